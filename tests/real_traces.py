@@ -1,0 +1,26 @@
+"""The real traces that lie beside the repository: too large and not ours to keep in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+FOLDER = Path(__file__).parents[1] / ".." / "shared" / "real_traces"
+PATHS = sorted(FOLDER.glob("*.json.gz"))
+
+needs_real_traces = pytest.mark.skipif(not PATHS, reason=f"no real traces in {FOLDER}")
+# Where there are none, one parameter that is skipped says so.
+each_real_trace = pytest.mark.parametrize(
+    "real_trace",
+    [pytest.param(path, id=path.name.removesuffix(".json.gz")) for path in PATHS]
+    or [pytest.param(None, marks=needs_real_traces)],
+)
+
+
+def real_trace(name: str) -> str:
+    """The path of one of them, by its name without the ending; skips the test without it."""
+    path = FOLDER / f"{name}.json.gz"
+    if not path.exists():
+        pytest.skip(f"{path} is not here")
+    return str(path)

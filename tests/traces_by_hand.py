@@ -1,0 +1,254 @@
+"""Hand-made traces: events as a profiler writes them, in every layout that files have.
+
+Times are microseconds, as in the files. Everything is a plain dict, so that a test can spoil it:
+``kernel("k", 0, 5) | {"dur": -1}``.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from tracelab.chrome import read_trace
+from tracelab.sources import find_sources
+from tracelab.trace import Trace
+
+Event = dict[str, Any]
+HOST = 100  # process and main thread of the host's events
+
+
+def event(
+    name: str,
+    cat: str,
+    start_us: float | str,
+    dur_us: float | str,
+    *,
+    pid: int | str = HOST,
+    tid: int | str = HOST,
+    **args: Any,
+) -> Event:
+    """A complete event of any category."""
+    fields = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid}
+    return {**fields, "ts": start_us, "dur": dur_us, "args": args}
+
+
+def kernel(
+    name: str,
+    start_us: float | str,
+    dur_us: float | str,
+    *,
+    device: int = 0,
+    stream: int = 7,
+    correlation: int = 0,
+    cat: str = "kernel",
+    **args: Any,
+) -> Event:
+    """A kernel, or with another `cat` any other GPU activity."""
+    lane = {"device": device, "stream": stream, "correlation": correlation}
+    return event(name, cat, start_us, dur_us, pid=device, tid=stream, **lane, **args)
+
+
+def copy(
+    start_us: float | str,
+    dur_us: float | str,
+    *,
+    name: str = "Memcpy HtoD (Pinned -> Device)",
+    **lane_and_args: Any,
+) -> Event:
+    """A copy on the GPU; its name says between what."""
+    return kernel(name, start_us, dur_us, cat="gpu_memcpy", **lane_and_args)
+
+
+def memset(start_us: float | str, dur_us: float | str, **lane_and_args: Any) -> Event:
+    """A memset on the GPU."""
+    return kernel("Memset (Device)", start_us, dur_us, cat="gpu_memset", **lane_and_args)
+
+
+def launch(
+    start_us: float | str,
+    dur_us: float | str,
+    correlation: int,
+    *,
+    name: str = "cudaLaunchKernel",
+    tid: int = HOST,
+) -> Event:
+    """A call of the CUDA runtime on the host."""
+    return event(name, "cuda_runtime", start_us, dur_us, tid=tid, correlation=correlation)
+
+
+def operator(name: str, start_us: float | str, dur_us: float | str, *, tid: int = HOST) -> Event:
+    """A PyTorch operator on the host."""
+    return event(name, "cpu_op", start_us, dur_us, tid=tid)
+
+
+def python(name: str, start_us: float | str, dur_us: float | str, *, tid: int = HOST) -> Event:
+    """A Python function on the host, named like ``train.py(3): step``."""
+    return event(name, "python_function", start_us, dur_us, tid=tid)
+
+
+def annotation(name: str, start_us: float | str, dur_us: float | str, *, tid: int = HOST) -> Event:
+    """A region that the user named."""
+    return event(name, "user_annotation", start_us, dur_us, tid=tid)
+
+
+def step(number: int, start_us: float | str, dur_us: float | str) -> Event:
+    """A step of the profiler."""
+    return annotation(f"ProfilerStep#{number}", start_us, dur_us)
+
+
+def sync(
+    kind: str,
+    start_us: float | str,
+    dur_us: float | str,
+    *,
+    device: int = 0,
+    stream: int = -1,
+    correlation: int = 0,
+    wait_stream: int = -1,
+    wait_correlation: int = -1,
+    wait_event: int = -1,
+) -> Event:
+    """CUPTI's record of a synchronisation ("Event Sync", "Stream Wait Event", ...)."""
+    return event(
+        kind,
+        "cuda_sync",
+        start_us,
+        dur_us,
+        pid=device,
+        tid=1,
+        cuda_sync_kind=kind,
+        wait_on_stream=wait_stream,
+        wait_on_cuda_event_record_corr_id=wait_correlation,
+        wait_on_cuda_event_id=wait_event,
+        stream=stream,
+        correlation=correlation,
+        device=device,
+    )
+
+
+def record(
+    start_us: float | str, event_id: int, correlation: int, *, device: int = 0, stream: int = 7
+) -> Event:
+    """CUPTI's record of a CUDA event that the GPU reached."""
+    lane = {"device": device, "stream": stream}
+    ids = {"event_id": event_id, "correlation": correlation}
+    return event("cudaEvent", "cuda_event", start_us, 0.001, pid=device, tid=stream, **ids, **lane)
+
+
+def thread_name(name: str, *, pid: int | str = HOST, tid: int | str = HOST) -> Event:
+    """The metadata event that names a thread."""
+    return {"ph": "M", "name": "thread_name", "pid": pid, "tid": tid, "args": {"name": name}}
+
+
+# Texts of traces. A layout gets the texts around the array ("" for none) and the events.
+Layout = Callable[[str, str, Sequence[Any]], str]
+
+
+def _object(before: str, after: str, array: str) -> str:
+    keys = (before, f'"traceEvents": {array}', after)
+    return "{" + ", ".join(key for key in keys if key) + "}"
+
+
+def _kineto_event(value: Any) -> str:
+    """One event over several lines, as Kineto writes it."""
+    if not isinstance(value, dict):
+        return json.dumps(value)
+    lines: list[str] = []
+    for key, field in value.items():
+        if key == "args":
+            arguments = json.dumps(field)[1:-1]
+            lines.append(f'"args": {{\n      {arguments}\n    }}')
+        else:
+            lines.append(f"{json.dumps(key)}: {json.dumps(field)}")
+    return "  {\n    " + ", ".join(lines) + "\n  }"
+
+
+def _kineto(before: str, after: str, events: Sequence[Any]) -> str:
+    texts = ",\n".join(map(_kineto_event, events))
+    return "\n" + _object(before, after, f"[\n{texts}\n  ]")
+
+
+def _field_a_line(before: str, after: str, events: Sequence[Any]) -> str:
+    texts = (
+        "    {\n"
+        + ",\n".join(f"      {json.dumps(key)}: {json.dumps(field)}" for key, field in value.items())
+        + "\n    }"
+        if isinstance(value, dict)
+        else json.dumps(value)
+        for value in events
+    )
+    return _object(before, after, "[\n" + ",\n".join(texts) + "\n  ]") + "\n"
+
+
+def _dumped(**options: Any) -> Layout:
+    def layout(before: str, after: str, events: Sequence[Any]) -> str:
+        keys = {
+            **json.loads(f"{{{before}}}"),
+            "traceEvents": list(events),
+            **json.loads(f"{{{after}}}"),
+        }
+        return json.dumps(keys, **options)
+
+    return layout
+
+
+def _bare(end: str) -> Layout:
+    def layout(_before: str, _after: str, events: Sequence[Any]) -> str:
+        return "[" + ",\n".join(map(json.dumps, events)) + end
+
+    return layout
+
+
+LAYOUTS: dict[str, Layout] = {
+    "kineto": _kineto,
+    "field_a_line": _field_a_line,
+    "indent_0": _dumped(indent=0),
+    "indent_1": _dumped(indent=1),
+    "indent_4": _dumped(indent=4),
+    "one_line": _dumped(),
+    "minified": _dumped(separators=(",", ":")),
+    "unescaped": _dumped(ensure_ascii=False),
+    "bare": _bare("]"),
+    "bare_open": _bare(""),
+    "bare_open_comma": _bare(",\n"),
+}
+
+
+def text(
+    events: Sequence[Any],
+    *,
+    layout: str = "kineto",
+    before: dict[str, Any] | None = None,
+    after: dict[str, Any] | None = None,
+) -> bytes:
+    """The bytes of a trace file.
+
+    Args:
+        events: what its array holds.
+        layout: a name in `LAYOUTS`.
+        before: keys before the array; a bare list has none.
+        after: keys after it.
+    """
+    around = [json.dumps(keys or {})[1:-1] for keys in (before, after)]
+    return LAYOUTS[layout](*around, events).encode()
+
+
+def write(path: Path, events: Sequence[Any], **layout: Any) -> str:
+    """Write a trace file, compressed if its name ends with ".gz"; returns the path as text."""
+    content = text(events, **layout)
+    path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+    return str(path)
+
+
+def read(path: Path | str) -> Trace:
+    """The trace in a file."""
+    (source,) = find_sources([str(path)])
+    return read_trace(source)
+
+
+def trace(folder: Path, *events: Any, **layout: Any) -> Trace:
+    """The trace of these events, by way of a file in the folder."""
+    return read(write(folder / "hand.json", events, **layout))

@@ -1,0 +1,373 @@
+"""The one list of what happens between a file and its report, in order."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict as to_dict
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tracelab.chrome import read_trace
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.graph import Graph, build_graph
+from tracelab.host import Blocking, observe_host
+from tracelab.kinds import Kind, is_recognised
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.critical_path import critical_paths
+from tracelab.measures.overlap import device_times, overlaps
+from tracelab.measures.syncs import Syncs, syncs
+from tracelab.report import (
+    SCHEMA,
+    DeviceFigures,
+    KernelTotal,
+    LaunchedOnly,
+    LinkCounts,
+    OverlapFigures,
+    PathFigures,
+    Provenance,
+    Report,
+    SyncFigures,
+    TraceFacts,
+    UnreadFile,
+    WindowFigures,
+)
+from tracelab.sources import Source, find_sources
+from tracelab.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
+from tracelab.trace import ABSENT, LOSSES, Category, Trace
+
+# A kernel that no rule knows is worth a question from this share of the GPU's busy time on.
+_WORTH_ASKING = 0.01
+
+_Mapped = TypeVar("_Mapped")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may differ from one analysis to the next.
+
+    Attributes:
+        comm_patterns: regular expressions of further communication kernels.
+        step_pattern: regular expression of the host annotations that are the steps.
+        step: the only step to measure; None for the whole trace and every step.
+    """
+
+    comm_patterns: tuple[str, ...] = ()
+    step_pattern: str = PROFILER_STEP
+    step: int | None = None
+
+
+DEFAULTS = Options()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Analysis:
+    """One file, analysed, with what a picture or a closer look needs beside the report."""
+
+    graph: Graph
+    syncs: Syncs
+    windows: tuple[Window, ...]
+    report: Report
+
+    @property
+    def timeline(self) -> Timeline:
+        """The GPU activities in order."""
+        return self.graph.host.timeline
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """A file that could not be analysed."""
+
+    source: Source
+    error: TracelabError
+
+
+def analyze(
+    paths: Sequence[str] | str,
+    options: Options = DEFAULTS,
+    run: Callable[..., Iterable[Any]] = map,
+) -> Report:
+    """Analyse files, or folders of them, into one report.
+
+    Args:
+        paths: files, folders or URLs.
+        options: what to measure.
+        run: maps a function over the files, as `map` or a pool's `map` does.
+
+    Raises:
+        TracelabError: nothing could be analysed; what could not while other files could stands in
+            the report's provenance.
+    """
+    chosen = [paths] if isinstance(paths, str) else list(paths)
+    sources = find_sources(chosen)
+    results = run(partial(report_source, options=options), sources)
+    return merge_reports(results, chosen, options)
+
+
+def report_source(source: Source, options: Options) -> Report | Failure:
+    """The report of one file; an expected error is returned, so that other files go on."""
+    try:
+        return analyze_source(source, options).report
+    except TracelabError as error:
+        return Failure(source, error)
+
+
+def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
+    """Analyse one file.
+
+    Raises:
+        UnreadableInputError: it is no trace, or it holds no GPU activity.
+        UsageError: a pattern is wrong, or the step asked for is not in the file.
+    """
+    trace = read_trace(source)
+    timeline = build_timeline(
+        trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
+    )
+    if not len(timeline.event):
+        raise UnreadableInputError(
+            f"{source.path}: {len(trace):,} host events and no GPU activity: nothing to analyse "
+            "(was ProfilerActivity.CUDA on?)"
+        )
+    graph = build_graph(observe_host(timeline))
+    windows = _choose_windows(timeline, options.step)
+    measured_syncs = syncs(graph)
+    rank = trace.rank if trace.rank is not None else 0
+    report = Report(
+        schema=SCHEMA,
+        version=importlib.metadata.version("tracelab"),
+        provenance=Provenance((source.path,), options.comm_patterns, options.step_pattern, ()),
+        traces=(_trace_facts(graph, rank, options),),
+        windows=tuple(
+            WindowFigures(rank, window.step, window.start_ns, window.end_ns, devices)
+            for window, devices in zip(windows, _device_figures(graph, windows), strict=True)
+        ),
+        overlaps=tuple(
+            OverlapFigures(rank, window.step, **to_dict(overlap))
+            for window, found in zip(windows, overlaps(timeline, windows), strict=True)
+            for overlap in found
+        ),
+        syncs=tuple(
+            figures
+            for window in windows
+            for figures in _sync_figures(timeline, measured_syncs, rank, window)
+        ),
+        critical_path=tuple(
+            PathFigures(rank, window.step, window.length_ns, path.by_kind())
+            for window, path in zip(windows, critical_paths(graph, windows), strict=True)
+        ),
+    )
+    return Analysis(graph, measured_syncs, windows, report)
+
+
+def merge_reports(
+    results: Iterable[Report | Failure], paths: Sequence[str], options: Options
+) -> Report:
+    """One report of many files; ranks that no file gives are filled in by position.
+
+    Raises:
+        TracelabError: no file could be analysed; the first error.
+    """
+    reports: list[Report] = []
+    failures: list[Failure] = []
+    for result in results:
+        if isinstance(result, Failure):
+            failures.append(result)
+        else:
+            reports.append(result)
+    if not reports:
+        raise failures[0].error
+    taken = {x.traces[0].rank for x in reports if x.traces[0].rank_source != "position"}
+    free = (number for number in range(len(reports) + len(taken)) if number not in taken)
+    ranked = [
+        _with_rank(x, next(free)) if x.traces[0].rank_source == "position" else x for x in reports
+    ]
+    return replace(
+        ranked[0],
+        provenance=Provenance(
+            tuple(paths),
+            options.comm_patterns,
+            options.step_pattern,
+            tuple(UnreadFile(x.source.path, str(x.error)) for x in failures),
+        ),
+        traces=tuple(part for x in ranked for part in x.traces),
+        windows=tuple(part for x in ranked for part in x.windows),
+        overlaps=tuple(part for x in ranked for part in x.overlaps),
+        syncs=tuple(part for x in ranked for part in x.syncs),
+        critical_path=tuple(part for x in ranked for part in x.critical_path),
+    )
+
+
+def _with_rank(report: Report, rank: int) -> Report:
+    def renumber(parts: tuple[_Mapped, ...]) -> tuple[_Mapped, ...]:
+        return tuple(replace(part, rank=rank) for part in parts)  # type: ignore[type-var]
+
+    return replace(
+        report,
+        traces=renumber(report.traces),
+        windows=renumber(report.windows),
+        overlaps=renumber(report.overlaps),
+        syncs=renumber(report.syncs),
+        critical_path=renumber(report.critical_path),
+    )
+
+
+def _choose_windows(timeline: Timeline, step: int | None) -> tuple[Window, ...]:
+    if step is None:
+        return timeline.windows
+    chosen = tuple(window for window in timeline.windows if window.step == step)
+    if not chosen:
+        known = ", ".join(str(x.number) for x in timeline.steps) or "none"
+        raise UsageError(
+            f"{timeline.trace.path}: there is no step {step}; the file's steps are: {known}"
+        )
+    return chosen
+
+
+def _device_figures(graph: Graph, windows: Sequence[Window]) -> list[tuple[DeviceFigures, ...]]:
+    """The figures of every device, per window."""
+    times = device_times(graph.host.timeline, windows)
+    idle = bubbles(graph, windows)
+    devices = graph.host.timeline.devices
+    causes = {device: idle.by_cause(device, windows) for device in devices}
+    reasons = {device: idle.by_reason(device, windows) for device in devices}
+    return [
+        tuple(
+            DeviceFigures(
+                **{name: getattr(x, name) for name in x.__slots__},
+                bubbles=causes[x.device][i],
+                unknown_reasons=reasons[x.device][i],
+            )
+            for x in row
+        )
+        for i, row in enumerate(times)
+    ]
+
+
+def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceFacts:
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    links = graph.links
+    losses = {
+        **trace.losses,
+        "activities_without_launch": int((timeline.launch == ABSENT).sum()),
+        "overlapping_activities": timeline.overlapping,
+        "waits_without_record": links.unresolved,
+        "edges_against_time": graph.against_time,
+    }
+    return TraceFacts(
+        path=trace.path,
+        rank=rank,
+        rank_source=trace.rank_source if trace.rank is not None else "position",
+        objects=trace.objects,
+        events=len(trace),
+        gpu_activities=len(timeline.event),
+        software=_software(trace),
+        gpus=_gpus(timeline),
+        losses={name: losses[name] for name in LOSSES if losses.get(name)},
+        event_links=LinkCounts(links.exact, links.inferred, links.unresolved),
+        unrecognised=_unrecognised(timeline),
+        launched_only=_launched_only(timeline, options),
+    )
+
+
+def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
+    left_out = int((timeline.launch == ABSENT).sum())
+    if not 0 < left_out < len(timeline.event):
+        return None
+    launched = only_launched(timeline, options.comm_patterns)
+    whole = launched.windows[:1]
+    figures = _device_figures(build_graph(observe_host(launched)), whole)[0]
+    return LaunchedOnly(whole[0].start_ns, whole[0].end_ns, left_out, figures)
+
+
+def _sync_figures(
+    timeline: Timeline, measured: Syncs, rank: int, window: Window
+) -> list[SyncFigures]:
+    """The blocking calls of one window by API and place, the dearest first."""
+    totals: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    for i, call in enumerate(measured.calls.call.tolist()):
+        step = int(measured.step[i])
+        if window.step is not None and (
+            step == ABSENT or timeline.steps[step].number != window.step
+        ):
+            continue
+        place = measured.places[i]
+        api, kind = timeline.trace.name_of(call), Blocking(int(measured.calls.kind[i]))
+        key = (api, kind.name.lower(), place.operator, place.function, place.file)
+        total = totals[key]
+        total[0] += 1
+        total[1] += int(measured.blocked_ns[i])
+        total[2] += int(measured.caused_idle_ns[i])
+    found = [
+        SyncFigures(
+            rank=rank,
+            step=window.step,
+            api=api,
+            kind=kind,
+            count=count,
+            blocked_ns=blocked_ns,
+            caused_idle_ns=caused_idle_ns,
+            operator=operator,
+            function=function,
+            file=file,
+            line=None,
+        )
+        for (api, kind, operator, function, file), (
+            count,
+            blocked_ns,
+            caused_idle_ns,
+        ) in totals.items()
+    ]
+    return sorted(found, key=lambda x: (-x.caused_idle_ns, -x.blocked_ns, x.api))
+
+
+def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:
+    """Long kernels that no rule knows, the longest first."""
+    trace = timeline.trace
+    rows = (timeline.kind == Kind.COMPUTE) & (trace.category[timeline.event] == Category.KERNEL)
+    names, inverse = np.unique(trace.name[timeline.event[rows]], return_inverse=True)
+    length = (timeline.end_ns - timeline.start_ns)[rows]
+    totals = np.bincount(inverse, weights=length, minlength=len(names)).astype(np.int64)
+    counts = np.bincount(inverse, minlength=len(names))
+    enough = _WORTH_ASKING * float((timeline.end_ns - timeline.start_ns).sum())
+    found = [
+        KernelTotal(trace.strings[name], int(counts[i]), int(totals[i]))
+        for i, name in enumerate(names.tolist())
+        if totals[i] >= enough and not is_recognised(trace.strings[name])
+    ]
+    return tuple(sorted(found, key=lambda x: (-x.total_ns, x.name)))
+
+
+def _software(trace: Trace) -> dict[str, str]:
+    """The versions that the file gives."""
+    metadata = trace.metadata
+    about = metadata.get("tracelab")
+    versions: dict[str, str] = {}
+    if isinstance(about, dict):
+        versions |= {key: str(about[key]) for key in ("torch", "cuda") if about.get(key)}
+    for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
+        value = metadata.get(key)
+        if isinstance(value, int) and name not in versions:
+            versions[name] = _version(value) if name == "cuda" else str(value)
+    return versions
+
+
+def _version(number: int) -> str:
+    """CUDA writes 12.4 as 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _gpus(timeline: Timeline) -> dict[str, str]:
+    """The names of the devices that worked, as far as the file gives them."""
+    properties = timeline.trace.metadata.get("deviceProperties")
+    known: Mapping[Any, Any] = (
+        {x.get("id"): x.get("name") for x in properties if isinstance(x, dict)}
+        if isinstance(properties, list)
+        else {}
+    )
+    return {str(x): str(known[x]) for x in timeline.devices if known.get(x)}

@@ -1,0 +1,145 @@
+"""``tracelab analyze``: what the GPUs did, why they were idle, and what the host waited for."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracelab.cli.console import (
+    output_in_color,
+    output_width,
+    progress,
+    save_result,
+    tell,
+    write_result,
+)
+from tracelab.errors import TracelabError, UsageError
+
+if TYPE_CHECKING:
+    from tracelab.analysis import Failure, Options
+    from tracelab.report import Report
+    from tracelab.sources import Source
+
+
+def analyze(
+    paths: Annotated[
+        list[str],
+        typer.Argument(metavar="PATH...", help="Traces (.json, .json.gz), folders of them, URLs."),
+    ],
+    json: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw the timeline: .png, .svg or .pdf."),
+    ] = None,
+    step: Annotated[
+        str | None,
+        typer.Option(
+            metavar="N|all", help="Only step N; 'all' prints every step as fully as the whole."
+        ),
+    ] = None,
+    step_on: Annotated[
+        str | None,
+        typer.Option(metavar="REGEX", help="Host annotations that are the steps."),
+    ] = None,
+    comm_pattern: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
+    ] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Files to read at the same time.")
+    ] = None,
+    executor: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SPEC",
+            help="serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION.",
+        ),
+    ] = None,
+) -> None:
+    """Tell what the GPUs did, why they were idle, and what the host waited for."""
+    from tracelab.analysis import Options, merge_reports
+    from tracelab.executor import open_map
+    from tracelab.render.text import render_text
+    from tracelab.sources import find_sources
+    from tracelab.timeline import PROFILER_STEP
+
+    options = Options(
+        comm_patterns=tuple(comm_pattern or ()),
+        step_pattern=step_on or PROFILER_STEP,
+        step=_step_number(step),
+    )
+    sources = find_sources(paths)
+    pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
+    with open_map(len(sources), executor, jobs) as run, progress(len(sources)) as advance:
+        results = []
+        for result in run(partial(_analyze_one, options=options), sources, pictures):
+            results.append(result)
+            advance()
+    report = merge_reports(results, paths, options)
+    if json == "-":
+        write_result(report.to_json().decode())
+    else:
+        if json is not None:
+            save_result(Path(json), report.save)
+        write_result(
+            render_text(
+                report,
+                width=output_width(),
+                color=output_in_color(),
+                every_step=step == "all",
+            )
+        )
+    for picture in filter(None, pictures):
+        tell(f"drew {picture}")
+    for file in report.provenance.unread:
+        tell(f"left out: {file.reason}")
+    # A folder may hold other files; but what was asked for by name and could not be read is an
+    # incomplete answer, and scripts must see that.
+    unread = {file.path for file in report.provenance.unread}
+    if any(source.named and source.path in unread for source in sources):
+        raise typer.Exit(3)
+
+
+def _analyze_one(source: Source, picture: Path | None, options: Options) -> Report | Failure:
+    """Analyse one file and draw it, in whichever process: only the report travels back."""
+    from tracelab.analysis import Failure, analyze_source
+
+    try:
+        analysis = analyze_source(source, options)
+        if picture is not None:
+            from tracelab.render.png import draw_timeline, save_figure
+
+            window = analysis.windows[0]
+            figure = draw_timeline(
+                analysis.timeline,
+                blocking_calls=analysis.syncs.calls.call,
+                start_ns=window.start_ns,
+                end_ns=window.end_ns,
+                title=Path(source.path).name,
+            )
+            save_result(picture, partial(save_figure, figure))
+    except TracelabError as error:
+        return Failure(source, error)
+    return analysis.report
+
+
+def _step_number(text: str | None) -> int | None:
+    if text is None or text == "all":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise UsageError(f"--step takes a number or 'all', not {text!r}") from None
+
+
+def _picture_path(path: Path | None, index: int, count: int) -> Path | None:
+    """Where to draw one of several traces: the name that was asked for, numbered."""
+    if path is None or count == 1:
+        return path
+    return path.with_stem(f"{path.stem}-{index}")

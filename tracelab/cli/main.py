@@ -1,0 +1,57 @@
+"""The ``tracelab`` command."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from typing import Annotated
+
+import typer
+
+from tracelab.cli.analyze import analyze
+from tracelab.cli.console import tell
+from tracelab.cli.timeline import timeline
+from tracelab.errors import TracelabError
+
+COMMANDS = (analyze, timeline)
+
+app = typer.Typer(
+    name="tracelab",
+    help="Why are my GPUs not busy? Answers from the traces of torch.profiler.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def main() -> None:
+    """Run the command line; an expected error is one sentence and its exit code."""
+    try:
+        app()
+    except TracelabError as error:
+        tell(str(error))
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        tell("interrupted")
+        sys.exit(130)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(importlib.metadata.version("tracelab"))
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[  # noqa: ARG001: its callback does the work
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    pass

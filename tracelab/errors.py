@@ -1,0 +1,35 @@
+"""What can go wrong, and the exit code that each kind has on the command line.
+
+TracelabError
+  UsageError            2   the request makes no sense
+  UnreadableInputError  3   the input is missing, damaged beyond use, or holds nothing to analyse
+  MissingSupportError   4   a GPU, torch or an optional package is needed and absent
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class TracelabError(Exception):
+    """Base of every error that tracelab raises on purpose; its text is a sentence for the user."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class UsageError(TracelabError):
+    """The request makes no sense: an unknown step, a bad pattern, a picture of nothing."""
+
+    exit_code = 2
+
+
+class UnreadableInputError(TracelabError):
+    """The input is missing, is no profiler trace, or holds nothing that can be analysed."""
+
+    exit_code = 3
+
+
+class MissingSupportError(TracelabError):
+    """Something outside tracelab is needed and absent: a GPU, torch, an optional package."""
+
+    exit_code = 4

@@ -1,0 +1,1 @@
+"""One rule a file: facts in, findings out."""

@@ -1,0 +1,364 @@
+"""What depends on what: edges between the host's calls and the GPU's activities.
+
+The nodes are event ids. No edge runs against time; one that would is left out and counted, so the
+graph is acyclic. Measures of the whole file use the columns; `window_graph` gives one window as a
+plain `networkx.DiGraph`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.host import Blocking, Host
+from tracelab.intervals import Int64Array
+from tracelab.kinds import Kind
+from tracelab.timeline import Timeline
+from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_LONG_AGO = -(2**62)
+_STREAM_WAIT_ROW = "Stream Wait Event"
+_STREAM_WAIT_CALLS = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
+_RETURNS_WHEN_DONE = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
+
+
+class EdgeKind(IntEnum):
+    """Why the target could not come before the source."""
+
+    LAUNCH = 0  # a host call put the activity on the GPU
+    STREAM = 1  # a stream runs its activities in order
+    HOST = 2  # a thread makes its calls in order
+    SYNC = 3  # a blocking call returned only after the activity
+    EVENT = 4  # a stream waited for an event that was recorded after the activity
+
+
+@dataclass(frozen=True, slots=True)
+class EventLinks:
+    """How many stream waits name the event record that they waited for."""
+
+    exact: int
+    inferred: int
+    unresolved: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    """The dependencies of a whole file.
+
+    Attributes:
+        host: the host side, and through it the timeline.
+        source, target: int64[e], event ids.
+        kind: int8[e], an `EdgeKind`.
+        event_source: int64[m], per timeline row the row of another stream that a stream wait made
+            it wait for; the one that ended last, ABSENT without any.
+        after_unknown_wait: bool[m], per timeline row whether its stream first waited for
+            something that the file does not name.
+        links: how many stream waits are resolved.
+        against_time: edges left out because they would run backwards.
+    """
+
+    host: Host
+    source: Int64Array
+    target: Int64Array
+    kind: NDArray[np.int8]
+    event_source: Int64Array
+    after_unknown_wait: NDArray[np.bool_]
+    links: EventLinks
+    against_time: int
+
+
+def build_graph(host: Host) -> Graph:
+    """Find the dependencies of a timeline with its host."""
+    timeline = host.timeline
+    lanes = _LaneQueues(timeline)
+    waiting, awaited, unknown, links = _stream_waits(timeline, lanes)
+    parts = {
+        EdgeKind.LAUNCH: _launch_edges(timeline),
+        EdgeKind.STREAM: _stream_edges(timeline),
+        EdgeKind.HOST: _host_edges(timeline.trace),
+        EdgeKind.SYNC: _sync_edges(host, lanes),
+        EdgeKind.EVENT: (timeline.event[awaited], timeline.event[waiting]),
+    }
+    source, target = (np.concatenate([edges[i] for edges in parts.values()]) for i in (0, 1))
+    kind = np.repeat(list(parts), [len(edges[0]) for edges in parts.values()]).astype(np.int8)
+    forward = _run_forward(host, source, target, kind)
+    sound = forward[kind == EdgeKind.EVENT]
+    return Graph(
+        host=host,
+        source=source[forward],
+        target=target[forward],
+        kind=kind[forward],
+        event_source=_latest(timeline, waiting[sound], awaited[sound]),
+        after_unknown_wait=unknown,
+        links=links,
+        against_time=int((~forward).sum()),
+    )
+
+
+def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
+    """The dependencies among what runs in ``[start_ns, end_ns)``.
+
+    Returns:
+        a directed acyclic graph whose nodes are event ids, with attributes ``name``, ``kind``
+        ("compute", "comm", "copy", "memset" or "call"), ``start_ns``, ``end_ns`` and, on the GPU,
+        ``device`` and ``stream``, on the host ``thread``; its edges have ``kind``, an `EdgeKind`
+        in small letters.
+    """
+    import networkx as nx
+
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    end = trace.end_ns
+    inside = (trace.start_ns < end_ns) & (end > start_ns)
+    network: nx.DiGraph[int] = nx.DiGraph()
+    for event, kind in zip(timeline.event.tolist(), timeline.kind.tolist(), strict=True):
+        if inside[event]:
+            network.add_node(
+                event,
+                name=trace.name_of(event),
+                kind=Kind(kind).name.lower(),
+                start_ns=int(trace.start_ns[event]),
+                end_ns=int(end[event]),
+                device=int(trace.device[event]),
+                stream=int(trace.stream[event]),
+            )
+    for event in trace.of_category(*HOST_CALLS).tolist():
+        if inside[event]:
+            network.add_node(
+                event,
+                name=trace.name_of(event),
+                kind="call",
+                start_ns=int(trace.start_ns[event]),
+                end_ns=int(end[event]),
+                thread=int(trace.thread[event]),
+            )
+    chosen = inside[graph.source] & inside[graph.target]
+    for source, target, kind in zip(
+        graph.source[chosen].tolist(),
+        graph.target[chosen].tolist(),
+        graph.kind[chosen].tolist(),
+        strict=True,
+    ):
+        if source in network and target in network:
+            network.add_edge(source, target, kind=EdgeKind(kind).name.lower())
+    return network
+
+
+class _LaneQueues:
+    """Which activity of a stream was the last, or the first, to be launched by some moment."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        trace = timeline.trace
+        launched = timeline.launch != ABSENT
+        # What the file does not see launched was launched before everything that it does.
+        self.launch_ns = np.where(launched, trace.start_ns[timeline.launch], _LONG_AGO)
+        for lane in timeline.lanes:
+            queue = self.launch_ns[lane.first : lane.last]
+            np.maximum.accumulate(queue, out=queue)
+        self._timeline = timeline
+        self._lanes = {(x.device, x.stream): x for x in timeline.lanes}
+
+    def find(self, device: int, stream: int) -> int | None:
+        """A lane's number, if the stream worked at all."""
+        lane = self._lanes.get((device, stream))
+        return None if lane is None else self._timeline.lanes.index(lane)
+
+    def of_device(self, device: int) -> list[int]:
+        """The lanes of a device; of all devices where it is ABSENT."""
+        lanes = self._timeline.lanes
+        return [i for i, x in enumerate(lanes) if device in (x.device, ABSENT)]
+
+    def last_before(self, lane: int, time_ns: int) -> int:
+        """The row that was launched last before this moment, else ABSENT."""
+        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
+        row = first + int(np.searchsorted(self.launch_ns[first:last], time_ns, side="left")) - 1
+        return row if row >= first else ABSENT
+
+    def first_from(self, lane: int, time_ns: int) -> int:
+        """The row that was launched first from this moment on, else ABSENT."""
+        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
+        row = first + int(np.searchsorted(self.launch_ns[first:last], time_ns, side="left"))
+        return row if row < last else ABSENT
+
+
+def _stream_waits(
+    timeline: Timeline, lanes: _LaneQueues
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_], EventLinks]:
+    """Resolve the waits of streams for events.
+
+    Returns:
+        rows that waited; the rows that they waited for, in pairs; bool[m], the rows that waited
+        for something unknown; and the count of waits.
+    """
+    trace = timeline.trace
+    calls = _by_correlation(trace, *HOST_CALLS)
+    records = _by_correlation(trace, Category.CUDA_EVENT)
+    unknown = np.zeros(len(timeline.event), dtype=np.bool_)
+    pairs: list[tuple[int, int]] = []
+    exact = unresolved = 0
+    for wait in trace.of_category(Category.SYNC).tolist():
+        if trace.name_of(wait) != _STREAM_WAIT_ROW:
+            continue
+        lane = lanes.find(int(trace.device[wait]), int(trace.stream[wait]))
+        row = ABSENT if lane is None else lanes.first_from(lane, int(trace.start_ns[wait]))
+        record = int(trace.wait_correlation[wait])
+        if record == ABSENT:
+            unresolved += 1
+            if row != ABSENT:
+                unknown[row] = True
+            continue
+        exact += 1
+        other = lanes.find(int(trace.device[wait]), int(trace.wait_stream[wait]))
+        if row == ABSENT or other is None or other == lane:
+            continue
+        awaited = ABSENT
+        if record in calls:
+            awaited = lanes.last_before(other, int(trace.start_ns[calls[record]]))
+        elif record in records:  # recorded before the file began, but reached inside it
+            reached = int(trace.start_ns[records[record]])
+            span = timeline.lanes[other]
+            ended = np.searchsorted(timeline.end_ns[span.first : span.last], reached, "right")
+            awaited = span.first + int(ended) - 1 if ended else ABSENT
+        if awaited != ABSENT:
+            pairs.append((row, awaited))
+    if not len(trace.of_category(Category.SYNC)):
+        # Without sync rows not even the waiting stream is known. In a file that has some, Kineto
+        # left a row out because no activity ran on that stream: nothing waited.
+        names = [i for i, x in enumerate(trace.strings) if x.startswith(_STREAM_WAIT_CALLS)]
+        unresolved = int(np.isin(trace.name[trace.of_category(*HOST_CALLS)], names).sum())
+    both = np.array(pairs, dtype=np.intp).reshape(-1, 2)
+    return both[:, 0], both[:, 1], unknown, EventLinks(exact, 0, unresolved)
+
+
+def _latest(timeline: Timeline, rows: NDArray[np.intp], sources: NDArray[np.intp]) -> Int64Array:
+    """int64[m], per row the one of its sources that ended last, else ABSENT."""
+    latest = np.full(len(timeline.event), ABSENT, dtype=np.int64)
+    order = np.argsort(timeline.end_ns[sources], kind="stable")
+    latest[rows[order]] = sources[order]
+    return latest
+
+
+def _launch_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
+    launched = timeline.launch != ABSENT
+    return timeline.launch[launched], timeline.event[launched]
+
+
+def _stream_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
+    same = timeline.lane[1:] == timeline.lane[:-1]
+    return timeline.event[:-1][same], timeline.event[1:][same]
+
+
+def _host_edges(trace: Trace) -> tuple[Int64Array, Int64Array]:
+    """Each call of a thread follows the one before; one that runs inside another follows that."""
+    calls = trace.of_category(*HOST_CALLS)
+    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls], trace.thread[calls]))]
+    sources, targets = [], []
+    for thread in np.unique(trace.thread[calls]):
+        own = calls[trace.thread[calls] == thread]
+        reach = np.maximum.accumulate(trace.end_ns[own])
+        outer = np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))
+        outer_number = np.cumsum(outer) - 1
+        outers = own[outer]
+        sources += [outers[:-1], outers[outer_number[~outer]]]
+        targets += [outers[1:], own[~outer]]
+    empty = np.zeros(0, dtype=np.int64)
+    return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
+
+
+def _sync_edges(host: Host, lanes: _LaneQueues) -> tuple[Int64Array, Int64Array]:
+    """From the last activities that a blocking call waited for to what could only come after."""
+    timeline, blocking = host.timeline, host.blocking
+    trace = timeline.trace
+    rows = _by_correlation(trace, Category.SYNC)
+    calls = _by_correlation(trace, *HOST_CALLS)
+    edges: list[tuple[int, int]] = []
+    for call, kind in zip(blocking.call.tolist(), blocking.kind.tolist(), strict=True):
+        if kind == Blocking.COPY or kind == Blocking.ALLOCATION:
+            continue
+        start, end = int(trace.start_ns[call]), int(trace.end_ns[call])
+        sync = rows.get(int(trace.correlation[call]), ABSENT)
+        device = int(trace.device[sync]) if sync != ABSENT else ABSENT
+        awaited: list[int] = []
+        if kind == Blocking.DEVICE:
+            awaited = [lanes.last_before(lane, start) for lane in lanes.of_device(device)]
+        elif kind == Blocking.STREAM and sync != ABSENT:
+            lane = lanes.find(device, int(trace.stream[sync]))
+            awaited = [] if lane is None else [lanes.last_before(lane, start)]
+        elif kind == Blocking.EVENT and int(trace.wait_correlation[sync]) in calls:
+            lane = lanes.find(device, int(trace.wait_stream[sync]))
+            record = calls[int(trace.wait_correlation[sync])]
+            time = int(trace.start_ns[record])
+            awaited = [] if lane is None else [lanes.last_before(lane, time)]
+        else:
+            # The file does not name the stream: it was the one that ended last during the call.
+            candidates = [lanes.last_before(lane, start) for lane in lanes.of_device(ABSENT)]
+            ends = {r: int(timeline.end_ns[r]) for r in candidates if r != ABSENT}
+            during = [r for r, ended in ends.items() if start < ended <= end]
+            awaited = sorted(during, key=ends.__getitem__)[-1:]
+        edges += [(int(timeline.event[row]), call) for row in awaited if row != ABSENT]
+    own = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    copied, after = _after_copies(host)
+    return np.concatenate((own[:, 0], copied)), np.concatenate((own[:, 1], after))
+
+
+def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
+    """A blocking copy is launched by the call that waits for it: what waits is the next call."""
+    timeline, blocking = host.timeline, host.blocking
+    trace = timeline.trace
+    copying = blocking.call[blocking.kind == Blocking.COPY]
+    launched = np.isin(timeline.launch, copying)
+    calls = trace.of_category(*HOST_CALLS)
+    sources, targets = [], []
+    for thread in np.unique(trace.thread[copying]):
+        own = calls[trace.thread[calls] == thread]
+        own = own[np.argsort(trace.start_ns[own], kind="stable")]
+        rows = np.flatnonzero(launched & (trace.thread[timeline.launch] == thread))
+        # A small copy from pageable memory is staged: its call may return before it has run.
+        rows = rows[timeline.end_ns[rows] <= trace.end_ns[timeline.launch[rows]]]
+        after = np.searchsorted(trace.start_ns[own], trace.end_ns[timeline.launch[rows]])
+        exists = after < len(own)
+        sources.append(timeline.event[rows[exists]])
+        targets.append(own[after[exists]])
+    empty = np.zeros(0, dtype=np.int64)
+    return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
+
+
+def _by_correlation(trace: Trace, *categories: Category) -> dict[int, int]:
+    """Event ids by correlation; the first where several share one."""
+    events = trace.of_category(*categories)
+    events = events[trace.correlation[events] != ABSENT][::-1]
+    return dict(zip(trace.correlation[events].tolist(), events.tolist(), strict=True))
+
+
+def _run_forward(
+    host: Host, source: Int64Array, target: Int64Array, kind: NDArray[np.int8]
+) -> NDArray[np.bool_]:
+    """bool[e], which edges respect time.
+
+    Each node has a moment (a pure wait its end, all else its start) and, among equal moments, a
+    place: waits, calls, activities, then the order of the lane or the thread. Every edge must lead
+    to a later node.
+    """
+    trace = host.timeline.trace
+    start, end = trace.start_ns, trace.end_ns
+    is_wait = np.zeros(len(trace), dtype=np.bool_)
+    is_wait[host.blocking.call[np.isin(host.blocking.kind, _RETURNS_WHEN_DONE)]] = True
+    on_gpu = np.isin(trace.category, GPU_ACTIVITIES)
+    moment = np.where(is_wait, end, start)
+    place = np.where(is_wait, 0, np.where(on_gpu, 2, 1))
+    order = np.empty(len(trace), dtype=np.int64)
+    # A call of no length that starts with the call around it comes after it.
+    length = np.where(on_gpu, end, -end)
+    order[np.lexsort((length, place, moment))] = np.arange(len(trace))
+    # What a launch or an enclosing call begins may end at any time; all else must have ended.
+    begun = np.isin(kind, (EdgeKind.LAUNCH, EdgeKind.HOST)) & (start[target] < end[source])
+    nested = begun & ((kind == EdgeKind.LAUNCH) | (end[target] <= end[source]))
+    ended = end[source] <= moment[target]
+    forward: NDArray[np.bool_] = (order[source] < order[target]) & (ended | nested)
+    return forward

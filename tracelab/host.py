@@ -1,0 +1,211 @@
+"""What the host did: which calls blocked, and what each thread was recorded doing when."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import IntEnum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, Intervals, join, union
+from tracelab.kinds import copies_pageable_memory
+from tracelab.timeline import Timeline
+from tracelab.trace import ABSENT, HOST_CALLS, Category, Trace
+
+
+class Blocking(IntEnum):
+    """Why a host call returns only when GPU work has finished."""
+
+    DEVICE = 0  # it waits for everything on a device
+    STREAM = 1
+    EVENT = 2
+    COPY = 3  # a synchronous copy, or one with pageable host memory
+    ALLOCATION = 4  # an allocator call, which may have to wait for the device
+
+
+# The same calls in CUDA's runtime, CUDA's driver and HIP. Asynchronous variants end in "Async" and
+# must not match; `cudaEventQuery` and `cudaStreamWaitEvent` block nobody on the host.
+_API = r"^(?:cuda|cu|hip)"
+_VERSION = r"(?:_v\d+)?(?:_ptds|_ptsz)?$"
+_BLOCKING_NAMES = {
+    Blocking.DEVICE: re.compile(rf"{_API}(?:Device|Ctx|Thread)Synchronize{_VERSION}"),
+    Blocking.STREAM: re.compile(rf"{_API}StreamSynchronize{_VERSION}"),
+    Blocking.EVENT: re.compile(rf"{_API}EventSynchronize{_VERSION}"),
+    Blocking.COPY: re.compile(rf"{_API}Memcpy(?!\w*Async)\w*$"),
+    Blocking.ALLOCATION: re.compile(
+        rf"{_API}(?:Malloc|MallocHost|MallocPitch|MallocManaged|Free|FreeHost|HostAlloc|HostMalloc"
+        rf"|HostFree|HostRegister|HostUnregister|MemAlloc|MemAllocHost|MemHostAlloc|MemFree"
+        rf"|MemFreeHost|MemUnmap){_VERSION}"
+    ),
+}
+_ASYNC_COPY = re.compile(rf"{_API}Memcpy\w*Async")
+_GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
+
+# Threads of libraries that only look whether work has finished, and wait for nobody's sake.
+_WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
+_INPUT = re.compile(
+    r"enumerate\(DataLoader\)|torch/utils/data/|DataLoader\w*\.__next__|dataloader_next"
+    r"|\bfetch_next\b|\b_?next_batch\b|\bdata_?loading\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockingCalls:
+    """The host calls that blocked, by start; the profiler's own and watchdogs' left out.
+
+    Attributes:
+        call: int64[k], event ids.
+        kind: int8[k], a `Blocking`.
+        thread: int32[k], index into `Trace.threads`.
+        start_ns, end_ns: int64[k], ns.
+    """
+
+    call: Int64Array
+    kind: NDArray[np.int8]
+    thread: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadState:
+    """When one host thread was blocked, waiting for input, or recorded doing anything at all."""
+
+    blocked: Intervals
+    input: Intervals
+    recorded: Intervals
+
+
+@dataclass(frozen=True, eq=False)
+class Host:
+    """The host side of a timeline.
+
+    Attributes:
+        timeline: whose host it is.
+        blocking: the blocking calls.
+    """
+
+    timeline: Timeline
+    blocking: BlockingCalls
+
+    @cached_property
+    def states(self) -> dict[int, ThreadState]:
+        """Per thread that ran the program: index into `Trace.threads` to its state."""
+        trace = self.timeline.trace
+        told = trace.of_category(
+            *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
+        )
+        is_input = _rows_named(trace, told, _INPUT)
+        states = {}
+        for thread in np.unique(trace.thread[told]).tolist():
+            if _WATCHDOG.search(trace.threads[thread].name):
+                continue
+            own = trace.thread[told] == thread
+            rows, waits = told[own], told[own & is_input]
+            mine = self.blocking.thread == thread
+            states[thread] = ThreadState(
+                blocked=union(self.blocking.start_ns[mine], self.blocking.end_ns[mine]),
+                input=union(trace.start_ns[waits], trace.end_ns[waits]),
+                recorded=union(trace.start_ns[rows], trace.end_ns[rows]),
+            )
+        return states
+
+    def others(self, thread: int) -> ThreadState:
+        """The state of all threads but one, taken together."""
+        empty = union([], [])
+        state = ThreadState(empty, empty, empty)
+        for number, other in self.states.items():
+            if number != thread:
+                state = ThreadState(
+                    join(state.blocked, other.blocked),
+                    join(state.input, other.input),
+                    join(state.recorded, other.recorded),
+                )
+        return state
+
+
+def observe_host(timeline: Timeline) -> Host:
+    """Find the blocking calls of a timeline's trace."""
+    trace = timeline.trace
+    calls = trace.of_category(*HOST_CALLS)
+    kind = np.full(len(calls), ABSENT, dtype=np.int8)
+    for blocking, pattern in _BLOCKING_NAMES.items():
+        kind[_rows_named(trace, calls, pattern)] = blocking
+    kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
+    watchdogs = [i for i, x in enumerate(trace.threads) if _WATCHDOG.search(x.name)]
+    kind[np.isin(trace.thread[calls], watchdogs)] = ABSENT
+    blocks = kind != ABSENT
+    calls, kind = calls[blocks], kind[blocks]
+    order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))
+    calls, kind = calls[order], kind[order]
+    kept = ~_nested(trace, calls) & (calls != _profilers_own(timeline, calls, kind))
+    calls, kind = calls[kept], kind[kept]
+    return Host(
+        timeline,
+        BlockingCalls(
+            call=calls.astype(np.int64),
+            kind=kind,
+            thread=trace.thread[calls],
+            start_ns=trace.start_ns[calls],
+            end_ns=trace.end_ns[calls],
+        ),
+    )
+
+
+def is_graph_launch(trace: Trace) -> NDArray[np.bool_]:
+    """bool[n], which events launch a CUDA graph."""
+    return _rows_named(trace, np.arange(len(trace)), _GRAPH_LAUNCH)
+
+
+def _rows_named(
+    trace: Trace, events: NDArray[np.intp], pattern: re.Pattern[str]
+) -> NDArray[np.bool_]:
+    """bool[len(events)], which of these events have a name that the pattern finds."""
+    names = np.unique(trace.name[events])
+    matching = [name for name in names.tolist() if pattern.search(trace.strings[name])]
+    return np.isin(trace.name[events], matching)
+
+
+def _pageable_copies(timeline: Timeline) -> Int64Array:
+    """Asynchronous copy calls that the driver had to make wait: one side is pageable memory."""
+    trace = timeline.trace
+    launch = timeline.launch[timeline.launch != ABSENT]
+    names = trace.name[timeline.event[timeline.launch != ABSENT]]
+    pageable = [name for name in np.unique(names) if copies_pageable_memory(trace.strings[name])]
+    copies: Int64Array = launch[np.isin(names, pageable)]
+    return copies[_rows_named(trace, copies, _ASYNC_COPY)]
+
+
+def _nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which calls (by start, longest first) run inside another of their thread."""
+    nested = np.zeros(len(calls), dtype=np.bool_)
+    for thread in np.unique(trace.thread[calls]):
+        own = np.flatnonzero(trace.thread[calls] == thread)
+        reach = np.maximum.accumulate(trace.end_ns[calls[own]])
+        nested[own[1:]] = trace.end_ns[calls[own[1:]]] <= reach[:-1]
+        # A call that merely begins where the one before ended is no part of it.
+        nested[own[1:]] &= trace.start_ns[calls[own[1:]]] < reach[:-1]
+    return nested
+
+
+def _profilers_own(timeline: Timeline, calls: NDArray[np.intp], kind: NDArray[np.int8]) -> int:
+    """The device synchronize with which the profiler ends: after the last launch and step."""
+    devices = calls[kind == Blocking.DEVICE]
+    if len(devices) == 0:
+        return ABSENT
+    trace = timeline.trace
+    last = int(devices[-1])
+    launched = timeline.launch[timeline.launch != ABSENT]
+    after_launches = not len(launched) or trace.start_ns[last] > trace.start_ns[launched].max()
+    in_step = any(
+        trace.start_ns[x.event] <= trace.start_ns[last] < trace.end_ns[x.event]
+        for x in timeline.steps
+    )
+    return last if after_launches and not in_step else ABSENT

@@ -1,0 +1,122 @@
+"""What a GPU activity is: compute, communication, a copy or a memset, told by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.errors import UsageError
+from tracelab.trace import Category, Trace
+
+
+class Kind(IntEnum):
+    """The four kinds of GPU work."""
+
+    COMPUTE = 0
+    COMM = 1
+    COPY = 2
+    MEMSET = 3
+
+
+# One alternative per library; each must meet the start of a word, so that "hip" or "sync" inside
+# another name is never enough. Which real kernel each one was written for stands in the tests.
+_COMM = re.compile(
+    r"""
+    \b(?:nccl|rccl|mscclpp|msccl)[A-Z_:]\w*                  # NCCL, RCCL, MSCCL(++)
+    | \b(?:deep_ep|dpsk::ep|pplx|mori)::                      # expert parallelism
+    | \bnvshmem\w* | \brocshmem\w*
+    | \bmultimem_\w*                                          # symmetric memory over NVLS
+    | \b(?:one|two)_?shot_?(?:all_?reduce|reduce_?scatter|all_?gather)\w*
+    | \bcross_device_reduce\w*                                # vLLM, SGLang, aiter
+    | \b(?:\w*_)?(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all)
+      (?:_\w*)?(?:kernel|_\dstage|_oneshot|_twoshot|_fusion|_lamport|_prototype)\w*
+    | \b(?:(?:one|two)Shot|lamport|userbuffers_|)(?:AllReduce|AllGather|ReduceScatter|AllToAll)\w*
+    | \buserbuffers_\w*                                       # Transformer Engine
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# Inductor names a kernel after every operator that it fused, the waiting ends of collectives too.
+_NEVER_COMM = re.compile(r"^triton_(?:poi|red|per|tem|mm|spl|for|unk)_")
+
+# Names of compute that need no second look: PyTorch's own kernels and the usual libraries.
+_COMPUTE = re.compile(
+    r"""
+    \bat::|\bat_cuda_detail::|\bcub::|\bthrust::|\bc10::|cutlass|cublas|cudnn|gemm|gemv|xmma|nvjet
+    |cute|conv|winograd|fft|softmax|norm|attention|attn|flash|fmha|mha|rotary|rope|elementwise
+    |reduce|transpose|embedding|triton_|dropout|topk|sort|scan|adam|sgd|multi_tensor|quant|cast
+    |act|gelu|silu|relu|loss|copy|fill|permute|index|gather|scatter|Cijk_|SubTensor|igemm|batched
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+_DIRECTION = re.compile(r"\b(HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice)\b")
+_DIRECTIONS = {
+    "HtoD": "h2d",
+    "HostToDevice": "h2d",
+    "DtoH": "d2h",
+    "DeviceToHost": "d2h",
+    "DtoD": "d2d",
+    "DeviceToDevice": "d2d",
+    "PtoP": "p2p",
+    "HtoH": "h2h",
+}
+
+CommTest = Callable[[str], bool]
+
+
+def comm_test(patterns: Iterable[str] = ()) -> CommTest:
+    """A test that says whether a kernel of this name is communication.
+
+    Args:
+        patterns: further regular expressions, searched in the name.
+
+    Raises:
+        UsageError: a pattern is no regular expression.
+    """
+    added = []
+    for pattern in patterns:
+        try:
+            added.append(re.compile(pattern))
+        except re.error as error:
+            raise UsageError(
+                f"--comm-pattern {pattern!r} is no regular expression: {error}"
+            ) from None
+
+    def is_comm(name: str) -> bool:
+        if any(pattern.search(name) for pattern in added):
+            return True
+        return _COMM.search(name) is not None and _NEVER_COMM.match(name) is None
+
+    return is_comm
+
+
+def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArray[np.int8]:
+    """The `Kind` of each of these GPU activities: int8[n]."""
+    category = trace.category[events]
+    kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)
+    kinds[category == Category.MEMCPY] = Kind.COPY
+    kinds[category == Category.MEMSET] = Kind.MEMSET
+    kernels = category == Category.KERNEL
+    comm = [name for name in np.unique(trace.name[events[kernels]]) if is_comm(trace.strings[name])]
+    kinds[kernels & np.isin(trace.name[events], comm)] = Kind.COMM
+    return kinds
+
+
+def is_recognised(name: str) -> bool:
+    """Whether a kernel's name is known to be compute, so that nobody needs to be asked."""
+    return _COMPUTE.search(name) is not None
+
+
+def copy_direction(name: str) -> str:
+    """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say."""
+    match = _DIRECTION.search(name)
+    return _DIRECTIONS[match[1]] if match else ""
+
+
+def copies_pageable_memory(name: str) -> bool:
+    """Whether one side of a copy is pageable host memory: then the call waits for the copy."""
+    return "Pageable" in name

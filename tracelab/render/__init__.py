@@ -1,0 +1,1 @@
+"""Turn a report, or a timeline, into something to read or look at."""

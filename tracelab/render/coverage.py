@@ -1,0 +1,169 @@
+"""What of a stretch of time can be seen in a given number of pixel columns; nothing is drawn here.
+
+An interval that is wider than a pixel keeps its exact edges. Of narrower ones each pixel column
+keeps the exact time that they cover in it. So a picture has a bounded number of shapes, whatever
+the length of the trace, and neither a lone microsecond nor a gap in a crowd is lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, Intervals, measure_within
+
+FloatArray = NDArray[np.float64]
+
+_WIDE_PX = 1.5  # from here on exact edges look better than whole columns
+
+
+@dataclass(frozen=True)
+class Grid:
+    """The time ``[start_ns, end_ns)`` spread over pixel columns."""
+
+    start_ns: int
+    end_ns: int
+    columns: int
+
+    @property
+    def length_ns(self) -> int:
+        """The time that all columns stand for."""
+        return self.end_ns - self.start_ns
+
+    @property
+    def pixel_ns(self) -> float:
+        """The time that one column stands for."""
+        return self.length_ns / self.columns
+
+    @cached_property
+    def edges_ns(self) -> Int64Array:
+        """int64[columns + 1]: the columns' edges, to the nanosecond."""
+        whole, rest = divmod(self.length_ns, self.columns)
+        column = np.arange(self.columns + 1, dtype=np.int64)
+        return self.start_ns + column * whole + column * rest // self.columns
+
+    def column_of(self, at_ns: Int64Array) -> NDArray[np.intp]:
+        """The column of each point in time."""
+        return np.searchsorted(self.edges_ns, at_ns, side="right") - 1
+
+
+def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
+    """The intervals that are wide enough for exact edges, and the others."""
+    # Where a column is less than a nanosecond, nothing is thinner than a column.
+    wide = ((a.ends - a.starts) >= _WIDE_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
+    return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
+
+
+def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
+    """The covered share of every column: float64[len(sets), columns], 0 to 1."""
+    starts, ends = grid.edges_ns[:-1], grid.edges_ns[1:]
+    shares = np.zeros((len(sets), grid.columns))
+    for share, a in zip(shares, sets, strict=True):
+        share[:] = measure_within(a, starts, ends) / np.maximum(ends - starts, 1)
+    return shares
+
+
+def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
+    """Shares as bars upon each other: where each one begins and ends, 0 to 1.
+
+    A bar is as high as its share. But no column in which there is anything is lower than `least`
+    and no bar in it is next to nothing, or nobody would see it; what has no share has no height.
+    """
+    height = np.where(shares > 0, np.maximum(shares, least / len(shares)), 0.0)
+    total = height.sum(axis=0)
+    height *= np.clip(total, least, 1.0) / np.where(total > 0, total, 1.0)
+    high = np.cumsum(height, axis=0)
+    return high - height, high
+
+
+def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
+    """One polygon around every run of neighbouring columns that have a height: float64[k, 2].
+
+    Neighbours share a polygon because separate bars would show seams in SVG and PDF.
+    """
+    filled = np.concatenate(([False], high != low, [False]))
+    changes = np.flatnonzero(filled[1:] != filled[:-1])
+    polygons = []
+    for first, last in zip(changes[::2], changes[1::2], strict=True):
+        x = np.repeat(edges[first : last + 1], 2)[1:-1]
+        there = np.column_stack((x, np.repeat(high[first:last], 2)))
+        back = np.column_stack((x, np.repeat(low[first:last], 2)))[::-1]
+        polygons.append(np.concatenate((there, back)))
+    return polygons
+
+
+def rectangles(a: Intervals, origin_ns: int, top: float, bottom: float) -> list[FloatArray]:
+    """One polygon for every interval: float64[4, 2]."""
+    left, right = (a.starts - origin_ns).astype(float), (a.ends - origin_ns).astype(float)
+    x = np.column_stack((left, right, right, left))
+    y = np.broadcast_to((top, top, bottom, bottom), x.shape)
+    return list(np.stack((x, y), axis=-1))
+
+
+def lane_polygons(
+    sets: Sequence[Intervals], grid: Grid, *, top: float, bottom: float, least: float
+) -> list[list[FloatArray]]:
+    """For each set the polygons that show it in a lane; x is ns since the grid's start.
+
+    Args:
+        sets: sets inside the grid's time; in a column that several cover they are stacked.
+        grid: the pixel columns.
+        top: the lane's upper edge; y points down.
+        bottom: its lower edge.
+        least: the smallest height of what is not nothing, as a share of the lane.
+    """
+    split = [split_by_width(a, grid) for a in sets]
+    low, high = stack(column_shares([thin for _, thin in split], grid), least)
+    edges = (grid.edges_ns - grid.start_ns).astype(float)
+    y_low, y_high = bottom - low * (bottom - top), bottom - high * (bottom - top)
+    return [
+        rectangles(wide, grid.start_ns, top, bottom) + outlines(edges, y_low[i], y_high[i])
+        for i, (wide, _) in enumerate(split)
+    ]
+
+
+def seams(
+    covered: Intervals, starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float
+) -> Int64Array:
+    """Where an event of at least this width meets another one without a visible gap, ns.
+
+    The points are at least two pixels apart, so their number is bounded.
+    """
+    wide = ends - starts >= least_px * grid.pixel_ns
+    points = np.concatenate((starts[wide], ends[wide]))
+    hidden = covered.starts[1:] - covered.ends[:-1] < grid.pixel_ns
+    shown = np.concatenate((covered.starts[:1], covered.starts[1:][~hidden]))
+    shown = np.concatenate((shown, covered.ends[:-1][~hidden], covered.ends[-1:]))
+    points = points[~np.isin(points, shown)]
+    points = np.unique(points[(points > grid.start_ns) & (points < grid.end_ns)])
+    _, first = np.unique(grid.column_of(points), return_index=True)
+    points = points[first]
+    return points[spaced((points / grid.pixel_ns).tolist(), [2.0] * len(points))]
+
+
+def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> NDArray[np.intp]:
+    """Indices of events with room for a name: disjoint, at least this wide, in order of start."""
+    wide = np.flatnonzero(ends - starts >= least_px * grid.pixel_ns)
+    wide = wide[np.argsort(starts[wide], kind="stable")]
+    # Events that overlap may be any number; of those that begin in one column one is named.
+    _, first = np.unique(grid.column_of(starts[wide]), return_index=True)
+    kept, reach = [], grid.start_ns
+    for index in wide[first]:
+        if starts[index] >= reach:
+            kept.append(index)
+            reach = int(ends[index])
+    return np.array(kept, dtype=np.intp)
+
+
+def spaced(positions_px: Sequence[float], widths_px: Sequence[float]) -> list[int]:
+    """Indices of the things that fit beside each other, taken from the left."""
+    kept, reach = [], -np.inf
+    for index, (at, width) in enumerate(zip(positions_px, widths_px, strict=True)):
+        if at >= reach:
+            kept.append(index)
+            reach = at + width
+    return kept

@@ -1,0 +1,227 @@
+"""The GPU activities of a trace in order: lanes, launches, steps and windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.errors import UsageError
+from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.kinds import CommTest, Kind, classify, comm_test
+from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
+
+PROFILER_STEP = r"^ProfilerStep#\d+$"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One stream of one device; its activities are rows ``first`` to ``last`` of the timeline."""
+
+    device: int
+    stream: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass of the loop: the host's annotation and the window that its GPU work extends."""
+
+    number: int
+    event: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time to measure; `step` is None for the whole trace."""
+
+    step: int | None
+    start_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """Length, ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A trace's GPU activities, ordered by device, stream, start and event id.
+
+    Attributes:
+        trace: where they come from.
+        event: int64[m], the activities' event ids.
+        kind: int8[m], a `Kind`.
+        lanes: the streams, by device and stream; each one a slice of the rows.
+        launch: int64[m], event id of the host call that launched each activity, else ABSENT.
+        step: int32[m], index into `steps` of the step that launched each activity, else ABSENT.
+        steps: the steps, by start.
+        overlapping: activities that start before the previous one of their stream has ended.
+    """
+
+    trace: Trace
+    event: Int64Array
+    kind: NDArray[np.int8]
+    lanes: tuple[Lane, ...]
+    launch: Int64Array
+    step: NDArray[np.int32]
+    steps: tuple[Step, ...]
+    overlapping: int
+
+    @cached_property
+    def start_ns(self) -> Int64Array:
+        """int64[m], ns."""
+        return self.trace.start_ns[self.event]
+
+    @cached_property
+    def end_ns(self) -> Int64Array:
+        """int64[m], ns."""
+        return self.trace.end_ns[self.event]
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """int32[m]."""
+        return self.trace.device[self.event]
+
+    @cached_property
+    def lane(self) -> NDArray[np.intp]:
+        """intp[m], index into `lanes`."""
+        return np.repeat(np.arange(len(self.lanes)), [x.last - x.first for x in self.lanes])
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every device that worked, ascending."""
+        return tuple(dict.fromkeys(lane.device for lane in self.lanes))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The whole trace, then each step."""
+        whole = Window(None, int(self.start_ns.min()), int(self.end_ns.max()))
+        return (whole, *(Window(s.number, s.start_ns, s.end_ns) for s in self.steps))
+
+    def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
+        """When at least one of these activities ran; all of them by default."""
+        return union(self.start_ns[rows], self.end_ns[rows])
+
+    def of(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
+        """bool[m], which activities are of this device and kind."""
+        chosen = np.ones(len(self.event), dtype=np.bool_)
+        if device is not None:
+            chosen &= self.device == device
+        if kind is not None:
+            chosen &= self.kind == kind
+        return chosen
+
+
+def build_timeline(
+    trace: Trace, *, comm_patterns: Iterable[str] = (), step_pattern: str = PROFILER_STEP
+) -> Timeline:
+    """Order a trace's GPU activities.
+
+    Args:
+        trace: a trace, with or without GPU activities.
+        comm_patterns: regular expressions of further communication kernels.
+        step_pattern: regular expression of the host annotations that are the steps.
+
+    Raises:
+        UsageError: a pattern is no regular expression.
+    """
+    return order_activities(
+        trace, trace.of_category(*GPU_ACTIVITIES), comm_test(comm_patterns), step_pattern
+    )
+
+
+def only_launched(timeline: Timeline, comm_patterns: Iterable[str] = ()) -> Timeline:
+    """The same timeline without the activities whose launch is not in the file."""
+    launched = np.sort(timeline.event[timeline.launch != ABSENT])
+    return order_activities(timeline.trace, launched, comm_test(comm_patterns), None)
+
+
+def order_activities(
+    trace: Trace, events: NDArray[np.intp], is_comm: CommTest, step_pattern: str | None
+) -> Timeline:
+    """Order the given activities of a trace; without a pattern there are no steps."""
+    device, stream = trace.device[events], trace.stream[events]
+    start, end = trace.start_ns[events], trace.end_ns[events]
+    order = np.lexsort((events, end, start, stream, device))
+    events, device, stream = events[order], device[order], stream[order]
+    start, end = start[order], end[order]
+    changes = np.flatnonzero((np.diff(device) != 0) | (np.diff(stream) != 0)) + 1
+    bounds = np.concatenate(([0], changes, [len(events)])) if len(events) else np.array([0])
+    lanes = tuple(
+        Lane(int(device[first]), int(stream[first]), int(first), int(last))
+        for first, last in pairwise(bounds)
+    )
+    overlapping = sum(
+        int((start[x.first + 1 : x.last] < np.maximum.accumulate(end[x.first : x.last - 1])).sum())
+        for x in lanes
+    )
+    launch = _launches(trace, events)
+    steps, step = _steps(trace, step_pattern, launch, end) if step_pattern else ((), None)
+    return Timeline(
+        trace=trace,
+        event=events.astype(np.int64),
+        kind=classify(trace, events, is_comm),
+        lanes=lanes,
+        launch=launch,
+        step=step if step is not None else np.full(len(events), ABSENT, dtype=np.int32),
+        steps=steps,
+        overlapping=overlapping,
+    )
+
+
+def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
+    """The host call with each activity's correlation; the first one where several share it."""
+    calls = trace.of_category(*HOST_CALLS)
+    calls = calls[trace.correlation[calls] != ABSENT]
+    correlation, first = np.unique(trace.correlation[calls], return_index=True)
+    launch = np.full(len(events), ABSENT, dtype=np.int64)
+    if len(correlation) == 0:
+        return launch
+    wanted = trace.correlation[events]
+    place = np.minimum(np.searchsorted(correlation, wanted), len(correlation) - 1)
+    found = (correlation[place] == wanted) & (wanted != ABSENT)
+    launch[found] = calls[first[place[found]]]
+    return launch
+
+
+def _steps(
+    trace: Trace, pattern: str, launch: Int64Array, end: Int64Array
+) -> tuple[tuple[Step, ...], NDArray[np.int32]]:
+    """The steps, and which of them launched each activity.
+
+    A step's window is ``[max(end of the window before, host start), max(host end, end of the last
+    activity launched inside it))``: windows do not overlap, and work that the host launched ahead
+    of time is counted in the step that launched it.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
+    matching = [i for i, text in enumerate(trace.strings) if expression.search(text)]
+    hosts = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
+    hosts = hosts[np.isin(trace.name[hosts], matching)]
+    hosts = hosts[np.argsort(trace.start_ns[hosts], kind="stable")]
+    step = np.full(len(launch), ABSENT, dtype=np.int32)
+    launched = launch != ABSENT
+    launch_ns = trace.start_ns[launch]
+    steps: list[Step] = []
+    window_end = -(2**63)
+    for index, event in enumerate(hosts.tolist()):
+        host_start, host_end = int(trace.start_ns[event]), int(trace.end_ns[event])
+        inside = launched & (launch_ns >= host_start) & (launch_ns < host_end)
+        step[inside] = index
+        start_ns = max(window_end, host_start)
+        window_end = max([start_ns, host_end, *end[inside].max(initial=start_ns, keepdims=True)])
+        digits = re.search(r"#(\d+)", trace.name_of(event))
+        steps.append(Step(int(digits[1]) if digits else index, event, start_ns, int(window_end)))
+    return tuple(steps), step

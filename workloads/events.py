@@ -1,0 +1,77 @@
+"""Five ways to wait for a GPU result: one blocks a stream, four block the host.
+
+A consumer in the default stream needs what a producer made in a side stream. `Event.wait` puts the
+wait into the stream and returns at once, so the host goes on launching. Every other way makes the
+host sit until the GPU is done, and the GPU then runs dry while the host prepares the next launch.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+import torch
+
+from workloads.runner import run
+
+SIZE = 4096
+PRODUCTS = 8
+
+Wait = Callable[[torch.cuda.Event, torch.cuda.Stream, torch.Tensor], object]
+
+
+def produce_and_consume(wait: Wait) -> Iterator[None]:
+    """Produce in a side stream, wait in the way under test, consume in the default stream."""
+    side = torch.cuda.Stream()
+    done = torch.cuda.Event()
+    matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) / SIZE**0.5
+    while True:
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            product = matrix
+            for _ in range(PRODUCTS):
+                product = product @ matrix
+            done.record()
+        wait(done, side, product)
+        product.record_stream(torch.cuda.current_stream())
+        for _ in range(PRODUCTS):
+            product = product @ matrix
+        yield
+
+
+def wait_in_stream(done: torch.cuda.Event, _side: torch.cuda.Stream, _: torch.Tensor) -> None:
+    """FIX: the stream waits, the host does not."""
+    done.wait()
+
+
+def wait_for_event(done: torch.cuda.Event, _side: torch.cuda.Stream, _: torch.Tensor) -> None:
+    """DEFECT: the host waits for the event."""
+    done.synchronize()
+
+
+def wait_for_stream(_done: torch.cuda.Event, side: torch.cuda.Stream, _: torch.Tensor) -> None:
+    """DEFECT: the host waits for the stream."""
+    side.synchronize()
+
+
+def wait_for_device(_done: torch.cuda.Event, _side: torch.cuda.Stream, _: torch.Tensor) -> None:
+    """DEFECT: the host waits for everything."""
+    torch.cuda.synchronize()
+
+
+def read_a_value(done: torch.cuda.Event, _side: torch.cuda.Stream, product: torch.Tensor) -> None:
+    """DEFECT: the host waits for one number."""
+    done.wait()
+    product[0, 0].item()
+
+
+VARIANTS = {
+    "wait": lambda: produce_and_consume(wait_in_stream),
+    "event_synchronize": lambda: produce_and_consume(wait_for_event),
+    "stream_synchronize": lambda: produce_and_consume(wait_for_stream),
+    "device_synchronize": lambda: produce_and_consume(wait_for_device),
+    "item": lambda: produce_and_consume(read_a_value),
+}
+
+if __name__ == "__main__":
+    sys.exit(run("events", VARIANTS, stacks=True))
