@@ -18,7 +18,7 @@ each_real_trace = pytest.mark.parametrize(
 )
 
 
-def real_trace(name: str) -> str:
+def path_of(name: str) -> str:
     """The path of one of them, by its name without the ending; skips the test without it."""
     path = FOLDER / f"{name}.json.gz"
     if not path.exists():

@@ -158,7 +158,7 @@ def _kineto_event(value: Any) -> str:
         return json.dumps(value)
     lines: list[str] = []
     for key, field in value.items():
-        if key == "args":
+        if key == "args" and isinstance(field, dict):
             arguments = json.dumps(field)[1:-1]
             lines.append(f'"args": {{\n      {arguments}\n    }}')
         else:
@@ -174,7 +174,9 @@ def _kineto(before: str, after: str, events: Sequence[Any]) -> str:
 def _field_a_line(before: str, after: str, events: Sequence[Any]) -> str:
     texts = (
         "    {\n"
-        + ",\n".join(f"      {json.dumps(key)}: {json.dumps(field)}" for key, field in value.items())
+        + ",\n".join(
+            f"      {json.dumps(key)}: {json.dumps(field)}" for key, field in value.items()
+        )
         + "\n    }"
         if isinstance(value, dict)
         else json.dumps(value)

@@ -221,7 +221,7 @@ def _steps(
         inside = launched & (launch_ns >= host_start) & (launch_ns < host_end)
         step[inside] = index
         start_ns = max(window_end, host_start)
-        window_end = max([start_ns, host_end, *end[inside].max(initial=start_ns, keepdims=True)])
+        window_end = max(start_ns, host_end, int(end[inside].max(initial=start_ns)))
         digits = re.search(r"#(\d+)", trace.name_of(event))
-        steps.append(Step(int(digits[1]) if digits else index, event, start_ns, int(window_end)))
+        steps.append(Step(int(digits[1]) if digits else index, event, start_ns, window_end))
     return tuple(steps), step

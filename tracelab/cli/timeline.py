@@ -60,7 +60,7 @@ def timeline(
     until = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
     if not window.start_ns <= since < until:
         raise UsageError(
-            f"--from and --to leave nothing to draw: the window is {window.length_ns / 1e6:g} ms long"
+            f"--from and --to leave nothing to draw in {window.length_ns / 1e6:g} ms"
         )
     figure = draw_timeline(
         analysis.timeline,

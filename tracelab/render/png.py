@@ -94,7 +94,7 @@ _LANE_GAP, _GROUP_GAP, _LARGE_LANE, _SMALL_LANE, _ROOMY_ROWS = 4, 14, 40, 22, 8
 _TITLE, _TEXT, _SMALL = 20, 14, 12  # letters
 _TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 4, 8
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX, _FEWEST_LETTERS = 5, 40, 5, 14, 8
-_MOST_ROWS = 400
+_MOST_ROWS, _LONGEST_TITLE = 400, 300
 
 
 def draw_timeline(
@@ -404,10 +404,10 @@ def step_labels(steps: Sequence[Step], grid: Grid) -> list[tuple[float, str]]:
     left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps]
     right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps]
     texts = [f"step {s.number}" for s in steps]
-    needed = [text_width(text, _SMALL) + _TEXT_GAP for text in texts]
-    wide = [i for i in range(len(steps)) if right[i] - left[i] >= needed[i]]
-    fitting = wide or [i for i in spaced(left, needed) if left[i] + needed[i] <= grid.columns]
-    return [(left[i], texts[i]) for i in fitting]
+    needed = max((text_width(text, _SMALL) for text in texts), default=0.0) + _TEXT_GAP
+    wide = [i for i in range(len(steps)) if right[i] - left[i] >= needed]
+    spread = [i for i in spaced(left, [needed] * len(left)) if left[i] + needed <= grid.columns]
+    return [(left[i], texts[i]) for i in wide or spread]
 
 
 def _draw_axis(sheet: _Sheet) -> None:
@@ -430,7 +430,7 @@ def _draw_header(sheet: _Sheet, title: str, text: str) -> None:
     """The headline and the caption, cut to the picture's width."""
     left = _MARGIN_X - _LEFT
     room_px = sheet.grid.columns - left
-    headline = fit(printable(title), room_px, _TITLE, weight="bold")
+    headline = fit(printable(shorten(title, _LONGEST_TITLE)), room_px, _TITLE, weight="bold")
     sheet.write(left, _TITLE_Y - _TOP, headline, _TITLE, weight="bold")
     sheet.write(left, _CAPTION_Y - _TOP, fit(printable(text), room_px, _TEXT), color=_GREY)
 

@@ -1,0 +1,97 @@
+import pytest
+
+from tracelab.render.words import (
+    duration_text,
+    share_text,
+    short_name,
+    shorten,
+    ticks,
+    time_unit,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>, "
+            "std::array<char*, 3ul> >(int, at::native::AddFunctor<float>, std::array<char*, 3ul>)",
+            "vectorized_elementwise_kernel",
+        ),
+        (
+            "void at::native::elementwise_kernel<128, 4, at::native::gpu_kernel_impl<at::F>(at::"
+            "TensorIteratorBase&, at::F const&)::{lambda(int)#1}>(int, at::{lambda(int)#1})",
+            "elementwise_kernel",
+        ),
+        ("void (anonymous namespace)::softmax_warp_forward<float>(float*)", "softmax_warp_forward"),
+        ("ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)", "ncclDevKernel_Generic"),
+        ("std::enable_if<!(false), void>::type internal::gemvx::kernel<int>(int)", "kernel"),
+        ("void dpsk::ep::internode::combine<__nv_bfloat16>(int4*)", "combine"),
+        ("void cut::off::kernel<4, at::native::AddFun", "kernel"),
+        ("nvjet_tst_128x256_64x4_2x1_v_bz_TNN", "nvjet_tst_128x256_64x4_2x1_v_bz_TNN"),
+        ("cudaStreamSynchronize", "cudaStreamSynchronize"),
+        ("Memcpy HtoD (Pageable -> Device)", "HtoD (Pageable -> Device)"),
+        ("Memset (Device)", "Memset (Device)"),
+        ("two words", "two words"),
+        ("void f<&T::operator-> >(int)", "f"),
+        ("<>()", "<>()"),
+        ("", ""),
+    ],
+)
+def test_a_long_name_becomes_the_functions_own_name(name, short):
+    assert short_name(name) == short
+
+
+def test_a_name_without_an_end_is_cut():
+    assert short_name("Cijk_" * 60) == ("Cijk_" * 60)[:59] + "…"
+    assert len(short_name("x" * 300 + "<int>(int)")) == 60
+    assert shorten("abcdef", 6) == "abcdef"
+    assert shorten("abcdef", 4) == "abc…"
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "unit"),
+    [(0, "ns"), (999, "ns"), (1_000, "µs"), (999_999, "µs"), (1_000_000, "ms"), (10**9, "s")],
+)
+def test_the_unit_follows_from_the_length(length_ns, unit):
+    assert time_unit(length_ns)[0] == unit
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "at_most", "step_ns", "labels"),
+    [
+        (16_682_383, 12, 2_000_000, ["0", "2", "4", "6", "8", "10", "12", "14", "16"]),
+        (1_222_000_000, 6, 500_000_000, ["0", "0.5", "1.0"]),
+        (2_210_000, 4, 1_000_000, ["0", "1", "2"]),
+        (1_250, 10, 200, ["0", "0.2", "0.4", "0.6", "0.8", "1.0", "1.2"]),
+        (3, 12, 1, ["0", "1", "2", "3"]),
+        (60_000_000_000, 6, 10_000_000_000, ["0", "10", "20", "30", "40", "50", "60"]),
+    ],
+)
+def test_ticks_are_round_and_labelled_without_needless_digits(length_ns, at_most, step_ns, labels):
+    at, found = ticks(length_ns, at_most)
+    assert found == labels
+    assert at.tolist() == [i * step_ns for i in range(len(labels))]
+
+
+@pytest.mark.parametrize(
+    ("length_ns", "text"),
+    [
+        (0, "0 ns"),
+        (17, "17 ns"),
+        (1_234, "1.23 µs"),
+        (12_345, "12.3 µs"),
+        (123_456_789, "123 ms"),
+        (2_000_000_000, "2.00 s"),
+    ],
+)
+def test_a_duration_has_three_digits(length_ns, text):
+    assert duration_text(length_ns) == text
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [(0, "0 %"), (1, "<1 %"), (10, "1 %"), (415, "42 %"), (999, ">99 %"), (1000, "100 %")],
+)
+def test_only_nothing_is_0_percent_and_only_everything_is_100(part, text):
+    assert share_text(part, 1000) == text
