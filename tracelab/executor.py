@@ -39,24 +39,38 @@ def open_map(
         yield pool.map
 
 
-def _open_pool(form: str, workers: int) -> Executor:
+@contextmanager
+def _open_pool(form: str, workers: int) -> Iterator[Executor]:
     if form == "processes":
-        return ProcessPoolExecutor(workers)
-    if form == "threads":
-        return ThreadPoolExecutor(workers)
-    if form.startswith("dask://"):
-        try:
-            from distributed import Client
-        except ImportError:
-            raise MissingSupportError(
-                "a dask cluster needs dask.distributed: pip install 'tracelab[dask]'"
-            ) from None
-        try:
-            client = Client(form.replace("dask://", "tcp://"), timeout="10s")
-        except OSError as error:
-            raise UsageError(f"{form}: no dask scheduler answers there: {error}") from None
-        pool: Executor = client.get_executor()
-        return pool
+        with ProcessPoolExecutor(workers) as pool:
+            yield pool
+    elif form == "threads":
+        with ThreadPoolExecutor(workers) as pool:
+            yield pool
+    elif form.startswith("dask://"):
+        with _connect(form) as client:
+            yield client.get_executor()
+    else:
+        with _made_by(form) as pool:
+            yield pool
+
+
+def _connect(form: str) -> Any:
+    """A client of the dask cluster whose scheduler listens there."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingSupportError(
+            "a dask cluster needs dask.distributed: pip install 'tracelab[dask]'"
+        ) from None
+    try:
+        return Client(form.replace("dask://", "tcp://"), timeout="10s")
+    except OSError as error:
+        raise UsageError(f"{form}: no dask scheduler answers there: {error}") from None
+
+
+def _made_by(form: str) -> Executor:
+    """The pool that MODULE:FUNCTION returns."""
     module, _, function = form.partition(":")
     if not module or not function:
         raise UsageError(f"--executor {form!r} is none of: {FORMS}")

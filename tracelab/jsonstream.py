@@ -31,15 +31,17 @@ _DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
 # A damaged element may hold what looks like its end (objects in a list), but not often.
 _MOST_ENDS = 8
 
+# The array's end is sought among so many brackets when its last element is damaged.
+_MOST_BRACKETS = 64
 # A text this long mostly shows whether an element is damaged or merely breaks off.
 _GLANCE_BYTES = 4096
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _LAST_CUT = re.compile(rb".*\}(\s*,\s*)(?=\{)", re.DOTALL)
-_CUT = re.compile(rb"\}\s*,\s*(?=\{)")
+_NEXT = re.compile(rb",\s*(?=\{)")
 _BEGIN = re.compile(rb"[^\s,]")
 _END = re.compile(rb"\}(?=[\s,]*(?:[{\]]|\Z))")
-_ARRAY_END = re.compile(rb"\}[\s,]*\](?=\s*(?:[,}]|\Z))")
+_BRACKET = re.compile(rb"\](?=\s*(?:[,}]|\Z))")
 
 _BARE_WORD = re.compile(rb"(?<=[:,\[])(\s*)-?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
 _CONTROL_TO_BLANK = bytes.maketrans(bytes(range(32)), b" " * 32)
@@ -58,7 +60,7 @@ _scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decod
 class _Piece:
     elements: list[Any]
     unread: bytes = b""  # may become an element when more of the file is known
-    damaged: bool = False  # the unread text is no JSON, whatever may follow
+    damaged: int = 0  # so many elements of the unread text are no JSON, whatever may follow
     after: bytes | None = None  # what follows the array, if it ends in this piece
 
 
@@ -107,8 +109,8 @@ class ArrayReader:
             UnreadableInputError: the file is not JSON, or holds no such array.
         """
         rest, limit, any_read = self._find_array(), LIMIT_BYTES, False
-        while len(rest) <= limit:
-            fresh = self._read()
+        while True:
+            fresh = self._read() if len(rest) <= limit else b""
             text, gap, rest = rest + fresh, b"", b""
             if fresh:
                 cut = _LAST_CUT.match(text)
@@ -123,14 +125,13 @@ class ArrayReader:
                 self._read_trailer(piece.after + gap + rest)
                 return
             if not fresh:
+                if piece.unread and not any_read:
+                    raise self._unreadable("no event in it can be read, so it is no trace")
                 self._end_early(piece)
                 return
             if piece.unread:
                 rest = piece.unread + gap + rest
             limit = _DAMAGE_LIMIT_BYTES if piece.damaged else LIMIT_BYTES
-        if not any_read:
-            raise self._unreadable(f"no event in its first {limit >> 20} MiB, so it is no trace")
-        self.losses["truncated"] = 1
 
     def _unreadable(self, reason: str) -> UnreadableInputError:
         return UnreadableInputError(f"{self._path}: {reason}")
@@ -223,12 +224,15 @@ class ArrayReader:
             end = _end_of_element(chars, start)
             if end is None and _breaks_off(b"[" + text[start:]):
                 return _Piece(elements, unread=text[start:])
-            found = self._read_one(text, start, end) or self._resume(text, chars, start)
+            found, lost = self._read_one(text, start, end), 0
             if found is None:
-                return _Piece(elements, unread=text[start:], damaged=True)
+                found, lost = self._resume(text, chars, start)
+            if found is None:
+                return _Piece(elements, unread=text[start:], damaged=lost)
             elements += found.elements
             position = found.end
             self.losses["repairs"] += found.mended
+            self.losses["unparsable_events"] += lost
         return _Piece(elements)
 
     def _read_one(self, text: bytes, start: int, end: int | None) -> _Found | None:
@@ -243,24 +247,23 @@ class ArrayReader:
                 return _Found(elements, stop, mended > 0)
         return None
 
-    def _resume(self, text: bytes, chars: str, start: int) -> _Found | None:
-        """The first element after a damaged one, if this text holds it."""
+    def _resume(self, text: bytes, chars: str, start: int) -> tuple[_Found | None, int]:
+        """The first element after a damaged one, if this text holds it; and how many are lost."""
         lost = 1
-        for cut in _CUT.finditer(text, start):
-            found = self._read_one(text, cut.end(), _end_of_element(chars, cut.end()))
+        for comma in _NEXT.finditer(text, start):
+            found = self._read_one(text, comma.end(), _end_of_element(chars, comma.end()))
             if found is None:
                 lost += 1
             elif all(map(self._is_element, found.elements)):
-                self.losses["unparsable_events"] += lost
-                return found
-        return None
+                return found, lost
+        return None, lost
 
     def _end_early(self, piece: _Piece) -> None:
         """The file is over, but its array is not; or the array's last element is damaged."""
-        for end in _ARRAY_END.finditer(piece.unread if piece.damaged else b""):
-            if self._closes(piece.unread[end.end() :]):
-                lost = piece.unread[: end.end()]
-                self.losses["unparsable_events"] += 1 + len(_CUT.findall(lost))
+        brackets = list(_BRACKET.finditer(piece.unread if piece.damaged else b""))
+        for bracket in brackets[-_MOST_BRACKETS:]:
+            if self._closes(piece.unread[bracket.end() :]):
+                self.losses["unparsable_events"] += piece.damaged
                 return
         if piece.unread or not self._bare:  # a bare list needs no closing bracket
             self.losses["truncated"] = 1

@@ -175,8 +175,8 @@ def test_a_picture_of_nothing_is_refused(timeline):
         draw(timeline, lanes=[])
     with pytest.raises(UsageError, match="would show nothing"):
         draw(timeline, start_ns=5, end_ns=5)
-    with pytest.raises(UsageError, match="at least 640 pixels"):
-        draw(timeline, width_px=639)
+    with pytest.raises(UsageError, match="at least 400 pixels"):
+        draw(timeline, width_px=399)
     only_host = build_timeline(make_trace(on_host("cudaDeviceSynchronize", 1, 2)))
     with pytest.raises(UsageError, match="no GPU activity to draw"):
         draw(only_host, blocking_calls=np.array([0]))
@@ -392,7 +392,7 @@ def test_no_text_leaves_the_picture_or_enters_the_legend():
         on_host("cudaDeviceSynchronize", i, i + 1, thread=1) for i in range(3)
     ]
     timeline = build_timeline(make_trace(*events))
-    for width in (640, 1600):
+    for width in (400, 1600):
         for lanes in (None, ["device:0"]):
             figure = draw(
                 timeline,
@@ -460,7 +460,7 @@ def test_a_lone_microsecond_is_seen_in_the_picture(tmp_path):
     )
 
 
-@pytest.mark.parametrize("width", [641, 1000, 1600])
+@pytest.mark.parametrize("width", [401, 1000, 1600])
 def test_the_width_is_exact_and_the_height_grows_with_the_lanes(width, tmp_path):
     heights = []
     for count in (1, 2, 8, 40):

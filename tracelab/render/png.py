@@ -86,7 +86,7 @@ _FONT = "DejaVu Sans"  # it comes with matplotlib
 
 # Lengths in pixels. With a power of two as the resolution whole pixels stay whole in floats.
 _DPI = 128
-_LEFT, _RIGHT, _LEAST_WIDTH = 240, 30, 640
+_LEFT, _RIGHT, _LEAST_WIDTH = 240, 30, 400
 _MARGIN_X, _UNIT_X, _LABEL_X, _SHARE_PX = 20, 218, 230, 48
 _TITLE_Y, _CAPTION_Y, _STEPS_Y, _TOP = 34, 58, 88, 98
 _AXIS, _LEGEND_ROW, _LEGEND_ENTRY, _BOTTOM = 46, 24, 160, 14
@@ -453,11 +453,13 @@ def _draw_legend(sheet: _Sheet, used: Set[Mark]) -> None:
         if mark in used
     ]
     width_px, height_px = sheet.figure.get_size_inches() * _DPI
+    columns = _legend_columns(sheet.grid)
+    left = _LEFT if columns > 1 else _MARGIN_X
     sheet.figure.legend(
         handles=handles,
         loc="lower left",
-        bbox_to_anchor=(_LEFT / width_px, _BOTTOM / height_px),
-        ncols=_legend_columns(sheet.grid),
+        bbox_to_anchor=(left / width_px, _BOTTOM / height_px),
+        ncols=columns,
         fontsize=_points(_TEXT),
         labelcolor=_DARK,
         frameon=False,

@@ -1,0 +1,238 @@
+import gzip
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRACES = ROOT / "traces"
+ITEM = TRACES / "events_item.pt.trace.json.gz"
+WAIT = TRACES / "events_wait.pt.trace.json.gz"
+SCHEMA = json.loads((ROOT / "tracelab" / "report.schema.json").read_text())
+
+
+def test_text_goes_to_stdout_and_nothing_else_does(tracelab):
+    ran = tracelab("analyze", ITEM)
+    assert ran.code == 0
+    assert ran.err == ""
+    assert "cudaStreamSynchronize" in ran.out
+    assert "\x1b" not in ran.out
+
+
+def test_json_to_stdout_is_one_object_of_the_schema_and_no_text(tracelab):
+    ran = tracelab("analyze", ITEM, "--json", "-")
+    report = json.loads(ran.out)
+    jsonschema.validate(report, SCHEMA)
+    assert ran.code == 0
+    assert report["schema"] == "tracelab.report/1"
+    assert [window["step"] for window in report["windows"]] == [None, 1, 2, 3, 4, 5]
+
+
+def test_json_file_is_written_beside_the_text(tracelab, tmp_path):
+    file = tmp_path / "new folder" / "report.json"
+    ran = tracelab("analyze", ITEM, "--json", file)
+    assert "cudaStreamSynchronize" in ran.out
+    jsonschema.validate(json.loads(file.read_text()), SCHEMA)
+
+
+def test_png_is_drawn_and_told_on_stderr(tracelab, tmp_path):
+    file = tmp_path / "timeline.png"
+    ran = tracelab("analyze", ITEM, "--png", file)
+    assert ran.code == 0
+    assert file.read_bytes().startswith(b"\x89PNG")
+    assert str(file) in ran.err
+
+
+def test_one_step_is_all_that_is_measured(tracelab):
+    report = json.loads(tracelab("analyze", ITEM, "--step", "3", "--json", "-").out)
+    assert {window["step"] for window in report["windows"]} == {3}
+    assert {sync["step"] for sync in report["syncs"]} == {3}
+
+
+def test_every_step_is_printed_on_request(tracelab):
+    brief, full = tracelab("analyze", ITEM).out, tracelab("analyze", ITEM, "--step", "all").out
+    assert len(full.splitlines()) > 2 * len(brief.splitlines())
+
+
+def test_unknown_step_names_the_steps_that_there_are(tracelab):
+    ran = tracelab("analyze", ITEM, "--step", "9")
+    assert ran.code == 2
+    assert "1, 2, 3, 4, 5" in ran.err
+
+
+def test_step_that_is_no_number_is_wrong_usage(tracelab):
+    ran = tracelab("analyze", ITEM, "--step", "first")
+    assert ran.code == 2
+    assert "first" in ran.err
+
+
+def test_annotations_can_be_the_steps(tracelab):
+    ran = tracelab("analyze", ITEM, "--step-on", "^ProfilerStep#[45]$", "--json", "-")
+    assert [window["step"] for window in json.loads(ran.out)["windows"]] == [None, 4, 5]
+
+
+def test_kernels_become_communication_by_pattern(tracelab):
+    plain = json.loads(tracelab("analyze", ITEM, "--json", "-").out)
+    told = json.loads(tracelab("analyze", ITEM, "--comm-pattern", "nvjet", "--json", "-").out)
+    before, after = (x["windows"][0]["devices"][0] for x in (plain, told))
+    assert before["comm_ns"] == 0
+    assert after["comm_ns"] == before["compute_ns"] > 0
+    assert after["compute_ns"] == 0
+
+
+def test_bad_pattern_is_wrong_usage(tracelab):
+    ran = tracelab("analyze", ITEM, "--comm-pattern", "(")
+    assert ran.code == 2
+    assert "'('" in ran.err
+
+
+def test_unknown_option_is_wrong_usage(tracelab):
+    assert tracelab("analyze", ITEM, "--no-such-option").code == 2
+
+
+def test_output_that_cannot_be_written_is_wrong_usage(tracelab, tmp_path):
+    blocker = tmp_path / "file"
+    blocker.write_text("")
+    ran = tracelab("analyze", ITEM, "--json", blocker / "report.json")
+    assert ran.code == 2
+    assert "cannot write" in ran.err
+
+
+def test_picture_of_unknown_format_is_wrong_usage(tracelab, tmp_path):
+    ran = tracelab("analyze", ITEM, "--png", tmp_path / "timeline.bmp")
+    assert ran.code == 2
+    assert ".svg" in ran.err
+
+
+@pytest.mark.parametrize("executor", ["serial", "threads", "processes"])
+def test_several_files_are_one_report(tracelab, executor):
+    ran = tracelab("analyze", ITEM, WAIT, "--executor", executor, "--json", "-")
+    report = json.loads(ran.out)
+    assert [trace["rank"] for trace in report["traces"]] == [0, 1]
+    assert {trace["rank_source"] for trace in report["traces"]} == {"position"}
+    assert {window["rank"] for window in report["windows"]} == {0, 1}
+
+
+def test_several_pictures_are_numbered(tracelab, tmp_path):
+    tracelab("analyze", ITEM, WAIT, "--png", tmp_path / "x.png", "--jobs", "2")
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["x-0.png", "x-1.png"]
+
+
+def test_unknown_executor_lists_the_forms(tracelab):
+    ran = tracelab("analyze", ITEM, WAIT, "--executor", "cluster")
+    assert ran.code == 2
+    assert "dask://" in ran.err
+
+
+def test_folder_leaves_out_what_is_no_trace_and_says_so(tracelab, tmp_path):
+    (tmp_path / "a.json.gz").write_bytes(ITEM.read_bytes())
+    (tmp_path / "b.json").write_text('{"not": "a trace"}')
+    ran = tracelab("analyze", tmp_path, "--json", "-")
+    report = json.loads(ran.out)
+    assert ran.code == 0
+    assert len(report["traces"]) == 1
+    assert "b.json" in report["provenance"]["unread"][0]["path"]
+    assert "b.json" in ran.err
+
+
+def test_named_file_that_cannot_be_read_fails_though_the_other_is_analysed(tracelab, tmp_path):
+    bad = tmp_path / "bad.json"
+    bad.write_text("nonsense")
+    ran = tracelab("analyze", ITEM, bad, "--json", "-")
+    assert ran.code == 3
+    assert len(json.loads(ran.out)["traces"]) == 1
+    assert "bad.json" in ran.err
+
+
+def _trace(*events):
+    return json.dumps({"traceEvents": list(events)})
+
+
+_STEP = {
+    "ph": "X", "cat": "user_annotation", "name": "ProfilerStep#1", "pid": 1, "tid": 1,
+    "ts": 0, "dur": 9,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ("", "empty"),
+        ("hello", "not JSON"),
+        ("[1, 2", "complete event"),
+        ('{"a": 1}', "traceEvents"),
+        ('{"traceEvents": []}', "complete event"),
+        (_trace(_STEP), "no GPU activity"),
+        ("[]", "complete event"),
+    ],
+)
+def test_unusable_file_is_one_sentence_and_exit_code_3(tracelab, tmp_path, content, words):
+    file = tmp_path / "trace.json"
+    file.write_text(content)
+    ran = tracelab("analyze", file)
+    assert ran.code == 3
+    assert ran.out == ""
+    assert words in ran.err
+    assert str(file) in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+def test_missing_file_is_one_sentence_and_exit_code_3(tracelab, tmp_path):
+    ran = tracelab("analyze", tmp_path / "none.json")
+    assert ran.code == 3
+    assert "no such file" in ran.err
+
+
+def test_truncated_trace_is_analysed_and_says_so(tracelab, tmp_path):
+    file = tmp_path / "cut.json"
+    content = gzip.decompress(ITEM.read_bytes())
+    file.write_bytes(content[: len(content) * 9 // 10])
+    ran = tracelab("analyze", file, "--json", "-")
+    assert ran.code == 0
+    assert json.loads(ran.out)["traces"][0]["losses"]["truncated"] == 1
+
+
+@pytest.mark.parametrize("duration", [0, 5])
+def test_trace_of_one_event(tracelab, tmp_path, duration):
+    kernel = {
+        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": duration,
+        "args": {"device": 0, "stream": 7},
+    }  # fmt: skip
+    file = tmp_path / "one.json"
+    file.write_text(_trace(kernel))
+    report = json.loads(tracelab("analyze", file, "--json", "-").out)
+    assert report["windows"][0]["devices"][0]["busy_ns"] == duration * 1000
+    assert tracelab("analyze", file, "--png", tmp_path / "one.png").code == 0
+
+
+def _run(*arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "tracelab", *map(str, arguments)],
+        cwd=ROOT,
+        capture_output=True,
+        env={**os.environ, **environment},
+        check=False,
+    )
+
+
+def test_output_survives_a_terminal_that_knows_only_ascii():
+    done = _run("analyze", ITEM, PYTHONIOENCODING="ascii", LC_ALL="C")
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_closed_pipe_is_no_error():
+    command = f"{sys.executable} -m tracelab analyze {ITEM} | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+
+
+def test_module_is_the_command():
+    done = _run("--version")
+    assert done.stdout.decode().strip() == "0.1.0"

@@ -1,0 +1,45 @@
+from pathlib import Path
+
+import pytest
+
+TRACES = Path(__file__).parents[2] / "traces"
+ITEM = TRACES / "events_item.pt.trace.json.gz"
+
+
+@pytest.mark.parametrize(
+    ("name", "magic"), [("t.png", b"\x89PNG"), ("t.svg", b"<?xml"), ("t.pdf", b"%PDF")]
+)
+def test_picture_has_the_format_of_its_name(tracelab, tmp_path, name, magic):
+    ran = tracelab("timeline", ITEM, "--output", tmp_path / name)
+    assert ran.code == 0
+    assert ran.out == ""
+    assert name in ran.err
+    assert (tmp_path / name).read_bytes().startswith(magic)
+
+
+def test_part_of_a_step_and_some_lanes(tracelab, tmp_path):
+    ran = tracelab(
+        "timeline", ITEM, "-o", tmp_path / "t.svg", "--step", 2, "--from", 0.5, "--to", 1.5,
+        "--lanes", "host,stream:0/7",
+    )  # fmt: skip
+    assert ran.code == 0
+    drawn = (tmp_path / "t.svg").read_text()
+    assert "stream 7" in drawn
+    assert "stream 13" not in drawn
+
+
+def test_unknown_lane_lists_the_lanes_that_there_are(tracelab, tmp_path):
+    ran = tracelab("timeline", ITEM, "-o", tmp_path / "t.png", "--lanes", "stream:0/99")
+    assert ran.code == 2
+    assert "stream:0/13" in ran.err
+
+
+def test_empty_range_is_wrong_usage(tracelab, tmp_path):
+    ran = tracelab("timeline", ITEM, "-o", tmp_path / "t.png", "--from", 5, "--to", 5)
+    assert ran.code == 2
+
+
+def test_folder_of_several_traces_is_wrong_usage(tracelab, tmp_path):
+    ran = tracelab("timeline", TRACES, "-o", tmp_path / "t.png")
+    assert ran.code == 2
+    assert "15 traces" in ran.err

@@ -1,0 +1,35 @@
+"""What several test files share."""
+
+import sys
+from dataclasses import dataclass
+
+import pytest
+
+from tracelab.cli.main import main
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command left: its exit code, and what it wrote where."""
+
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def tracelab(monkeypatch, capsys):
+    """Run the command line in this process: ``tracelab("analyze", path)``."""
+
+    def run(*arguments):
+        monkeypatch.setattr(sys, "argv", ["tracelab", *map(str, arguments)])
+        try:
+            main()
+        except SystemExit as stop:
+            code = stop.code or 0
+        else:
+            code = 0
+        captured = capsys.readouterr()
+        return Ran(code, captured.out, captured.err)
+
+    return run
