@@ -33,3 +33,19 @@ def tracelab(monkeypatch, capsys):
         return Ran(code, captured.out, captured.err)
 
     return run
+
+
+def pytest_collection_modifyitems(items):
+    """Skip what captures on a GPU where there is none, with the reason."""
+    on_gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if on_gpu and not _cuda_is_there():
+        for item in on_gpu:
+            item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU, or no torch"))
+
+
+def _cuda_is_there():
+    try:
+        import torch
+    except ImportError:
+        return False
+    return torch.cuda.is_available()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.metadata
+import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict as to_dict
@@ -167,7 +168,9 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
 def merge_reports(
     results: Iterable[Report | Failure], paths: Sequence[str], options: Options
 ) -> Report:
-    """One report of many files; ranks that no file gives are filled in by position.
+    """One report of many files, each with a rank of its own.
+
+    A file that names no rank, or one that a file before it names, gets the first that is free.
 
     Raises:
         TracelabError: no file could be analysed; the first error.
@@ -181,10 +184,13 @@ def merge_reports(
             reports.append(result)
     if not reports:
         raise failures[0].error
-    taken = {x.traces[0].rank for x in reports if x.traces[0].rank_source != "position"}
-    free = (number for number in range(len(reports) + len(taken)) if number not in taken)
+    named: dict[int, Report] = {}
+    for report in reports:
+        if report.traces[0].rank_source != "position":
+            named.setdefault(report.traces[0].rank, report)
+    free = (rank for rank in itertools.count() if rank not in named)
     ranked = [
-        _with_rank(x, next(free)) if x.traces[0].rank_source == "position" else x for x in reports
+        x if named.get(x.traces[0].rank) is x else _by_position(x, next(free)) for x in reports
     ]
     return replace(
         ranked[0],
@@ -202,13 +208,13 @@ def merge_reports(
     )
 
 
-def _with_rank(report: Report, rank: int) -> Report:
+def _by_position(report: Report, rank: int) -> Report:
     def renumber(parts: tuple[_Mapped, ...]) -> tuple[_Mapped, ...]:
         return tuple(replace(part, rank=rank) for part in parts)  # type: ignore[type-var]
 
     return replace(
         report,
-        traces=renumber(report.traces),
+        traces=tuple(replace(x, rank=rank, rank_source="position") for x in report.traces),
         windows=renumber(report.windows),
         overlaps=renumber(report.overlaps),
         syncs=renumber(report.syncs),

@@ -7,6 +7,8 @@ plain `networkx.DiGraph`.
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -82,7 +84,7 @@ def build_graph(host: Host) -> Graph:
     parts = {
         EdgeKind.LAUNCH: _launch_edges(timeline),
         EdgeKind.STREAM: _stream_edges(timeline),
-        EdgeKind.HOST: _host_edges(timeline.trace),
+        EdgeKind.HOST: _host_edges(host),
         EdgeKind.SYNC: _sync_edges(host, lanes),
         EdgeKind.EVENT: (timeline.event[awaited], timeline.event[waiting]),
     }
@@ -103,7 +105,7 @@ def build_graph(host: Host) -> Graph:
 
 
 def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
-    """The dependencies among what runs in ``[start_ns, end_ns)``.
+    """The dependencies among what is seen in ``[start_ns, end_ns)``.
 
     Returns:
         a directed acyclic graph whose nodes are event ids, with attributes ``name``, ``kind``
@@ -115,7 +117,7 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
 
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     end = trace.end_ns
-    inside = (trace.start_ns < end_ns) & (end > start_ns)
+    inside = (trace.start_ns < end_ns) & ((end > start_ns) | (trace.start_ns >= start_ns))
     network: nx.DiGraph[int] = nx.DiGraph()
     for event, kind in zip(timeline.event.tolist(), timeline.kind.tolist(), strict=True):
         if inside[event]:
@@ -198,7 +200,7 @@ def _stream_waits(
     """
     trace = timeline.trace
     calls = _by_correlation(trace, *HOST_CALLS)
-    records = _by_correlation(trace, Category.CUDA_EVENT)
+    records = _Records(trace)
     unknown = np.zeros(len(timeline.event), dtype=np.bool_)
     pairs: list[tuple[int, int]] = []
     exact = unresolved = 0
@@ -207,21 +209,25 @@ def _stream_waits(
             continue
         lane = lanes.find(int(trace.device[wait]), int(trace.stream[wait]))
         row = ABSENT if lane is None else lanes.first_from(lane, int(trace.start_ns[wait]))
-        record = int(trace.wait_correlation[wait])
+        record = records.awaited(wait)
         if record == ABSENT:
             unresolved += 1
             if row != ABSENT:
                 unknown[row] = True
             continue
         exact += 1
-        other = lanes.find(int(trace.device[wait]), int(trace.wait_stream[wait]))
+        reached_by = records.reached.get(record, ABSENT)
+        if reached_by == ABSENT:
+            other = lanes.find(int(trace.device[wait]), int(trace.wait_stream[wait]))
+        else:
+            other = lanes.find(int(trace.device[reached_by]), int(trace.stream[reached_by]))
         if row == ABSENT or other is None or other == lane:
             continue
         awaited = ABSENT
         if record in calls:
             awaited = lanes.last_before(other, int(trace.start_ns[calls[record]]))
-        elif record in records:  # recorded before the file began, but reached inside it
-            reached = int(trace.start_ns[records[record]])
+        elif reached_by != ABSENT:  # recorded before the file began, but reached inside it
+            reached = int(trace.start_ns[reached_by])
             span = timeline.lanes[other]
             ended = np.searchsorted(timeline.end_ns[span.first : span.last], reached, "right")
             awaited = span.first + int(ended) - 1 if ended else ABSENT
@@ -234,6 +240,30 @@ def _stream_waits(
         unresolved = int(np.isin(trace.name[trace.of_category(*HOST_CALLS)], names).sum())
     both = np.array(pairs, dtype=np.intp).reshape(-1, 2)
     return both[:, 0], both[:, 1], unknown, EventLinks(exact, 0, unresolved)
+
+
+class _Records:
+    """Which event record each wait waited for, by correlation."""
+
+    def __init__(self, trace: Trace) -> None:
+        self._trace = trace
+        self.reached = _by_correlation(trace, Category.CUDA_EVENT)
+        self._of_event: dict[int, list[int]] = defaultdict(list)
+        for correlation in sorted(self.reached):
+            self._of_event[int(trace.event[self.reached[correlation]])].append(correlation)
+
+    def awaited(self, wait: int) -> int:
+        """The correlation of the record that a wait's row names, else ABSENT.
+
+        Kineto names no record of another device. There, what the row does name, the event, has
+        been recorded last before the wait; events are used again and again.
+        """
+        named = int(self._trace.wait_correlation[wait])
+        if named != ABSENT:
+            return named
+        records = self._of_event.get(int(self._trace.event[wait]), [])
+        place = bisect_left(records, int(self._trace.correlation[wait]))
+        return records[place - 1] if place else ABSENT
 
 
 def _latest(timeline: Timeline, rows: NDArray[np.intp], sources: NDArray[np.intp]) -> Int64Array:
@@ -254,8 +284,13 @@ def _stream_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
     return timeline.event[:-1][same], timeline.event[1:][same]
 
 
-def _host_edges(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """Each call of a thread follows the one before; one that runs inside another follows that."""
+def _host_edges(host: Host) -> tuple[Int64Array, Int64Array]:
+    """Each call of a thread follows the one before; one that runs inside another follows that.
+
+    What runs inside a pure wait is a part of it: the wait is over at its end, not before.
+    """
+    trace = host.timeline.trace
+    is_wait = _pure_waits(host)
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls], trace.thread[calls]))]
     sources, targets = [], []
@@ -265,8 +300,10 @@ def _host_edges(trace: Trace) -> tuple[Int64Array, Int64Array]:
         outer = np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))
         outer_number = np.cumsum(outer) - 1
         outers = own[outer]
-        sources += [outers[:-1], outers[outer_number[~outer]]]
-        targets += [outers[1:], own[~outer]]
+        around, inner = outers[outer_number[~outer]], own[~outer]
+        begun = ~is_wait[around]
+        sources += [outers[:-1], around[begun]]
+        targets += [outers[1:], inner[begun]]
     empty = np.zeros(0, dtype=np.int64)
     return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
 
@@ -287,10 +324,12 @@ def _sync_edges(host: Host, lanes: _LaneQueues) -> tuple[Int64Array, Int64Array]
         awaited: list[int] = []
         if kind == Blocking.DEVICE:
             awaited = [lanes.last_before(lane, start) for lane in lanes.of_device(device)]
+            if device == ABSENT:  # it waited for one device, and the file does not say for which
+                awaited = [row for row in awaited if row != ABSENT and timeline.end_ns[row] <= end]
         elif kind == Blocking.STREAM and sync != ABSENT:
             lane = lanes.find(device, int(trace.stream[sync]))
             awaited = [] if lane is None else [lanes.last_before(lane, start)]
-        elif kind == Blocking.EVENT and int(trace.wait_correlation[sync]) in calls:
+        elif sync != ABSENT and int(trace.wait_correlation[sync]) in calls:
             lane = lanes.find(device, int(trace.wait_stream[sync]))
             record = calls[int(trace.wait_correlation[sync])]
             time = int(trace.start_ns[record])
@@ -336,6 +375,13 @@ def _by_correlation(trace: Trace, *categories: Category) -> dict[int, int]:
     return dict(zip(trace.correlation[events].tolist(), events.tolist(), strict=True))
 
 
+def _pure_waits(host: Host) -> NDArray[np.bool_]:
+    """bool[n], which events are blocking calls that do nothing but wait."""
+    is_wait = np.zeros(len(host.timeline.trace), dtype=np.bool_)
+    is_wait[host.blocking.call[np.isin(host.blocking.kind, _RETURNS_WHEN_DONE)]] = True
+    return is_wait
+
+
 def _run_forward(
     host: Host, source: Int64Array, target: Int64Array, kind: NDArray[np.int8]
 ) -> NDArray[np.bool_]:
@@ -347,8 +393,7 @@ def _run_forward(
     """
     trace = host.timeline.trace
     start, end = trace.start_ns, trace.end_ns
-    is_wait = np.zeros(len(trace), dtype=np.bool_)
-    is_wait[host.blocking.call[np.isin(host.blocking.kind, _RETURNS_WHEN_DONE)]] = True
+    is_wait = _pure_waits(host)
     on_gpu = np.isin(trace.category, GPU_ACTIVITIES)
     moment = np.where(is_wait, end, start)
     place = np.where(is_wait, 0, np.where(on_gpu, 2, 1))

@@ -47,7 +47,8 @@ _GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
 # Threads of libraries that only look whether work has finished, and wait for nobody's sake.
 _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
 _INPUT = re.compile(
-    r"enumerate\(DataLoader\)|torch/utils/data/|DataLoader\w*\.__next__|dataloader_next"
+    r"enumerate\(DataLoader\)|torch/utils/data/(?!_utils/pin_memory)|DataLoader\w*\.__next__"
+    r"|dataloader_next"
     r"|\bfetch_next\b|\b_?next_batch\b|\bdata_?loading\b",
     re.IGNORECASE,
 )
@@ -145,8 +146,10 @@ def observe_host(timeline: Timeline) -> Host:
     calls, kind = calls[blocks], kind[blocks]
     order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))
     calls, kind = calls[order], kind[order]
-    kept = ~_nested(trace, calls) & (calls != _profilers_own(timeline, calls, kind))
-    calls, kind = calls[kept], kind[kept]
+    outer = ~_nested(trace, calls)
+    calls, kind = calls[outer], kind[outer]
+    programs = calls != _profilers_own(timeline, calls, kind)
+    calls, kind = calls[programs], kind[programs]
     return Host(
         timeline,
         BlockingCalls(

@@ -77,7 +77,7 @@ def gaps(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
 def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
     """The part of `a` inside ``[start_ns, end_ns)``."""
     first = np.searchsorted(a.ends, start_ns, side="right")
-    last = max(first, np.searchsorted(a.starts, end_ns, side="left"))
+    last = np.searchsorted(a.starts, end_ns, side="left") if end_ns > start_ns else first
     return Intervals(
         np.maximum(a.starts[first:last], start_ns), np.minimum(a.ends[first:last], end_ns)
     )

@@ -33,8 +33,8 @@ _MOST_ENDS = 8
 
 # The array's end is sought among so many brackets when its last element is damaged.
 _MOST_BRACKETS = 64
-# A text this long mostly shows whether an element is damaged or merely breaks off.
-_GLANCE_BYTES = 4096
+_GLANCE_BYTES = 4096  # mostly holds an element, or shows that it is damaged
+_BREAKS_OFF, _DAMAGED = -1, -2
 
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _LAST_CUT = re.compile(rb".*\}(\s*,\s*)(?=\{)", re.DOTALL)
@@ -47,8 +47,10 @@ _BARE_WORD = re.compile(rb"(?<=[:,\[])(\s*)-?(?:nan|inf|infinity)(?=\s*[,}\]])",
 _CONTROL_TO_BLANK = bytes.maketrans(bytes(range(32)), b" " * 32)
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _BARE_BACKSLASH = re.compile(rb'(\\["\\/])|\\')
+# A name that held "ph" would have run into the next event.
 _NAME = re.compile(
-    rb'("name"\s*:\s*")(.*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)', re.DOTALL
+    rb'("name"\s*:\s*")((?:(?!"ph"\s*:).)*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)',
+    re.DOTALL,
 )
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 
@@ -161,8 +163,8 @@ class ArrayReader:
                 return data[1:]
             if data and data[:1] != b"{":
                 raise self._unreadable("neither a JSON object nor a list, so it is no trace")
-            for match in pattern.finditer(data, searched):
-                # The same text inside a string or a nested object would not close like this.
+            # The same text in a nested object would not close like this. It is not there often.
+            for match in islice(pattern.finditer(data, searched), _MOST_BRACKETS):
                 if self._read_metadata(data[: match.end() - 1] + b"null}"):
                     return data[match.end() :]
             if not fresh:
@@ -212,7 +214,6 @@ class ArrayReader:
 
     def _parse_one_by_one(self, text: bytes) -> _Piece:
         """Read a text that is damaged, or that was cut inside an element."""
-        chars = text.decode("latin-1")  # a character a byte; all that JSON is made of is ASCII
         elements: list[Any] = []
         position = 0
         while begin := _BEGIN.search(text, position):
@@ -221,12 +222,12 @@ class ArrayReader:
             self.losses["repairs"] += text.count(b",", position, start) != commas_due
             if at_end:
                 return _Piece(elements, after=text[start + 1 :])
-            end = _end_of_element(chars, start)
-            if end is None and _breaks_off(b"[" + text[start:]):
+            end = _end_of_element(text, start)
+            if end == _BREAKS_OFF:
                 return _Piece(elements, unread=text[start:])
             found, lost = self._read_one(text, start, end), 0
             if found is None:
-                found, lost = self._resume(text, chars, start)
+                found, lost = self._resume(text, start)
             if found is None:
                 return _Piece(elements, unread=text[start:], damaged=lost)
             elements += found.elements
@@ -235,23 +236,26 @@ class ArrayReader:
             self.losses["unparsable_events"] += lost
         return _Piece(elements)
 
-    def _read_one(self, text: bytes, start: int, end: int | None) -> _Found | None:
-        """The element at a place, mended if need be; its end is searched if it is not known."""
-        ends = (match.end() for match in _END.finditer(text, start)) if end is None else (end,)
+    def _read_one(self, text: bytes, start: int, end: int) -> _Found | None:
+        """The element at a place, mended if need be; its end is sought where it is not known."""
+        known = end > start
+        ends = (end,) if known else (match.end() for match in _END.finditer(text, start))
         for stop in islice(ends, _MOST_ENDS):
+            may_end_later = False
             for mended, version in enumerate(_versions(text[start:stop])):
                 try:
-                    elements = self._decode(b"[" + version + b"]")
+                    return _Found(self._decode(b"[" + version + b"]"), stop, mended > 0)
                 except ValueError:
-                    continue
-                return _Found(elements, stop, mended > 0)
+                    may_end_later = may_end_later or _breaks_off(b"[" + version)
+            if not may_end_later:
+                break
         return None
 
-    def _resume(self, text: bytes, chars: str, start: int) -> tuple[_Found | None, int]:
+    def _resume(self, text: bytes, start: int) -> tuple[_Found | None, int]:
         """The first element after a damaged one, if this text holds it; and how many are lost."""
         lost = 1
         for comma in _NEXT.finditer(text, start):
-            found = self._read_one(text, comma.end(), _end_of_element(chars, comma.end()))
+            found = self._read_one(text, comma.end(), _end_of_element(text, comma.end()))
             if found is None:
                 lost += 1
             elif all(map(self._is_element, found.elements)):
@@ -283,26 +287,30 @@ class ArrayReader:
         return self._read_metadata(b'{"%b":null%b' % (self._key.encode(), text))
 
 
-def _end_of_element(chars: str, start: int) -> int | None:
-    """Where the element at a place ends; none if it is damaged or breaks off."""
-    try:
-        return _scan(chars, start)[1]
-    except (ValueError, RecursionError):
-        return None
+def _end_of_element(text: bytes, start: int) -> int:
+    """Where the element at a place ends, or `_BREAKS_OFF` or `_DAMAGED`."""
+    for size in (_GLANCE_BYTES, len(text)):
+        glance = text[start : start + size]
+        try:
+            end = _scan(glance.decode("latin-1"))[1]  # a character a byte: JSON's own are ASCII
+        except (ValueError, RecursionError):
+            if not _breaks_off(b"[" + glance):
+                return _DAMAGED
+        else:
+            # At a glance's end a number may go on.
+            if end < len(glance) or start + end == len(text):
+                return start + end
+    return _BREAKS_OFF
 
 
 def _breaks_off(document: bytes) -> bool:
     """Whether a text that is no JSON is the beginning of some: only its end is missing."""
-    for size in (_GLANCE_BYTES, len(document)):
-        text = document[:size].decode("utf-8", "replace")
-        try:
-            orjson.loads(text)
-        except orjson.JSONDecodeError as error:
-            if error.pos < len(text):
-                return False
-        else:
-            return False
-    return True
+    text = document.decode("utf-8", "replace")
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return error.pos >= len(text)
+    return False
 
 
 def _versions(element: bytes) -> Iterator[bytes]:

@@ -22,38 +22,45 @@ class Kind(IntEnum):
     MEMSET = 3
 
 
-# One alternative per library; each must meet the start of a word, so that "hip" or "sync" inside
-# another name is never enough. Which real kernel each one was written for stands in the tests.
+# One alternative per library. Each must begin where a word or a part of one begins, so that "hip",
+# "sync" or "reduce" inside another name is never enough; a digit may stand before it, because names
+# that nobody demangled have the length of each part there. Which real kernel each one was written
+# for stands in the tests.
 _COMM = re.compile(
     r"""
-    \b(?:nccl|rccl|mscclpp|msccl)[A-Z_:]\w*                  # NCCL, RCCL, MSCCL(++)
-    | \b(?:deep_ep|dpsk::ep|pplx|mori)::                      # expert parallelism
-    | \bnvshmem\w* | \brocshmem\w*
-    | \bmultimem_\w*                                          # symmetric memory over NVLS
-    | \b(?:one|two)_?shot_?(?:all_?reduce|reduce_?scatter|all_?gather)\w*
-    | \bcross_device_reduce\w*                                # vLLM, SGLang, aiter
-    | \b(?:\w*_)?(?:all_?reduce|all_?gather|reduce_?scatter|all_?to_?all|all2all)
-      (?:_\w*)?(?:kernel|_\dstage|_oneshot|_twoshot|_fusion|_lamport|_prototype)\w*
-    | \b(?:(?:one|two)Shot|lamport|userbuffers_|)(?:AllReduce|AllGather|ReduceScatter|AllToAll)\w*
-    | \buserbuffers_\w*                                       # Transformer Engine
+    (?<![A-Za-z])(?:
+      (?:nccl|rccl|mscclpp|msccl)(?:[A-Z_]|::)                # NCCL, RCCL, MSCCL(++)
+    | (?:deep_ep|dpsk::ep|hybrid_ep|pplx|mori)::              # expert parallelism
+    | Ep(?:Dispatch|Combine)\w*Kernel                         # MORI
+    | (?:moe_?)?a2a_?(?:dispatch|combine|prepare)             # TensorRT-LLM, pplx-garden
+    | nvshmem | rocshmem
+    | c10d::symmetric_memory:: | multimem_                    # PyTorch's symmetric memory, NVLS
+    | exchangeSplitAndOffset | (?:put|wait)_signal_kernel
+    | cross_device_reduce                                     # vLLM, SGLang, aiter
+    | k?userbuffers_                                          # Transformer Engine
+    | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all | all2all
+    )
+    | (?-i:All(?:[Rr]educe|[Gg]ather|[Tt]o[Aa]ll)|ReduceScatter)
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-# Inductor names a kernel after every operator that it fused, the waiting ends of collectives too.
-_NEVER_COMM = re.compile(r"^triton_(?:poi|red|per|tem|mm|spl|for|unk)_")
+# Inductor names a kernel after every operator that it fused, the waiting ends of collectives too;
+# CUTLASS names a matrix product after the schedule by which it fetches its operands.
+_NEVER_COMM = re.compile(r"^triton_(?:poi|red|per|tem|mm|bmm|spl|for|unk)_|^(?:void )?cutlass::")
 
 # Names of compute that need no second look: PyTorch's own kernels and the usual libraries.
 _COMPUTE = re.compile(
     r"""
     \bat::|\bat_cuda_detail::|\bcub::|\bthrust::|\bc10::|cutlass|cublas|cudnn|gemm|gemv|xmma|nvjet
     |cute|conv|winograd|fft|softmax|norm|attention|attn|flash|fmha|mha|rotary|rope|elementwise
-    |reduce|transpose|embedding|triton_|dropout|topk|sort|scan|adam|sgd|multi_tensor|quant|cast
-    |act|gelu|silu|relu|loss|copy|fill|permute|index|gather|scatter|Cijk_|SubTensor|igemm|batched
+    |reduce|transpose|embedding|triton_|dropout|topk|sort|scan|adam|sgd|multi_tensor|quant
+    |(?<!broad)cast|act|gelu|silu|relu|loss|copy|fill|permute|index|gather|scatter|Cijk_|SubTensor|igemm|batched
     """,
     re.VERBOSE | re.IGNORECASE,
 )
 
-_DIRECTION = re.compile(r"\b(HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice)\b")
+# "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice".
+_DIRECTION = re.compile(r"HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice")
 _DIRECTIONS = {
     "HtoD": "h2d",
     "HostToDevice": "h2d",
@@ -114,7 +121,7 @@ def is_recognised(name: str) -> bool:
 def copy_direction(name: str) -> str:
     """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say."""
     match = _DIRECTION.search(name)
-    return _DIRECTIONS[match[1]] if match else ""
+    return _DIRECTIONS[match[0]] if match else ""
 
 
 def copies_pageable_memory(name: str) -> bool:

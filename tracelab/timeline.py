@@ -55,7 +55,7 @@ class Window:
 
 @dataclass(frozen=True, eq=False)
 class Timeline:
-    """A trace's GPU activities, ordered by device, stream, start and event id.
+    """A trace's GPU activities, ordered by device, stream, start, end and event id.
 
     Attributes:
         trace: where they come from.
@@ -180,9 +180,10 @@ def order_activities(
 
 
 def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
-    """The host call with each activity's correlation; the first one where several share it."""
+    """The host call with each activity's correlation; the outermost where several share it."""
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[trace.correlation[calls] != ABSENT]
+    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
     correlation, first = np.unique(trace.correlation[calls], return_index=True)
     launch = np.full(len(events), ABSENT, dtype=np.int64)
     if len(correlation) == 0:
@@ -201,7 +202,7 @@ def _steps(
 
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
     activity launched inside it))``: windows do not overlap, and work that the host launched ahead
-    of time is counted in the step that launched it.
+    of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
     """
     try:
         expression = re.compile(pattern)
@@ -218,7 +219,7 @@ def _steps(
     window_end = -(2**63)
     for index, event in enumerate(hosts.tolist()):
         host_start, host_end = int(trace.start_ns[event]), int(trace.end_ns[event])
-        inside = launched & (launch_ns >= host_start) & (launch_ns < host_end)
+        inside = launched & (step == ABSENT) & (launch_ns >= host_start) & (launch_ns < host_end)
         step[inside] = index
         start_ns = max(window_end, host_start)
         window_end = max(start_ns, host_end, int(end[inside].max(initial=start_ns)))

@@ -3,6 +3,7 @@
 import gzip
 import hashlib
 import json
+import statistics
 from collections import Counter
 from pathlib import Path
 
@@ -106,3 +107,30 @@ def test_identities_hold_in_every_window(report):
             assert sum(device.unknown_reasons.values()) == device.bubbles["unknown"]
     for path in report.critical_path:
         assert sum(path.by_kind.values()) == path.total_ns
+
+
+def _measured(entry, report):
+    """One line of the table in workloads/README.md."""
+    whole = report.windows[0]
+    [gpu] = whole.devices
+    steps = [(window.end_ns - window.start_ns) / 1e6 for window in report.windows[1:]]
+    syncs = [sync for sync in report.syncs if sync.step is None]
+    streams = [x for x in report.overlaps if x.step is None and x.a.startswith("stream:")]
+    together = sum(x.overlap_ns for x in streams) / 1e6
+    calls = ", ".join(f"{sync.count} x `{sync.api}`" for sync in syncs) or "none"
+    cells = [
+        f"`{' '.join([entry['workload'], *entry['arguments']])}`",
+        f"{statistics.median(steps):.2f} ms",
+        f"{100 * gpu.busy_ns / (whole.end_ns - whole.start_ns):.1f} %",
+        f"{100 * gpu.copy_compute_overlap_ns / gpu.copy_ns:.1f} %" if gpu.copy_ns > 1e6 else "-",
+        f"{together:.2f} ms" if streams else "-",
+        calls,
+        f"{sum(sync.blocked_ns for sync in syncs) / 1e6:.2f} ms",
+        f"{sum(sync.caused_idle_ns for sync in syncs) / 1e6:.2f} ms",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def test_table_of_the_workloads_is_what_is_measured(entry, report):
+    table = (ROOT / "workloads" / "README.md").read_text()
+    assert _measured(entry, report) in table.splitlines()

@@ -257,6 +257,14 @@ def test_only_the_damaged_event_is_mended():
     assert losses == {"repairs": 1, "unparsable_events": 1}
 
 
+@pytest.mark.parametrize("end", ["", "\n", ",\n"])
+def test_the_last_event_of_an_open_list_is_there_beside_damage(end):
+    for piece_bytes in (8, 100, 1000):
+        elements, _, losses = read(f"[{GOOD}, {{oops}}, {GOOD}{end}".encode(), piece_bytes)
+        assert elements == [json.loads(GOOD), json.loads(GOOD)]
+        assert losses == {"unparsable_events": 1}
+
+
 def test_trailing_comma_in_a_closed_list_is_mended():
     for piece_bytes in (8, 1000):
         elements, metadata, losses = read(

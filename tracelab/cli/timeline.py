@@ -28,7 +28,7 @@ def timeline(
     lanes: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LANE", help="Only these: host, device:0, stream:0/7 (may be repeated)."
+            metavar="LANE", help="Only these: host, device:0, stream:0/7, kind:comm (repeat, or use commas)."
         ),
     ] = None,
     step_on: Annotated[

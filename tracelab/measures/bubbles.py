@@ -40,7 +40,7 @@ class Cause(IntEnum):
     HOST_BUSY = 2  # it was executing operators, Python or launches
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
     LAUNCH = 4  # from the launch call to the start, with nothing in the way
-    GRAPH = 5  # between two nodes of one CUDA graph
+    GRAPH = 5  # inside one replay of a CUDA graph
     EDGE = 6  # before the device's first activity in the file, or after its last
     UNKNOWN = 7  # the file does not say
 
@@ -118,16 +118,18 @@ class Bubbles:
 class Gaps:
     """The bubbles of one device between its first and its last activity, in order.
 
+    Activities of no length keep no device busy: they neither end a bubble nor begin one.
+
     Attributes:
         start_ns, end_ns: int64[g], ns.
-        before, after: intp[g], timeline rows of the activities that end and start there.
+        after: intp[g], timeline row of the activity that starts at the end; of several the one of
+            the lowest stream.
         launch: int64[g], event id of the call that launched `after`, else ABSENT.
         launched_ns: int64[g], when that call began, within the gap; its end without a launch.
     """
 
     start_ns: Int64Array
     end_ns: Int64Array
-    before: NDArray[np.intp]
     after: NDArray[np.intp]
     launch: Int64Array
     launched_ns: Int64Array
@@ -135,22 +137,17 @@ class Gaps:
 
 def device_gaps(timeline: Timeline, device: int) -> Gaps:
     """The bubbles of one device."""
-    rows = np.flatnonzero(timeline.of(device=device))
-    start, end = timeline.start_ns[rows], timeline.end_ns[rows]
-    busy = union(start, end)
+    rows = _working(timeline, device)
+    start = timeline.start_ns[rows]
+    busy = union(start, timeline.end_ns[rows])
     gap_start, gap_end = busy.ends[:-1], busy.starts[1:]
-    # A gap begins at an end and ends at a start, so searching its bounds finds its activities.
-    # Activities of no length keep no device busy: they neither end a gap nor begin one.
-    filled = end > start
-    rows, start, end = rows[filled], start[filled], end[filled]
-    by_start, by_end = np.argsort(start, kind="stable"), np.argsort(end, kind="stable")
+    by_start = np.argsort(start, kind="stable")
     after = rows[by_start[np.searchsorted(start[by_start], gap_end)]]
     launch = timeline.launch[after]
     launched = np.clip(timeline.trace.start_ns[launch], gap_start, gap_end)
     return Gaps(
         start_ns=gap_start,
         end_ns=gap_end,
-        before=rows[by_end[np.searchsorted(end[by_end], gap_start)]],
         after=after,
         launch=launch,
         launched_ns=np.where(launch == ABSENT, gap_end, launched),
@@ -213,8 +210,8 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
     timeline = graph.host.timeline
     known = idle.launch != ABSENT
-    same_launch = known & (timeline.launch[idle.before] == idle.launch)
-    in_graph = same_launch & is_graph_launch(timeline.trace)[idle.launch]
+    replayed = known & is_graph_launch(timeline.trace)[idle.launch]
+    in_graph = replayed & (_first_start(timeline, idle.launch) <= idle.start_ns)
     blocks = np.isin(idle.launch, graph.host.blocking.call)
     unknown_wait = graph.after_unknown_wait[idle.after] & (len(timeline.devices) > 1)
     queued = known & ~in_graph & ~blocks & ~unknown_wait
@@ -274,10 +271,24 @@ def _explain_late_launch(
 
 
 def _edges(timeline: Timeline, device: int, start_ns: int, end_ns: int) -> _Pieces:
-    """The time before the device's first activity and after its last."""
-    rows = np.flatnonzero(timeline.of(device=device))
-    first = rows[np.argmin(timeline.start_ns[rows])]
-    starts = np.array([start_ns, timeline.end_ns[rows].max()], dtype=np.int64)
-    ends = np.array([timeline.start_ns[first], end_ns], dtype=np.int64)
+    """The time before the device's first activity and after its last; all of it without any."""
+    rows = _working(timeline, device)
+    first = rows[np.argmin(timeline.start_ns[rows])] if len(rows) else ABSENT
+    begins = timeline.start_ns[first] if len(rows) else end_ns
+    starts = np.array([start_ns, timeline.end_ns[rows].max(initial=begins)], dtype=np.int64)
+    ends = np.array([begins, end_ns], dtype=np.int64)
     filled = ends > starts
     return _Pieces(starts[filled], ends[filled], np.array([first, ABSENT])[filled])
+
+
+def _working(timeline: Timeline, device: int) -> NDArray[np.intp]:
+    """The rows of a device that kept it busy."""
+    return np.flatnonzero(timeline.of(device=device) & (timeline.end_ns > timeline.start_ns))
+
+
+def _first_start(timeline: Timeline, launch: Int64Array) -> Int64Array:
+    """When the first of all activities of each of these launches started: int64[n], ns."""
+    launches, number = np.unique(timeline.launch, return_inverse=True)
+    first = np.full(len(launches), np.iinfo(np.int64).max)
+    np.minimum.at(first, number, timeline.start_ns)
+    return first[np.searchsorted(launches, launch)]

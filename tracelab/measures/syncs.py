@@ -2,7 +2,8 @@
 
 A blocking call costs nothing while the GPU has work. Its price is the time in which a device was
 idle while the call blocked, and from its return until work launched after it reached the device.
-Where several calls stand in one bubble, each pays from its own start to the start of the next.
+Where several calls stand in one bubble, each pays from its own start to the start of the next. A
+call costs nothing where the thread that launched next was at work of its own when it began.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def syncs(graph: Graph) -> Syncs:
     step = np.full(len(calls), ABSENT, dtype=np.int32)
     for index, item in enumerate(timeline.steps):
         start, end = timeline.trace.start_ns[item.event], timeline.trace.end_ns[item.event]
-        step[(calls.start_ns >= start) & (calls.start_ns < end)] = index
+        step[(step == ABSENT) & (calls.start_ns >= start) & (calls.start_ns < end)] = index
     caused = np.zeros(len(calls), dtype=np.int64)
     if len(calls):
         for device in timeline.devices:
@@ -91,16 +92,17 @@ def _charge(graph: Graph, device: int, idle: Gaps, caused: Int64Array) -> None:
     called_ns = trace.start_ns[idle.launch]
     earlier = np.searchsorted(launch_ns, called_ns)
     previous_ns = np.concatenate(([ABSENT], launch_ns))[earlier]
-    # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
-    until_ns = called_ns + np.isin(idle.launch, calls.call)
     first = np.searchsorted(np.maximum.accumulate(calls.end_ns), previous_ns, side="right")
-    last = np.searchsorted(calls.start_ns, until_ns)
+    last = np.searchsorted(calls.start_ns, called_ns, side="right")
     for gap in np.flatnonzero((first < last) & (idle.launch != ABSENT)).tolist():
         thread = int(trace.thread[idle.launch[gap]])
         owners = [
             call
             for call in range(int(first[gap]), int(last[gap]))
-            if calls.end_ns[call] > previous_ns[gap] and holds_up(graph, call, thread)
+            # The launch of a blocking copy is a blocking call itself, and stands before its gap.
+            if (calls.start_ns[call] < called_ns[gap] or calls.call[call] == idle.launch[gap])
+            and calls.end_ns[call] > previous_ns[gap]
+            and holds_up(graph, call, thread)
         ]
         bounds = [*calls.start_ns[owners], idle.end_ns[gap]]
         for call, since, until in zip(owners, bounds[:-1], bounds[1:], strict=True):

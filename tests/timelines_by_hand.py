@@ -1,0 +1,170 @@
+"""Timelines made by hand, past the reader: a trace straight from its columns, in nanoseconds.
+
+Every maker here gives one row: ``trace(kernel(10, 20, correlation=1), launch(2, 4, correlation=1))``.
+Times are a start and an end, so that the arithmetic of a test reads off the page. The event id of
+a row is its place among the arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from tracelab.graph import Graph, build_graph
+from tracelab.host import Host, observe_host
+from tracelab.timeline import PROFILER_STEP, Timeline, build_timeline
+from tracelab.trace import ABSENT, Category, Thread, Trace
+
+US = 1_000
+MAIN, AUTOGRAD, WATCHDOG = 0, 1, 2
+THREADS = ("thread 1 (python)", "thread 2 (pt_autograd_0)", "thread 3 (pt_nccl_watchdg)")
+H2D, D2H, D2D = (
+    "Memcpy HtoD (Pinned -> Device)",
+    "Memcpy DtoH (Device -> Pinned)",
+    "Memcpy DtoD (Device -> Device)",
+)
+PAGEABLE_H2D = "Memcpy HtoD (Pageable -> Device)"
+
+
+@dataclass(frozen=True)
+class Row:
+    name: str
+    category: Category
+    start: int
+    end: int
+    thread: int = MAIN
+    device: int = ABSENT
+    stream: int = ABSENT
+    correlation: int = ABSENT
+    wait_stream: int = ABSENT
+    wait_correlation: int = ABSENT
+    event: int = ABSENT
+
+
+def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT):
+    """A kernel; with a collective's name it is communication."""
+    return Row(
+        name, Category.KERNEL, start, end, device=device, stream=stream, correlation=correlation
+    )
+
+
+def comm(start, end, **lane):
+    return kernel(start, end, "ncclDevKernel_AllReduce", **lane)
+
+
+def copy(start, end, name=H2D, *, device=0, stream=7, correlation=ABSENT):
+    return Row(
+        name, Category.MEMCPY, start, end, device=device, stream=stream, correlation=correlation
+    )
+
+
+def memset(start, end, *, device=0, stream=7, correlation=ABSENT):
+    return Row(
+        "Memset (Device)",
+        Category.MEMSET,
+        start,
+        end,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+    )
+
+
+def call(name, start, end, *, correlation=ABSENT, thread=MAIN, category=Category.RUNTIME):
+    """A call of the CUDA runtime."""
+    return Row(name, category, start, end, thread=thread, correlation=correlation)
+
+
+def launch(start, end, correlation, *, name="cudaLaunchKernel", thread=MAIN):
+    return call(name, start, end, correlation=correlation, thread=thread)
+
+
+def operator(name, start, end, *, thread=MAIN):
+    return Row(name, Category.OPERATOR, start, end, thread=thread)
+
+
+def python(name, start, end, *, thread=MAIN):
+    return Row(name, Category.PYTHON, start, end, thread=thread)
+
+
+def annotation(name, start, end, *, thread=MAIN):
+    return Row(name, Category.ANNOTATION, start, end, thread=thread)
+
+
+def step(number, start, end):
+    return annotation(f"ProfilerStep#{number}", start, end)
+
+
+def sync_row(kind, start, end, *, correlation, device=0, stream=ABSENT, **waited_for):
+    """CUPTI's record of a wait: "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"."""
+    return Row(
+        kind,
+        Category.SYNC,
+        start,
+        end,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+        **waited_for,
+    )
+
+
+def event_row(start, *, correlation, event, device=0, stream=7):
+    """CUPTI's record of a CUDA event that the GPU reached."""
+    return Row(
+        "cudaEvent",
+        Category.CUDA_EVENT,
+        start,
+        start,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+        event=event,
+    )
+
+
+def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
+    """The trace of these rows."""
+    strings = tuple(dict.fromkeys(row.name for row in rows))
+
+    def column(values: Iterable[int], dtype: type = np.int64) -> np.ndarray:
+        return np.array(list(values), dtype=dtype)
+
+    return Trace(
+        path="hand.json",
+        rank=None,
+        rank_source="none",
+        origin_ns=0,
+        start_ns=column(row.start for row in rows),
+        duration_ns=column(row.end - row.start for row in rows),
+        category=column((row.category for row in rows), np.int8),
+        name=column((strings.index(row.name) for row in rows), np.int32),
+        thread=column((row.thread for row in rows), np.int32),
+        device=column((row.device for row in rows), np.int32),
+        stream=column(row.stream for row in rows),
+        correlation=column(row.correlation for row in rows),
+        wait_stream=column(row.wait_stream for row in rows),
+        wait_correlation=column(row.wait_correlation for row in rows),
+        event=column(row.event for row in rows),
+        position=column(range(len(rows))),
+        strings=strings,
+        threads=tuple(Thread("1", str(i), name) for i, name in enumerate(threads)),
+        metadata=MappingProxyType({}),
+        objects=len(rows),
+        losses=MappingProxyType({}),
+    )
+
+
+def timeline(*rows: Row, step_pattern: str = PROFILER_STEP) -> Timeline:
+    return build_timeline(trace(*rows), step_pattern=step_pattern)
+
+
+def host(*rows: Row) -> Host:
+    return observe_host(timeline(*rows))
+
+
+def graph(*rows: Row) -> Graph:
+    return build_graph(host(*rows))

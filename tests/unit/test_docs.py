@@ -1,0 +1,52 @@
+"""The code of the documents runs, and says what they say it says."""
+
+import contextlib
+import io
+import re
+import subprocess
+from pathlib import Path
+
+import matplotlib as mpl
+
+ROOT = Path(__file__).parents[2]
+
+
+def python_blocks(path):
+    return re.findall(r"^```python\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def test_graph_examples_run(tmp_path, monkeypatch):
+    mpl.use("Agg")
+    blocks = python_blocks(ROOT / "tracelab" / "docs" / "graph.md")
+    code = "\n".join(blocks).replace("traces/", f"{ROOT}/traces/")
+    monkeypatch.chdir(tmp_path)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(code, "graph.md", "exec"), {})
+    assert len(blocks) >= 5
+    assert printed.getvalue().splitlines()[0] == "Memcpy DtoH (Device -> Pinned) on stream 7"
+    assert (tmp_path / "part.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_readme_shows_what_the_command_prints(tracelab):
+    readme = (ROOT / "README.md").read_text()
+    shown = re.search(r"^```text\n(.*?)^```", readme, re.MULTILINE | re.DOTALL)[1]
+    trace = ROOT / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
+    printed = tracelab("analyze", trace).out
+    parts = [part.strip("\n") for part in shown.split("\n[...]\n")]
+    assert len(parts) > 1
+    assert all(part in printed for part in parts)
+
+
+def test_ci_runs_the_readmes_test_command():
+    readme = (ROOT / "README.md").read_text()
+    command = re.search(r"<!-- test command -->\n```\n(.*)\n```", readme)[1]
+    found = subprocess.run(
+        ["bash", "-c", re.search(r"^command=\$\((.*)\)$", (ROOT / ".ci" / "run").read_text(), re.M)[1]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert found.stdout.strip() == command
+    assert command.endswith("-m pytest")

@@ -1,0 +1,89 @@
+"""What stands in the cells and sentences of the text report: times, shares, names, plain words."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from tracelab.measures.bubbles import REASONS
+from tracelab.render.words import time_unit
+
+NO_SHARE = "-"  # of nothing
+PART = " · "  # between the parts of a cell that may stand on lines of their own
+
+CAUSE_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "host_blocked": "the host sat in a blocking call instead of launching",
+        "input": "the host waited for the data loader",
+        "host_busy": "the CPU was busy with Python, operators or launches",
+        "dependency": "the next activity was launched and waited for another GPU",
+        "launch": "from the launch call to the start, with nothing in the way",
+        "graph": "between two nodes of one CUDA graph",
+        "edge": "before the GPU's first activity in the file, or after its last",
+        "unknown": "the file does not say",
+    }
+)
+REASON_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {reason.name.lower(): text for reason, text in REASONS.items()}
+)
+PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "compute": "kernels",
+        "comm": "communication kernels",
+        "copy": "memory copies",
+        "memset": "memory sets",
+        "launch": "from the launch call to the start of the activity",
+        "queue": "from the end of one activity to the start of the next, already launched",
+        "host": "the host was preparing what came next",
+        "sync": "in a blocking call whose work was done, or is not known",
+        "unknown": "nothing in the file comes before",
+    }
+)
+
+
+def time_text(time_ns: int) -> str:
+    """A length of time in the unit that suits it: 812 ns, 1.64 µs, 16.68 ms, 123.4 s."""
+    if time_ns == 0:
+        return "0"
+    unit, unit_ns = time_unit(time_ns)
+    if time_ns >= 999.95 * unit_ns:  # it would be rounded to 1000.0
+        unit, unit_ns = time_unit(1000 * unit_ns)
+    if unit_ns == 1:
+        return f"{time_ns} {unit}"
+    value = time_ns / unit_ns
+    return f"{value:.2f} {unit}" if value < 99.995 else f"{value:,.1f} {unit}"
+
+
+def percent_text(part: int, whole: int) -> str:
+    """A share: 98.8 %; only nothing is 0 % and only the whole is 100 %."""
+    if whole <= 0:
+        return NO_SHARE
+    if part in (0, whole):
+        return "100 %" if part else "0 %"
+    percent = 100 * part / whole
+    if 0 < percent < 0.1:
+        return "<0.1 %"
+    if 99.9 < percent < 100:
+        return ">99.9 %"
+    return f"{percent:.1f} %"
+
+
+def clean(text: str) -> str:
+    """Text of a file without anything that a terminal acts upon.
+
+    Control and escape characters, direction marks and lone surrogates are left out, white space
+    becomes a space; so do the selectors that change a letter's width.
+    """
+    kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
+    return "".join(c for c in kept if not "\ufe00" <= c <= "\ufe0f")
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """A number with its word: 1 step, 1,234 steps."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def listed(words: Iterable[str], last: str = "and") -> str:
+    """Words as a sentence has them: a, b and c."""
+    *before, end = words
+    return f"{', '.join(before)} {last} {end}" if before else end
