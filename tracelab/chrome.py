@@ -206,7 +206,7 @@ class _Columns:
                 self._read_thread_name(event)
             elif phase in ("B", "E"):
                 self._begin_end.append((position, event))
-            elif phase not in _KNOWN_PHASES:
+            elif type(phase) is not str or phase not in _KNOWN_PHASES:
                 self._losses["unknown_phases"] += 1
         self._objects += len(events)
         self._add_complete(complete, positions)

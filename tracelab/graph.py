@@ -249,8 +249,9 @@ class _Records:
         self._trace = trace
         self.reached = _by_correlation(trace, Category.CUDA_EVENT)
         self._of_event: dict[int, list[int]] = defaultdict(list)
-        for correlation in sorted(self.reached):
-            self._of_event[int(trace.event[self.reached[correlation]])].append(correlation)
+        for correlation, row in sorted(self.reached.items()):
+            if trace.event[row] != ABSENT:
+                self._of_event[int(trace.event[row])].append(correlation)
 
     def awaited(self, wait: int) -> int:
         """The correlation of the record that a wait's row names, else ABSENT.

@@ -128,7 +128,7 @@ class ArrayReader:
                 return
             if not fresh:
                 if piece.unread and not any_read:
-                    raise self._unreadable("no event in it can be read, so it is no trace")
+                    raise self._unreadable("no event in it can be read")
                 self._end_early(piece)
                 return
             if piece.unread:

@@ -162,7 +162,7 @@ _STEP = {
     ("content", "words"),
     [
         ("", "empty"),
-        ("hello", "not JSON"),
+        ("hello", "no trace"),
         ("[1, 2", "complete event"),
         ('{"a": 1}', "traceEvents"),
         ('{"traceEvents": []}', "complete event"),
@@ -206,7 +206,19 @@ def test_trace_of_one_event(tracelab, tmp_path, duration):
     file.write_text(_trace(kernel))
     report = json.loads(tracelab("analyze", file, "--json", "-").out)
     assert report["windows"][0]["devices"][0]["busy_ns"] == duration * 1000
-    assert tracelab("analyze", file, "--png", tmp_path / "one.png").code == 0
+
+
+def test_picture_that_cannot_be_drawn_leaves_the_report(tracelab, tmp_path):
+    kernel = {
+        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 0,
+        "args": {"device": 0, "stream": 7},
+    }  # fmt: skip
+    file = tmp_path / "one.json"
+    file.write_text(_trace(kernel))
+    ran = tracelab("analyze", file, "--png", tmp_path / "one.png")
+    assert ran.code == 2
+    assert "1 GPU activity" in ran.out
+    assert "show nothing" in ran.err
 
 
 def _run(*arguments, **environment):

@@ -56,11 +56,16 @@ def test_leaving_early_writes_what_there_is(tmp_path):
 def test_an_error_in_the_loop_passes_and_leaves_the_trace(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
     capture = Capture(path, steps=5, warmup=1)
-    with pytest.raises(ZeroDivisionError), capture:
-        for _ in range(3):
-            work()
-            capture.step()
-        1 / 0  # noqa: B018
+
+    def fail_in_the_loop():
+        with capture:
+            for number in (2, 1, 0):
+                work()
+                capture.step()
+                1 / number  # noqa: B018
+
+    with pytest.raises(ZeroDivisionError):
+        fail_in_the_loop()
     assert "ProfilerStep#1" in steps_in(path)
 
 

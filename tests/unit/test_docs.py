@@ -42,7 +42,11 @@ def test_ci_runs_the_readmes_test_command():
     readme = (ROOT / "README.md").read_text()
     command = re.search(r"<!-- test command -->\n```\n(.*)\n```", readme)[1]
     found = subprocess.run(
-        ["bash", "-c", re.search(r"^command=\$\((.*)\)$", (ROOT / ".ci" / "run").read_text(), re.M)[1]],
+        [
+            "bash",
+            "-c",
+            re.search(r"^command=\$\((.*)\)$", (ROOT / ".ci" / "run").read_text(), re.M)[1],
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,

@@ -81,7 +81,7 @@ def analyze(
         for result in run(partial(_analyze_one, options=options), sources, pictures):
             results.append(result)
             advance()
-    report = merge_reports(results, paths, options)
+    report = merge_reports([result for result, _ in results], paths, options)
     if json == "-":
         write_result(report.to_json().decode())
     else:
@@ -95,8 +95,8 @@ def analyze(
                 every_step=step == "all",
             )
         )
-    for picture in filter(None, pictures):
-        tell(f"drew {picture}")
+    for drawn in filter(None, (picture for _, picture in results)):
+        tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
     # A folder may hold other files; but what was asked for by name and could not be read is an
@@ -104,29 +104,42 @@ def analyze(
     unread = {file.path for file in report.provenance.unread}
     if any(source.named and source.path in unread for source in sources):
         raise typer.Exit(3)
+    for _, drawn in results:
+        if isinstance(drawn, TracelabError):
+            raise typer.Exit(drawn.exit_code)
 
 
-def _analyze_one(source: Source, picture: Path | None, options: Options) -> Report | Failure:
-    """Analyse one file and draw it, in whichever process: only the report travels back."""
+def _analyze_one(
+    source: Source, picture: Path | None, options: Options
+) -> tuple[Report | Failure, Path | TracelabError | None]:
+    """Analyse one file and draw it, in whichever process: only the report travels back.
+
+    Returns:
+        the report, and the picture that was drawn or why it could not be.
+    """
     from tracelab.analysis import Failure, analyze_source
 
     try:
         analysis = analyze_source(source, options)
-        if picture is not None:
-            from tracelab.render.png import draw_timeline, save_figure
-
-            window = analysis.windows[0]
-            figure = draw_timeline(
-                analysis.timeline,
-                blocking_calls=analysis.syncs.calls.call,
-                start_ns=window.start_ns,
-                end_ns=window.end_ns,
-                title=Path(source.path).name,
-            )
-            save_result(picture, partial(save_figure, figure))
     except TracelabError as error:
-        return Failure(source, error)
-    return analysis.report
+        return Failure(source, error), None
+    if picture is None:
+        return analysis.report, None
+    from tracelab.render.png import draw_timeline, save_figure
+
+    window = analysis.windows[0]
+    try:
+        figure = draw_timeline(
+            analysis.timeline,
+            blocking_calls=analysis.syncs.calls.call,
+            start_ns=window.start_ns,
+            end_ns=window.end_ns,
+            title=Path(source.path).name,
+        )
+        save_result(picture, partial(save_figure, figure))
+    except TracelabError as error:
+        return analysis.report, error
+    return analysis.report, picture
 
 
 def _step_number(text: str | None) -> int | None:

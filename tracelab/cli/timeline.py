@@ -28,7 +28,8 @@ def timeline(
     lanes: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="LANE", help="Only these: host, device:0, stream:0/7, kind:comm (repeat, or use commas)."
+            metavar="LANE",
+            help="Only these: host, device:0, stream:0/7, kind:comm (repeat, or use commas).",
         ),
     ] = None,
     step_on: Annotated[
@@ -59,9 +60,7 @@ def timeline(
     since = window.start_ns + round((start_ms or 0) * 1e6)
     until = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
     if not window.start_ns <= since < until:
-        raise UsageError(
-            f"--from and --to leave nothing to draw in {window.length_ns / 1e6:g} ms"
-        )
+        raise UsageError(f"--from and --to leave nothing to draw in {window.length_ns / 1e6:g} ms")
     figure = draw_timeline(
         analysis.timeline,
         blocking_calls=analysis.syncs.calls.call,
