@@ -17,6 +17,14 @@ each_real_trace = pytest.mark.parametrize(
     or [pytest.param(None, marks=needs_real_traces)],
 )
 
+# Every kernel in them whose name begins so is communication, and no other.
+COMMUNICATION = (
+    "ncclDevKernel_",
+    "ncclKernel_",
+    "void dpsk::ep::",
+    "void (anonymous namespace)::multimem_all_reduce_kernel<",
+)
+
 
 def path_of(name: str) -> str:
     """The path of one of them, by its name without the ending; skips the test without it."""

@@ -1,8 +1,8 @@
 """Timelines made by hand, past the reader: a trace straight from its columns, in nanoseconds.
 
-Every maker here gives one row: ``trace(kernel(10, 20, correlation=1), launch(2, 4, correlation=1))``.
-Times are a start and an end, so that the arithmetic of a test reads off the page. The event id of
-a row is its place among the arguments.
+Every maker here gives one row: ``trace(kernel(10, 20, correlation=1), launch(2, 4, 1))``. Times
+are a start and an end, so that the arithmetic of a test reads off the page. The event id of a row
+is its place among the arguments.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def step(number, start, end):
 
 
 def sync_row(kind, start, end, *, correlation, device=0, stream=ABSENT, **waited_for):
-    """CUPTI's record of a wait: "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"."""
+    """CUPTI's row of a wait: "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"."""
     return Row(
         kind,
         Category.SYNC,

@@ -254,3 +254,23 @@ def read(path: Path | str) -> Trace:
 def trace(folder: Path, *events: Any, **layout: Any) -> Trace:
     """The trace of these events, by way of a file in the folder."""
     return read(write(folder / "hand.json", events, **layout))
+
+
+def damaged(content: bytes, mutations: Sequence[tuple[str, int, int]]) -> bytes:
+    """The bytes after mutations (what, where, a byte or a length)."""
+    spoiled = bytearray(content)
+    for what, place, number in mutations:
+        at = place % max(1, len(spoiled))
+        if what == "delete":
+            del spoiled[at : at + 1]
+        elif what == "insert":
+            spoiled.insert(at, number)
+        elif what == "flip":
+            spoiled[at : at + 1] = bytes([number])
+        elif what == "cut":
+            del spoiled[at : at + number]
+        elif what == "double":
+            spoiled[at:at] = spoiled[at : at + number]
+        else:
+            raise ValueError(what)
+    return bytes(spoiled)

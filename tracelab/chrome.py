@@ -62,20 +62,21 @@ _OF_SYNCS = _is_one_of(Category.SYNC, Category.CUDA_EVENT)
 _ON_DEVICE = _IN_LANE | _OF_SYNCS
 _WITH_CORRELATION = _ON_DEVICE | _is_one_of(*HOST_CALLS)
 
-# Which column of which categories is which key of "args". A column's later keys stand in for an
-# earlier one that is not there.
+# Column, the categories that have it, whether it is in "args", and its key there. A column's
+# later keys stand in for an earlier one that is absent.
 _ARGUMENTS = (
-    ("correlation", _WITH_CORRELATION, "correlation"),
-    ("stream", _ON_DEVICE, "stream"),
-    ("device", _ON_DEVICE, "device"),
-    ("device", _IN_LANE, "inDevice"),  # a peer copy has no "device": this one's engine copies
-    ("wait_stream", _OF_SYNCS, "wait_on_stream"),
-    ("wait_correlation", _OF_SYNCS, "wait_on_cuda_event_record_corr_id"),
-    ("event", _OF_SYNCS, "wait_on_cuda_event_id"),
-    ("event", _OF_SYNCS, "event_id"),
+    ("correlation", _WITH_CORRELATION, True, "correlation"),
+    ("stream", _ON_DEVICE, True, "stream"),
+    ("device", _ON_DEVICE, True, "device"),
+    ("device", _IN_LANE, True, "inDevice"),  # a peer copy has no "device": this one's engine copies
+    # Old files tell where a GPU activity ran only by the row that they draw it in.
+    ("stream", _IN_LANE, False, "tid"),
+    ("device", _IN_LANE, False, "pid"),
+    ("wait_stream", _OF_SYNCS, True, "wait_on_stream"),
+    ("wait_correlation", _OF_SYNCS, True, "wait_on_cuda_event_record_corr_id"),
+    ("event", _OF_SYNCS, True, "wait_on_cuda_event_id"),
+    ("event", _OF_SYNCS, True, "event_id"),
 )
-# Old files say a GPU activity's device and stream only by the row that they draw it in.
-_STAND_INS = (("device", _IN_LANE, "pid"), ("stream", _IN_LANE, "tid"))
 
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
@@ -329,15 +330,14 @@ def _argument_columns(
     events: list[dict[str, Any]], category: NDArray[np.int8]
 ) -> dict[str, NDArray[Any]]:
     """The columns that come from the arguments of GPU activities, calls and syncs."""
-    columns = {column: np.full(len(events), ABSENT, dtype=np.int64) for column, _, _ in _ARGUMENTS}
-    for fields, of_event in ((_ARGUMENTS, False), (_STAND_INS, True)):
-        for column, having, key in fields:
-            values = columns[column]
-            rows = np.flatnonzero(having[category] & (values == ABSENT))
-            chosen = [events[i] for i in rows.tolist()]
-            if not of_event:
-                chosen = [_mapping(event.get("args")) for event in chosen]
-            values[rows] = _integers([mapping.get(key) for mapping in chosen])
+    columns = {field[0]: np.full(len(events), ABSENT, dtype=np.int64) for field in _ARGUMENTS}
+    for column, having, in_args, key in _ARGUMENTS:
+        values = columns[column]
+        rows = np.flatnonzero(having[category] & (values == ABSENT))
+        chosen = [events[i] for i in rows.tolist()]
+        if in_args:
+            chosen = [_mapping(event.get("args")) for event in chosen]
+        values[rows] = _integers([fields.get(key) for fields in chosen])
     columns["device"][columns["device"] >= 2**31] = ABSENT
     return {**columns, "device": columns["device"].astype(np.int32)}
 

@@ -255,7 +255,10 @@ class ArrayReader:
         """The first element after a damaged one, if this text holds it; and how many are lost."""
         lost = 1
         for comma in _NEXT.finditer(text, start):
-            found = self._read_one(text, comma.end(), _end_of_element(text, comma.end()))
+            end = _end_of_element(text, comma.end())
+            if end == _BREAKS_OFF:  # the rest of it may show that it is the one
+                break
+            found = self._read_one(text, comma.end(), end)
             if found is None:
                 lost += 1
             elif all(map(self._is_element, found.elements)):

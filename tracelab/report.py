@@ -211,13 +211,17 @@ def load_report(path: str | Path) -> Report:
         raise UnreadableInputError(f"{path}: this is no report of the schema {SCHEMA}")
     try:
         report: Report = _build(Report, data)
-    except (KeyError, TypeError) as error:
+    except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
     return report
 
 
 def _build(kind: Any, value: Any) -> Any:
-    """Turn decoded JSON into the dataclass, tuple, mapping or plain value that a type says."""
+    """Turn decoded JSON into the dataclass, tuple, mapping or plain value that a type says.
+
+    Raises:
+        AttributeError, KeyError, TypeError: it is nothing of that type.
+    """
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return kind(**{x.name: _build(hints[x.name], value[x.name]) for x in fields(kind)})  # type: ignore[operator]
@@ -226,4 +230,8 @@ def _build(kind: Any, value: Any) -> Any:
         return tuple(_build(inner[0], item) for item in value) if inner else ()
     if origin is types.UnionType:
         return None if value is None else _build(inner[0], value)
+    if origin is Mapping:
+        return {key: _build(inner[1], item) for key, item in value.items()}
+    if kind in (int, str) and type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
     return value

@@ -49,7 +49,7 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     for path in paths:
         for source in _sources_of(path):
             file = path if _is_url(path) else os.path.realpath(source.path)
-            if source.named or file not in found:
+            if file not in found or not found[file].named:
                 found[file] = source
     return tuple(found.values())
 
@@ -79,13 +79,13 @@ def _sources_of(path: str) -> list[Source]:
     if _is_url(path):
         return [_source(path, named=True)]
     try:
-        if Path(path).is_dir():
+        if path and Path(path).is_dir():  # an empty path would be the current folder
             return [_source(str(file), named=False) for file in _files_of(Path(path))]
-        if Path(path).exists():
+        if path and Path(path).exists():
             return [_source(path, named=True)]
     except OSError as error:
         raise _unreadable(path, error) from None
-    raise UnreadableInputError(f"{path}: no such file or folder")
+    raise UnreadableInputError(f"{path or repr(path)}: no such file or folder")
 
 
 def _files_of(folder: Path) -> list[Path]:

@@ -65,12 +65,30 @@ def read_a_value(done: torch.cuda.Event, _side: torch.cuda.Stream, product: torc
     product[0, 0].item()
 
 
+def timed_every_step() -> Iterator[None]:
+    """DEFECT: `elapsed_time` needs events that were reached, so every reading makes the host wait.
+
+    Right after `Event.wait`, which does not wait on the host, it raises instead.
+    """
+    begun, done = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16)
+    while True:
+        begun.record()
+        for _ in range(2 * PRODUCTS):
+            matrix @ matrix
+        done.record()
+        done.synchronize()
+        begun.elapsed_time(done)
+        yield
+
+
 VARIANTS = {
     "wait": lambda: produce_and_consume(wait_in_stream),
     "event_synchronize": lambda: produce_and_consume(wait_for_event),
     "stream_synchronize": lambda: produce_and_consume(wait_for_stream),
     "device_synchronize": lambda: produce_and_consume(wait_for_device),
     "item": lambda: produce_and_consume(read_a_value),
+    "elapsed_time": timed_every_step,
 }
 
 if __name__ == "__main__":

@@ -14,36 +14,37 @@ import torch
 
 from workloads.runner import run
 
-BATCH = (8192, 2048)  # float32: 64 MiB
 WIDTH = 2048
-LAYERS = 12
+ROWS, LAYERS = 8192, 12  # a float32 batch of 64 MiB, and compute of twice its pinned copy
+LOADED_ROWS, LOADED_LAYERS = 1024, 96  # what a few worker processes can keep up with
 
 
 def batches(*, pinned: bool) -> Iterator[torch.Tensor]:
     """A few host batches, over and over."""
-    return itertools.cycle([torch.randn(BATCH, pin_memory=pinned) for _ in range(3)])
+    return itertools.cycle([torch.randn(ROWS, WIDTH, pin_memory=pinned) for _ in range(3)])
 
 
-def model() -> torch.nn.Module:
-    """Matrix products that take about as long as one pinned copy."""
-    layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
+def model(layers: int) -> torch.nn.Module:
+    """A chain of matrix products."""
+    chain = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(layers)]
     torch.backends.cuda.matmul.allow_tf32 = True
-    return torch.nn.Sequential(*layers).cuda().requires_grad_(False)
+    return torch.nn.Sequential(*chain).cuda().requires_grad_(False)
 
 
-def one_stream(*, pinned: bool = True) -> Iterator[None]:
+def one_stream(source: Iterator[torch.Tensor], *, layers: int = LAYERS) -> Iterator[None]:
     """DEFECT: copy and compute share a stream, so they run one after the other."""
-    net = model()
-    for batch in batches(pinned=pinned):
+    net = model(layers)
+    for batch in source:
         net(batch.to("cuda", non_blocking=True))
         yield
 
 
-def copy_stream(*, pinned: bool = True, synchronize: bool = False) -> Iterator[None]:
+def copy_stream(
+    source: Iterator[torch.Tensor], *, layers: int = LAYERS, synchronize: bool = False
+) -> Iterator[None]:
     """FIX: the copy of the next batch runs in its own stream during this batch's compute."""
-    net = model()
+    net = model(layers)
     copies = torch.cuda.Stream()
-    source = batches(pinned=pinned)
 
     def load() -> torch.Tensor:
         with torch.cuda.stream(copies):
@@ -61,12 +62,39 @@ def copy_stream(*, pinned: bool = True, synchronize: bool = False) -> Iterator[N
         yield
 
 
+class Samples(torch.utils.data.Dataset[torch.Tensor]):
+    """Rows made on the fly."""
+
+    def __len__(self) -> int:
+        return 1 << 30
+
+    def __getitems__(self, indices: list[int]) -> torch.Tensor:
+        """A whole batch at once, as a good data set gives it."""
+        return torch.empty(len(indices), WIDTH).fill_(1.0)
+
+
+def loader(*, pinned: bool) -> Iterator[torch.Tensor]:
+    """Batches from worker processes."""
+    return iter(
+        torch.utils.data.DataLoader(
+            Samples(),
+            batch_size=LOADED_ROWS,
+            num_workers=8,
+            pin_memory=pinned,
+            collate_fn=lambda batch: batch,
+            persistent_workers=True,
+        )
+    )
+
+
 VARIANTS = {
-    "one_stream_pinned": one_stream,
-    "one_stream_pageable": lambda: one_stream(pinned=False),
-    "copy_stream_pageable": lambda: copy_stream(pinned=False),
-    "copy_stream_synchronize": lambda: copy_stream(synchronize=True),
-    "copy_stream_pinned": copy_stream,
+    "one_stream_pinned": lambda: one_stream(batches(pinned=True)),
+    "one_stream_pageable": lambda: one_stream(batches(pinned=False)),
+    "copy_stream_pageable": lambda: copy_stream(batches(pinned=False)),
+    "copy_stream_synchronize": lambda: copy_stream(batches(pinned=True), synchronize=True),
+    "copy_stream_pinned": lambda: copy_stream(batches(pinned=True)),
+    "loader": lambda: one_stream(loader(pinned=False), layers=LOADED_LAYERS),
+    "loader_pinned": lambda: copy_stream(loader(pinned=True), layers=LOADED_LAYERS),
 }
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
-"""What every workload shares: its command line, and its loop under the capture."""
+"""What every workload shares: its command line, its processes, its loop under the capture."""
 
 from __future__ import annotations
 
 import argparse
+import os
+import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import torch
+import torch.distributed as dist
 
 from tracelab.capture import Capture
+from workloads.catalog import Entry, find
 
 # A variant is a generator: each `yield` ends one step of its loop.
 Variant = Callable[[], Iterator[None]]
@@ -18,32 +22,66 @@ SETTLING_STEPS = 10  # load modules, fill the allocator's cache
 
 
 def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False) -> int:
-    """Run the variant named on the command line and write its trace; returns the exit code."""
+    """Run the variant named on the command line and write its traces; returns the exit code."""
     parser = argparse.ArgumentParser(prog=f"python -m workloads.{workload}")
     parser.add_argument("variant", choices=[*variants])
-    parser.add_argument("--output", type=Path, help="the trace to write")
+    parser.add_argument("--output", type=Path, help="the trace to write; {rank} in it is replaced")
+    parser.add_argument("--gpus", type=int, help="GPUs to use (default: what the variant needs)")
     parser.add_argument("--steps", type=int, default=5, help="steps to record (default: 5)")
     parser.add_argument("--plain", action="store_true", help="without CUDA event records")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        print(f"{workload}: this workload needs an NVIDIA GPU, and found none", file=sys.stderr)
+    entry = find(workload, arguments.variant)
+    gpus = arguments.gpus or entry.gpus
+    if torch.cuda.device_count() < gpus:
+        found = torch.cuda.device_count()
+        print(f"{workload}: this needs {gpus} NVIDIA GPUs, and found {found}", file=sys.stderr)
         return 4
-    output = arguments.output or Path(f"{workload}_{arguments.variant}.pt.trace.json.gz")
-    loop = variants[arguments.variant]()
+    if entry.ranks and "RANK" not in os.environ:
+        return _start_ranks(entry, gpus)
+    if entry.ranks:
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    _record(entry, variants[arguments.variant](), arguments, stacks=stacks)
+    if entry.ranks:
+        dist.destroy_process_group()
+    return 0
+
+
+def _start_ranks(entry: Entry, gpus: int) -> int:
+    """Run this command again as one process a GPU."""
+    launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
+    module = ["-m", f"workloads.{entry.workload}", *sys.argv[1:]]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", **entry.environment}
+    command = [sys.executable, "-m", *launcher, *module]
+    return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _record(
+    entry: Entry, loop: Iterator[None], arguments: argparse.Namespace, *, stacks: bool
+) -> None:
+    """Let the loop settle, then capture some of its steps."""
+    rank = dist.get_rank() if entry.ranks else None
+    name = f"{entry.workload}_{entry.variant}" + ("" if rank is None else "_rank{rank}")
+    output = str(arguments.output or f"{name}.pt.trace.json.gz").replace("{rank}", str(rank))
     for _ in range(SETTLING_STEPS):
         next(loop)
     # Nothing that was launched before the recording may still run in it: it would lack its launch.
-    torch.cuda.synchronize()
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)
     with Capture(
         output,
         steps=arguments.steps,
         warmup=1,
         stacks=stacks,
         event_records=False if arguments.plain else None,
-        metadata={"workload": workload, "variant": arguments.variant},
+        metadata={"workload": entry.workload, "variant": entry.variant},
     ) as capture:
+        if entry.ranks:
+            # The profiler starts at another time on each rank; a collective would wait for that.
+            dist.barrier()
+            torch.cuda.synchronize()
         for _ in range(capture.calls):
             next(loop)
             capture.step()
     print(output)
-    return 0

@@ -62,7 +62,7 @@ def test_an_error_in_the_loop_passes_and_leaves_the_trace(tmp_path):
             for number in (2, 1, 0):
                 work()
                 capture.step()
-                1 / number  # noqa: B018
+                1 / number
 
     with pytest.raises(ZeroDivisionError):
         fail_in_the_loop()

@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.real_traces import each_real_trace
@@ -20,6 +20,7 @@ from tests.traces_by_hand import (
     LAYOUTS,
     annotation,
     copy,
+    damaged,
     event,
     kernel,
     launch,
@@ -173,6 +174,22 @@ def test_times_of_real_traces_equal_their_digits(real_trace):
     assert [got.strings[i] for i in got.name] == [e["name"] for e in complete]
     assert [got.threads[i].thread for i in got.thread] == [str(e["tid"]) for e in complete]
     assert [events[i] for i in got.position] == complete
+
+
+@each_real_trace
+def test_real_traces_survive_being_saved_again_and_being_cut(tmp_path, real_trace):
+    """GIVEN a real trace, minified by another tool, and the first half of that file
+    THEN the columns are equal, and those of the half are their beginning."""
+    expected = read(real_trace)
+    with gzip.open(real_trace) as stream:
+        content = json.dumps(json.load(stream), separators=(",", ":")).encode()
+    assert_equal(read_bytes(tmp_path, content), expected)
+    half = read_bytes(tmp_path, content[: len(content) // 2])
+    assert dict(half.losses) == {"truncated": 1}
+    assert 0 < len(half) < len(expected)
+    starts = half.start_ns + half.origin_ns
+    assert starts.tolist() == (expected.start_ns + expected.origin_ns)[: len(half)].tolist()
+    assert half.correlation.tolist() == expected.correlation[: len(half)].tolist()
 
 
 # --- layouts --------------------------------------------------------------------------------
@@ -669,40 +686,24 @@ def test_random_bytes_raise_nothing_else(scratch, head, tail):
 
 
 SMALL = text(SCENE, before={"a": [1]}, after={"distributedInfo": {"rank": 3}})
+mutations = st.lists(
+    st.tuples(
+        st.sampled_from(["delete", "insert", "flip", "cut", "double"]),
+        st.integers(0, len(SMALL) - 1),
+        st.sampled_from(b'{}[]",:\\0-en \n\x00\xff') | st.integers(0, 255),
+    ),
+    min_size=1,
+    max_size=4,
+)
 
 
 @settings(derandomize=True, deadline=None, max_examples=500)
-@given(
-    st.lists(
-        st.tuples(
-            st.sampled_from(["delete", "insert", "flip", "cut", "double"]),
-            st.integers(0, len(SMALL) - 1),
-            st.sampled_from(b'{}[]",:\\0-en \n\x00\xff') | st.integers(0, 255),
-        ),
-        min_size=1,
-        max_size=4,
-    ),
-    st.sampled_from([64, 200, 1 << 19]),
-)
-@example([("delete", SMALL.index(b"]}"), 0)], 64)
+@given(mutations, st.sampled_from([64, 200, 1 << 19]))
 def test_mutations_raise_nothing_else(scratch, mutations, piece_bytes):
     """GIVEN a small trace with a few wrong bytes
     THEN it is read with its losses counted, or refused."""
-    content = bytearray(SMALL)
-    for what, place, byte in mutations:
-        at = place % max(1, len(content))
-        if what == "delete":
-            del content[at : at + 1]
-        elif what == "insert":
-            content.insert(at, byte)
-        elif what == "flip":
-            content[at : at + 1] = bytes([byte])
-        elif what == "cut":
-            del content[at : at + byte]
-        else:
-            content[at:at] = content[at : at + byte]
     with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
-        survives(scratch, bytes(content))
+        survives(scratch, damaged(SMALL, mutations))
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)

@@ -1,5 +1,7 @@
 """Every function of intervals against plain sets of nanoseconds."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,7 +25,7 @@ bounds = st.lists(st.tuples(time, time), max_size=8)
 
 
 def covered(pairs):
-    """The nanoseconds of the intervals ``[start, end)``; one that ends before it starts has none."""
+    """The nanoseconds of intervals ``[start, end)``; one that ends before it starts has none."""
     return {ns for start, end in pairs for ns in range(start, end)}
 
 
@@ -35,7 +37,7 @@ def nanoseconds(found: Intervals):
     """The set's nanoseconds, after a check that it is in normal form."""
     pairs = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
     assert all(start < end for start, end in pairs)
-    assert all(before[1] < after[0] for before, after in zip(pairs, pairs[1:], strict=False))
+    assert all(before[1] < after[0] for before, after in pairwise(pairs))
     assert found.starts.dtype == found.ends.dtype == np.int64
     assert len(found) == len(pairs)
     return covered(pairs)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.traces_by_hand import LAYOUTS, event, kernel, text
+from tests.traces_by_hand import LAYOUTS, damaged, event, kernel, text
 from tracelab import jsonstream
 from tracelab.errors import UnreadableInputError
 from tracelab.jsonstream import ArrayReader
@@ -263,6 +263,46 @@ def test_the_last_event_of_an_open_list_is_there_beside_damage(end):
         elements, _, losses = read(f"[{GOOD}, {{oops}}, {GOOD}{end}".encode(), piece_bytes)
         assert elements == [json.loads(GOOD), json.loads(GOOD)]
         assert losses == {"unparsable_events": 1}
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(
+    st.sampled_from(sorted(LAYOUTS)),
+    st.lists(
+        st.tuples(
+            st.sampled_from(["delete", "insert", "flip"]),
+            st.integers(0, 10_000),
+            st.sampled_from(b'{}[]",:\\0-en \n\x00\xff'),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_damage_is_told_and_reads_the_same_at_any_cut(layout, mutations):
+    """GIVEN a trace with a few wrong bytes
+    WHEN it is read in pieces of several sizes
+    THEN all read the same; without a loss it is what plain JSON says, else something is told."""
+    nested = event("}, {", "c", 1, 2, text='"}], {', list=[{"a": 1}, {"b": [{}, {}]}])
+    events = [nested, kernel("k", 1.5, 2), {"ph": "M", "name": "x"}, nested, kernel("l", 3, 4)]
+    content = text(events, layout=layout, before={"a": [1]}, after={"rank": {"b": 3}})
+    start = content.index(b'"ph"')  # after it, because a wrong header is another file
+    content = content[:start] + damaged(content[start:], mutations)
+
+    def outcome(piece_bytes: int) -> Any:
+        try:
+            return read(content, piece_bytes)
+        except UnreadableInputError as error:
+            return str(error)
+
+    got = outcome(1 << 19)
+    assert [outcome(piece_bytes) for piece_bytes in (33, 64, 200, 1000)] == [got] * 4
+    if isinstance(got, str) or got[2]:
+        return
+    try:
+        plain = orjson.loads(content)
+    except orjson.JSONDecodeError:
+        plain = orjson.loads(content.rstrip(b", \n") + b"]")  # a list needs no end
+    assert got[0] == (plain[KEY] if isinstance(plain, dict) else plain)
 
 
 def test_trailing_comma_in_a_closed_list_is_mended():

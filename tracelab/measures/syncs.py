@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from tracelab.graph import Graph
 from tracelab.host import BlockingCalls
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
+from tracelab.timeline import Timeline
 from tracelab.trace import ABSENT, Category, Trace
 
 # Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's start-up.
@@ -78,7 +80,7 @@ def syncs(graph: Graph) -> Syncs:
         step=step,
         blocked_ns=calls.end_ns - calls.start_ns,
         caused_idle_ns=caused,
-        places=_places(timeline.trace, calls),
+        places=_places(timeline, calls),
     )
 
 
@@ -123,10 +125,12 @@ def holds_up(graph: Graph, call: int, thread: int) -> bool:
     return at < 0 or bool(state.recorded.ends[at] <= moment)
 
 
-def _places(trace: Trace, calls: BlockingCalls) -> tuple[Place, ...]:
+def _places(timeline: Timeline, calls: BlockingCalls) -> tuple[Place, ...]:
     """The operators and Python functions around each call."""
-    operators = _around(trace, calls, Category.OPERATOR)
-    functions = _around(trace, calls, Category.PYTHON)
+    trace = timeline.trace
+    steps = [step.event for step in timeline.steps]  # old files write them as operators
+    operators = _around(trace, calls, np.setdiff1d(trace.of_category(Category.OPERATOR), steps))
+    functions = _around(trace, calls, trace.of_category(Category.PYTHON))
     places = []
     for inside, frames in zip(operators, functions, strict=True):
         own = [name for name in frames if not _LIBRARY_FRAME.search(name)]
@@ -155,10 +159,11 @@ def _called_operator(inside: list[str]) -> str | None:
     return inside[called]
 
 
-def _around(trace: Trace, calls: BlockingCalls, category: Category) -> list[list[str]]:
-    """Per call, the names of its thread's events of a category that enclose it, outermost first."""
+def _around(
+    trace: Trace, calls: BlockingCalls, events: NDArray[np.integer[Any]]
+) -> list[list[str]]:
+    """Per call, the names of those events of its thread that enclose it, outermost first."""
     names: list[list[str]] = [[] for _ in range(len(calls))]
-    events = trace.of_category(category)
     events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
     for thread in np.unique(calls.thread):
         own = np.flatnonzero(calls.thread == thread)

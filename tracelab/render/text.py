@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from tracelab.render.text_cells import PART, clean, counted
+from tracelab.render.text_cells import PART, counted
 from tracelab.render.text_data import Chapter, Section, Tone, View, views_of
 from tracelab.render.text_file import (
     all_losses,
     file_facts,
+    given_ranks,
     launched_only,
     losses,
     ranks,
@@ -44,7 +45,7 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
     if told_apart and len(numbers) <= _MOST_RANKS:
         details = [x for trace in report.traces for x in _rank(trace, report, views, every_step)]
         return [Chapter("", tuple(opening)), *details]
-    opening += all_losses(report.traces)
+    opening += [*given_ranks(report.traces), *all_losses(report.traces)]
     if told_apart:
         opening.append(Section("", ("For the details of one rank, analyze its file alone.",)))
     else:
@@ -56,17 +57,14 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
 def _opening(report: Report) -> list[Section]:
     """What was asked for, and what of it could not be had."""
     provenance = report.provenance
-    lines = [
-        f"tracelab {clean(report.version)}{PART}{counted(len(report.traces), 'file', 'files')}"
-    ]
+    lines = [f"tracelab {report.version}{PART}{counted(len(report.traces), 'file', 'files')}"]
     if provenance.comm_patterns:
-        patterns = PART.join(clean(x) for x in provenance.comm_patterns)
+        patterns = PART.join(x for x in provenance.comm_patterns)
         lines.append(f"Counted as communication as well: kernels that match {patterns}")
     sections = [Section("", tuple(lines))]
     if provenance.unread:
         unread = tuple(
-            clean(x.reason if x.path in x.reason else f"{x.path}: {x.reason}")
-            for x in provenance.unread
+            x.reason if x.path in x.reason else f"{x.path}: {x.reason}" for x in provenance.unread
         )
         sections.append(Section("Files that could not be used", unread, tone=Tone.WARNING))
     return sections
@@ -84,7 +82,7 @@ def _rank(trace: TraceFacts, report: Report, views: list[View], every_step: bool
         if whole:
             sections.append(steps(others, report.provenance.step_pattern))
     name = f"Rank {trace.rank}{PART}" if len(report.traces) > 1 else ""
-    found = [Chapter(f"{name}{clean(trace.path)}", tuple(sections))]
+    found = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and whole:
         found += [
             Chapter(f"{name}{view.name}", (headline(view), *window_sections(view)))

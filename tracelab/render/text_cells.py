@@ -17,7 +17,7 @@ CAUSE_MEANINGS: Mapping[str, str] = MappingProxyType(
         "input": "the host waited for the data loader",
         "host_busy": "the CPU was busy with Python, operators or launches",
         "dependency": "the next activity was launched and waited for another GPU",
-        "launch": "from the launch call to the start, with nothing in the way",
+        "launch": "from the launch call to the start, nothing in the way",
         "graph": "between two nodes of one CUDA graph",
         "edge": "before the GPU's first activity in the file, or after its last",
         "unknown": "the file does not say",

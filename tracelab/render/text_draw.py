@@ -1,4 +1,7 @@
-"""Draw the sections of the text report with rich; nothing of a trace is read as markup."""
+"""Draw the sections of the text report with rich.
+
+Whatever is drawn may come from a file: it is cleaned here, and never read as markup.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from tracelab.render.text_cells import PART
+from tracelab.render.text_cells import PART, clean
 from tracelab.render.text_data import NONE, Chapter, Column, Fit, Section, Tone
 from tracelab.render.words import ELLIPSIS
 
@@ -106,8 +109,8 @@ def _packed(parts: Sequence[str], room: int) -> list[str]:
 
 def _draw_chapter(console: Console, chapter: Chapter) -> None:
     if chapter.title:
-        title = shorten_middle(chapter.title, console.width - 8)
-        rest = "─" * (console.width - cell_len(title) - 5)
+        title = shorten_middle(clean(chapter.title), console.width - 8)
+        rest = "─" * (console.width - cell_len(title) - 4)
         console.print()
         console.print(Text.assemble(("── ", "dim"), (title, "bold"), (f" {rest}", "dim")))
     for section in chapter.sections:
@@ -118,7 +121,9 @@ def _draw_chapter(console: Console, chapter: Chapter) -> None:
 def _draw_section(console: Console, section: Section) -> None:
     style = _TONES[section.tone]
     if section.title:
-        console.print(Text(section.title, style=f"bold {style}", no_wrap=True, overflow="ellipsis"))
+        console.print(
+            Text(clean(section.title), style=f"bold {style}", no_wrap=True, overflow="ellipsis")
+        )
     indent = _INDENT if section.title else 0
     room = console.width - indent
     parts: list[RenderableType] = []
@@ -134,7 +139,7 @@ def _draw_section(console: Console, section: Section) -> None:
 
 
 def _sentences(sentences: Iterable[str], room: int, style: str) -> Text:
-    lines = [line for text in sentences for line in wrap(text, room)]
+    lines = [line for text in sentences for line in wrap(clean(text), room)]
     return Text("\n".join(lines), style=style, no_wrap=True)
 
 
@@ -157,7 +162,7 @@ def _table(section: Section, style: str) -> Table:
         )
     for row in section.rows:
         cells = zip(section.columns, row, strict=True)
-        table.add_row(*(_cell(column, text, style) for column, text in cells))
+        table.add_row(*(_cell(column, clean(text), style) for column, text in cells))
     return table
 
 

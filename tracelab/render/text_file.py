@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
-from tracelab.render.text_cells import PART, clean, counted, percent_text, time_text
+from tracelab.render.text_cells import PART, counted, percent_text, time_text
 from tracelab.render.text_data import Column, Fit, Section, Tone, View
 from tracelab.render.text_window import biggest_cause
 from tracelab.report import DeviceFigures, TraceFacts
@@ -42,7 +42,7 @@ def file_facts(trace: TraceFacts, views: Sequence[View]) -> Section:
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         names[trace.gpus.get(str(device), "")].append(str(device))
-    gpus = [f"GPU {', '.join(numbers)} {clean(name)}".strip() for name, numbers in names.items()]
+    gpus = [f"GPU {', '.join(numbers)} {name}".strip() for name, numbers in names.items()]
     software = [f"{_SOFTWARE.get(x, x)} {version}" for x, version in trace.software.items()]
     numbers = [view.window.step for view in views if view.window.step is not None]
     if len(numbers) == len(views) == 1:
@@ -54,7 +54,7 @@ def file_facts(trace: TraceFacts, views: Sequence[View]) -> Section:
         "",
         (
             f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}",
-            PART.join([*gpus, *map(clean, software)]),
+            PART.join([*gpus, *software]),
             f"{counted(trace.events, 'event', 'events')}{PART}"
             f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{told}",
         ),
@@ -90,7 +90,14 @@ def all_losses(traces: Sequence[TraceFacts]) -> list[Section]:
 
 
 def _loss_row(name: str, count: int) -> _Row:
-    return "" if name in _HAPPEN_ONCE else f"{count:,}", LOSSES.get(name, clean(name))
+    return "" if name in _HAPPEN_ONCE else f"{count:,}", LOSSES.get(name, name)
+
+
+def given_ranks(traces: Sequence[TraceFacts]) -> list[Section]:
+    """Which file got which rank by its position: the user cannot know."""
+    rows = tuple((str(x.rank), x.path) for x in traces if x.rank_source == "position")
+    columns = (Column("rank"), Column("file", Fit.LABEL))
+    return [Section("Ranks by position", columns=columns, rows=rows)] if rows else []
 
 
 def ranks(views: Sequence[View]) -> Section:
@@ -109,7 +116,7 @@ def ranks(views: Sequence[View]) -> Section:
 def steps(views: Sequence[View], pattern: str) -> Section:
     """A line per step and device; of many steps the first, the slowest and the last."""
     if not views:
-        return Section("Steps", (f"No step in the file: nothing is named like {clean(pattern)}",))
+        return Section("Steps", (f"No step in the file: nothing is named like {pattern}",))
     shown = _chosen(views)
     devices = [device for view in shown for device in view.window.devices]
     figures = [(Column("step"), lambda view, _: str(view.window.step)), *_busy(shown, "length")]
@@ -186,7 +193,7 @@ def unrecognised(trace: TraceFacts) -> list[Section]:
             ("They are counted as compute; if they communicate, pass --comm-pattern.",),
             (Column("time"), Column("count"), Column("kernel", Fit.LABEL)),
             tuple(
-                (time_text(kernel.total_ns), f"{kernel.count:,}", clean(kernel.name))
+                (time_text(kernel.total_ns), f"{kernel.count:,}", kernel.name)
                 for kernel in trace.unrecognised
             ),
         )

@@ -9,7 +9,6 @@ from tracelab.render.text_cells import (
     PART,
     PATH_MEANINGS,
     REASON_MEANINGS,
-    clean,
     counted,
     listed,
     percent_text,
@@ -205,11 +204,13 @@ def streams(view: View) -> list[Section]:
 
 def overlap(view: View) -> Section:
     """What ran at the same time: kinds first, then streams and devices."""
+    if not any(device.busy_ns for device in view.window.devices):
+        return Section("Overlap", ("There was no GPU work.",))
+    if not view.overlaps:
+        return Section("Overlap", ("One kind of work on one stream: nothing can overlap.",))
     kinds = [x for x in view.overlaps if x.a.startswith("kind:")]
     others = [x for x in view.overlaps if not x.a.startswith("kind:")]
     shown = [_largest_pairs(view, kinds), _largest_pairs(view, others)]
-    if not view.overlaps:
-        return Section("Overlap", ("One kind of work on one stream: nothing can overlap.",))
     hidden = len(view.overlaps) - sum(len(group) for group in shown)
     if not any(shown):
         count = counted(hidden, "pair", "pairs")
@@ -226,8 +227,8 @@ def overlap(view: View) -> Section:
             Column("second", Fit.LABEL),
             Column("time"),
             Column("together"),
-            Column("of first"),
-            Column("of second"),
+            Column("of\nfirst"),
+            Column("of\nsecond"),
         ),
         rows=(*rows[0], *between, *rows[1]),
         notes=(more,) if hidden else (),
@@ -258,7 +259,7 @@ def selection_name(selection: str, *, several: bool) -> str:
     names = [f"GPU {device}"] if several or not inner else []
     if inner:
         names.append(f"stream {inner}" if sort == "stream" else inner)
-    return clean(" ".join(names))
+    return " ".join(names)
 
 
 def blocking(view: View) -> Section:
@@ -267,9 +268,9 @@ def blocking(view: View) -> Section:
         return Section("Blocking calls", ("No blocking calls.",))
     caused = sum(x.caused_idle_ns for x in view.syncs)
     idle_ns = sum(x.idle_ns for x in view.window.devices)
-    total = f"Together they caused {time_text(caused)} idle" if caused else "They caused no idle"
+    total = f"All together: {time_text(caused)}" if caused else "None of them caused any"
     if 0 < caused <= idle_ns:  # a call may cost idle time beyond the end of its step
-        total += f", {percent_text(caused, idle_ns)} of all"
+        total += f", {percent_text(caused, idle_ns)} of the idle time"
     lines = (
         "Caused idle is what a call costs: the GPU's idle time while the call blocked and until "
         "new work arrived. Blocking beside a busy GPU costs nothing.",
@@ -300,9 +301,9 @@ def blocking(view: View) -> Section:
 
 def _blocking_row(sync: SyncFigures) -> tuple[str, ...]:
     file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
-    where = [clean(part) for part in (sync.operator, sync.function, file) if part]
+    where = [part for part in (sync.operator, sync.function, file) if part]
     return (
-        f"{clean(sync.api)}{PART}{clean(sync.kind)}",
+        f"{sync.api}{PART}{sync.kind}",
         f"{sync.count:,}",
         time_text(sync.blocked_ns),
         time_text(sync.caused_idle_ns),
@@ -326,7 +327,7 @@ def critical_path(view: View) -> list[Section]:
             ),
             rows=tuple(
                 (
-                    clean(kind),
+                    kind,
                     time_text(time_ns),
                     percent_text(time_ns, path.total_ns),
                     _meaning(PATH_MEANINGS, kind),
@@ -340,7 +341,7 @@ def critical_path(view: View) -> list[Section]:
 def biggest_cause(device: DeviceFigures) -> str:
     """The cause of most of a device's idle time, with its share."""
     causes: Sequence[tuple[str, int]] = _largest(device.bubbles)[:1]
-    return "".join(f"{clean(x)}{PART}{percent_text(ns, device.idle_ns)}" for x, ns in causes)
+    return "".join(f"{x}{PART}{percent_text(ns, device.idle_ns)}" for x, ns in causes)
 
 
 def _largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
@@ -349,7 +350,7 @@ def _largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _meaning(meanings: Mapping[str, str], key: str) -> str:
-    return meanings.get(key) or clean(key)
+    return meanings.get(key) or key
 
 
 def _titled(view: View, title: str, device: DeviceFigures) -> str:

@@ -1,0 +1,309 @@
+"""Real traces: known figures to the nanosecond, and what must hold of every one of them.
+
+The known figures come from other tools or from a count of their own in plain Python, straight from
+the file's text.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from collections import Counter
+from decimal import Decimal
+from itertools import pairwise
+from pathlib import Path
+
+import networkx as nx
+import numpy as np
+import pytest
+
+from tests.real_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
+from tracelab import analyze_source, find_sources, load_report, window_graph
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.critical_path import critical_paths
+from tracelab.report import DeviceFigures
+
+BUNDLED = sorted((Path(__file__).parents[2] / "traces").glob("*.json.gz"))
+
+each_trace = pytest.mark.parametrize(
+    "path", [pytest.param(str(path), id=path.name.split(".")[0]) for path in (*PATHS, *BUNDLED)]
+)
+_analyses = {}
+
+
+def analysis_of(path):
+    """The analysis of a file, made once for all tests."""
+    if path not in _analyses:
+        (source,) = find_sources([path])
+        _analyses[path] = analyze_source(source)
+    return _analyses[path]
+
+
+def whole(report):
+    """The figures of the whole trace's only device, and how long it is."""
+    window = report.windows[0]
+    assert window.step is None
+    (device,) = window.devices
+    return device, window.end_ns - window.start_ns
+
+
+# A count of their own, from the file's text.
+
+
+def activities_of(path, number=Decimal):
+    """Start and end in us, kind, and whether the launch is in the file, of every GPU activity."""
+    with gzip.open(path, "rt") as file:
+        events = json.load(file, parse_float=number)["traceEvents"]
+    calls = {
+        event["args"]["correlation"]
+        for event in events
+        if str(event.get("cat")).lower() in ("cuda_runtime", "cuda_driver", "runtime")
+        and "correlation" in event.get("args", {})
+    }
+    kinds = {"kernel": "compute", "gpu_memcpy": "copy", "gpu_memset": "memset"}
+    for event in events:
+        kind = kinds.get(str(event.get("cat")).lower())
+        if event.get("ph") == "X" and kind:
+            if kind == "compute" and event["name"].startswith(COMMUNICATION):
+                kind = "comm"
+            launched = event["args"]["correlation"] in calls
+            yield event["ts"], event["ts"] + event["dur"], kind, launched
+
+
+def swept(activities):
+    """How long each combination of kinds ran at once: set of kinds to its length.
+
+    Goes through the starts and ends in order and keeps count of what is running.
+    """
+    moments = []
+    for start, end, kind, _ in activities:
+        moments += [(start, 1, kind), (end, -1, kind)]
+    moments.sort()
+    lengths, running, before = Counter(), Counter(), moments[0][0]
+    for moment, change, kind in moments:
+        lengths[frozenset(x for x, count in running.items() if count)] += moment - before
+        running[kind] += change
+        before = moment
+    return lengths
+
+
+def length(lengths, having, without=()):
+    """How long anything of `having` ran and nothing of `without`, in ns."""
+    total = sum(
+        time for kinds, time in lengths.items() if kinds & set(having) and not kinds & set(without)
+    )
+    return int(total * 1000)
+
+
+def length_of_both(lengths, a, b):
+    return int(sum(time for kinds, time in lengths.items() if {a, b} <= kinds) * 1000)
+
+
+@each_real_trace
+def test_figures_of_the_whole_trace_are_those_of_a_count_from_the_files_text(real_trace):
+    # GIVEN
+    activities = list(activities_of(real_trace))
+    lengths = swept(activities)
+
+    # WHEN
+    device, span = whole(analysis_of(str(real_trace)).report)
+
+    # THEN
+    assert span == 1000 * (max(x[1] for x in activities) - min(x[0] for x in activities))
+    assert {
+        name: getattr(device, name)
+        for name in DeviceFigures.__slots__
+        if name.endswith("_ns") and name != "idle_ns"
+    } == {
+        "busy_ns": length(lengths, ["compute", "comm", "copy", "memset"]),
+        "compute_ns": length(lengths, ["compute"]),
+        "comm_ns": length(lengths, ["comm"]),
+        "copy_ns": length(lengths, ["copy"]),
+        "memset_ns": length(lengths, ["memset"]),
+        "exposed_comm_ns": length(lengths, ["comm"], without=["compute"]),
+        "exposed_copy_ns": length(lengths, ["copy"], without=["compute", "comm"]),
+        "comm_compute_overlap_ns": length_of_both(lengths, "comm", "compute"),
+        "copy_compute_overlap_ns": length_of_both(lengths, "copy", "compute"),
+    }
+
+
+# Figures that others found.
+
+
+def test_resnet_on_eight_mi300():
+    device, span = whole(analysis_of(path_of("tracelens_mi300_resnet_ddp8")).report)
+
+    assert span == 86_567_708
+    assert device.busy_ns == 84_002_056
+    assert device.compute_ns == 25_739_303
+    assert device.comm_ns == 71_516_523
+    assert device.comm_compute_overlap_ns == 15_891_299
+    assert device.exposed_comm_ns == 55_625_224
+    assert device.memset_ns == 435_650
+
+
+def test_deepseeks_dualpipe_hides_its_communication():
+    device, _ = whole(analysis_of(path_of("deepseek_dualpipe_h800")).report)
+
+    assert device.comm_ns == 113_440_000
+    assert device.comm_compute_overlap_ns == 109_250_000
+    assert round(100 * device.comm_compute_overlap_ns / device.comm_ns, 3) == 96.306
+
+
+def test_qwen_is_what_another_tool_found_without_the_activities_that_were_launched_before():
+    # GIVEN the figures of TraceLens, in ms: it takes the launched activities only, and a memset for
+    # compute
+    path = path_of("tracelens_h100_qwen05b")
+    with (FOLDER / "tracelens_h100_qwen05b.gpu_timeline.csv").open() as file:
+        theirs = {row["type"]: float(row["time ms"]) for row in csv.DictReader(file)}
+    report = analysis_of(path).report
+
+    # WHEN
+    launched = report.traces[0].launched_only
+    (device,) = launched.devices
+    ours = {
+        "computation_time": device.compute_ns + device.memset_ns,  # never at once here
+        "exposed_comm_time": device.exposed_comm_ns,
+        "exposed_memcpy_time": device.exposed_copy_ns,
+        "busy_time": device.busy_ns,
+        "idle_time": device.idle_ns,
+        "total_time": launched.end_ns - launched.start_ns,
+        "total_comm_time": device.comm_ns,
+        "total_memcpy_time": device.copy_ns,
+    }
+
+    # THEN they agree within what TraceLens loses by adding floats: the file's times are 1.4e15 us,
+    # where floats are 0.25 us apart, so that its sum over 1198 activities is 10 ns off
+    assert {name: ns / 1e6 for name, ns in ours.items()} == pytest.approx(
+        {name: theirs[name] for name in ours}, abs=1.1e-5
+    )
+    assert ours["computation_time"] + ours["exposed_memcpy_time"] == ours["busy_time"]
+    # AND with the same floats the same selection of activities gives TraceLens' figures
+    floats = swept([x for x in activities_of(path, float) if x[3]])
+    busy_us = sum(us for kinds, us in floats.items() if kinds)
+    assert busy_us / 1e3 == pytest.approx(theirs["busy_time"], abs=1e-9)
+    # AND exact numbers give ours
+    exact = swept([x for x in activities_of(path) if x[3]])
+    assert ours["busy_time"] == length(exact, ["compute", "copy", "memset"])
+    assert ours["computation_time"] == length(exact, ["compute", "memset"])
+
+
+def test_qwens_whole_trace_has_all_activities():
+    report = analysis_of(path_of("tracelens_h100_qwen05b")).report
+    activities = list(activities_of(path_of("tracelens_h100_qwen05b")))
+    before = sum(not launched for *_, launched in activities)
+
+    (facts,) = report.traces
+
+    assert before == facts.losses["activities_without_launch"] == facts.launched_only.left_out
+    assert facts.gpu_activities == len(activities)
+    assert whole(report)[0].busy_ns > facts.launched_only.devices[0].busy_ns
+
+
+# What must hold of every trace, in every window.
+
+
+@each_trace
+def test_figures_hang_together(path):
+    report = analysis_of(path).report
+
+    for window in report.windows:
+        for device in window.devices:
+            assert device.busy_ns + device.idle_ns == window.end_ns - window.start_ns
+            assert sum(device.bubbles.values()) == device.idle_ns
+            assert sum(device.unknown_reasons.values()) == device.bubbles["unknown"]
+            kinds = (device.compute_ns, device.comm_ns, device.copy_ns, device.memset_ns)
+            assert max(kinds) <= device.busy_ns <= sum(kinds)
+            assert device.comm_ns == device.exposed_comm_ns + device.comm_compute_overlap_ns
+            assert device.exposed_copy_ns <= device.copy_ns - device.copy_compute_overlap_ns
+            streams = [stream.busy_ns for stream in device.streams]
+            assert max(streams) <= device.busy_ns <= sum(streams)
+    for overlap in report.overlaps:
+        assert 0 <= overlap.overlap_ns <= min(overlap.a_ns, overlap.b_ns)
+    for measured in report.critical_path:
+        assert sum(measured.by_kind.values()) == measured.total_ns
+
+
+@each_trace
+def test_causes_cover_the_idle_without_overlap(path):
+    analysis = analysis_of(path)
+    idle = bubbles(analysis.graph, analysis.windows)
+
+    for device in analysis.timeline.devices:
+        mine = idle.device == device
+        starts, ends = idle.start_ns[mine], idle.end_ns[mine]
+        assert (starts < ends).all()
+        assert (ends[:-1] <= starts[1:]).all()
+
+
+@each_trace
+def test_blocking_calls_cause_no_more_than_the_idle(path):
+    analysis = analysis_of(path)
+
+    (window, *_) = analysis.report.windows
+    assert analysis.syncs.caused_idle_ns.sum() <= sum(x.idle_ns for x in window.devices)
+    assert (analysis.syncs.caused_idle_ns >= 0).all()
+    totals = [x.caused_idle_ns for x in analysis.report.syncs if x.step is None]
+    assert sum(totals) == analysis.syncs.caused_idle_ns.sum()
+
+
+@each_trace
+def test_steps_tile_and_hold_what_they_launched(path):
+    timeline = analysis_of(path).timeline
+    _, *steps = timeline.windows
+
+    for before, after in pairwise(steps):
+        assert before.end_ns <= after.start_ns
+    for index, window in enumerate(steps):
+        mine = timeline.step == index
+        assert (timeline.end_ns[mine] <= window.end_ns).all()
+
+
+@each_trace
+def test_critical_path_tiles_every_window(path):
+    analysis = analysis_of(path)
+    trace = analysis.timeline.trace
+
+    for window, found in zip(
+        analysis.windows, critical_paths(analysis.graph, analysis.windows), strict=True
+    ):
+        assert (found.start_ns[0], found.end_ns[-1]) == (window.start_ns, window.end_ns)
+        assert (found.end_ns[:-1] == found.start_ns[1:]).all()
+        work = found.kind < 4
+        assert (trace.start_ns[found.event[work]] <= found.start_ns[work]).all()
+        assert (found.end_ns[work] <= trace.end_ns[found.event[work]]).all()
+
+
+@each_trace
+def test_graph_is_acyclic_and_runs_forward(path):
+    analysis = analysis_of(path)
+    trace = analysis.timeline.trace
+
+    network = window_graph(analysis.graph, 0, int(trace.end_ns.max()) + 1)
+
+    assert nx.is_directed_acyclic_graph(network)
+    source, target = analysis.graph.source, analysis.graph.target
+    assert (
+        np.minimum(trace.start_ns[source], trace.end_ns[target]) == trace.start_ns[source]
+    ).all()
+
+
+@each_trace
+def test_report_survives_its_json(path, tmp_path):
+    report = analysis_of(path).report
+
+    report.save(tmp_path / "report.json")
+
+    assert load_report(tmp_path / "report.json") == report
+
+
+@each_real_trace
+def test_rank_is_the_files(real_trace):
+    with gzip.open(real_trace, "rt") as file:
+        distributed = json.load(file).get("distributedInfo")
+    expected = (distributed["rank"], "metadata") if distributed else (0, "position")
+
+    (facts,) = analysis_of(str(real_trace)).report.traces
+
+    assert (facts.rank, facts.rank_source) == expected

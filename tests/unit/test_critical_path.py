@@ -1,0 +1,410 @@
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+
+from tests.by_tick import scaled
+from tests.random_rows import random_rows
+from tests.timelines_by_hand import (
+    AUTOGRAD,
+    PAGEABLE_H2D,
+    US,
+    call,
+    comm,
+    copy,
+    event_row,
+    graph,
+    kernel,
+    launch,
+    memset,
+    operator,
+    step,
+    sync_row,
+)
+from tracelab.kinds import Kind
+from tracelab.measures.critical_path import PathKind, critical_paths
+from tracelab.timeline import Window
+from tracelab.trace import ABSENT
+
+LAUNCH, QUEUE, HOST, SYNC = PathKind.LAUNCH, PathKind.QUEUE, PathKind.HOST, PathKind.SYNC
+COMPUTE, COMM, COPY, MEMSET = (PathKind[kind.name] for kind in Kind)
+
+
+def segments(found):
+    return list(
+        zip(
+            found.start_ns.tolist(),
+            found.end_ns.tolist(),
+            map(PathKind, found.kind.tolist()),
+            found.event.tolist(),
+            strict=True,
+        )
+    )
+
+
+def path(*rows, window=0):
+    """The segments of the whole trace, or of another window of the timeline."""
+    found = graph(*rows)
+    return segments(critical_paths(found, [found.host.timeline.windows[window]])[0])
+
+
+# What must hold of every trace; that it ends at all is a part of it.
+
+
+@settings(max_examples=300, deadline=None)
+@given(random_rows())
+def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
+    found = graph(*scaled(rows))
+    timeline = found.host.timeline
+    trace, launches = (
+        timeline.trace,
+        dict(zip(timeline.event.tolist(), timeline.launch.tolist(), strict=True)),
+    )
+    kinds = dict(zip(timeline.event.tolist(), timeline.kind.tolist(), strict=True))
+    first, last = int(trace.start_ns.min()), int(trace.end_ns.max())
+    windows = [*timeline.windows, Window(99, first, last), Window(98, last, last)]
+
+    for window, measured in zip(windows, critical_paths(found, windows), strict=True):
+        parts = segments(measured)
+        bounds = [window.start_ns, *(end for _, end, _, _ in parts)]
+        assert [start for start, *_ in parts] == bounds[:-1]
+        assert bounds[-1] == window.end_ns or not window.length_ns
+        assert all(before < after for before, after in pairwise(bounds))
+        assert sum(measured.by_kind().values()) == window.length_ns
+        for start, end, kind, event in parts:
+            if kind <= MEMSET:
+                assert kinds[event] == kind
+                assert trace.start_ns[event] <= start < end <= trace.end_ns[event]
+            elif kind == LAUNCH:
+                assert trace.start_ns[launches[event]] <= start
+                assert end <= trace.start_ns[event]
+            elif kind == QUEUE:
+                assert end <= trace.start_ns[event]
+            elif kind == SYNC:
+                assert event in found.host.blocking.call
+                assert trace.start_ns[event] <= start < end <= trace.end_ns[event]
+
+
+# One rule after the other.
+
+
+def test_activities_of_a_stream_with_the_gap_between_them():
+    # Launched long before: from 10 to 12 it was the queue.
+    rows = [
+        launch(0, 1, 1),
+        launch(1, 2, 2),
+        launch(2, 3, 3),
+        kernel(5, 10, correlation=1),
+        comm(12, 20, correlation=2),
+        memset(20, 25, correlation=3),
+    ]
+
+    assert path(*rows) == [
+        (5, 10, COMPUTE, 3),
+        (10, 12, QUEUE, 4),
+        (12, 20, COMM, 4),
+        (20, 25, MEMSET, 5),
+    ]
+
+
+def test_launch_that_comes_late_leads_to_the_host():
+    # The kernel at 60 was launched at 50, long after the one before it had ended: what led up to
+    # the launch was the host, back to the window's start.
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        launch(50, 55, 2),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert path(*rows) == [(2, 50, HOST, 3), (50, 60, LAUNCH, 3), (60, 70, COMPUTE, 3)]
+
+
+def test_host_leads_to_the_activity_that_a_blocking_call_waited_for():
+    # The call returns at 30, 20 ns after the kernel that it waited for.
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        call("cudaStreamSynchronize", 5, 30),
+        launch(50, 55, 2),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert path(*rows) == [
+        (2, 10, COMPUTE, 1),
+        (10, 30, SYNC, 2),
+        (30, 50, HOST, 4),
+        (50, 60, LAUNCH, 4),
+        (60, 70, COMPUTE, 4),
+    ]
+
+
+def test_call_whose_work_was_done_before_did_not_wait():
+    # CUPTI's row says that it waited for stream 7, whose kernel ended at 10, before the call at 12.
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        call("cudaStreamSynchronize", 12, 30, correlation=5),
+        sync_row("Stream Sync", 12, 30, correlation=5, stream=7),
+        launch(50, 55, 2),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert path(*rows) == [(2, 50, HOST, 5), (50, 60, LAUNCH, 5), (60, 70, COMPUTE, 5)]
+
+
+def test_call_that_waited_for_something_unknown_is_passed_whole():
+    # What cudaFree waited for is not known: its 20 ns are its own, and before it was the host.
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        call("cudaFree", 20, 40),
+        launch(50, 55, 2),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert path(*rows) == [
+        (2, 20, HOST, 2),
+        (20, 40, SYNC, 2),
+        (40, 50, HOST, 4),
+        (50, 60, LAUNCH, 4),
+        (60, 70, COMPUTE, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("doing", "expected"),
+    [
+        # Autograd's thread, which launches, did nothing when the main thread's call began ...
+        ([], [(2, 10, COMPUTE, 1), (10, 30, SYNC, 2), (30, 50, HOST, 4)]),
+        # ... or was at work of its own.
+        ([operator("Backward", 4, 50, thread=AUTOGRAD)], [(2, 50, HOST, 4)]),
+    ],
+)
+def test_another_threads_call_holds_up_who_did_nothing(doing, expected):
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        call("cudaStreamSynchronize", 5, 30),
+        launch(50, 55, 2, thread=AUTOGRAD),
+        kernel(60, 70, correlation=2),
+        *doing,
+    ]
+
+    assert path(*rows) == [*expected, (50, 60, LAUNCH, 4), (60, 70, COMPUTE, 4)]
+
+
+def test_call_that_has_not_returned_yet_is_not_what_came_before():
+    # Autograd's thread launches at 50 while the main thread waits for just that, until 75.
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        call("cudaStreamSynchronize", 40, 75),
+        launch(50, 55, 2, thread=AUTOGRAD),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert path(*rows) == [(2, 50, HOST, 4), (50, 60, LAUNCH, 4), (60, 70, COMPUTE, 4)]
+
+
+def test_pageable_copy_waits_for_itself():
+    # The call in [20, 40) copies in [25, 35); the kernel after it is launched at 50.
+    rows = [
+        copy(25, 35, PAGEABLE_H2D, correlation=1),
+        launch(20, 40, 1, name="cudaMemcpyAsync"),
+        launch(50, 55, 2),
+        kernel(60, 70, correlation=2),
+        kernel(0, 5),
+    ]
+
+    assert path(*rows) == [
+        (0, 20, HOST, 0),
+        (20, 25, LAUNCH, 0),
+        (25, 35, COPY, 0),
+        (35, 40, SYNC, 1),
+        (40, 50, HOST, 3),
+        (50, 60, LAUNCH, 3),
+        (60, 70, COMPUTE, 3),
+    ]
+
+
+def test_stream_wait_that_ended_last_comes_before_the_own_stream():
+    # Stream 13's kernel at 42 follows its own at 20 and stream 7's, named by the wait, at 40.
+    rows = [
+        kernel(2, 40, correlation=1),
+        kernel(2, 20, correlation=2, stream=13),
+        kernel(42, 50, correlation=3, stream=13),
+        launch(0, 1, 1),
+        launch(1, 2, 2),
+        call("cudaEventRecord", 3, 3, correlation=8),
+        sync_row(
+            "Stream Wait Event",
+            4,
+            4,
+            correlation=9,
+            device=0,
+            stream=13,
+            wait_stream=7,
+            wait_correlation=8,
+        ),
+        launch(5, 6, 3),
+    ]
+
+    assert path(*rows) == [(2, 40, COMPUTE, 0), (40, 42, QUEUE, 2), (42, 50, COMPUTE, 2)]
+
+
+def test_stream_wait_leads_to_another_device():
+    rows = [
+        kernel(2, 40, correlation=1),
+        kernel(42, 50, correlation=3, device=1),
+        launch(0, 1, 1),
+        call("cudaEventRecord", 3, 3, correlation=8),
+        event_row(40, correlation=8, event=5),
+        sync_row("Stream Wait Event", 4, 4, correlation=9, device=1, stream=7, event=5),
+        launch(5, 6, 3),
+    ]
+
+    assert path(*rows) == [(2, 40, COMPUTE, 0), (40, 42, QUEUE, 1), (42, 50, COMPUTE, 1)]
+
+
+def test_activity_that_ended_just_before_held_up_what_starts_late_for_no_known_reason():
+    # Stream 13's kernel was launched at 5 us and starts at 100 us. Its stream was free; stream 7's
+    # ended 4 us before. The 16 us that a queue may take are long over.
+    rows = [
+        launch(0, US, 1),
+        launch(5 * US, 6 * US, 2),
+        kernel(2 * US, 96 * US, correlation=1),
+        kernel(100 * US, 120 * US, correlation=2, stream=13),
+    ]
+
+    assert path(*rows) == [
+        (2 * US, 96 * US, COMPUTE, 2),
+        (96 * US, 100 * US, QUEUE, 3),
+        (100 * US, 120 * US, COMPUTE, 3),
+    ]
+
+
+def test_activity_that_still_runs_held_up_what_starts_late_where_none_has_ended():
+    # As before, but stream 7's kernel runs on until 110 us: no multiprocessor was free before.
+    rows = [
+        launch(0, US, 1),
+        launch(5 * US, 6 * US, 2),
+        kernel(2 * US, 110 * US, correlation=1),
+        kernel(100 * US, 120 * US, correlation=2, stream=13),
+    ]
+
+    assert path(*rows) == [(2 * US, 100 * US, COMPUTE, 2), (100 * US, 120 * US, COMPUTE, 3)]
+
+
+def test_start_within_the_latency_of_a_queue_needs_no_other_cause():
+    # The launch at 5 us and the start at 21 us are 16 us apart, no more.
+    rows = [
+        launch(0, US, 1),
+        launch(5 * US, 6 * US, 2),
+        kernel(2 * US, 20 * US, correlation=1),
+        kernel(21 * US, 30 * US, correlation=2, stream=13),
+    ]
+
+    assert path(*rows) == [
+        (2 * US, 5 * US, HOST, 3),
+        (5 * US, 21 * US, LAUNCH, 3),
+        (21 * US, 30 * US, COMPUTE, 3),
+    ]
+
+
+def test_before_an_activity_without_launch_or_predecessor_nothing_is_known():
+    rows = [kernel(0, 5), kernel(40, 50, device=1)]
+
+    assert path(*rows) == [(0, 40, PathKind.UNKNOWN, ABSENT), (40, 50, COMPUTE, 1)]
+
+
+def test_step_that_ends_on_the_host():
+    # The step's work ended at 20, its annotation at 50: the host led up to the end, from the
+    # step's start on.
+    rows = [step(1, 0, 50), launch(1, 2, 1), kernel(5, 20, correlation=1)]
+
+    assert path(*rows, window=1) == [(0, 50, HOST, ABSENT)]
+
+
+def test_step_that_ends_on_the_host_after_a_wait():
+    rows = [
+        step(1, 0, 50),
+        launch(1, 2, 1),
+        kernel(5, 20, correlation=1),
+        call("cudaStreamSynchronize", 10, 22),
+    ]
+
+    assert path(*rows, window=1) == [
+        (0, 1, HOST, 2),
+        (1, 5, LAUNCH, 2),
+        (5, 20, COMPUTE, 2),
+        (20, 22, SYNC, 3),
+        (22, 50, HOST, ABSENT),
+    ]
+
+
+def test_window_cuts_what_runs_into_it():
+    # Step 2 begins at 80, when step 1's work ends; the kernel of step 2 starts at 82.
+    rows = [
+        step(1, 0, 30),
+        launch(1, 2, 1),
+        kernel(5, 80, correlation=1),
+        step(2, 30, 60),
+        launch(31, 32, 2),
+        kernel(82, 90, correlation=2),
+    ]
+
+    assert path(*rows, window=2) == [(80, 82, QUEUE, 5), (82, 90, COMPUTE, 5)]
+
+
+def test_lengths_by_kind():
+    rows = [
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        call("cudaStreamSynchronize", 5, 30),
+        launch(50, 55, 2),
+        comm(60, 70, correlation=2),
+    ]
+    found = graph(*rows)
+
+    (whole,) = critical_paths(found, found.host.timeline.windows[:1])
+
+    assert whole.by_kind() == {
+        "compute": 8,
+        "comm": 10,
+        "copy": 0,
+        "memset": 0,
+        "launch": 10,
+        "queue": 0,
+        "host": 20,
+        "sync": 20,
+        "unknown": 0,
+    }
+
+
+def test_activities_of_no_length_at_one_moment_make_no_circle():
+    # GIVEN two streams that wait for each other at one moment, all without length
+    rows = [
+        kernel(5, 5, correlation=1),
+        kernel(5, 5, correlation=2, stream=13),
+        kernel(5, 9, correlation=3),
+        launch(0, 0, 1),
+        launch(0, 0, 2),
+        launch(0, 0, 3),
+        *(
+            sync_row(
+                "Stream Wait Event",
+                0,
+                0,
+                correlation=9 + stream,
+                device=0,
+                stream=stream,
+                wait_stream=20 - stream,
+                wait_correlation=8,
+            )
+            for stream in (7, 13)
+        ),
+        call("cudaEventRecord", 1, 1, correlation=8),
+    ]
+
+    assert path(*rows) == [(5, 9, COMPUTE, 2)]

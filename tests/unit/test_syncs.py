@@ -1,0 +1,299 @@
+import pytest
+from hypothesis import given, settings
+
+from tests.by_tick import TICK, Account, scaled
+from tests.random_rows import random_rows
+from tests.timelines_by_hand import (
+    AUTOGRAD,
+    MAIN,
+    PAGEABLE_H2D,
+    annotation,
+    call,
+    copy,
+    graph,
+    kernel,
+    launch,
+    operator,
+    python,
+    step,
+)
+from tracelab.measures.overlap import device_times
+from tracelab.measures.syncs import Place, syncs
+from tracelab.trace import ABSENT
+
+
+def prices(*rows):
+    """Event id of each blocking call to the idle that it caused."""
+    measured = syncs(graph(*rows))
+    return dict(zip(measured.calls.call.tolist(), measured.caused_idle_ns.tolist(), strict=True))
+
+
+# What must hold of every trace.
+
+
+@settings(max_examples=300, deadline=None)
+@given(random_rows())
+def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
+    account, found = Account(rows), graph(*scaled(rows))
+    timeline = found.host.timeline
+
+    measured = syncs(found)
+
+    paid = dict(zip(measured.calls.call.tolist(), measured.caused_idle_ns.tolist(), strict=True))
+    assert paid == {i: ticks * TICK for i, ticks in account.prices().items()}
+    (whole,) = device_times(timeline, timeline.windows[:1])
+    assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
+    assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()
+    for i, index in zip(measured.calls.call.tolist(), measured.step.tolist(), strict=True):
+        around_it = (
+            number
+            for number, event in enumerate(account.step_events)
+            if rows[event].start <= rows[i].start < rows[event].end
+        )
+        assert index == next(around_it, ABSENT)
+
+
+# In these tests the GPU works in [1, 10), and again from 60 on, launched at 50.
+
+
+def around(*rows, thread=MAIN):
+    return [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        launch(50, 55, 2, thread=thread),
+        kernel(60, 70, correlation=2),
+        *rows,
+    ]
+
+
+def test_idle_while_blocked_and_until_work_arrives_again():
+    # The call blocks in [5, 30): idle from 10 to 30, and then until the next kernel at 60: 50 ns.
+    assert prices(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 50}
+
+
+def test_call_that_begins_in_the_bubble_pays_from_its_beginning():
+    assert prices(*around(call("cudaStreamSynchronize", 20, 30))) == {4: 40}
+
+
+def test_two_calls_in_one_bubble_share_it():
+    # The first from the bubble's start at 10 to 25, where the second begins; that until 60.
+    rows = around(call("cudaStreamSynchronize", 5, 20), call("cudaFree", 25, 26))
+
+    assert prices(*rows) == {4: 15, 5: 35}
+
+
+def busy_while_blocked(next_start):
+    """The call blocks in [2, 8), the GPU works in [1, 10), the next kernel is launched at 9."""
+    return [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaStreamSynchronize", 2, 8),
+        launch(9, 9, 2),
+        kernel(next_start, 70, correlation=2),
+    ]
+
+
+def test_call_while_the_gpu_is_busy_costs_nothing():
+    assert prices(*busy_while_blocked(next_start=10)) == {2: 0}
+
+
+def test_call_that_ends_while_the_gpu_is_busy_pays_for_what_came_too_late_after_it():
+    # Nothing was launched until 9, so that the GPU ran dry from 10 to 12.
+    assert prices(*busy_while_blocked(next_start=12)) == {2: 2}
+
+
+def test_work_that_was_launched_before_the_call_is_not_late_through_it():
+    # The kernel at 60 was launched at 4: what it waited for is not the call at 5.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        launch(4, 5, 2),
+        call("cudaStreamSynchronize", 5, 30),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert prices(*rows) == {3: 0}
+
+
+def test_work_launched_between_the_call_and_the_bubble_acquits_the_call():
+    # The call ends at 5; what was launched at 6 ran in [20, 30). The bubble from 30 on is not the
+    # call's, the one before 20 is: from 10 to 20.
+    rows = around(
+        call("cudaStreamSynchronize", 2, 5), launch(6, 7, 3), kernel(20, 30, correlation=3)
+    )
+
+    assert prices(*rows) == {4: 10}
+
+
+def test_launch_that_is_not_in_the_file_charges_nobody():
+    rows = [kernel(1, 10), call("cudaStreamSynchronize", 5, 30), kernel(60, 70)]
+
+    assert prices(*rows) == {1: 0}
+
+
+def test_idle_after_the_last_activity_charges_nobody():
+    rows = [launch(0, 1, 1), kernel(1, 10, correlation=1), call("cudaStreamSynchronize", 5, 30)]
+
+    assert prices(*rows, kernel(0, 90, device=1)) == {2: 0}
+
+
+def test_call_holds_up_every_device():
+    # Device 1 idles from 20 to 61: 41 ns beside the 50 of device 0.
+    rows = around(
+        call("cudaDeviceSynchronize", 5, 30),
+        launch(1, 2, 3),
+        kernel(2, 20, device=1, correlation=3),
+        launch(56, 57, 4),
+        kernel(61, 70, device=1, correlation=4),
+    )
+
+    assert prices(*rows) == {4: 50 + 41}
+
+
+def test_call_of_another_thread_counts_where_the_launching_thread_did_nothing():
+    # GIVEN the main thread's call, and a launch by autograd's thread, idle at 5
+    rows = around(
+        call("cudaStreamSynchronize", 5, 30), operator("Backward", 40, 56), thread=AUTOGRAD
+    )
+
+    assert prices(*rows) == {4: 50}
+
+
+def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work():
+    rows = around(
+        call("cudaStreamSynchronize", 5, 30),
+        operator("Backward", 2, 56, thread=AUTOGRAD),
+        thread=AUTOGRAD,
+    )
+
+    assert prices(*rows) == {4: 0}
+
+
+def test_pageable_copy_pays_before_and_after_itself():
+    # GIVEN a call in [20, 40) that copies in [30, 38), and the next kernel at 60
+    rows = around(
+        launch(20, 40, 3, name="cudaMemcpyAsync"), copy(30, 38, PAGEABLE_H2D, correlation=3)
+    )
+
+    # THEN it pays from its beginning to its copy, 10 ns, and from the end of that to 60, 22 ns
+    assert prices(*rows) == {4: 10 + 22}
+
+
+def test_blocking_calls_that_begin_with_a_blocking_copy_do_not_pay_for_it():
+    # Another thread's call begins at the very moment at which the copy is launched.
+    rows = around(
+        launch(20, 40, 3, name="cudaMemcpyAsync"),
+        copy(30, 60, PAGEABLE_H2D, correlation=3),
+        call("cudaFree", 20, 60, thread=AUTOGRAD),
+    )
+
+    assert prices(*rows) == {4: 10, 6: 0}
+
+
+# Where in the program.
+
+
+def places(*rows):
+    return list(syncs(graph(*rows)).places)
+
+
+def test_step_is_the_one_whose_annotation_holds_the_call():
+    # Step 1's window reaches to 90, because its work does; the call at 60 is in step 2 still.
+    rows = [
+        step(1, 0, 50),
+        launch(1, 2, 1),
+        kernel(10, 90, correlation=1),
+        step(2, 50, 100),
+        call("cudaStreamSynchronize", 60, 90),
+        call("cudaStreamSynchronize", 100, 101),
+        call("cudaStreamSynchronize", 0, 1),
+    ]
+
+    assert syncs(graph(*rows)).step.tolist() == [0, 1, ABSENT]
+
+
+def test_operator_is_the_one_that_the_program_called():
+    # aten::item calls aten::_local_scalar_dense, which synchronises.
+    rows = around(
+        operator("aten::item", 3, 40),
+        operator("aten::_local_scalar_dense", 4, 39),
+        call("cudaStreamSynchronize", 5, 30),
+    )
+
+    assert places(*rows) == [Place("aten::item", None, None)]
+
+
+@pytest.mark.parametrize(
+    ("outer", "operator_"),
+    [("MyFunctionBackward", "aten::item"), ("aten::to", "aten::to")],
+)
+def test_operators_around_the_called_one_are_not_called_by_the_program(outer, operator_):
+    rows = around(
+        operator(outer, 2, 45),
+        operator("aten::item", 3, 40),
+        call("cudaStreamSynchronize", 5, 30),
+    )
+
+    assert places(*rows) == [Place(operator_, None, None)]
+
+
+def test_old_files_write_the_step_as_an_operator():
+    rows = around(operator("ProfilerStep#5", 0, 80), call("cudaStreamSynchronize", 5, 30))
+
+    assert places(*rows) == [Place(None, None, None)]
+
+
+def test_function_is_the_innermost_of_the_programs_own():
+    # GIVEN a stack of frames from the start-up to a built-in of a tensor
+    frames = [
+        "runpy.py(86): _run_code",
+        "train.py(1): <module>",
+        "src/model.py(30): forward",
+        "nn.Module: Linear_0",
+        "/usr/lib/python3.11/site-packages/torch/_tensor.py(10): __bool__",
+        "torch/nn/modules/module.py(1): _call_impl",
+        "<built-in method item of Tensor object at 0x7f>",
+    ]
+    around_it = [python(name, 1 + i, 50 - i) for i, name in enumerate(frames)]
+
+    # WHEN
+    (place,) = places(*around(*around_it, call("cudaStreamSynchronize", 10, 30)))
+
+    # THEN
+    assert place == Place(None, "forward", "src/model.py")
+
+
+def test_frames_of_another_thread_or_another_time_are_no_place():
+    rows = around(
+        python("train.py(1): step", 0, 40, thread=AUTOGRAD),
+        python("train.py(9): later", 31, 40),
+        python("train.py(7): begins_within", 6, 40),
+        annotation("forward", 0, 40),
+        call("cudaStreamSynchronize", 5, 30),
+    )
+
+    assert places(*rows) == [Place(None, None, None)]
+
+
+def test_places_of_many_calls_in_one_function():
+    rows = around(
+        python("train.py(1): step", 0, 48),
+        operator("aten::item", 4, 20),
+        call("cudaStreamSynchronize", 5, 15),
+        operator("aten::nonzero", 22, 40),
+        call("cudaStreamSynchronize", 25, 30),
+        call("cudaFree", 42, 44),
+    )
+
+    assert places(*rows) == [
+        Place("aten::item", "step", "train.py"),
+        Place("aten::nonzero", "step", "train.py"),
+        Place(None, "step", "train.py"),
+    ]
+
+
+def test_file_without_blocking_calls():
+    measured = syncs(graph(*around()))
+
+    assert (len(measured.calls), measured.places) == (0, ())
+    assert measured.caused_idle_ns.tolist() == []

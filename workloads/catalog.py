@@ -1,0 +1,164 @@
+"""Every variant of every workload: what it shows, what it needs. This imports no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One variant.
+
+    Attributes:
+        workload: module of this package.
+        variant: key of the module's VARIANTS.
+        shows: the lesson, in a sentence.
+        gpus: how many NVIDIA GPUs it needs.
+        ranks: whether it is one process a GPU, rather than one process.
+        environment: variables that must be set before CUDA starts.
+    """
+
+    workload: str
+    variant: str
+    shows: str
+    gpus: int = 1
+    ranks: bool = False
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+def find(workload: str, variant: str) -> Entry:
+    """The entry of a variant; KeyError without one."""
+    return _BY_NAME[workload, variant]
+
+
+_ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
+
+CATALOG = (
+    Entry("prefetch", "one_stream_pinned", "Copy and compute share a stream: no copy is hidden."),
+    Entry(
+        "prefetch",
+        "one_stream_pageable",
+        "The same from pageable memory: the copy is slower and its call blocks the host.",
+    ),
+    Entry(
+        "prefetch",
+        "copy_stream_pageable",
+        "A copy stream does not help pageable memory: the host launches nothing while it copies.",
+    ),
+    Entry(
+        "prefetch",
+        "copy_stream_synchronize",
+        "A copy stream and pinned memory, but the host synchronizes after each batch.",
+    ),
+    Entry(
+        "prefetch",
+        "copy_stream_pinned",
+        "The fix: a copy stream, pinned memory, no synchronize. Copies hide under compute.",
+    ),
+    Entry(
+        "prefetch",
+        "loader",
+        "A DataLoader as it comes: pageable batches, copied when they are needed.",
+    ),
+    Entry(
+        "prefetch",
+        "loader_pinned",
+        "The fix: pin_memory, non_blocking, and the copy of the next batch in a stream of its own.",
+    ),
+    Entry("events", "wait", "Event.wait blocks the stream, not the host."),
+    Entry("events", "event_synchronize", "Event.synchronize blocks the host."),
+    Entry("events", "stream_synchronize", "Stream.synchronize blocks the host."),
+    Entry("events", "device_synchronize", "torch.cuda.synchronize blocks the host."),
+    Entry("events", "item", "Tensor.item blocks the host."),
+    Entry(
+        "events",
+        "elapsed_time",
+        "Timing every step: elapsed_time needs a finished event, so the host waits for it.",
+    ),
+    Entry(
+        "two_streams",
+        "small",
+        "Small kernels end before the next is launched: nothing overlaps, the GPU waits.",
+    ),
+    Entry(
+        "two_streams",
+        "small_graph",
+        "The fix: the same kernels as one CUDA graph, launched with one call.",
+    ),
+    Entry(
+        "two_streams", "medium", "Kernels of half a GPU that outlast their launch: they overlap."
+    ),
+    Entry("two_streams", "large", "Kernels that fill the GPU: only their tails overlap."),
+    Entry(
+        "two_streams",
+        "default_stream",
+        "The medium kernels all in the default stream: one after the other.",
+    ),
+    Entry(
+        "two_streams",
+        "default_and_side",
+        "The default stream and a side stream: PyTorch's side streams do not wait for it.",
+    ),
+    Entry("train_step", "sinful", "A training step with five places where the host waits."),
+    Entry("train_step", "clean", "The same step without them."),
+    Entry("two_models", "naive", "Two models, each batch through both before the next.", 2),
+    Entry("two_models", "pipelined", "The fix: the first model is a batch ahead.", 2),
+    Entry("two_models", "pipelined_item", "One .item() a batch undoes it.", 2),
+    Entry("two_models", "pipelined_tiny", "Models too small to outlast their launch.", 2),
+    *(
+        Entry("peer_copy", name, f"A copy between GPUs with {sides}; {blocking}.", 2)
+        for name, sides, blocking in (
+            ("default", "no stream of its own", "non_blocking"),
+            ("default_blocking", "no stream of its own", "blocking"),
+            ("sender", "a stream on the sender only", "non_blocking"),
+            ("sender_blocking", "a stream on the sender only", "blocking"),
+            ("receiver", "a stream on the receiver only", "non_blocking"),
+            ("receiver_blocking", "a stream on the receiver only", "blocking"),
+            ("both", "a stream on both sides: it overlaps", "non_blocking"),
+            ("both_blocking", "a stream on both sides: it overlaps", "blocking"),
+        )
+    ),
+    Entry("peer_copy", "chain", "From GPU to GPU, each hop waiting for an event of the last.", 4),
+    Entry("ddp_hook", "no_hook", "DDP as it comes overlaps its all-reduces.", 2, True),
+    Entry(
+        "ddp_hook", "default_stream", "A hook in the default stream holds the backward up.", 2, True
+    ),
+    Entry("ddp_hook", "side_stream", "The fix: the hook's work in a side stream.", 2, True),
+    Entry(
+        "ddp_hook",
+        "side_stream_one_queue",
+        "The side stream again, with one hardware queue for all streams.",
+        2,
+        True,
+        _ONE_QUEUE,
+    ),
+    *(
+        Entry("collectives", f"{name}_{how}", f"{name} {lesson}", 2, True)
+        for name in ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
+        for how, lesson in (
+            ("sync", "waited for at once: compute that does not need it waits too."),
+            ("async", "waited for where it is needed: it runs beside compute."),
+        )
+    ),
+    Entry("fsdp", "prefetch", "FSDP2 gathers the next layer beside the present one.", 2, True),
+    Entry("fsdp", "no_prefetch", "FSDP2 without prefetching.", 2, True),
+    Entry("fsdp", "item", "FSDP2 with a loss read in each step.", 2, True),
+    *(
+        Entry("pipeline", f"{name}_{size}", f"{title}, 2 stages, {count} microbatches.", 2, True)
+        for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
+        for size, count in (("few", 4), ("many", 16))
+    ),
+    Entry("straggler", "even", "All ranks do the same.", 2, True),
+    Entry("straggler", "more_work", "One rank has half as much work again.", 2, True),
+    Entry("straggler", "slow_loader", "One slow loader, and a result read in each step.", 2, True),
+    Entry(
+        "straggler",
+        "slow_loader_hidden",
+        "One slow loader behind a full queue: it costs nothing.",
+        2,
+        True,
+    ),
+)
+
+_BY_NAME = {(entry.workload, entry.variant): entry for entry in CATALOG}

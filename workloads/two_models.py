@@ -1,0 +1,79 @@
+"""Two models on two GPUs: the second needs what the first made, batch by batch.
+
+The forum's question: CUDA is asynchronous, so why does the training of two models that only meet in
+the forward pass take as long as both together? Because everything of a batch is launched before
+anything of the next, a GPU that waits for its input has nothing else to do. Launched in the order
+of a pipeline, the first model works on the next batch meanwhile. One `.item()` undoes that, and of
+models too small to keep a GPU busy longer than their launch takes, nothing overlaps at all.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import torch
+
+from workloads.runner import run
+
+BATCHES = 4  # per step
+LARGE, TINY = 4096, 64
+
+
+class Stage:
+    """A model on its own GPU, trained on its own loss; its output feeds the next stage."""
+
+    def __init__(self, device: int, width: int) -> None:
+        self.device = torch.device("cuda", device)
+        layers = [torch.nn.Linear(width, width) for _ in range(4)]
+        self.model = torch.nn.Sequential(*layers).to(self.device, torch.bfloat16)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-4)
+
+    def train(self, batch: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """One forward, backward and update; returns the detached output and the loss."""
+        self.optimizer.zero_grad(set_to_none=True)
+        output = self.model(batch.to(self.device, non_blocking=True))
+        loss = output.float().square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return output.detach(), loss
+
+
+def batches(width: int) -> list[torch.Tensor]:
+    """What a step is trained on, already on the first GPU."""
+    return [torch.randn(8192, width, device="cuda:0", dtype=torch.bfloat16) for _ in range(BATCHES)]
+
+
+def pipelined(*, width: int = LARGE, read_loss: bool = False) -> Iterator[None]:
+    """FIX: launch the first model's next batch before the second model's present one."""
+    first, second, data = Stage(0, width), Stage(1, width), batches(width)
+    output = None
+    while True:
+        for batch in data:
+            ready, (output, _) = output, first.train(batch)
+            if ready is not None:
+                _, loss = second.train(ready)
+                if read_loss:
+                    loss.item()
+        yield
+
+
+def naive() -> Iterator[None]:
+    """DEFECT: each batch passes both models before the next, so the second GPU starts late."""
+    first, second, data = Stage(0, LARGE), Stage(1, LARGE), batches(LARGE)
+    while True:
+        for batch in data:
+            output, _ = first.train(batch)
+            second.train(output)
+        yield
+
+
+VARIANTS = {
+    "naive": naive,
+    "pipelined": pipelined,
+    "pipelined_item": lambda: pipelined(read_loss=True),
+    "pipelined_tiny": lambda: pipelined(width=TINY),
+}
+
+if __name__ == "__main__":
+    sys.exit(run("two_models", VARIANTS))
