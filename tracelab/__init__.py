@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tracelab.timeline import Timeline, build_timeline
     from tracelab.trace import Trace
 
+__version__ = "0.1.0"
+
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
     "Analysis": "analysis",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import itertools
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tracelab import __version__
 from tracelab.chrome import read_trace
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.graph import Graph, build_graph
@@ -140,7 +140,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
     rank = trace.rank if trace.rank is not None else 0
     report = Report(
         schema=SCHEMA,
-        version=importlib.metadata.version("tracelab"),
+        version=__version__,
         provenance=Provenance((source.path,), options.comm_patterns, options.step_pattern, ()),
         traces=(_trace_facts(graph, rank, options),),
         windows=tuple(

@@ -235,7 +235,7 @@ def _stream_waits(
             pairs.append((row, awaited))
     if not len(trace.of_category(Category.SYNC)):
         # Without sync rows not even the waiting stream is known. In a file that has some, Kineto
-        # left a row out because no activity ran on that stream: nothing waited.
+        # left a row out because no activity ran on that stream.
         names = [i for i, x in enumerate(trace.strings) if x.startswith(_STREAM_WAIT_CALLS)]
         unresolved = int(np.isin(trace.name[trace.of_category(*HOST_CALLS)], names).sum())
     both = np.array(pairs, dtype=np.intp).reshape(-1, 2)

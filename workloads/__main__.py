@@ -1,8 +1,7 @@
-"""Capture the bundled traces anew: ``python -m workloads traces``.
+"""Capture the bundled traces anew: ``python -m workloads traces --gpus 2``.
 
-The folder's ``manifest.json`` lists them. Each one is captured by its command in a process of its
-own, then its line is completed with what it was made on and its checksum. What a trace must show
-is written by hand and stays.
+The folder's ``manifest.json`` lists them. Each line that was captured is completed with what it was
+made on and its checksums. What a trace must show is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -14,41 +13,67 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
+_LONGEST_S = 120
+
 
 def main() -> int:
-    """Capture every trace of a manifest; returns the exit code."""
+    """Capture the traces of a manifest; returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m workloads", description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder with manifest.json")
+    parser.add_argument("--gpus", type=int, help="only those for exactly so many GPUs")
+    parser.add_argument("--only", default="", help="only files whose name begins like this")
     arguments = parser.parse_args()
-    if not torch.cuda.is_available():
-        print("the captures need an NVIDIA GPU, and found none", file=sys.stderr)
+    found = torch.cuda.device_count()
+    wanted = arguments.gpus or found
+    if not 1 <= wanted <= found:
+        print(f"the captures need {max(wanted, 1)} NVIDIA GPUs, and found {found}", file=sys.stderr)
         return 4
-    manifest_path = arguments.folder / "manifest.json"
-    manifest = json.loads(manifest_path.read_text())
-    machine = {
+    path = arguments.folder / "manifest.json"
+    manifest = json.loads(path.read_text())
+    machine, failed = _machine(), 0
+    for line in manifest["traces"]:
+        fits = line["gpus"] == wanted or (arguments.gpus is None and line["gpus"] < wanted)
+        if fits and line["files"][0].startswith(arguments.only):
+            if _capture(line, arguments.folder):
+                line.update(machine, sha256=_checksums(line, arguments.folder))
+            else:
+                failed += 1
+                print(f"not captured: {line['files'][0]}", file=sys.stderr)
+    path.write_text(json.dumps(manifest, indent=2) + "\n")
+    return min(failed, 1)
+
+
+def _capture(line: dict[str, Any], folder: Path) -> bool:
+    """Run a line's command in a process of its own: a later profiler in one was seen to hang."""
+    output = line["files"][0].replace("_rank0.", "_rank{rank}.")
+    module = f"workloads.{line['workload']}"
+    command = [sys.executable, "-m", module, *line["arguments"], "--output", str(folder / output)]
+    try:
+        return subprocess.run(command, check=False, timeout=_LONGEST_S).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
+
+
+def _checksums(line: dict[str, Any], folder: Path) -> dict[str, str]:
+    return {
+        name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in line["files"]
+    }
+
+
+def _machine() -> dict[str, str | None]:
+    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
+    return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "driver": _driver(),
+        "driver": answer.stdout.splitlines()[0].strip(),
         "gpu": torch.cuda.get_device_name(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }
-    for trace in manifest["traces"]:
-        path = arguments.folder / trace["file"]
-        module, options = f"workloads.{trace['workload']}", trace["arguments"]
-        command = [sys.executable, "-m", module, *options, "--output", str(path)]
-        subprocess.run(command, check=True, timeout=300)
-        trace.update(machine, sha256=hashlib.sha256(path.read_bytes()).hexdigest())
-    manifest_path.write_text(json.dumps(manifest, indent=2) + "\n")
-    return 0
-
-
-def _driver() -> str:
-    query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
-    return answer.stdout.splitlines()[0].strip()
 
 
 if __name__ == "__main__":

@@ -102,9 +102,9 @@ CATALOG = (
     ),
     Entry("train_step", "sinful", "A training step with five places where the host waits."),
     Entry("train_step", "clean", "The same step without them."),
-    Entry("two_models", "naive", "Two models, each batch through both before the next.", 2),
-    Entry("two_models", "pipelined", "The fix: the first model is a batch ahead.", 2),
-    Entry("two_models", "pipelined_item", "One .item() a batch undoes it.", 2),
+    Entry("two_models", "naive", "Two models, each batch through both: launches run ahead.", 2),
+    Entry("two_models", "pipelined", "The same in the order of a pipeline.", 2),
+    Entry("two_models", "pipelined_item", "One .item() a batch undoes it: one GPU at a time.", 2),
     Entry("two_models", "pipelined_tiny", "Models too small to outlast their launch.", 2),
     *(
         Entry("peer_copy", name, f"A copy between GPUs with {sides}; {blocking}.", 2)

@@ -16,7 +16,7 @@ from workloads.runner import run
 
 WIDTH = 2048
 ROWS, LAYERS = 8192, 12  # a float32 batch of 64 MiB, and compute of twice its pinned copy
-LOADED_ROWS, LOADED_LAYERS = 1024, 96  # what a few worker processes can keep up with
+LOADED_ROWS, LOADED_LAYERS = 4096, 96  # what a few worker processes can keep up with
 
 
 def batches(*, pinned: bool) -> Iterator[torch.Tensor]:

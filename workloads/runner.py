@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -25,15 +24,14 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
     """Run the variant named on the command line and write its traces; returns the exit code."""
     parser = argparse.ArgumentParser(prog=f"python -m workloads.{workload}")
     parser.add_argument("variant", choices=[*variants])
-    parser.add_argument("--output", type=Path, help="the trace to write; {rank} in it is replaced")
+    parser.add_argument("--output", help="the trace to write; {rank} in it is replaced")
     parser.add_argument("--gpus", type=int, help="GPUs to use (default: what the variant needs)")
     parser.add_argument("--steps", type=int, default=5, help="steps to record (default: 5)")
     parser.add_argument("--plain", action="store_true", help="without CUDA event records")
     arguments = parser.parse_args()
     entry = find(workload, arguments.variant)
-    gpus = arguments.gpus or entry.gpus
-    if torch.cuda.device_count() < gpus:
-        found = torch.cuda.device_count()
+    gpus, found = arguments.gpus or entry.gpus, torch.cuda.device_count()
+    if found < gpus:
         print(f"{workload}: this needs {gpus} NVIDIA GPUs, and found {found}", file=sys.stderr)
         return 4
     if entry.ranks and "RANK" not in os.environ:
@@ -42,17 +40,17 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device)
-    _record(entry, variants[arguments.variant](), arguments, stacks=stacks)
+    _record(entry, variants[entry.variant](), arguments, stacks=stacks)
     if entry.ranks:
         dist.destroy_process_group()
     return 0
 
 
 def _start_ranks(entry: Entry, gpus: int) -> int:
-    """Run this command again as one process a GPU."""
+    """Run this command again as one process a GPU; returns its exit code."""
     launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
     module = ["-m", f"workloads.{entry.workload}", *sys.argv[1:]]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", **entry.environment}
+    environment = {"OMP_NUM_THREADS": "4", **os.environ, **entry.environment}
     command = [sys.executable, "-m", *launcher, *module]
     return subprocess.run(command, env=environment, check=False).returncode
 
@@ -61,27 +59,18 @@ def _record(
     entry: Entry, loop: Iterator[None], arguments: argparse.Namespace, *, stacks: bool
 ) -> None:
     """Let the loop settle, then capture some of its steps."""
-    rank = dist.get_rank() if entry.ranks else None
-    name = f"{entry.workload}_{entry.variant}" + ("" if rank is None else "_rank{rank}")
-    output = str(arguments.output or f"{name}.pt.trace.json.gz").replace("{rank}", str(rank))
+    rank = "_rank{rank}" if entry.ranks else ""
+    output = arguments.output or f"{entry.workload}_{entry.variant}{rank}.pt.trace.json.gz"
     for _ in range(SETTLING_STEPS):
         next(loop)
-    # Nothing that was launched before the recording may still run in it: it would lack its launch.
-    for device in range(torch.cuda.device_count()):
-        torch.cuda.synchronize(device)
     with Capture(
-        output,
+        output.replace("{rank}", os.environ.get("RANK", "0")),
         steps=arguments.steps,
-        warmup=1,
         stacks=stacks,
         event_records=False if arguments.plain else None,
         metadata={"workload": entry.workload, "variant": entry.variant},
     ) as capture:
-        if entry.ranks:
-            # The profiler starts at another time on each rank; a collective would wait for that.
-            dist.barrier()
-            torch.cuda.synchronize()
         for _ in range(capture.calls):
             next(loop)
             capture.step()
-    print(output)
+    print(capture.path)

@@ -1,10 +1,10 @@
 """Two models on two GPUs: the second needs what the first made, batch by batch.
 
 The forum's question: CUDA is asynchronous, so why does the training of two models that only meet in
-the forward pass take as long as both together? Because everything of a batch is launched before
-anything of the next, a GPU that waits for its input has nothing else to do. Launched in the order
-of a pipeline, the first model works on the next batch meanwhile. One `.item()` undoes that, and of
-models too small to keep a GPU busy longer than their launch takes, nothing overlaps at all.
+the forward pass take as long as both together? Not for the order of the loop: launches run ahead,
+so even the plain loop works on two batches at once, as long as nothing waits on the host. One
+`.item()` undoes that in any order, and of models too small to keep a GPU busy longer than their
+launch takes, nothing overlaps at all.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def batches(width: int) -> list[torch.Tensor]:
 
 
 def pipelined(*, width: int = LARGE, read_loss: bool = False) -> Iterator[None]:
-    """FIX: launch the first model's next batch before the second model's present one."""
+    """Launch the first model's next batch before the second model's present one."""
     first, second, data = Stage(0, width), Stage(1, width), batches(width)
     output = None
     while True:
@@ -59,7 +59,7 @@ def pipelined(*, width: int = LARGE, read_loss: bool = False) -> Iterator[None]:
 
 
 def naive() -> Iterator[None]:
-    """DEFECT: each batch passes both models before the next, so the second GPU starts late."""
+    """Each batch passes both models before the next is touched."""
     first, second, data = Stage(0, LARGE), Stage(1, LARGE), batches(LARGE)
     while True:
         for batch in data:

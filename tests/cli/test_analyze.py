@@ -29,7 +29,7 @@ def test_json_to_stdout_is_one_object_of_the_schema_and_no_text(tracelab):
     jsonschema.validate(report, SCHEMA)
     assert ran.code == 0
     assert report["schema"] == "tracelab.report/1"
-    assert [window["step"] for window in report["windows"]] == [None, 1, 2, 3, 4, 5]
+    assert [window["step"] for window in report["windows"]] == [None, 2, 3, 4, 5, 6]
 
 
 def test_json_file_is_written_beside_the_text(tracelab, tmp_path):
@@ -61,7 +61,7 @@ def test_every_step_is_printed_on_request(tracelab):
 def test_unknown_step_names_the_steps_that_there_are(tracelab):
     ran = tracelab("analyze", ITEM, "--step", "9")
     assert ran.code == 2
-    assert "1, 2, 3, 4, 5" in ran.err
+    assert "2, 3, 4, 5, 6" in ran.err
 
 
 def test_step_that_is_no_number_is_wrong_usage(tracelab):

@@ -42,4 +42,4 @@ def test_empty_range_is_wrong_usage(tracelab, tmp_path):
 def test_folder_of_several_traces_is_wrong_usage(tracelab, tmp_path):
     ran = tracelab("timeline", TRACES, "-o", tmp_path / "t.png")
     assert ran.code == 2
-    assert "15 traces" in ran.err
+    assert "24 traces" in ran.err

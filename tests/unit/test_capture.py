@@ -3,11 +3,15 @@ import json
 
 import pytest
 
-from tracelab import find_sources, read_trace
+from tracelab import analyze, find_sources, read_trace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 capture_module = pytest.importorskip("tracelab.capture")
 Capture = capture_module.Capture
+
+
+# On a machine without a GPU every capture says so once.
+pytestmark = pytest.mark.filterwarnings("ignore:no CUDA device")
 
 
 def work():
@@ -26,11 +30,24 @@ def steps_in(path):
     return [name for name in trace.strings if name.startswith("ProfilerStep#")]
 
 
-def test_records_the_steps_after_the_warmup(tmp_path):
+def metadata_of(path):
+    content = path.read_bytes()
+    return json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)["tracelab"]
+
+
+def test_records_the_steps_after_baseline_and_warmup(tmp_path):
     path = tmp_path / "new folder" / "cpu.pt.trace.json.gz"
-    capture = Capture(path, steps=2, warmup=1)
+    capture = Capture(path, steps=2, warmup=1, baseline=3)
+    assert capture.calls == 6
     run(capture, capture.calls)
     assert steps_in(path) == ["ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_baseline_can_be_left_out(tmp_path):
+    path = tmp_path / "cpu.pt.trace.json"
+    run(Capture(path, steps=1, warmup=1, baseline=0), calls=2)
+    assert steps_in(path) == ["ProfilerStep#1"]
+    assert "unprofiled_step_ms" not in metadata_of(path)
 
 
 def test_further_steps_change_nothing(tmp_path):
@@ -49,13 +66,19 @@ def test_further_steps_change_nothing(tmp_path):
 
 def test_leaving_early_writes_what_there_is(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    run(Capture(path, steps=5, warmup=1), calls=3)
+    run(Capture(path, steps=5, warmup=1, baseline=0), calls=3)
     assert steps_in(path)[:2] == ["ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_leaving_before_the_profiler_was_armed_writes_nothing(tmp_path):
+    path = tmp_path / "cpu.pt.trace.json"
+    run(Capture(path, baseline=5), calls=2)
+    assert not path.exists()
 
 
 def test_an_error_in_the_loop_passes_and_leaves_the_trace(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    capture = Capture(path, steps=5, warmup=1)
+    capture = Capture(path, steps=5, warmup=1, baseline=0)
 
     def fail_in_the_loop():
         with capture:
@@ -69,16 +92,31 @@ def test_an_error_in_the_loop_passes_and_leaves_the_trace(tmp_path):
     assert "ProfilerStep#1" in steps_in(path)
 
 
-def test_file_says_how_it_was_made(tmp_path):
+def test_decorated_function_is_the_step(tmp_path):
+    path = tmp_path / "cpu.pt.trace.json"
+
+    @Capture(path, steps=2, warmup=1, baseline=1)
+    def step(number, *, twice=False):
+        """A step."""
+        work()
+        return 2 * number if twice else number
+
+    assert [step(number, twice=True) for number in range(6)] == [0, 2, 4, 6, 8, 10]
+    assert step.__doc__ == "A step."
+    assert steps_in(path) == ["ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_file_says_how_it_was_made_and_what_that_cost(tmp_path):
     path = tmp_path / "cpu.pt.trace.json.gz"
     capture = Capture(path, steps=1, warmup=1, metadata={"workload": "mine"})
     run(capture, capture.calls)
-    about = json.loads(gzip.decompress(path.read_bytes()))["tracelab"]
+    about = metadata_of(path)
     assert about["torch"] == torch.__version__
     assert about["workload"] == "mine"
-    assert about["event_records"] == (
-        "cupti" if capture_module._kineto_loses_records() else "kineto"
-    )
+    assert about["event_records"] in {"cupti", "kineto"}
+    assert float(about["unprofiled_step_ms"]) > 0
+    assert float(about["unprofiled_step_ms"]) >= float(about["unprofiled_host_step_ms"])
+    assert float(about["profiled_host_step_ms"]) > 0
 
 
 def test_stacks_are_recorded_on_request(tmp_path):
@@ -89,9 +127,30 @@ def test_stacks_are_recorded_on_request(tmp_path):
     assert any(name.endswith(": work") for name in trace.strings)
 
 
-@pytest.mark.parametrize("counts", [{"steps": 0}, {"warmup": 0}])
-def test_counts_must_be_positive(tmp_path, counts):
-    with pytest.raises(ValueError, match="at least 1"):
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("a.pt.trace.json.gz", "a_rank3.pt.trace.json.gz"), ("my-rank-3.json", "my-rank-3.json")],
+)
+def test_each_rank_of_a_job_has_its_file(monkeypatch, tmp_path, name, expected):
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    capture = Capture(tmp_path / name, steps=1, warmup=1)
+    run(capture, capture.calls)
+    assert capture.path == tmp_path / expected
+    assert metadata_of(capture.path)["rank"] == "3"
+    [source] = find_sources([str(capture.path)])
+    assert read_trace(source).rank == 3
+
+
+def test_a_job_of_one_process_has_no_rank(monkeypatch, tmp_path):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert Capture(tmp_path / "a.json").path == tmp_path / "a.json"
+
+
+@pytest.mark.parametrize("counts", [{"steps": 0}, {"warmup": 0}, {"baseline": -1}])
+def test_counts_must_make_sense(tmp_path, counts):
+    with pytest.raises(ValueError, match="must"):
         Capture(tmp_path / "x.json", **counts)
 
 
@@ -100,21 +159,38 @@ def test_counts_must_be_positive(tmp_path, counts):
 )
 def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
     monkeypatch.setattr(torch.version, "cuda", version)
-    assert capture_module._kineto_loses_records() is lost
+    assert capture_module.kineto_loses_records() is lost
+
+
+@pytest.mark.parametrize(
+    ("records", "named"), [([7, 8], True), ([7, -1], False), ([-1], False), ([], None)]
+)
+def test_result_is_looked_at(tmp_path, records, named):
+    file = tmp_path / "trace.json.gz"
+    rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
+    file.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    assert capture_module._every_wait_is_named(file) is named
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")
-def test_without_cupti_the_records_stay_off_with_a_warning():
-    with pytest.warns(UserWarning, match="no CUPTI"):
-        assert capture_module._switch_event_records(on=True) is False
+def test_without_cupti_the_records_stay_off_silently():
+    assert capture_module._switch_event_records(on=True) is False
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+@pytest.mark.filterwarnings("error")
+def test_without_a_gpu_it_says_what_is_missing(tmp_path):
+    with pytest.warns(UserWarning, match="host's side alone"), Capture(tmp_path / "x.json"):
+        pass
 
 
 @pytest.mark.gpu
-def test_gpu_capture_names_what_each_stream_waited_for(tmp_path):
+@pytest.mark.parametrize("event_records", [None, False])
+def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
     path = tmp_path / "gpu.pt.trace.json.gz"
     side = torch.cuda.Stream()
     matrix = torch.randn(1024, 1024, device="cuda")
-    capture = Capture(path, steps=2, warmup=1)
+    capture = Capture(path, steps=2, warmup=1, event_records=event_records)
     with capture:
         for _ in range(capture.calls):
             side.wait_stream(torch.cuda.current_stream())
@@ -123,8 +199,9 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path):
             torch.cuda.current_stream().wait_stream(side)
             product @ matrix
             capture.step()
-    from tracelab import analyze
-
-    links = analyze(str(path)).traces[0].event_links
-    assert links.exact == 4
-    assert links.unresolved == 0
+    facts = analyze(str(path)).traces[0]
+    named = event_records is None or not capture_module.kineto_loses_records()
+    assert capture.waits_named is named
+    assert (facts.event_links.exact, facts.event_links.unresolved) == ((4, 0) if named else (0, 4))
+    assert "activities_without_launch" not in facts.losses
+    assert analyze(str(path)).syncs == ()

@@ -57,7 +57,7 @@ def wait(start, correlation, *, stream, device=0, **waited_for):
 # What must hold of every trace.
 
 
-@settings(max_examples=200, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(random_rows())
 def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     found = graph(*scaled(rows))
@@ -86,7 +86,7 @@ def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
             assert trace.end_ns[source] <= begun
 
 
-@settings(max_examples=200, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=100)
 @given(random_rows())
 def test_every_dependency_is_an_edge_or_counted_as_against_time(rows):
     # GIVEN the dependencies that can be counted without looking at waits: every launch, every pair
@@ -112,6 +112,8 @@ def test_every_dependency_is_an_edge_or_counted_as_against_time(rows):
     assert kept[EdgeKind.LAUNCH] <= launched
     assert kept[EdgeKind.STREAM] <= len(account.activities) - len(lanes)
     assert 0 <= missing <= found.against_time
+    if not account.blocking and not any(row.name == "Stream Wait Event" for row in rows):
+        assert missing == found.against_time
 
 
 def _inside_waits(account):
@@ -132,7 +134,7 @@ def _inside_waits(account):
     return inside
 
 
-@settings(max_examples=100, deadline=None)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(random_rows())
 def test_window_graph_holds_all_that_is_seen_in_the_window(rows):
     found = graph(*scaled(rows))
@@ -323,8 +325,10 @@ def test_after_a_blocking_copy_comes_the_next_call_of_its_thread():
         launch(21, 22, 4, thread=AUTOGRAD),
     )
 
-    # THEN the call at 25 could only come after the copy that ended at 15
+    # THEN the call at 25 could only come after the copy that ended at 15; that the call at 32 came
+    # before the end of the staged one is no loss
     assert edges(found, EdgeKind.SYNC) == [(0, 3)]
+    assert found.against_time == 0
 
 
 def test_allocation_waits_for_nothing_that_is_known():
@@ -498,8 +502,8 @@ def test_file_without_rows_of_waits_has_only_unresolved_ones(name):
     assert found.links == EventLinks(0, 0, 2)
 
 
-def test_wait_call_without_a_row_in_a_file_that_has_rows_made_nothing_wait():
-    # Kineto leaves the row of a wait out when its stream did nothing.
+def test_wait_call_without_a_row_in_a_file_that_has_rows_is_not_counted():
+    # Kineto leaves the row of a wait out where no activity of its stream could be late.
     found = graph(
         kernel(10, 20),
         call("cudaStreamWaitEvent", 1, 2, correlation=5),

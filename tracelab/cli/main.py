@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import sys
 from typing import Annotated
 
 import typer
 
+from tracelab import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.console import tell
 from tracelab.cli.timeline import timeline
@@ -41,7 +41,7 @@ def main() -> None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(importlib.metadata.version("tracelab"))
+        print(__version__)
         raise typer.Exit
 
 

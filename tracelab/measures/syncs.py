@@ -90,22 +90,25 @@ def _charge(graph: Graph, device: int, idle: Gaps, caused: Int64Array) -> None:
     trace, calls = timeline.trace, host.blocking
     launched = timeline.of(device=device) & (timeline.launch != ABSENT)
     launch_ns = np.sort(trace.start_ns[timeline.launch[launched]])
-    # A call stands before a gap if no work for the device was launched between the two.
+    # A call stands before a gap if no work for the device was launched between the two. Of one
+    # thread's calls, in order and none inside another, those are neighbours.
     called_ns = trace.start_ns[idle.launch]
-    earlier = np.searchsorted(launch_ns, called_ns)
-    previous_ns = np.concatenate(([ABSENT], launch_ns))[earlier]
-    first = np.searchsorted(np.maximum.accumulate(calls.end_ns), previous_ns, side="right")
-    last = np.searchsorted(calls.start_ns, called_ns, side="right")
-    for gap in np.flatnonzero((first < last) & (idle.launch != ABSENT)).tolist():
-        thread = int(trace.thread[idle.launch[gap]])
-        owners = [
-            call
-            for call in range(int(first[gap]), int(last[gap]))
-            # The launch of a blocking copy is a blocking call itself, and stands before its gap.
-            if (calls.start_ns[call] < called_ns[gap] or calls.call[call] == idle.launch[gap])
-            and calls.end_ns[call] > previous_ns[gap]
-            and holds_up(graph, call, thread)
-        ]
+    previous_ns = np.concatenate(([ABSENT], launch_ns))[np.searchsorted(launch_ns, called_ns)]
+    near = []
+    # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
+    late = np.isin(idle.launch, calls.call)
+    number = {call: i for i, call in enumerate(calls.call.tolist())}
+    for thread in np.unique(calls.thread):
+        own = np.flatnonzero(calls.thread == thread)
+        first = np.searchsorted(calls.end_ns[own], previous_ns, side="right")
+        last = np.searchsorted(calls.start_ns[own], called_ns)
+        near.append((own.tolist(), first, last))
+        late |= first < last
+    for gap in np.flatnonzero(late & (idle.launch != ABSENT)).tolist():
+        launch = int(idle.launch[gap])
+        owners = [call for own, first, last in near for call in own[first[gap] : last[gap]]]
+        owners = [x for x in owners if holds_up(graph, x, int(trace.thread[launch]))]
+        owners = sorted([*owners, number[launch]] if launch in number else owners)
         bounds = [*calls.start_ns[owners], idle.end_ns[gap]]
         for call, since, until in zip(owners, bounds[:-1], bounds[1:], strict=True):
             begun = max(since, idle.start_ns[gap])
