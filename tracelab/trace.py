@@ -45,10 +45,10 @@ HOST_CALLS = (Category.RUNTIME, Category.DRIVER)
 # listed; one that is not stands at the head of the report.
 LOSSES: Mapping[str, str] = MappingProxyType(
     {
-        "truncated": "the file ends in the middle: its last event and all after it are missing",
+        "truncated": "the file breaks off: what would follow is missing",
         "unparsable_events": "events that are not valid JSON were left out",
-        "repairs": "places that were not valid JSON (bare nan or inf, bare quotes in a name, "
-        "broken UTF-8) were mended and used",
+        "repairs": "places that were not valid JSON (bare nan or inf, bare quotes or backslashes, "
+        "broken UTF-8, stray commas) were mended and used",
         "incomplete_events": "events without a name, a time or a duration were left out",
         "negative_durations": "events with a negative duration were left out",
         "absurd_times": "events with an impossible time or duration were left out",

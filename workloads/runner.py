@@ -32,7 +32,7 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
     entry = find(workload, arguments.variant)
     gpus, found = arguments.gpus or entry.gpus, torch.cuda.device_count()
     if found < gpus:
-        print(f"{workload}: this needs {gpus} NVIDIA GPUs, and found {found}", file=sys.stderr)
+        print(f"{workload} needs {gpus} NVIDIA GPU(s), and found {found}", file=sys.stderr)
         return 4
     if entry.ranks and "RANK" not in os.environ:
         return _start_ranks(entry, gpus)

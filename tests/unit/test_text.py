@@ -317,7 +317,7 @@ class TestHeader:
         # THEN every loss is a warning with its count and its sentence
         assert section.tone is Tone.WARNING
         assert [row[0] for row in section.rows] == ["", "1,968", "2", "7"]
-        assert section.rows[0][1].startswith("the file ends in the middle")
+        assert section.rows[0][1].startswith("the file breaks off")
         assert section.rows[1][1].startswith("GPU activities whose launch is not in the file")
         assert section.rows[2][1] == "of_tomorrow"
         assert section.rows[3][1].startswith("stream waits whose event record was inferred")

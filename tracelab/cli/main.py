@@ -11,9 +11,10 @@ from tracelab import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.console import tell
 from tracelab.cli.timeline import timeline
+from tracelab.cli.workload import workload
 from tracelab.errors import TracelabError
 
-COMMANDS = (analyze, timeline)
+COMMANDS = (analyze, timeline, workload)
 
 app = typer.Typer(
     name="tracelab",
@@ -47,7 +48,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _options(
-    version: Annotated[  # noqa: ARG001: its callback does the work
+    version: Annotated[  # noqa: ARG001 - its callback does the work
         bool,
         typer.Option(
             "--version", callback=_print_version, is_eager=True, help="Print the version."

@@ -1,0 +1,95 @@
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tracelab.cli import workload as module
+from workloads.catalog import CATALOG
+
+TRACES = Path(__file__).parents[2] / "traces"
+
+
+def test_list_tells_every_variant_with_its_gpus(tracelab):
+    ran = tracelab("workload", "--list")
+    assert ran.code == 0
+    lines = ran.out.splitlines()
+    assert len(lines) == 1 + len(CATALOG)
+    assert any("peer_copy chain" in line and " 4 " in line for line in lines)
+
+
+def test_a_name_is_needed(tracelab):
+    assert tracelab("workload").code == 2
+
+
+def test_unknown_workload_lists_those_there_are(tracelab):
+    ran = tracelab("workload", "nothing")
+    assert ran.code == 2
+    assert "prefetch" in ran.err
+
+
+def test_unknown_variant_lists_those_there_are(tracelab):
+    ran = tracelab("workload", "events", "--variant", "nothing")
+    assert ran.code == 2
+    assert "event_synchronize" in ran.err
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU here")
+def test_without_a_gpu_it_offers_the_bundled_trace(tracelab):
+    ran = tracelab("workload", "events", "--variant", "item")
+    assert ran.code == 4
+    assert ran.out == ""
+    assert "needs 1 NVIDIA GPU(s)" in ran.err
+    assert "events_item.pt.trace.json.gz" in ran.err
+    assert len(ran.err.splitlines()) == 1
+
+
+@pytest.fixture
+def captures_are_bundled(monkeypatch):
+    """Instead of running on a GPU, a workload's command copies its bundled trace."""
+
+    def copy(entry, arguments, pattern):
+        plain = "_plain" if "--plain" in arguments else ""
+        source = TRACES / f"{entry.workload}_{entry.variant}{plain}.pt.trace.json.gz"
+        Path(pattern.replace("{}", "")).write_bytes(source.read_bytes())
+
+    monkeypatch.setattr(module, "_capture", copy)
+
+
+@pytest.mark.usefixtures("captures_are_bundled")
+def test_capture_is_analysed(tracelab, tmp_path):
+    ran = tracelab("workload", "events", "--variant", "item", "--output", tmp_path)
+    assert ran.code == 0
+    assert "cudaStreamSynchronize" in ran.out
+    assert (tmp_path / "events_item.pt.trace.json.gz").exists()
+
+
+@pytest.mark.usefixtures("captures_are_bundled")
+def test_verify_compares_with_the_manifest(tracelab):
+    ran = tracelab("workload", "--verify")
+    assert ran.code == 0
+    assert ran.out.splitlines()[-1] == "24 passed, 0 failed"
+
+
+@pytest.mark.usefixtures("captures_are_bundled")
+def test_verify_fails_where_an_expectation_is_broken(tracelab, monkeypatch, tmp_path):
+    manifest = json.loads((TRACES / "manifest.json").read_text())
+    [line] = [x for x in manifest["traces"] if x["files"][0].startswith("events_item.")]
+    line["expect"]["blocking"] = {}
+    (tmp_path / "manifest.json").write_text(json.dumps({"traces": [line]}))
+    monkeypatch.setattr(module, "TRACES", tmp_path)
+    ran = tracelab("workload", "--verify")
+    assert ran.code == 1
+    assert "! blocking calls: 5 x cudaStreamSynchronize (expected none)" in ran.out
+
+
+def test_command_that_says_nothing_is_still_told(monkeypatch, tracelab):
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: Failed())
+    monkeypatch.setattr(sys, "executable", "python")
+    ran = tracelab("workload", "pipeline")
+    assert ran.code == 4
+    assert "said nothing" in ran.err
+
+
+class Failed:
+    returncode, stderr = 1, ""

@@ -1,0 +1,152 @@
+"""``tracelab workload``: run a bundled workload on this machine's GPUs and analyse it."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracelab.cli.console import output_in_color, output_width, tell, write_result
+from tracelab.errors import MissingSupportError, UsageError
+
+if TYPE_CHECKING:
+    from workloads.catalog import Entry
+
+TRACES = Path(__file__).parents[2] / "traces"
+_LONGEST_S = 180
+
+
+def workload(
+    name: Annotated[str | None, typer.Argument(metavar="NAME", help="The workload.")] = None,
+    variant: Annotated[
+        str | None, typer.Option(metavar="V", help="Its variant; the first one by default.")
+    ] = None,
+    list_all: Annotated[
+        bool, typer.Option("--list", help="Say what every variant shows and needs.")
+    ] = False,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Capture every bundled trace anew and check it.")
+    ] = False,
+    gpus: Annotated[
+        int, typer.Option(min=1, metavar="N", help="With --verify: those for up to N GPUs.")
+    ] = 1,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
+    ] = Path(),
+) -> None:
+    """Run a program with a known defect, or its fix, on this machine's GPUs and analyse it."""
+    if list_all:
+        write_result(_listing())
+    elif verify:
+        _verify(gpus)
+    elif name is None:
+        raise UsageError("name a workload, or see them all with --list")
+    else:
+        _run(_find(name, variant), output)
+
+
+def _listing() -> str:
+    from workloads.catalog import CATALOG
+
+    width = max(len(f"{entry.workload} {entry.variant}") for entry in CATALOG)
+    lines = [f"{'workload and variant':{width}}  GPUs  shows"]
+    for entry in CATALOG:
+        both = f"{entry.workload} {entry.variant}"
+        lines.append(f"{both:{width}}  {entry.gpus:4}  {entry.shows}")
+    return "\n".join(lines) + "\n"
+
+
+def _find(name: str, variant: str | None) -> Entry:
+    from workloads.catalog import CATALOG
+
+    entries = [entry for entry in CATALOG if entry.workload == name]
+    if not entries:
+        names = ", ".join(dict.fromkeys(entry.workload for entry in CATALOG))
+        raise UsageError(f"there is no workload {name!r}; there are: {names}")
+    found = [entry for entry in entries if variant in (None, entry.variant)]
+    if not found:
+        variants = ", ".join(entry.variant for entry in entries)
+        raise UsageError(f"{name} has no variant {variant!r}; it has: {variants}")
+    return found[0]
+
+
+def _run(entry: Entry, folder: Path) -> None:
+    from tracelab.analysis import analyze
+    from tracelab.render.text import render_text
+
+    ranks = [f"_rank{rank}" for rank in range(entry.gpus)] if entry.ranks else [""]
+    stem = f"{entry.workload}_{entry.variant}"
+    _capture(entry, [entry.variant], str(folder / f"{stem}{{}}.pt.trace.json.gz"))
+    files = [str(folder / f"{stem}{rank}.pt.trace.json.gz") for rank in ranks]
+    tell(f"{entry.shows} Traces: {', '.join(files)}")
+    write_result(render_text(analyze(files), width=output_width(), color=output_in_color()))
+
+
+def _capture(entry: Entry, arguments: list[str], pattern: str) -> None:
+    """Run a workload's command, which writes the pattern's files."""
+    if importlib.util.find_spec("torch") is None:
+        raise MissingSupportError(
+            f"running a workload needs torch: pip install 'tracelab[torch]'{_instead(entry)}"
+        )
+    output = pattern.replace("{}", "_rank{rank}" if entry.ranks else "")
+    command = [sys.executable, "-m", f"workloads.{entry.workload}", *arguments, "--output", output]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
+        )
+    except subprocess.TimeoutExpired:
+        raise MissingSupportError(f"gave up after {_LONGEST_S} s: {' '.join(command)}") from None
+    if done.returncode != 0:
+        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        raise MissingSupportError(f"{last}{_instead(entry)}")
+
+
+def _instead(entry: Entry) -> str:
+    """What can be had without the GPUs."""
+    bundled = sorted(TRACES.glob(f"{entry.workload}_{entry.variant}.*"))
+    return f"; its bundled trace: tracelab analyze {bundled[0]}" if bundled else ""
+
+
+def _verify(gpus: int) -> None:
+    import json
+
+    from workloads.catalog import find
+
+    try:
+        manifest = json.loads((TRACES / "manifest.json").read_text())
+    except OSError:
+        raise UsageError(
+            "the manifest is not installed with the package: run this from a clone"
+        ) from None
+    lines = [line for line in manifest["traces"] if line["gpus"] <= gpus]
+    failed = 0
+    with tempfile.TemporaryDirectory() as folder:
+        for line in lines:
+            entry = find(line["workload"], line["arguments"][0])
+            _capture(entry, line["arguments"], f"{folder}/trace{{}}.json.gz")
+            rank = f"_rank{line['rank']}" if entry.ranks else ""
+            failed += _print_checks(line, f"{folder}/trace{rank}.json.gz")
+    write_result(f"{len(lines) - failed} passed, {failed} failed\n")
+    if failed:
+        raise typer.Exit(1)
+
+
+def _print_checks(line: dict[str, Any], file: str) -> bool:
+    """Print what was found and expected of one capture; whether anything failed."""
+    from tracelab.analysis import analyze
+    from tracelab.expectations import check_report
+
+    checks = check_report(analyze(file), line["expect"])
+    failed = not all(check.kept for check in checks)
+    write_result(
+        f"{'FAIL' if failed else 'pass'}  {line['workload']} {' '.join(line['arguments'])}\n"
+    )
+    for check in checks:
+        mark = " " if check.kept else "!"
+        write_result(f"    {mark} {check.what}: {check.found} (expected {check.expected})\n")
+    return failed
