@@ -152,11 +152,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
             for window, found in zip(windows, overlaps(timeline, windows), strict=True)
             for overlap in found
         ),
-        syncs=tuple(
-            figures
-            for window in windows
-            for figures in _sync_figures(timeline, measured_syncs, rank, window)
-        ),
+        syncs=tuple(_sync_figures(timeline, measured_syncs, rank, windows)),
         critical_path=tuple(
             PathFigures(rank, window.step, window.length_ns, path.by_kind())
             for window, path in zip(windows, critical_paths(graph, windows), strict=True)
@@ -292,44 +288,47 @@ def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
 
 
 def _sync_figures(
-    timeline: Timeline, measured: Syncs, rank: int, window: Window
+    timeline: Timeline, measured: Syncs, rank: int, windows: Sequence[Window]
 ) -> list[SyncFigures]:
-    """The blocking calls of one window by API and place, the dearest first."""
-    totals: dict[tuple[Any, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    """The blocking calls of each window by API and place, the dearest first."""
+    numbers = [step.number for step in timeline.steps]
+    totals: dict[int | None, dict[tuple[Any, ...], list[int]]] = defaultdict(dict)
     for i, call in enumerate(measured.calls.call.tolist()):
-        step = int(measured.step[i])
-        if window.step is not None and (
-            step == ABSENT or timeline.steps[step].number != window.step
-        ):
-            continue
-        place = measured.places[i]
+        place, step = measured.places[i], int(measured.step[i])
         api, kind = timeline.trace.name_of(call), Blocking(int(measured.calls.kind[i]))
         key = (api, kind.name.lower(), place.operator, place.function, place.file)
-        total = totals[key]
-        total[0] += 1
-        total[1] += int(measured.blocked_ns[i])
-        total[2] += int(measured.caused_idle_ns[i])
-    found = [
-        SyncFigures(
-            rank=rank,
-            step=window.step,
-            api=api,
-            kind=kind,
-            count=count,
-            blocked_ns=blocked_ns,
-            caused_idle_ns=caused_idle_ns,
-            operator=operator,
-            function=function,
-            file=file,
-            line=None,
+        for window in (None, numbers[step]) if step != ABSENT else (None,):
+            total = totals[window].setdefault(key, [0, 0, 0])
+            total[0] += 1
+            total[1] += int(measured.blocked_ns[i])
+            total[2] += int(measured.caused_idle_ns[i])
+    return [
+        figures
+        for window in windows
+        for figures in sorted(
+            (
+                SyncFigures(
+                    rank=rank,
+                    step=window.step,
+                    api=api,
+                    kind=kind,
+                    count=count,
+                    blocked_ns=blocked_ns,
+                    caused_idle_ns=caused_idle_ns,
+                    operator=operator,
+                    function=function,
+                    file=file,
+                    line=None,
+                )
+                for (api, kind, operator, function, file), (
+                    count,
+                    blocked_ns,
+                    caused_idle_ns,
+                ) in totals[window.step].items()
+            ),
+            key=lambda x: (-x.caused_idle_ns, -x.blocked_ns, x.api),
         )
-        for (api, kind, operator, function, file), (
-            count,
-            blocked_ns,
-            caused_idle_ns,
-        ) in totals.items()
     ]
-    return sorted(found, key=lambda x: (-x.caused_idle_ns, -x.blocked_ns, x.api))
 
 
 def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:

@@ -213,13 +213,16 @@ def _steps(
     hosts = hosts[np.isin(trace.name[hosts], matching)]
     hosts = hosts[np.argsort(trace.start_ns[hosts], kind="stable")]
     step = np.full(len(launch), ABSENT, dtype=np.int32)
-    launched = launch != ABSENT
-    launch_ns = trace.start_ns[launch]
+    launched = np.flatnonzero(launch != ABSENT)
+    by_launch = launched[np.argsort(trace.start_ns[launch[launched]], kind="stable")]
+    launch_ns = trace.start_ns[launch[by_launch]]
     steps: list[Step] = []
     window_end = -(2**63)
     for index, event in enumerate(hosts.tolist()):
         host_start, host_end = int(trace.start_ns[event]), int(trace.end_ns[event])
-        inside = launched & (step == ABSENT) & (launch_ns >= host_start) & (launch_ns < host_end)
+        first, last = np.searchsorted(launch_ns, (host_start, host_end))
+        inside = by_launch[first:last]
+        inside = inside[step[inside] == ABSENT]
         step[inside] = index
         start_ns = max(window_end, host_start)
         window_end = max(start_ns, host_end, int(end[inside].max(initial=start_ns)))

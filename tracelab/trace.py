@@ -7,8 +7,9 @@ and findings cite. The strings are kept once, in a table. What could not be read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -78,7 +79,7 @@ class Thread:
     name: str  # "" when the file gives none
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Trace:
     """One file's complete events, in the file's order; every array is read-only.
 
@@ -128,18 +129,20 @@ class Trace:
     losses: Mapping[str, int]
 
     def __post_init__(self) -> None:
-        for field in self.__slots__:
-            column = getattr(self, field)
+        for field in fields(self):
+            column = getattr(self, field.name)
             if isinstance(column, np.ndarray):
                 column.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.start_ns)
 
-    @property
+    @cached_property
     def end_ns(self) -> Int64Array:
         """int64[n], ns since the first event; the first nanosecond after each event."""
-        return self.start_ns + self.duration_ns
+        end = self.start_ns + self.duration_ns
+        end.flags.writeable = False
+        return end
 
     def name_of(self, event_id: int) -> str:
         """The name of one event."""

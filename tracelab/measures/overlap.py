@@ -151,7 +151,10 @@ def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tupl
         rows = slice(lane.first, lane.last)
         busy = spans.measure(timeline.busy(rows))
         start, end = timeline.start_ns[rows], timeline.end_ns[rows]
-        for i, (since, until) in enumerate(zip(spans.starts, spans.ends, strict=True)):
-            seen = int(((start < until) & ((end > since) | (start >= since))).sum())
-            columns[i].append(StreamTime(lane.stream, int(busy[i]), seen))
+        # An activity of no length is over one nanosecond later, so that it is seen where it is.
+        over = np.sort(np.maximum(end, start + 1))
+        begun = np.searchsorted(np.sort(start), spans.ends)
+        seen = begun - np.searchsorted(over, spans.starts, side="right")
+        for i, column in enumerate(columns):
+            column.append(StreamTime(lane.stream, int(busy[i]), int(seen[i])))
     return [tuple(column) for column in columns]

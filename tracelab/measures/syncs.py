@@ -70,7 +70,9 @@ def syncs(graph: Graph) -> Syncs:
     step = np.full(len(calls), ABSENT, dtype=np.int32)
     for index, item in enumerate(timeline.steps):
         start, end = timeline.trace.start_ns[item.event], timeline.trace.end_ns[item.event]
-        step[(step == ABSENT) & (calls.start_ns >= start) & (calls.start_ns < end)] = index
+        first, last = np.searchsorted(calls.start_ns, (start, end))
+        inside = step[first:last]
+        inside[inside == ABSENT] = index
     caused = np.zeros(len(calls), dtype=np.int64)
     if len(calls):
         for device in timeline.devices:
