@@ -41,6 +41,11 @@ class Span:
     end: int
 
 
+def _is_doing(row):
+    """Whether a row tells what a thread did, rather than only what somebody called it."""
+    return row.category != Category.ANNOTATION or _is_input(row)
+
+
 def _is_input(row: Row) -> bool:
     return row.name == INPUT
 
@@ -223,8 +228,10 @@ class Account:
                 return Cause.HOST_BLOCKED, Reason.NONE
             if self._told(threads, t, _is_input):
                 return Cause.INPUT, Reason.NONE
-            if self._told(threads, t):
+            if self._told(threads, t, _is_doing):
                 return Cause.HOST_BUSY, Reason.NONE
+        if self._told({MAIN, AUTOGRAD}, t):
+            return Cause.HOST_BUSY, Reason.NONE
         return Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
     def prices(self):
@@ -258,5 +265,5 @@ class Account:
         return (
             mine.thread == then.thread
             or then.thread == WATCHDOG
-            or not self._told(threads, mine.start)
+            or not self._told(threads, mine.start, _is_doing)
         )

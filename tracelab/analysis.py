@@ -39,7 +39,7 @@ from tracelab.report import (
 )
 from tracelab.sources import Source, find_sources
 from tracelab.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
-from tracelab.trace import ABSENT, LOSSES, Category, Trace
+from tracelab.trace import ABSENT, LOSSES, Category, Trace, count_losses
 
 # A kernel that no rule knows is worth a question from this share of the GPU's busy time on.
 _WORTH_ASKING = 0.01
@@ -130,9 +130,11 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
     )
     if not len(timeline.event):
+        # What was cut off may have held them; a whole file was recorded without the GPU.
+        why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA on?"
         raise UnreadableInputError(
-            f"{source.path}: {len(trace):,} host events and no GPU activity: nothing to analyse "
-            "(was ProfilerActivity.CUDA on?)"
+            f"{source.path}: {len(trace):,} host events and no GPU activity: nothing to analyse"
+            f"{count_losses(trace.losses)}{why}"
         )
     graph = build_graph(observe_host(timeline))
     windows = _choose_windows(timeline, options.step)
@@ -223,7 +225,8 @@ def _choose_windows(timeline: Timeline, step: int | None) -> tuple[Window, ...]:
         return timeline.windows
     chosen = tuple(window for window in timeline.windows if window.step == step)
     if not chosen:
-        known = ", ".join(str(x.number) for x in timeline.steps) or "none"
+        numbers = [x.number for x in timeline.steps]
+        known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
         raise UsageError(
             f"{timeline.trace.path}: there is no step {step}; the file's steps are: {known}"
         )

@@ -24,7 +24,15 @@ from tracelab.errors import UnreadableInputError
 from tracelab.intervals import Int64Array
 from tracelab.jsonstream import ArrayReader
 from tracelab.sources import Source, open_source
-from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Thread, Trace
+from tracelab.trace import (
+    ABSENT,
+    GPU_ACTIVITIES,
+    HOST_CALLS,
+    Category,
+    Thread,
+    Trace,
+    count_losses,
+)
 
 _EVENTS = "traceEvents"
 
@@ -218,7 +226,8 @@ class _Columns:
         """The trace of all the pieces."""
         self._add_pairs()
         if not any(len(piece["start_ns"]) for piece in self._pieces):
-            raise UnreadableInputError(f"{source.path}: the trace holds no complete event")
+            lost = count_losses(self._losses + Counter(losses))
+            raise UnreadableInputError(f"{source.path}: the trace holds no complete event{lost}")
         columns = {
             key: np.concatenate([piece[key] for piece in self._pieces]) for key in self._pieces[0]
         }

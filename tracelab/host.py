@@ -77,11 +77,22 @@ class BlockingCalls:
 
 @dataclass(frozen=True, slots=True)
 class ThreadState:
-    """When one host thread was blocked, waiting for input, or recorded doing anything at all."""
+    """What one host thread was recorded doing when.
+
+    Attributes:
+        blocked: it sat in a blocking call.
+        input: it was in a data loader.
+        recorded: it was in anything: a call, an operator, a Python function, a data loader.
+        annotated: it was in a region that somebody named, a step for one, whatever it did there.
+    """
 
     blocked: Intervals
     input: Intervals
     recorded: Intervals
+    annotated: Intervals
+
+
+NOTHING = ThreadState(*[union([], [])] * 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,31 +114,34 @@ class Host:
         told = trace.of_category(
             *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
         )
+        is_region = trace.category[told] == Category.ANNOTATION
         is_input = _rows_named(trace, told, _INPUT)
         states = {}
         for thread in np.unique(trace.thread[told]).tolist():
             if _WATCHDOG.search(trace.threads[thread].name):
                 continue
             own = trace.thread[told] == thread
-            rows, waits = told[own], told[own & is_input]
+            rows, waits = told[own & (~is_region | is_input)], told[own & is_input]
+            regions = told[own & is_region]
             mine = self.blocking.thread == thread
             states[thread] = ThreadState(
                 blocked=union(self.blocking.start_ns[mine], self.blocking.end_ns[mine]),
                 input=union(trace.start_ns[waits], trace.end_ns[waits]),
                 recorded=union(trace.start_ns[rows], trace.end_ns[rows]),
+                annotated=union(trace.start_ns[regions], trace.end_ns[regions]),
             )
         return states
 
     def others(self, thread: int) -> ThreadState:
         """The state of all threads but one, taken together."""
-        empty = union([], [])
-        state = ThreadState(empty, empty, empty)
+        state = NOTHING
         for number, other in self.states.items():
             if number != thread:
                 state = ThreadState(
                     join(state.blocked, other.blocked),
                     join(state.input, other.input),
                     join(state.recorded, other.recorded),
+                    join(state.annotated, other.annotated),
                 )
         return state
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
 
@@ -228,4 +228,7 @@ def _steps(
         window_end = max(start_ns, host_end, int(end[inside].max(initial=start_ns)))
         digits = re.search(r"#(\d+)", trace.name_of(event))
         steps.append(Step(int(digits[1]) if digits else index, event, start_ns, window_end))
+    if len({x.number for x in steps}) < len(steps):
+        # Two recordings in one file, or a pattern of which only some names have a number.
+        steps = [replace(x, number=index) for index, x in enumerate(steps)]
     return tuple(steps), step

@@ -70,6 +70,12 @@ LOSSES: Mapping[str, str] = MappingProxyType(
 )
 
 
+def count_losses(losses: Mapping[str, int]) -> str:
+    """The losses in brackets, for the end of a sentence; "" without any."""
+    counted = ", ".join(f"{name}: {count}" for name, count in losses.items() if count)
+    return f" ({counted})" if counted else ""
+
+
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A row of the timeline as the file names it: strings, because some files use words."""

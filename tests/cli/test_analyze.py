@@ -61,7 +61,7 @@ def test_every_step_is_printed_on_request(tracelab):
 def test_unknown_step_names_the_steps_that_there_are(tracelab):
     ran = tracelab("analyze", ITEM, "--step", "9")
     assert ran.code == 2
-    assert "2, 3, 4, 5, 6" in ran.err
+    assert "2 to 6" in ran.err
 
 
 def test_step_that_is_no_number_is_wrong_usage(tracelab):
@@ -248,3 +248,24 @@ def test_closed_pipe_is_no_error():
 def test_module_is_the_command():
     done = _run("--version")
     assert done.stdout.decode().strip() == "0.1.0"
+
+
+def test_losses_stand_in_the_sentence_that_refuses_a_file(tracelab, tmp_path):
+    file = tmp_path / "trace.json"
+    file.write_text(_trace({**_STEP, "dur": -1}))
+    assert "(negative_durations: 1)" in tracelab("analyze", file).err
+    file.write_text(_trace(_STEP)[:-2] + ', {"ph": "X", "ca')
+    ran = tracelab("analyze", file)
+    assert "(truncated: 1)" in ran.err
+    assert "CUDA on?" not in ran.err
+
+
+def test_steps_that_share_a_number_are_counted_anew(tracelab, tmp_path):
+    kernel = {
+        "ph": "X", "cat": "kernel", "name": "k", "pid": 0, "tid": 7, "ts": 1, "dur": 2,
+        "args": {"device": 0, "stream": 7},
+    }  # fmt: skip
+    file = tmp_path / "trace.json"
+    file.write_text(_trace(kernel, _STEP, {**_STEP, "ts": 20}))
+    report = json.loads(tracelab("analyze", file, "--json", "-").out)
+    assert [window["step"] for window in report["windows"]] == [None, 0, 1]

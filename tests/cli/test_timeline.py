@@ -42,4 +42,12 @@ def test_empty_range_is_wrong_usage(tracelab, tmp_path):
 def test_folder_of_several_traces_is_wrong_usage(tracelab, tmp_path):
     ran = tracelab("timeline", TRACES, "-o", tmp_path / "t.png")
     assert ran.code == 2
-    assert "24 traces" in ran.err
+    assert "24 files" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--from", "--to"])
+@pytest.mark.parametrize("value", ["nan", "inf"])
+def test_range_must_be_finite(tracelab, tmp_path, option, value):
+    ran = tracelab("timeline", ITEM, "-o", tmp_path / "t.png", option, value)
+    assert ran.code == 2
+    assert "milliseconds" in ran.err

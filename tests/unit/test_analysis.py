@@ -69,7 +69,7 @@ def test_one_step_is_all_that_is_measured(tmp_path):
 def test_step_that_is_not_there_is_wrong_usage(tmp_path):
     path = write(tmp_path / "t.json", small())
 
-    with pytest.raises(UsageError, match=r"no step 7; the file's steps are: 1, 2$"):
+    with pytest.raises(UsageError, match=r"no step 7; the file's steps are: 1 to 2$"):
         analyze(path, Options(step=7))
 
 
@@ -112,8 +112,8 @@ def test_trace_without_gpu_activities_says_so(tmp_path):
 
     with pytest.raises(
         UnreadableInputError,
-        match=r"cpu\.json: 2 host events and no GPU activity: nothing to analyse "
-        r"\(was ProfilerActivity\.CUDA on\?\)",
+        match=r"cpu\.json: 2 host events and no GPU activity: nothing to analyse; "
+        r"was ProfilerActivity\.CUDA on\?$",
     ):
         analyze(path)
 

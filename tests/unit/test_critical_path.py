@@ -228,11 +228,16 @@ def test_pageable_copy_waits_for_itself():
     ]
 
 
-def test_stream_wait_that_ended_last_comes_before_the_own_stream():
-    # Stream 13's kernel at 42 follows its own at 20 and stream 7's, named by the wait, at 40.
+@pytest.mark.parametrize(
+    ("end", "own_end", "binding"), [(40, 20, 0), (20, 40, 1)], ids=["wait", "own stream"]
+)
+def test_of_the_own_stream_and_a_stream_wait_the_one_that_ended_last_was_binding(
+    end, own_end, binding
+):
+    # Stream 13's kernel at 42 follows its own and stream 7's, which the wait names.
     rows = [
-        kernel(2, 40, correlation=1),
-        kernel(2, 20, correlation=2, stream=13),
+        kernel(2, end, correlation=1),
+        kernel(2, own_end, correlation=2, stream=13),
         kernel(42, 50, correlation=3, stream=13),
         launch(0, 1, 1),
         launch(1, 2, 2),
@@ -250,7 +255,7 @@ def test_stream_wait_that_ended_last_comes_before_the_own_stream():
         launch(5, 6, 3),
     ]
 
-    assert path(*rows) == [(2, 40, COMPUTE, 0), (40, 42, QUEUE, 2), (42, 50, COMPUTE, 2)]
+    assert path(*rows) == [(2, 40, COMPUTE, binding), (40, 42, QUEUE, 2), (42, 50, COMPUTE, 2)]
 
 
 def test_stream_wait_leads_to_another_device():

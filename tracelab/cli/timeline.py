@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -49,7 +50,7 @@ def timeline(
 
     sources = find_sources([path])
     if len(sources) > 1:
-        raise UsageError(f"{path} holds {len(sources)} traces; a picture shows one: name a file")
+        raise UsageError(f"{path} holds {len(sources)} files; a picture shows one: name it")
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
@@ -57,10 +58,14 @@ def timeline(
     )
     analysis = analyze_source(sources[0], options)
     window = analysis.windows[0]
+    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
+        raise UsageError("--from and --to take milliseconds")
     since = window.start_ns + round((start_ms or 0) * 1e6)
     until = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
     if not window.start_ns <= since < until:
-        raise UsageError(f"--from and --to leave nothing to draw in {window.length_ns / 1e6:g} ms")
+        raise UsageError(
+            f"there is nothing to draw from {since} ns to {until} ns of {window.length_ns} ns"
+        )
     figure = draw_timeline(
         analysis.timeline,
         blocking_calls=analysis.syncs.calls.call,

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import Graph
-from tracelab.host import ThreadState, is_graph_launch
+from tracelab.host import NOTHING, is_graph_launch
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -253,12 +253,13 @@ def _explain_late_launch(
     """What the host did while the GPU had nothing to do.
 
     While nothing is recorded of the thread that launched next, it waited for another: so does the
-    main thread's blocking call stand behind the first launch of autograd's thread.
+    main thread's blocking call stand behind the first launch of autograd's thread. Last comes what
+    is only known by name, a step for one: between its calls and operators, without Python's stacks,
+    a thread is taken to run Python.
     """
     found: list[tuple[_Pieces, Cause, Reason]] = []
-    empty = union([], [])
-    own = graph.host.states.get(thread, ThreadState(empty, empty, empty))
-    for state in (own, graph.host.others(thread)):
+    states = (graph.host.states.get(thread, NOTHING), graph.host.others(thread))
+    for state in states:
         blocked, late = late.split(state.blocked)
         waiting, late = late.split(state.input)
         busy, late = late.split(state.recorded)
@@ -267,6 +268,9 @@ def _explain_late_launch(
             (waiting, Cause.INPUT, Reason.NONE),
             (busy, Cause.HOST_BUSY, Reason.NONE),
         ]
+    for state in states:
+        busy, late = late.split(state.annotated)
+        found.append((busy, Cause.HOST_BUSY, Reason.NONE))
     return [*found, (late, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED)]
 
 

@@ -40,9 +40,9 @@ class PathKind(IntEnum):
     MEMSET = 3
     LAUNCH = 4  # from the launch call to the start of the activity
     QUEUE = 5  # from the end of one activity to the start of the next, launched before
-    HOST = 6  # the host was preparing what came next
+    HOST = 6  # on the host, which nothing on the GPU is known to have held up
     SYNC = 7  # the host was in a blocking call whose work was done, or is not known
-    UNKNOWN = 8  # nothing in the file comes before
+    UNKNOWN = 8  # the launch is not in the file, or nothing in the file comes before
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,8 +64,9 @@ class CriticalPath:
 
     def by_kind(self) -> dict[str, int]:
         """Length per kind in small letters, ns; every kind is listed."""
-        length = self.end_ns - self.start_ns
-        return {kind.name.lower(): int(length[self.kind == kind].sum()) for kind in PathKind}
+        totals = np.zeros(len(PathKind), dtype=np.int64)
+        np.add.at(totals, self.kind, self.end_ns - self.start_ns)
+        return {kind.name.lower(): int(totals[kind]) for kind in PathKind}
 
 
 def critical_paths(graph: Graph, windows: Sequence[Window]) -> list[CriticalPath]:
@@ -180,7 +181,8 @@ class _Walk:
             self._spend(launch_ns, PathKind.LAUNCH, event)
             return self._through_host(links.launch_thread[row], event)
         if awaited != ABSENT:
-            self._spend(ready, PathKind.QUEUE, event)
+            kind = PathKind.QUEUE if launch_ns != ABSENT else PathKind.UNKNOWN
+            self._spend(ready, kind, event)
         return awaited
 
     def _through_host(self, thread: int, event: int) -> int:

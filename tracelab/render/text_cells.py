@@ -34,7 +34,7 @@ PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
         "memset": "memory sets",
         "launch": "from the launch call to the start of the activity",
         "queue": "from the end of one activity to the start of the next, already launched",
-        "host": "the host was preparing what came next",
+        "host": "on the host, not held up by the GPU as far as is known",
         "sync": "in a blocking call whose work was done, or is not known",
         "unknown": "nothing in the file comes before",
     }
