@@ -101,10 +101,13 @@ def analyze(
         run: maps a function over the files, as `map` or a pool's `map` does.
 
     Raises:
+        UsageError: no path is given, or an option makes no sense.
         TracelabError: nothing could be analysed; what could not while other files could stands in
             the report's provenance.
     """
     chosen = [paths] if isinstance(paths, str) else list(paths)
+    if not chosen:
+        raise UsageError("no file, folder or URL to analyse is given")
     sources = find_sources(chosen)
     results = run(partial(report_source, options=options), sources)
     return merge_reports(results, chosen, options)

@@ -355,6 +355,11 @@ def test_nothing_that_can_be_read_raises_the_first_error(tmp_path):
         analyze(paths)
 
 
+def test_no_path_is_wrong_usage():
+    with pytest.raises(UsageError, match="no file, folder or URL"):
+        analyze([])
+
+
 def test_any_map_runs_over_the_files(tmp_path):
     paths = [write(tmp_path / f"rank{i}.json", small(start=i)) for i in range(3)]
     seen = []

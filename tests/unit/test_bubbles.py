@@ -49,7 +49,7 @@ def pieces(*rows, device=0):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=120)
 @given(random_rows())
 def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN
@@ -77,7 +77,7 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
         assert causes == account.causes(device, awaited, unknown)
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(random_rows())
 def test_causes_add_up_to_the_idle_of_every_window_and_reasons_to_the_unknown(rows):
     account, found = Account(rows), graph(*scaled(rows))

@@ -51,7 +51,7 @@ def path(*rows, window=0):
 # What must hold of every trace; that it ends at all is a part of it.
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=120)
 @given(random_rows())
 def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
     found = graph(*scaled(rows))

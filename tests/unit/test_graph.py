@@ -57,7 +57,7 @@ def wait(start, correlation, *, stream, device=0, **waited_for):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, deadline=None, max_examples=80)
 @given(random_rows())
 def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     found = graph(*scaled(rows))
@@ -86,7 +86,7 @@ def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
             assert trace.end_ns[source] <= begun
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@settings(derandomize=True, deadline=None, max_examples=80)
 @given(random_rows())
 def test_every_dependency_is_an_edge_or_counted_as_against_time(rows):
     # GIVEN the dependencies that can be counted without looking at waits: every launch, every pair
@@ -134,7 +134,7 @@ def _inside_waits(account):
     return inside
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@settings(derandomize=True, deadline=None, max_examples=30)
 @given(random_rows())
 def test_window_graph_holds_all_that_is_seen_in_the_window(rows):
     found = graph(*scaled(rows))

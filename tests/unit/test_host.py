@@ -37,7 +37,7 @@ def pairs(found):
     return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_blocking_calls_are_those_of_the_definition(rows):
     assert blocking(*scaled(rows)) == Account(rows).blocking

@@ -50,7 +50,7 @@ def _expected_device(account, device, window):
     }
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_device_times_are_those_of_the_definition(rows):
     account, found = Account(rows), timeline(*scaled(rows))
@@ -93,7 +93,7 @@ def _expected_overlaps(account, window):
                 yield a, b, len(inside[a]), len(inside[b]), len(inside[a] & inside[b])
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_overlaps_are_those_of_the_definition(rows):
     account, found = Account(rows), timeline(*scaled(rows))

@@ -31,7 +31,7 @@ def prices(*rows):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@settings(derandomize=True, deadline=None, max_examples=120)
 @given(random_rows())
 def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
     account, found = Account(rows), graph(*scaled(rows))

@@ -27,7 +27,7 @@ def windows(found):
     return [(window.step, window.start_ns, window.end_ns) for window in found.windows]
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_windows_and_steps_are_those_of_the_definition(rows):
     expected = Account(rows)
@@ -43,7 +43,7 @@ def test_windows_and_steps_are_those_of_the_definition(rows):
     assert all(a.end_ns <= b.start_ns for a, b in pairwise(found.windows[1:]))
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@settings(derandomize=True, deadline=None, max_examples=40)
 @given(random_rows())
 def test_launch_is_the_outermost_call_with_the_correlation(rows):
     expected = Account(rows).launch

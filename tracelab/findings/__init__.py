@@ -1,1 +1,0 @@
-"""One rule a file: facts in, findings out."""
