@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracelab.analysis import Analysis, Options, analyze, analyze_source
-    from tracelab.chrome import read_trace
+    from tracelab.chrome import read_arguments, read_trace
     from tracelab.errors import TracelabError
     from tracelab.graph import Graph, build_graph, window_graph
     from tracelab.host import Host, observe_host
@@ -45,6 +45,7 @@ _MODULES = {
     "find_sources": "sources",
     "load_report": "report",
     "observe_host": "host",
+    "read_arguments": "chrome",
     "read_trace": "chrome",
     "window_graph": "graph",
 }
@@ -66,6 +67,7 @@ __all__ = [
     "find_sources",
     "load_report",
     "observe_host",
+    "read_arguments",
     "read_trace",
     "window_graph",
 ]

@@ -27,7 +27,6 @@ from tracelab.report import (
     DeviceFigures,
     KernelTotal,
     LaunchedOnly,
-    LinkCounts,
     OverlapFigures,
     PathFigures,
     Provenance,
@@ -277,7 +276,7 @@ def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceFacts:
         software=_software(trace),
         gpus=_gpus(timeline),
         losses={name: losses[name] for name in LOSSES if losses.get(name)},
-        event_links=LinkCounts(links.exact, links.inferred, links.unresolved),
+        event_links=links,
         unrecognised=_unrecognised(timeline),
         launched_only=_launched_only(timeline, options),
     )

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from tracelab.errors import UnreadableInputError
+from tracelab.graph import EventLinks
 from tracelab.measures.overlap import StreamTime
 
 SCHEMA = "tracelab.report/1"
@@ -37,15 +38,6 @@ class Provenance:
     comm_patterns: tuple[str, ...]
     step_pattern: str
     unread: tuple[UnreadFile, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class LinkCounts:
-    """How many stream waits name what they waited for."""
-
-    exact: int
-    inferred: int
-    unresolved: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +108,7 @@ class TraceFacts:
     software: Mapping[str, str]
     gpus: Mapping[str, str]
     losses: Mapping[str, int]
-    event_links: LinkCounts
+    event_links: EventLinks
     unrecognised: tuple[KernelTotal, ...]
     launched_only: LaunchedOnly | None
 

@@ -27,9 +27,9 @@ from tracelab.render.text_window import selection_name
 from tracelab.report import (
     SCHEMA,
     DeviceFigures,
+    EventLinks,
     KernelTotal,
     LaunchedOnly,
-    LinkCounts,
     OverlapFigures,
     PathFigures,
     Provenance,
@@ -83,7 +83,7 @@ def make_trace(**facts):
         "software": {},
         "gpus": {},
         "losses": {},
-        "event_links": LinkCounts(0, 0, 0),
+        "event_links": EventLinks(0, 0, 0),
         "unrecognised": (),
         "launched_only": None,
     }
@@ -311,7 +311,7 @@ class TestHeader:
     def test_losses_stand_before_the_first_number(self):
         # GIVEN a damaged file
         losses = {"truncated": 1, "activities_without_launch": 1968, "of_tomorrow": 2}
-        report = make_report(traces=(make_trace(losses=losses, event_links=LinkCounts(0, 7, 0)),))
+        report = make_report(traces=(make_trace(losses=losses, event_links=EventLinks(0, 7, 0)),))
         # WHEN the report is made
         section = section_of(report, "Losses")
         # THEN every loss is a warning with its count and its sentence

@@ -64,7 +64,9 @@ def timeline(
     until = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
     if not window.start_ns <= since < until:
         raise UsageError(
-            f"there is nothing to draw from {since} ns to {until} ns of {window.length_ns} ns"
+            f"there is nothing to draw between {(since - window.start_ns) / 1e6:g} ms and "
+            f"{(until - window.start_ns) / 1e6:g} ms: what can be drawn is "
+            f"{window.length_ns / 1e6:g} ms long"
         )
     figure = draw_timeline(
         analysis.timeline,
