@@ -58,6 +58,11 @@ CATALOG = (
     ),
     Entry(
         "prefetch",
+        "loader_alone",
+        "A DataLoader without workers: the GPU waits while the batch is made.",
+    ),
+    Entry(
+        "prefetch",
         "loader",
         "A DataLoader as it comes: pageable batches, copied when they are needed.",
     ),
@@ -87,7 +92,7 @@ CATALOG = (
         "The fix: the same kernels as one CUDA graph, launched with one call.",
     ),
     Entry(
-        "two_streams", "medium", "Kernels of half a GPU that outlast their launch: they overlap."
+        "two_streams", "medium", "Kernels that leave room and outlast their launch: they overlap."
     ),
     Entry("two_streams", "large", "Kernels that fill the GPU: only their tails overlap."),
     Entry(
@@ -97,10 +102,15 @@ CATALOG = (
     ),
     Entry(
         "two_streams",
+        "early_wait",
+        "The default stream waits for a side stream whose result it does not need yet.",
+    ),
+    Entry(
+        "two_streams",
         "default_and_side",
         "The default stream and a side stream: PyTorch's side streams do not wait for it.",
     ),
-    Entry("train_step", "sinful", "A training step with five places where the host waits."),
+    Entry("train_step", "sinful", "A training step with six places where the host waits."),
     Entry("train_step", "clean", "The same step without them."),
     Entry("two_models", "naive", "Two models, each batch through both: launches run ahead.", 2),
     Entry("two_models", "pipelined", "The same in the order of a pipeline.", 2),

@@ -63,4 +63,4 @@ VARIANTS = {
 }
 
 if __name__ == "__main__":
-    sys.exit(run("collectives", VARIANTS))
+    sys.exit(run("collectives", VARIANTS, stacks=True))

@@ -74,4 +74,4 @@ VARIANTS = {
 }
 
 if __name__ == "__main__":
-    sys.exit(run("ddp_hook", VARIANTS))
+    sys.exit(run("ddp_hook", VARIANTS, stacks=True))

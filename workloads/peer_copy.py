@@ -78,4 +78,4 @@ VARIANTS = {
 } | {"chain": chain}
 
 if __name__ == "__main__":
-    sys.exit(run("peer_copy", VARIANTS))
+    sys.exit(run("peer_copy", VARIANTS, stacks=True))

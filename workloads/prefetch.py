@@ -70,19 +70,19 @@ class Samples(torch.utils.data.Dataset[torch.Tensor]):
 
     def __getitems__(self, indices: list[int]) -> torch.Tensor:
         """A whole batch at once, as a good data set gives it."""
-        return torch.empty(len(indices), WIDTH).fill_(1.0)
+        return torch.rand(len(indices), WIDTH)
 
 
-def loader(*, pinned: bool) -> Iterator[torch.Tensor]:
-    """Batches from worker processes."""
+def loader(*, pinned: bool, workers: int = 8) -> Iterator[torch.Tensor]:
+    """Batches from worker processes, or from this one without any."""
     return iter(
         torch.utils.data.DataLoader(
             Samples(),
             batch_size=LOADED_ROWS,
-            num_workers=8,
+            num_workers=workers,
             pin_memory=pinned,
             collate_fn=lambda batch: batch,
-            persistent_workers=True,
+            persistent_workers=workers > 0,
         )
     )
 
@@ -93,6 +93,7 @@ VARIANTS = {
     "copy_stream_pageable": lambda: copy_stream(batches(pinned=False)),
     "copy_stream_synchronize": lambda: copy_stream(batches(pinned=True), synchronize=True),
     "copy_stream_pinned": lambda: copy_stream(batches(pinned=True)),
+    "loader_alone": lambda: copy_stream(loader(pinned=True, workers=0), layers=LOADED_LAYERS),
     "loader": lambda: one_stream(loader(pinned=False), layers=LOADED_LAYERS),
     "loader_pinned": lambda: copy_stream(loader(pinned=True), layers=LOADED_LAYERS),
 }

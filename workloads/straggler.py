@@ -1,8 +1,9 @@
 """One slow rank: when the others wait for it, and when its slowness costs nothing.
 
-Every rank ends its step with an all-reduce, in which it waits for the last to arrive. Half as much
-work again on one rank keeps all others waiting. A slow loader does the same where the host reads a
-result in each step and so has no work queued; where the queue is full, the GPU never notices.
+In each step the ranks average a buffer beside their last products, as a bucket of gradients is
+averaged beside the backward pass: even ranks never notice. Half as much work again on one rank
+keeps all others waiting in the collective. A slow loader does so where the host reads a result in
+each step and so has no work queued; where the queue is full, the GPU never notices.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import torch.distributed as dist
 
 from workloads.runner import run
 
-SIZE, PRODUCTS = 8192, 12
+SIZE, PRODUCTS, LAST_PRODUCTS = 8192, 9, 3
 SLOW_RANK = 0
 
 
@@ -32,7 +33,10 @@ def train(
             time.sleep(loading_s if slow else 0)
         for _ in range(PRODUCTS + (extra_products if slow else 0)):
             matrix @ matrix
-        dist.all_reduce(gradients)
+        work = dist.all_reduce(gradients, async_op=True)
+        for _ in range(LAST_PRODUCTS):
+            matrix @ matrix
+        work.wait()  # the stream waits here, the host does not
         if reads_result:
             gradients[0].item()
         yield
@@ -40,10 +44,10 @@ def train(
 
 VARIANTS = {
     "even": train,
-    "more_work": lambda: train(extra_products=PRODUCTS // 2),
+    "more_work": lambda: train(extra_products=(PRODUCTS + LAST_PRODUCTS) // 2),
     "slow_loader": lambda: train(loading_s=0.006, reads_result=True),
     "slow_loader_hidden": lambda: train(loading_s=0.006),
 }
 
 if __name__ == "__main__":
-    sys.exit(run("straggler", VARIANTS))
+    sys.exit(run("straggler", VARIANTS, stacks=True))

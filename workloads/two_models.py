@@ -76,4 +76,4 @@ VARIANTS = {
 }
 
 if __name__ == "__main__":
-    sys.exit(run("two_models", VARIANTS))
+    sys.exit(run("two_models", VARIANTS, stacks=True))

@@ -8,6 +8,7 @@ from tracelab.cli import workload as module
 from workloads.catalog import CATALOG
 
 TRACES = Path(__file__).parents[2] / "traces"
+MANIFEST = json.loads((TRACES / "manifest.json").read_text())["traces"]
 
 
 def test_list_tells_every_variant_with_its_gpus(tracelab):
@@ -49,9 +50,11 @@ def captures_are_bundled(monkeypatch):
     """Instead of running on a GPU, a workload's command copies its bundled trace."""
 
     def copy(entry, arguments, pattern):
-        plain = "_plain" if "--plain" in arguments else ""
-        source = TRACES / f"{entry.workload}_{entry.variant}{plain}.pt.trace.json.gz"
-        Path(pattern.replace("{}", "")).write_bytes(source.read_bytes())
+        ours = (entry.workload, arguments)
+        [line] = [x for x in MANIFEST if (x["workload"], x["arguments"]) == ours]
+        for rank, name in enumerate(line["files"]):
+            target = pattern.replace("{}", f"_rank{rank}" if entry.ranks else "")
+            Path(target).write_bytes((TRACES / name).read_bytes())
 
     monkeypatch.setattr(module, "_capture", copy)
 
@@ -65,22 +68,46 @@ def test_capture_is_analysed(tracelab, tmp_path):
 
 
 @pytest.mark.usefixtures("captures_are_bundled")
+def test_every_rank_is_analysed(tracelab, tmp_path):
+    ran = tracelab("workload", "straggler", "--variant", "more_work", "--output", tmp_path)
+    assert ran.code == 0
+    assert ran.err.count("straggler_more_work_rank") == 2
+
+
+@pytest.mark.usefixtures("captures_are_bundled")
 def test_verify_compares_with_the_manifest(tracelab):
     ran = tracelab("workload", "--verify")
     assert ran.code == 0
-    assert ran.out.splitlines()[-1] == "24 passed, 0 failed"
+    count = sum(line["gpus"] == 1 for line in MANIFEST)
+    assert ran.out.splitlines()[-1] == f"{count} passed, 0 failed"
+
+
+@pytest.mark.usefixtures("captures_are_bundled")
+def test_verify_can_be_limited_to_a_workload_and_a_variant(tracelab):
+    ran = tracelab("workload", "straggler", "--verify", "--gpus", 2)
+    assert ran.out.splitlines()[-1] == "5 passed, 0 failed"
+    ran = tracelab("workload", "straggler", "--variant", "more_work", "--verify", "--gpus", 4)
+    assert ran.out.splitlines()[0] == "pass  straggler more_work"
+    assert ran.out.splitlines()[-1] == "1 passed, 0 failed"
 
 
 @pytest.mark.usefixtures("captures_are_bundled")
 def test_verify_fails_where_an_expectation_is_broken(tracelab, monkeypatch, tmp_path):
-    manifest = json.loads((TRACES / "manifest.json").read_text())
-    [line] = [x for x in manifest["traces"] if x["files"][0].startswith("events_item.")]
-    line["expect"]["blocking"] = {}
-    (tmp_path / "manifest.json").write_text(json.dumps({"traces": [line]}))
+    [line] = [x for x in MANIFEST if x["files"][0].startswith("events_item.")]
+    broken = {**line, "expect": {**line["expect"], "blocking": {}}}
+    (tmp_path / "manifest.json").write_text(json.dumps({"traces": [broken]}))
     monkeypatch.setattr(module, "TRACES", tmp_path)
     ran = tracelab("workload", "--verify")
     assert ran.code == 1
     assert "! blocking calls: 5 x cudaStreamSynchronize (expected none)" in ran.out
+
+
+def test_verify_goes_on_after_a_program_that_failed(tracelab, monkeypatch):
+    monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: Failed())
+    ran = tracelab("workload", "two_streams", "--verify")
+    assert ran.code == 1
+    assert "workloads.two_streams small" in ran.out
+    assert ran.out.splitlines()[-1] == "0 passed, 8 failed"
 
 
 def test_command_that_says_nothing_is_still_told(monkeypatch, tracelab):
@@ -89,6 +116,15 @@ def test_command_that_says_nothing_is_still_told(monkeypatch, tracelab):
     ran = tracelab("workload", "pipeline")
     assert ran.code == 4
     assert "said nothing" in ran.err
+
+
+@pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU here")
+def test_without_gpus_every_rank_of_the_bundled_job_is_offered(tracelab):
+    ran = tracelab("workload", "ddp_hook", "--variant", "side_stream")
+    assert ran.code == 4
+    assert "ddp_hook_side_stream_rank0.pt" in ran.err
+    assert "ddp_hook_side_stream_rank1.pt" in ran.err
+    assert "one_queue" not in ran.err
 
 
 class Failed:

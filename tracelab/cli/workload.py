@@ -30,11 +30,15 @@ def workload(
         bool, typer.Option("--list", help="Say what every variant shows and needs.")
     ] = False,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Capture every bundled trace anew and check it.")
+        bool,
+        typer.Option("--verify", help="Capture the bundled traces (of NAME) anew and check them."),
     ] = False,
     gpus: Annotated[
-        int, typer.Option(min=1, metavar="N", help="With --verify: those for up to N GPUs.")
-    ] = 1,
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="GPUs to use; with --verify, those for up to N (default: 1)."
+        ),
+    ] = None,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path(),
@@ -43,11 +47,11 @@ def workload(
     if list_all:
         write_result(_listing())
     elif verify:
-        _verify(gpus)
+        _verify(name, variant, gpus or 1)
     elif name is None:
         raise UsageError("name a workload, or see them all with --list")
     else:
-        _run(_find(name, variant), output)
+        _run(_find(name, variant)[0], gpus, output)
 
 
 def _listing() -> str:
@@ -61,7 +65,8 @@ def _listing() -> str:
     return "\n".join(lines) + "\n"
 
 
-def _find(name: str, variant: str | None) -> Entry:
+def _find(name: str, variant: str | None) -> list[Entry]:
+    """The variants that are meant; all of the workload, where none is named."""
     from workloads.catalog import CATALOG
 
     entries = [entry for entry in CATALOG if entry.workload == name]
@@ -72,23 +77,29 @@ def _find(name: str, variant: str | None) -> Entry:
     if not found:
         variants = ", ".join(entry.variant for entry in entries)
         raise UsageError(f"{name} has no variant {variant!r}; it has: {variants}")
-    return found[0]
+    return found
 
 
-def _run(entry: Entry, folder: Path) -> None:
+def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
     from tracelab.analysis import analyze
     from tracelab.render.text import render_text
 
-    ranks = [f"_rank{rank}" for rank in range(entry.gpus)] if entry.ranks else [""]
+    ranks = [f"_rank{rank}" for rank in range(gpus or entry.gpus)] if entry.ranks else [""]
     stem = f"{entry.workload}_{entry.variant}"
-    _capture(entry, [entry.variant], str(folder / f"{stem}{{}}.pt.trace.json.gz"))
+    arguments = [entry.variant, *(["--gpus", str(gpus)] if gpus else [])]
+    problem = _capture(entry, arguments, str(folder / f"{stem}{{}}.pt.trace.json.gz"))
+    if problem:
+        raise MissingSupportError(f"{problem}{_instead(entry)}")
     files = [str(folder / f"{stem}{rank}.pt.trace.json.gz") for rank in ranks]
     tell(f"{entry.shows} Traces: {', '.join(files)}")
     write_result(render_text(analyze(files), width=output_width(), color=output_in_color()))
 
 
-def _capture(entry: Entry, arguments: list[str], pattern: str) -> None:
-    """Run a workload's command, which writes the pattern's files."""
+def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
+    """Run a workload's command, which writes the pattern's files; returns why it did not.
+
+    MissingSupportError without torch or without enough GPUs.
+    """
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError(
             f"running a workload needs torch: pip install 'tracelab[torch]'{_instead(entry)}"
@@ -100,48 +111,55 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> None:
             command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
         )
     except subprocess.TimeoutExpired:
-        raise MissingSupportError(f"gave up after {_LONGEST_S} s: {' '.join(command)}") from None
-    if done.returncode != 0:
-        last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return f"gave up after {_LONGEST_S} s: {' '.join(command)}"
+    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    if done.returncode == MissingSupportError.exit_code:
         raise MissingSupportError(f"{last}{_instead(entry)}")
+    return f"{' '.join(command)} failed: {last}" if done.returncode else None
 
 
 def _instead(entry: Entry) -> str:
     """What can be had without the GPUs."""
-    bundled = sorted(TRACES.glob(f"{entry.workload}_{entry.variant}.*"))
-    return f"; its bundled trace: tracelab analyze {bundled[0]}" if bundled else ""
+    ranks = "_rank*" if entry.ranks else ""
+    bundled = sorted(TRACES.glob(f"{entry.workload}_{entry.variant}{ranks}.pt.trace.json.gz"))
+    return f"; its bundled trace: tracelab analyze {' '.join(map(str, bundled))}" if bundled else ""
 
 
-def _verify(gpus: int) -> None:
+def _verify(name: str | None, variant: str | None, gpus: int) -> None:
     import json
 
-    from workloads.catalog import find
+    from workloads.catalog import CATALOG, find
 
+    chosen = CATALOG if name is None else _find(name, variant)
     try:
         manifest = json.loads((TRACES / "manifest.json").read_text())
     except OSError:
         raise UsageError(
             "the manifest is not installed with the package: run this from a clone"
         ) from None
-    lines = [line for line in manifest["traces"] if line["gpus"] <= gpus]
+    of_line = [(find(x["workload"], x["arguments"][0]), x) for x in manifest["traces"]]
+    lines = [(entry, x) for entry, x in of_line if x["gpus"] <= gpus and entry in chosen]
+    lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is told at once
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
-        for line in lines:
-            entry = find(line["workload"], line["arguments"][0])
-            _capture(entry, line["arguments"], f"{folder}/trace{{}}.json.gz")
+        for entry, line in lines:
+            problem = _capture(entry, line["arguments"], f"{folder}/trace{{}}.json.gz")
             rank = f"_rank{line['rank']}" if entry.ranks else ""
-            failed += _print_checks(line, f"{folder}/trace{rank}.json.gz")
+            failed += _print_checks(line, f"{folder}/trace{rank}.json.gz", problem)
     write_result(f"{len(lines) - failed} passed, {failed} failed\n")
     if failed:
         raise typer.Exit(1)
 
 
-def _print_checks(line: dict[str, Any], file: str) -> bool:
+def _print_checks(line: dict[str, Any], file: str, problem: str | None) -> bool:
     """Print what was found and expected of one capture; whether anything failed."""
     from tracelab.analysis import analyze
-    from tracelab.expectations import check_report
+    from tracelab.expectations import Check, check_report
 
-    checks = check_report(analyze(file), line["expect"])
+    if problem:
+        checks = [Check("capture", problem, "a trace", False)]
+    else:
+        checks = check_report(analyze(file), line["expect"])
     failed = not all(check.kept for check in checks)
     write_result(
         f"{'FAIL' if failed else 'pass'}  {line['workload']} {' '.join(line['arguments'])}\n"
