@@ -10,7 +10,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from tests.timelines_by_hand import AUTOGRAD, MAIN, WATCHDOG, Row
+from tests.timelines_by_hand import (
+    AUTOGRAD,
+    MAIN,
+    WATCHDOG,
+    Row,
+    call,
+    kernel,
+    launch,
+    sync_row,
+)
 from tracelab.host import Blocking
 from tracelab.kinds import Kind
 from tracelab.measures.bubbles import Cause, Reason
@@ -32,6 +41,35 @@ BLOCKING = {
 def scaled(rows):
     """Rows in ticks as rows in nanoseconds."""
     return [replace(row, start=row.start * TICK, end=row.end * TICK) for row in rows]
+
+
+def work(start, end, launched, correlation, *, maker=kernel, thread=MAIN, **more):
+    """An activity and the call that launched it, one tick long."""
+    return [
+        maker(start, end, correlation=correlation, **more),
+        launch(launched, launched + 1, correlation, thread=thread),
+    ]
+
+
+def wait(at, correlation, *, stream, of, recorded):
+    """A stream of device 0 that waits for what another had been given when an event was recorded.
+
+    It takes two correlations, its own and the next.
+    """
+    return [
+        call("cudaEventRecord", recorded, recorded, correlation=correlation),
+        call("cudaStreamWaitEvent", at, at, correlation=correlation + 1),
+        sync_row(
+            "Stream Wait Event",
+            at,
+            at,
+            correlation=correlation + 1,
+            device=0,
+            stream=stream,
+            wait_stream=of,
+            wait_correlation=correlation,
+        ),
+    ]
 
 
 @dataclass(frozen=True)
@@ -84,6 +122,13 @@ class Account:
             for i in self.activities
             if self.rows[i].device == device and (kind is None or self.kind(i) == kind)
         ]
+
+    def exposed(self, device):
+        """The ticks in which communication, and in which copies, ran and nothing hid them."""
+        compute, comm, copies = (
+            self.busy(self.of(device, kind)) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
+        )
+        return {Kind.COMM: comm - compute, Kind.COPY: copies - compute - comm}
 
     def _launch(self, i):
         """The outermost host call with the activity's correlation."""

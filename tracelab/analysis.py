@@ -13,12 +13,17 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracelab import __version__
-from tracelab.chrome import read_trace
+from tracelab.chrome import read_arguments, read_trace
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import Finding
+from tracelab.findings.rules import RULES
+from tracelab.findings.settle import find_all
+from tracelab.findings.trace_quality import OTHER_RANKS
 from tracelab.graph import Graph, build_graph
 from tracelab.host import Blocking, observe_host
 from tracelab.kinds import Kind, is_recognised
-from tracelab.measures.bubbles import bubbles
+from tracelab.measures.bubbles import Bubbles, bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.overlap import device_times, overlaps
 from tracelab.measures.syncs import Syncs, syncs
@@ -36,6 +41,7 @@ from tracelab.report import (
     UnreadFile,
     WindowFigures,
 )
+from tracelab.source_lines import SourceLines
 from tracelab.sources import Source, find_sources
 from tracelab.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
 from tracelab.trace import ABSENT, LOSSES, Category, Trace, count_losses
@@ -54,11 +60,14 @@ class Options:
         comm_patterns: regular expressions of further communication kernels.
         step_pattern: regular expression of the host annotations that are the steps.
         step: the only step to measure; None for the whole trace and every step.
+        source_folders: where to look for the program's source, to name lines; beside them, it is
+            looked for where the trace says.
     """
 
     comm_patterns: tuple[str, ...] = ()
     step_pattern: str = PROFILER_STEP
     step: int | None = None
+    source_folders: tuple[str, ...] = ()
 
 
 DEFAULTS = Options()
@@ -140,7 +149,9 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         )
     graph = build_graph(observe_host(timeline))
     windows = _choose_windows(timeline, options.step)
-    measured_syncs = syncs(graph)
+    lines = SourceLines(options.source_folders)
+    measured_syncs = syncs(graph, lines)
+    idle = bubbles(graph, windows)
     rank = trace.rank if trace.rank is not None else 0
     report = Report(
         schema=SCHEMA,
@@ -149,7 +160,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         traces=(_trace_facts(graph, rank, options),),
         windows=tuple(
             WindowFigures(rank, window.step, window.start_ns, window.end_ns, devices)
-            for window, devices in zip(windows, _device_figures(graph, windows), strict=True)
+            for window, devices in zip(windows, _device_figures(graph, idle, windows), strict=True)
         ),
         overlaps=tuple(
             OverlapFigures(rank, window.step, **to_dict(overlap))
@@ -160,6 +171,19 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         critical_path=tuple(
             PathFigures(rank, window.step, window.length_ns, path.by_kind())
             for window, path in zip(windows, critical_paths(graph, windows), strict=True)
+        ),
+        findings=find_all(
+            Facts(
+                graph=graph,
+                window=windows[0],
+                rank=rank,
+                bubbles=idle,
+                syncs=measured_syncs,
+                losses=trace.losses,
+                lines=lines,
+                read_arguments=partial(_arguments, source, trace),
+            ),
+            RULES,
         ),
     )
     return Analysis(graph, measured_syncs, windows, report)
@@ -205,6 +229,17 @@ def merge_reports(
         overlaps=tuple(part for x in ranked for part in x.overlaps),
         syncs=tuple(part for x in ranked for part in x.syncs),
         critical_path=tuple(part for x in ranked for part in x.critical_path),
+        findings=_merge_findings(ranked),
+    )
+
+
+def _merge_findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
+    """All findings; that ranks are missing only if they are."""
+    return tuple(
+        finding
+        for report in reports
+        for finding in report.findings
+        if finding.rule != OTHER_RANKS or finding.where.count > len(reports)
     )
 
 
@@ -219,6 +254,7 @@ def _by_position(report: Report, rank: int) -> Report:
         overlaps=renumber(report.overlaps),
         syncs=renumber(report.syncs),
         critical_path=renumber(report.critical_path),
+        findings=renumber(report.findings),
     )
 
 
@@ -235,10 +271,18 @@ def _choose_windows(timeline: Timeline, step: int | None) -> tuple[Window, ...]:
     return chosen
 
 
-def _device_figures(graph: Graph, windows: Sequence[Window]) -> list[tuple[DeviceFigures, ...]]:
+def _arguments(source: Source, trace: Trace, events: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """The arguments of a few events, by event id."""
+    wanted = list(events)
+    found = read_arguments(source, trace.position[wanted].tolist())
+    return {event: found.get(int(trace.position[event]), {}) for event in wanted}
+
+
+def _device_figures(
+    graph: Graph, idle: Bubbles, windows: Sequence[Window]
+) -> list[tuple[DeviceFigures, ...]]:
     """The figures of every device, per window."""
     times = device_times(graph.host.timeline, windows)
-    idle = bubbles(graph, windows)
     devices = graph.host.timeline.devices
     causes = {device: idle.by_cause(device, windows) for device in devices}
     reasons = {device: idle.by_reason(device, windows) for device in devices}
@@ -288,7 +332,8 @@ def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
         return None
     launched = only_launched(timeline, options.comm_patterns)
     whole = launched.windows[:1]
-    figures = _device_figures(build_graph(observe_host(launched)), whole)[0]
+    graph = build_graph(observe_host(launched))
+    figures = _device_figures(graph, bubbles(graph, whole), whole)[0]
     return LaunchedOnly(whole[0].start_ns, whole[0].end_ns, left_out, figures)
 
 
@@ -301,7 +346,8 @@ def _sync_figures(
     for i, call in enumerate(measured.calls.call.tolist()):
         place, step = measured.places[i], int(measured.step[i])
         api, kind = timeline.trace.name_of(call), Blocking(int(measured.calls.kind[i]))
-        key = (api, kind.name.lower(), place.operator, place.function, place.file)
+        where = (place.operator, place.function, place.file, place.line)
+        key = (api, kind.name.lower(), *where)
         for window in (None, numbers[step]) if step != ABSENT else (None,):
             total = totals[window].setdefault(key, [0, 0, 0])
             total[0] += 1
@@ -323,9 +369,9 @@ def _sync_figures(
                     operator=operator,
                     function=function,
                     file=file,
-                    line=None,
+                    line=line,
                 )
-                for (api, kind, operator, function, file), (
+                for (api, kind, operator, function, file, line), (
                     count,
                     blocked_ns,
                     caused_idle_ns,

@@ -11,7 +11,8 @@ An expectation is a JSON object; each of its keys is one check of the whole trac
 - ``blocking_least``: calls by API, at least so many
 - ``caused_idle_us``: the idle that the blocking calls caused, at least
 - ``causes``: cause of idle to its least share of all idle
-- ``unresolved_waits``: stream waits whose record is not named
+- ``waits_named``: whether the file names the record of every stream wait, or of none
+- ``findings``: rules with a finding that is a warning or worse, each with its cause; no others
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tracelab.findings.finding import INFO
 from tracelab.report import DeviceFigures, OverlapFigures, Report
 
 
@@ -49,7 +51,8 @@ class _Whole:
         self.device: DeviceFigures = window.devices[0]
         self.overlaps = [x for x in report.overlaps if x.step is None]
         self.syncs = [x for x in report.syncs if x.step is None]
-        self.unresolved = report.traces[0].event_links.unresolved
+        self.links = report.traces[0].event_links
+        self.findings = report.findings
 
 
 def _overlap(whole: _Whole, pairs: list[dict[str, Any]]) -> Iterator[Check]:
@@ -116,9 +119,19 @@ def _causes(whole: _Whole, shares: dict[str, float]) -> Iterator[Check]:
         yield _within(f"idle by {cause}", share, [least, 1])
 
 
-def _unresolved(whole: _Whole, count: int) -> Iterator[Check]:
-    found = whole.unresolved
-    yield Check("stream waits without a record", str(found), str(count), found == count)
+def _waits_named(whole: _Whole, named: bool) -> Iterator[Check]:
+    links = whole.links
+    others = links.inferred + links.unresolved
+    found = f"{links.exact} of {links.exact + others}"
+    kept = others == 0 if named else links.exact == 0 and others > 0
+    yield Check("stream waits that are named", found, "all" if named else "none", kept)
+
+
+def _findings(whole: _Whole, expected: list[list[str]]) -> Iterator[Check]:
+    found = sorted({(x.rule, x.cause) for x in whole.findings if x.severity != INFO})
+    wanted = sorted((rule, cause) for rule, cause in expected)
+    told, expect = (", ".join(map(" ".join, pairs)) or "none" for pairs in (found, wanted))
+    yield Check("findings above info", told, expect, found == wanted)
 
 
 _CHECKS: dict[str, Callable[[_Whole, Any], Iterator[Check]]] = {
@@ -131,7 +144,8 @@ _CHECKS: dict[str, Callable[[_Whole, Any], Iterator[Check]]] = {
     "blocking_least": _blocking_least,
     "caused_idle_us": _caused_idle,
     "causes": _causes,
-    "unresolved_waits": _unresolved,
+    "waits_named": _waits_named,
+    "findings": _findings,
 }
 
 

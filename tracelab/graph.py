@@ -7,8 +7,6 @@ plain `networkx.DiGraph`.
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from collections import defaultdict
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING
@@ -20,14 +18,12 @@ from tracelab.host import Blocking, Host
 from tracelab.intervals import Int64Array
 from tracelab.kinds import Kind
 from tracelab.timeline import Timeline
-from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
+from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
+from tracelab.waits import LaneQueues, first_by_correlation, resolve_waits
 
 if TYPE_CHECKING:
     import networkx as nx
 
-_LONG_AGO = -(2**62)
-_STREAM_WAIT_ROW = "Stream Wait Event"
-_STREAM_WAIT_CALLS = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
 _RETURNS_WHEN_DONE = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 
 
@@ -43,7 +39,13 @@ class EdgeKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class EventLinks:
-    """How many stream waits name the event record that they waited for."""
+    """How many stream waits are known to have waited for what.
+
+    Attributes:
+        exact: the file names the event record.
+        inferred: it does not, but the times tell what the wait held up, and until when.
+        unresolved: it does not, and the wait held nothing up or nothing fits.
+    """
 
     exact: int
     inferred: int
@@ -60,8 +62,10 @@ class Graph:
         kind: int8[e], an `EdgeKind`.
         event_source: int64[m], per timeline row the row of another stream that a stream wait made
             it wait for; the one that ended last, ABSENT without any.
-        after_unknown_wait: bool[m], per timeline row whether its stream first waited for
-            something that the file does not name.
+        inferred: bool[m], per timeline row whether not the file but the times tell its
+            `event_source`.
+        after_unknown_wait: bool[m], per timeline row whether it started late after its stream
+            waited for something that neither the file nor the times tell.
         links: how many stream waits are resolved.
         against_time: edges left out because they would run backwards.
     """
@@ -71,6 +75,7 @@ class Graph:
     target: Int64Array
     kind: NDArray[np.int8]
     event_source: Int64Array
+    inferred: NDArray[np.bool_]
     after_unknown_wait: NDArray[np.bool_]
     links: EventLinks
     against_time: int
@@ -79,27 +84,34 @@ class Graph:
 def build_graph(host: Host) -> Graph:
     """Find the dependencies of a timeline with its host."""
     timeline = host.timeline
-    lanes = _LaneQueues(timeline)
-    waiting, awaited, unknown, links = _stream_waits(timeline, lanes)
+    lanes = LaneQueues(timeline)
+    waits = resolve_waits(timeline, lanes)
     parts = {
         EdgeKind.LAUNCH: _launch_edges(timeline),
         EdgeKind.STREAM: _stream_edges(timeline),
         EdgeKind.HOST: _host_edges(host),
         EdgeKind.SYNC: _sync_edges(host, lanes),
-        EdgeKind.EVENT: (timeline.event[awaited], timeline.event[waiting]),
+        EdgeKind.EVENT: (timeline.event[waits.source], timeline.event[waits.row]),
     }
     source, target = (np.concatenate([edges[i] for edges in parts.values()]) for i in (0, 1))
     kind = np.repeat(list(parts), [len(edges[0]) for edges in parts.values()]).astype(np.int8)
     forward = _run_forward(host, source, target, kind)
     sound = forward[kind == EdgeKind.EVENT]
+    last = _last_awaited(timeline, waits.row, waits.source, sound)
+    waited = np.flatnonzero(last != ABSENT)
+    event_source = np.full(len(timeline.event), ABSENT, dtype=np.int64)
+    event_source[waited] = waits.source[last[waited]]
+    inferred = np.zeros(len(timeline.event), dtype=np.bool_)
+    inferred[waited] = waits.inferred[last[waited]]
     return Graph(
         host=host,
         source=source[forward],
         target=target[forward],
         kind=kind[forward],
-        event_source=_latest(timeline, waiting[sound], awaited[sound]),
-        after_unknown_wait=unknown,
-        links=links,
+        event_source=event_source,
+        inferred=inferred,
+        after_unknown_wait=waits.unknown,
+        links=EventLinks(waits.named, waits.told_by_time, waits.unresolved),
         against_time=int((~forward).sum()),
     )
 
@@ -152,127 +164,18 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     return network
 
 
-class _LaneQueues:
-    """Which activity of a stream was the last, or the first, to be launched by some moment."""
-
-    def __init__(self, timeline: Timeline) -> None:
-        trace = timeline.trace
-        launched = timeline.launch != ABSENT
-        # What the file does not see launched was launched before everything that it does.
-        self.launch_ns = np.where(launched, trace.start_ns[timeline.launch], _LONG_AGO)
-        for lane in timeline.lanes:
-            queue = self.launch_ns[lane.first : lane.last]
-            np.maximum.accumulate(queue, out=queue)
-        self._timeline = timeline
-        self._lanes = {(x.device, x.stream): x for x in timeline.lanes}
-
-    def find(self, device: int, stream: int) -> int | None:
-        """A lane's number, if the stream worked at all."""
-        lane = self._lanes.get((device, stream))
-        return None if lane is None else self._timeline.lanes.index(lane)
-
-    def of_device(self, device: int) -> list[int]:
-        """The lanes of a device; of all devices where it is ABSENT."""
-        lanes = self._timeline.lanes
-        return [i for i, x in enumerate(lanes) if device in (x.device, ABSENT)]
-
-    def last_before(self, lane: int, time_ns: int) -> int:
-        """The row that was launched last before this moment, else ABSENT."""
-        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
-        row = first + int(np.searchsorted(self.launch_ns[first:last], time_ns, side="left")) - 1
-        return row if row >= first else ABSENT
-
-    def first_from(self, lane: int, time_ns: int) -> int:
-        """The row that was launched first from this moment on, else ABSENT."""
-        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
-        row = first + int(np.searchsorted(self.launch_ns[first:last], time_ns, side="left"))
-        return row if row < last else ABSENT
-
-
-def _stream_waits(
-    timeline: Timeline, lanes: _LaneQueues
-) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_], EventLinks]:
-    """Resolve the waits of streams for events.
-
-    Returns:
-        rows that waited; the rows that they waited for, in pairs; bool[m], the rows that waited
-        for something unknown; and the count of waits.
-    """
-    trace = timeline.trace
-    calls = _by_correlation(trace, *HOST_CALLS)
-    records = _Records(trace)
-    unknown = np.zeros(len(timeline.event), dtype=np.bool_)
-    pairs: list[tuple[int, int]] = []
-    exact = unresolved = 0
-    for wait in trace.of_category(Category.SYNC).tolist():
-        if trace.name_of(wait) != _STREAM_WAIT_ROW:
-            continue
-        lane = lanes.find(int(trace.device[wait]), int(trace.stream[wait]))
-        row = ABSENT if lane is None else lanes.first_from(lane, int(trace.start_ns[wait]))
-        record = records.awaited(wait)
-        if record == ABSENT:
-            unresolved += 1
-            if row != ABSENT:
-                unknown[row] = True
-            continue
-        exact += 1
-        reached_by = records.reached.get(record, ABSENT)
-        if reached_by == ABSENT:
-            other = lanes.find(int(trace.device[wait]), int(trace.wait_stream[wait]))
-        else:
-            other = lanes.find(int(trace.device[reached_by]), int(trace.stream[reached_by]))
-        if row == ABSENT or other is None or other == lane:
-            continue
-        awaited = ABSENT
-        if record in calls:
-            awaited = lanes.last_before(other, int(trace.start_ns[calls[record]]))
-        elif reached_by != ABSENT:  # recorded before the file began, but reached inside it
-            reached = int(trace.start_ns[reached_by])
-            span = timeline.lanes[other]
-            ended = np.searchsorted(timeline.end_ns[span.first : span.last], reached, "right")
-            awaited = span.first + int(ended) - 1 if ended else ABSENT
-        if awaited != ABSENT:
-            pairs.append((row, awaited))
-    if not len(trace.of_category(Category.SYNC)):
-        # Without sync rows not even the waiting stream is known. In a file that has some, Kineto
-        # left a row out because no activity ran on that stream.
-        names = [i for i, x in enumerate(trace.strings) if x.startswith(_STREAM_WAIT_CALLS)]
-        unresolved = int(np.isin(trace.name[trace.of_category(*HOST_CALLS)], names).sum())
-    both = np.array(pairs, dtype=np.intp).reshape(-1, 2)
-    return both[:, 0], both[:, 1], unknown, EventLinks(exact, 0, unresolved)
-
-
-class _Records:
-    """Which event record each wait waited for, by correlation."""
-
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self.reached = _by_correlation(trace, Category.CUDA_EVENT)
-        self._of_event: dict[int, list[int]] = defaultdict(list)
-        for correlation, row in sorted(self.reached.items()):
-            if trace.event[row] != ABSENT:
-                self._of_event[int(trace.event[row])].append(correlation)
-
-    def awaited(self, wait: int) -> int:
-        """The correlation of the record that a wait's row names, else ABSENT.
-
-        Kineto names no record of another device. There, what the row does name, the event, has
-        been recorded last before the wait; events are used again and again.
-        """
-        named = int(self._trace.wait_correlation[wait])
-        if named != ABSENT:
-            return named
-        records = self._of_event.get(int(self._trace.event[wait]), [])
-        place = bisect_left(records, int(self._trace.correlation[wait]))
-        return records[place - 1] if place else ABSENT
-
-
-def _latest(timeline: Timeline, rows: NDArray[np.intp], sources: NDArray[np.intp]) -> Int64Array:
-    """int64[m], per row the one of its sources that ended last, else ABSENT."""
-    latest = np.full(len(timeline.event), ABSENT, dtype=np.int64)
-    order = np.argsort(timeline.end_ns[sources], kind="stable")
-    latest[rows[order]] = sources[order]
-    return latest
+def _last_awaited(
+    timeline: Timeline,
+    rows: NDArray[np.intp],
+    sources: NDArray[np.intp],
+    sound: NDArray[np.bool_],
+) -> NDArray[np.intp]:
+    """intp[m], per row the place of its sound pair whose source ended last, else ABSENT."""
+    last = np.full(len(timeline.event), ABSENT, dtype=np.intp)
+    pairs = np.flatnonzero(sound)
+    pairs = pairs[np.argsort(timeline.end_ns[sources[pairs]], kind="stable")]
+    last[rows[pairs]] = pairs
+    return last
 
 
 def _launch_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
@@ -309,12 +212,12 @@ def _host_edges(host: Host) -> tuple[Int64Array, Int64Array]:
     return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
 
 
-def _sync_edges(host: Host, lanes: _LaneQueues) -> tuple[Int64Array, Int64Array]:
+def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
     """From the last activities that a blocking call waited for to what could only come after."""
     timeline, blocking = host.timeline, host.blocking
     trace = timeline.trace
-    rows = _by_correlation(trace, Category.SYNC)
-    calls = _by_correlation(trace, *HOST_CALLS)
+    rows = first_by_correlation(trace, Category.SYNC)
+    calls = first_by_correlation(trace, *HOST_CALLS)
     edges: list[tuple[int, int]] = []
     for call, kind in zip(blocking.call.tolist(), blocking.kind.tolist(), strict=True):
         if kind == Blocking.COPY or kind == Blocking.ALLOCATION:
@@ -367,13 +270,6 @@ def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
         targets.append(own[after[exists]])
     empty = np.zeros(0, dtype=np.int64)
     return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
-
-
-def _by_correlation(trace: Trace, *categories: Category) -> dict[int, int]:
-    """Event ids by correlation; the first where several share one."""
-    events = trace.of_category(*categories)
-    events = events[trace.correlation[events] != ABSENT][::-1]
-    return dict(zip(trace.correlation[events].tolist(), events.tolist(), strict=True))
 
 
 def _pure_waits(host: Host) -> NDArray[np.bool_]:

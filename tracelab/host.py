@@ -181,6 +181,12 @@ def is_graph_launch(trace: Trace) -> NDArray[np.bool_]:
     return _rows_named(trace, np.arange(len(trace)), _GRAPH_LAUNCH)
 
 
+def input_regions(trace: Trace) -> NDArray[np.intp]:
+    """Event ids of the regions and functions in which a thread was in a data loader."""
+    told = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+    return told[_rows_named(trace, told, _INPUT)]
+
+
 def _rows_named(
     trace: Trace, events: NDArray[np.intp], pattern: re.Pattern[str]
 ) -> NDArray[np.bool_]:

@@ -16,6 +16,7 @@ from typing import Any
 import orjson
 
 from tracelab.errors import UnreadableInputError
+from tracelab.findings.finding import Finding
 from tracelab.graph import EventLinks
 from tracelab.measures.overlap import StreamTime
 
@@ -123,6 +124,11 @@ class WindowFigures:
     end_ns: int
     devices: tuple[DeviceFigures, ...]
 
+    @property
+    def length_ns(self) -> int:
+        """Length, ns."""
+        return self.end_ns - self.start_ns
+
 
 @dataclass(frozen=True, slots=True)
 class OverlapFigures:
@@ -176,7 +182,7 @@ class Report:
     overlaps: tuple[OverlapFigures, ...]
     syncs: tuple[SyncFigures, ...]
     critical_path: tuple[PathFigures, ...]
-    findings: tuple[()] = ()
+    findings: tuple[Finding, ...] = ()
     whatif: None = None
     job: None = None
 

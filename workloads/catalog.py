@@ -102,6 +102,11 @@ CATALOG = (
     ),
     Entry(
         "two_streams",
+        "host_wait",
+        "The host waits for one stream before it launches the other: the GPU is busy, half used.",
+    ),
+    Entry(
+        "two_streams",
         "early_wait",
         "The default stream waits for a side stream whose result it does not need yet.",
     ),
@@ -114,6 +119,12 @@ CATALOG = (
     Entry("train_step", "clean", "The same step without them."),
     Entry("two_models", "naive", "Two models, each batch through both: launches run ahead.", 2),
     Entry("two_models", "pipelined", "The same in the order of a pipeline.", 2),
+    Entry(
+        "two_models",
+        "pipelined_streams",
+        "The fix of what is left: the copies between the GPUs in streams of their own.",
+        2,
+    ),
     Entry("two_models", "pipelined_item", "One .item() a batch undoes it: one GPU at a time.", 2),
     Entry("two_models", "pipelined_tiny", "Models too small to outlast their launch.", 2),
     *(

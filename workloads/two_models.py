@@ -58,6 +58,32 @@ def pipelined(*, width: int = LARGE, read_loss: bool = False) -> Iterator[None]:
         yield
 
 
+def pipelined_streams() -> Iterator[None]:
+    """FIX: the output travels in streams of its own, beside both models' next batches."""
+    first, second, data = Stage(0, LARGE), Stage(1, LARGE), batches(LARGE)
+    sides = [torch.cuda.Stream(device) for device in (0, 1)]
+
+    def send(output: torch.Tensor) -> torch.Tensor:
+        sides[0].wait_stream(torch.cuda.current_stream(0))
+        with torch.cuda.stream(sides[0]), torch.cuda.stream(sides[1]):
+            sent = output.to("cuda:1", non_blocking=True)
+        output.record_stream(sides[0])
+        sent.record_stream(torch.cuda.current_stream(1))
+        return sent
+
+    on_its_way: torch.Tensor | None = None
+    while True:
+        for batch in data:
+            arriving = on_its_way
+            output, _ = first.train(batch)
+            on_its_way = send(output)
+            if arriving is not None:
+                second.train(arriving)
+            # The next batch of the second model needs what is on its way now.
+            torch.cuda.current_stream(1).wait_stream(sides[1])
+        yield
+
+
 def naive() -> Iterator[None]:
     """Each batch passes both models before the next is touched."""
     first, second, data = Stage(0, LARGE), Stage(1, LARGE), batches(LARGE)
@@ -71,6 +97,7 @@ def naive() -> Iterator[None]:
 VARIANTS = {
     "naive": naive,
     "pipelined": pipelined,
+    "pipelined_streams": pipelined_streams,
     "pipelined_item": lambda: pipelined(read_loss=True),
     "pipelined_tiny": lambda: pipelined(width=TINY),
 }

@@ -77,6 +77,21 @@ def wait_early(kernel: Kernel, count: int) -> Iterator[None]:
         yield
 
 
+def wait_on_the_host(kernel: Kernel, count: int) -> Iterator[None]:
+    """DEFECT: the host waits for the first stream before it launches the second one's work."""
+    first, second = two_sides()
+    while True:
+        for stream in (first, second):
+            stream.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(stream):
+                for _ in range(count):
+                    kernel()
+            if stream is first:
+                first.synchronize()  # FIX: both streams can be waited for at the end
+        torch.cuda.current_stream().wait_stream(second)
+        yield
+
+
 def two_sides() -> Streams:
     return [torch.cuda.Stream(), torch.cuda.Stream()]
 
@@ -93,6 +108,7 @@ VARIANTS = {
     "medium": lambda: in_streams(two_sides(), row_sums(), MEDIUM),
     "large": lambda: in_streams(two_sides(), product(8192), LARGE),
     "default_stream": lambda: in_streams([torch.cuda.default_stream()] * 2, row_sums(), MEDIUM),
+    "host_wait": lambda: wait_on_the_host(row_sums(), MEDIUM),
     "early_wait": lambda: wait_early(row_sums(), MEDIUM),
     "default_and_side": lambda: in_streams(default_and_side(), row_sums(), MEDIUM),
 }

@@ -90,6 +90,17 @@ def test_bad_pattern_is_wrong_usage(tracelab):
     assert "'('" in ran.err
 
 
+def test_source_is_looked_for_where_the_user_says(tracelab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    plain, told = (
+        json.loads(tracelab("analyze", ITEM, *options, "--json", "-").out)["syncs"][0]
+        for options in ((), ("--source", tmp_path, "--source", ROOT))
+    )
+    assert plain["file"] == told["file"] == "workloads/events.py"
+    assert plain["line"] is None
+    assert ".item()" in (ROOT / told["file"]).read_text().splitlines()[told["line"] - 1]
+
+
 def test_unknown_option_is_wrong_usage(tracelab):
     assert tracelab("analyze", ITEM, "--no-such-option").code == 2
 

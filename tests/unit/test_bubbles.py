@@ -1,3 +1,4 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -328,17 +329,19 @@ def waits_for_something_unnamed(device):
         operator("aten::mm", 0, 20),
         sync_row("Stream Wait Event", 15, 15, correlation=3, device=0, stream=7),
         launch(20, 21, 2),
-        kernel(40, 50, correlation=2),
-        kernel(0, 50, device=device, stream=13),
+        kernel(50, 60, correlation=2),
+        kernel(0, 60, device=device, stream=13),
     ]
 
 
 def test_wait_without_a_record():
     # Until the launch at 20 it is the host; after it, whatever device 0 waited for.
-    assert pieces(*waits_for_something_unnamed(device=1)) == [
-        (0, 1, "edge"),
-        (10, 20, "host_busy"),
-        (20, 40, "wait_without_record"),
+    rows = waits_for_something_unnamed(device=1)
+
+    assert pieces(*(replace(row, start=row.start * US, end=row.end * US) for row in rows)) == [
+        (0, 1 * US, "edge"),
+        (10 * US, 20 * US, "host_busy"),
+        (20 * US, 50 * US, "wait_without_record"),
     ]
 
 
@@ -346,7 +349,7 @@ def test_wait_without_a_record_explains_nothing_where_there_is_no_other_device()
     # A stream of the one device that is idle can only wait for another one that is idle too.
     rows = waits_for_something_unnamed(device=1)[:-1]
 
-    assert pieces(*rows) == [(10, 20, "host_busy"), (20, 40, "launch")]
+    assert pieces(*rows) == [(10, 20, "host_busy"), (20, 50, "launch")]
 
 
 def test_pageable_copy_blocks_from_the_beginning_of_its_call():

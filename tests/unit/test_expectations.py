@@ -32,7 +32,9 @@ PAIR = {"a": "stream:0/7", "b": "stream:0/13"}
         ({"blocking_least": {"cudaStreamSynchronize": 5}}, {"blocking_least": {"cudaFree": 1}}),
         ({"caused_idle_us": 100}, {"caused_idle_us": 100_000}),
         ({"causes": {"launch": 0.1}}, {"causes": {"graph": 0.1}}),
-        ({"unresolved_waits": 0}, {"unresolved_waits": 3}),
+        ({"waits_named": True}, {"waits_named": False}),
+        ({"findings": [["TL101", "host_sync"]]}, {"findings": []}),
+        ({"findings": [["TL101", "host_sync"]]}, {"findings": [["TL101", "event_wait"]]}),
     ],
     ids=lambda expect: next(iter(expect)),
 )

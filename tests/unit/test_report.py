@@ -56,12 +56,21 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "whatif",
         "job",
     ]
-    assert (data["schema"], data["findings"], data["whatif"], data["job"]) == (
-        "tracelab.report/1",
-        [],
-        None,
-        None,
-    )
+    assert (data["schema"], data["whatif"], data["job"]) == ("tracelab.report/1", None, None)
+    assert [x["rule"] for x in data["findings"]] == ["TL101", "TL301", "TL902", "TL905"]
+    assert list(data["findings"][0]) == [
+        "rule",
+        "title",
+        "severity",
+        "rank",
+        "step",
+        "cause",
+        "cost_ns",
+        "bound_ns",
+        "where",
+        "evidence",
+        "fix",
+    ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)
     assert (window["start_ns"], window["end_ns"]) == (3 * US, 100 * US)

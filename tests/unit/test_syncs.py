@@ -1,4 +1,3 @@
-import pytest
 from hypothesis import given, settings
 
 from tests.by_tick import TICK, Account, scaled
@@ -7,7 +6,6 @@ from tests.timelines_by_hand import (
     AUTOGRAD,
     MAIN,
     PAGEABLE_H2D,
-    annotation,
     call,
     copy,
     graph,
@@ -18,7 +16,9 @@ from tests.timelines_by_hand import (
     step,
 )
 from tracelab.measures.overlap import device_times
-from tracelab.measures.syncs import Place, syncs
+from tracelab.measures.syncs import syncs
+from tracelab.places import Place
+from tracelab.source_lines import SourceLines
 from tracelab.trace import ABSENT
 
 
@@ -193,10 +193,6 @@ def test_blocking_calls_that_begin_with_a_blocking_copy_do_not_pay_for_it():
 # Where in the program.
 
 
-def places(*rows):
-    return list(syncs(graph(*rows)).places)
-
-
 def test_step_is_the_one_whose_annotation_holds_the_call():
     # Step 1's window reaches to 90, because its work does; the call at 60 is in step 2 still.
     rows = [
@@ -212,84 +208,40 @@ def test_step_is_the_one_whose_annotation_holds_the_call():
     assert syncs(graph(*rows)).step.tolist() == [0, 1, ABSENT]
 
 
-def test_operator_is_the_one_that_the_program_called():
-    # aten::item calls aten::_local_scalar_dense, which synchronises.
+def test_place_of_each_call(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("def step(x):\n    y = x.item()\n    return x.nonzero()\n")
+    item, nonzero = (f"<built-in method {x} of Tensor object at 0x7f>" for x in ("item", "nonzero"))
     rows = around(
-        operator("aten::item", 3, 40),
-        operator("aten::_local_scalar_dense", 4, 39),
-        call("cudaStreamSynchronize", 5, 30),
-    )
-
-    assert places(*rows) == [Place("aten::item", None, None)]
-
-
-@pytest.mark.parametrize(
-    ("outer", "operator_"),
-    [("MyFunctionBackward", "aten::item"), ("aten::to", "aten::to")],
-)
-def test_operators_around_the_called_one_are_not_called_by_the_program(outer, operator_):
-    rows = around(
-        operator(outer, 2, 45),
-        operator("aten::item", 3, 40),
-        call("cudaStreamSynchronize", 5, 30),
-    )
-
-    assert places(*rows) == [Place(operator_, None, None)]
-
-
-def test_old_files_write_the_step_as_an_operator():
-    rows = around(operator("ProfilerStep#5", 0, 80), call("cudaStreamSynchronize", 5, 30))
-
-    assert places(*rows) == [Place(None, None, None)]
-
-
-def test_function_is_the_innermost_of_the_programs_own():
-    # GIVEN a stack of frames from the start-up to a built-in of a tensor
-    frames = [
-        "runpy.py(86): _run_code",
-        "train.py(1): <module>",
-        "src/model.py(30): forward",
-        "nn.Module: Linear_0",
-        "/usr/lib/python3.11/site-packages/torch/_tensor.py(10): __bool__",
-        "torch/nn/modules/module.py(1): _call_impl",
-        "<built-in method item of Tensor object at 0x7f>",
-    ]
-    around_it = [python(name, 1 + i, 50 - i) for i, name in enumerate(frames)]
-
-    # WHEN
-    (place,) = places(*around(*around_it, call("cudaStreamSynchronize", 10, 30)))
-
-    # THEN
-    assert place == Place(None, "forward", "src/model.py")
-
-
-def test_frames_of_another_thread_or_another_time_are_no_place():
-    rows = around(
-        python("train.py(1): step", 0, 40, thread=AUTOGRAD),
-        python("train.py(9): later", 31, 40),
-        python("train.py(7): begins_within", 6, 40),
-        annotation("forward", 0, 40),
-        call("cudaStreamSynchronize", 5, 30),
-    )
-
-    assert places(*rows) == [Place(None, None, None)]
-
-
-def test_places_of_many_calls_in_one_function():
-    rows = around(
-        python("train.py(1): step", 0, 48),
+        python(f"{file}(1): step", 0, 48),
+        python(item, 3, 21),
         operator("aten::item", 4, 20),
         call("cudaStreamSynchronize", 5, 15),
-        operator("aten::nonzero", 22, 40),
+        python(nonzero, 22, 41),
+        operator("aten::nonzero", 23, 40),
         call("cudaStreamSynchronize", 25, 30),
         call("cudaFree", 42, 44),
     )
 
-    assert places(*rows) == [
-        Place("aten::item", "step", "train.py"),
-        Place("aten::nonzero", "step", "train.py"),
-        Place(None, "step", "train.py"),
+    where = {"function": "step", "file": str(file)}
+    assert list(syncs(graph(*rows), SourceLines()).places) == [
+        Place(operator="aten::item", call="item", line=2, **where),
+        Place(operator="aten::nonzero", call="nonzero", line=3, **where),
+        Place(**where),
     ]
+
+
+def test_without_a_place_to_look_no_source_is_read(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("def step(x):\n    synchronize()\n")
+    rows = around(
+        python(f"{file}(1): step", 0, 48),
+        python("<built-in function synchronize>", 3, 40),
+        call("cudaStreamSynchronize", 5, 30),
+    )
+
+    assert [place.line for place in syncs(graph(*rows)).places] == [None]
+    assert [place.line for place in syncs(graph(*rows), SourceLines()).places] == [2]
 
 
 def test_file_without_blocking_calls():

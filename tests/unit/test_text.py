@@ -344,7 +344,7 @@ class TestHeadline:
             busy_ns=15 * MS, idle_ns=5 * MS, bubbles={x: n * 50_000 for x, n in bubbles.items()}
         )
         # WHEN / THEN the three largest are named, the rest is summed up
-        assert headlines_of(make_report(make_window(device))) == [
+        assert [lines[1:] for lines in headlines_of(make_report(make_window(device)))] == [
             (
                 "GPU 0 was busy 75.0 % of 20.00 ms; the 5.00 ms idle: launch 41.0 %, "
                 "host_busy 30.0 %, input 20.0 %, other causes 9.0 %.",
@@ -352,13 +352,15 @@ class TestHeadline:
         ]
 
     def test_a_device_that_was_never_idle(self):
-        assert headlines_of(make_report()) == [("GPU 0 was busy 100 % of 10.00 ms.",)]
+        [(verdict, *lines)] = headlines_of(make_report())
+        assert verdict.startswith("0 % of the trace is lost on GPU 0")
+        assert lines == ["GPU 0 was busy 100 % of 10.00 ms."]
 
     def test_exposed_work_is_news_even_where_the_gpu_is_busy(self):
         device = make_device(
             comm_ns=6 * MS, exposed_comm_ns=4 * MS, copy_ns=MS, exposed_copy_ns=MS // 20
         )
-        assert headlines_of(make_report(make_window(device))) == [
+        assert [lines[1:] for lines in headlines_of(make_report(make_window(device)))] == [
             (
                 "GPU 0 was busy 100 % of 10.00 ms. "
                 "4.00 ms (40.0 %) was communication that no compute hid.",
@@ -367,7 +369,7 @@ class TestHeadline:
 
     def test_every_device_has_its_sentence(self):
         lines = headlines_of(make_report(make_window(make_device(0), make_device(3))))[0]
-        assert [line[:5] for line in lines] == ["GPU 0", "GPU 3"]
+        assert [line[:5] for line in lines[1:]] == ["GPU 0", "GPU 3"]
 
 
 class TestTimes:
@@ -703,7 +705,9 @@ class TestSteps:
         assert titles_of(report, every_step=True)[0] == "Step 7"
         assert "Steps" not in titles_of(report)
         assert sections_of(report)[1].lines[2].endswith("step 7 only")
-        assert headlines_of(report) == [("In step 7, GPU 0 was busy 100 % of 10.00 ms.",)]
+        [(verdict, *lines)] = headlines_of(report)
+        assert verdict.startswith("0 % of step 7 is lost on GPU 0")
+        assert lines == ["In step 7, GPU 0 was busy 100 % of 10.00 ms."]
 
 
 class TestRanks:

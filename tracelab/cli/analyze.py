@@ -51,6 +51,10 @@ def analyze(
         list[str] | None,
         typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
     ] = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option(min=1, metavar="N", help="Files to read at the same time.")
     ] = None,
@@ -73,6 +77,7 @@ def analyze(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=_step_number(step),
+        source_folders=tuple(source or ()),
     )
     sources = find_sources(paths)
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]

@@ -10,11 +10,12 @@ import typer
 from tracelab import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.console import tell
+from tracelab.cli.explain import explain
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
 from tracelab.errors import TracelabError
 
-COMMANDS = (analyze, timeline, workload)
+COMMANDS = (analyze, timeline, explain, workload)
 
 app = typer.Typer(
     name="tracelab",

@@ -8,9 +8,7 @@ call costs nothing where the thread that launched next was at work of its own wh
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,28 +17,25 @@ from tracelab.graph import Graph
 from tracelab.host import BlockingCalls
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
-from tracelab.timeline import Timeline
-from tracelab.trace import ABSENT, Category, Trace
-
-# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's start-up.
-_LIBRARY_FRAME = re.compile(
-    r"^<|^nn\.Module:|(?:^|/)torch/|(?:^|/)site-packages/|^(?:threading|runpy)\.py\("
-)
-_FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
+from tracelab.places import Place, locate
+from tracelab.source_lines import SourceLines
+from tracelab.trace import ABSENT
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where in the program a call was made, as far as the trace says.
+@dataclass(frozen=True, slots=True, eq=False)
+class Charges:
+    """Which stretches of idle time which call caused; disjoint on each device.
 
     Attributes:
-        operator: the operator that the program called, None outside any.
-        function, file: the innermost Python function of the program's own code, and its file.
+        call: intp[c], index into the blocking calls.
+        device: int32[c].
+        start_ns, end_ns: int64[c], ns, never empty.
     """
 
-    operator: str | None
-    function: str | None
-    file: str | None
+    call: NDArray[np.intp]
+    device: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +48,7 @@ class Syncs:
             call, else ABSENT.
         blocked_ns: int64[k], ns.
         caused_idle_ns: int64[k], ns, summed over devices.
+        charges: the stretches that make it up.
         places: where each call was made.
     """
 
@@ -60,11 +56,12 @@ class Syncs:
     step: NDArray[np.int32]
     blocked_ns: Int64Array
     caused_idle_ns: Int64Array
+    charges: Charges
     places: tuple[Place, ...]
 
 
-def syncs(graph: Graph) -> Syncs:
-    """Measure the blocking calls of a file."""
+def syncs(graph: Graph, lines: SourceLines | None = None) -> Syncs:
+    """Measure the blocking calls of a file; only where `lines` can look is their line named."""
     host, timeline = graph.host, graph.host.timeline
     calls = host.blocking
     step = np.full(len(calls), ABSENT, dtype=np.int32)
@@ -73,21 +70,31 @@ def syncs(graph: Graph) -> Syncs:
         first, last = np.searchsorted(calls.start_ns, (start, end))
         inside = step[first:last]
         inside[inside == ABSENT] = index
-    caused = np.zeros(len(calls), dtype=np.int64)
+    charged: list[tuple[int, int, int, int]] = []
     if len(calls):
         for device in timeline.devices:
-            _charge(graph, device, device_gaps(timeline, device), caused)
+            charged += _charge(graph, device, device_gaps(timeline, device))
+    columns = np.array(charged, dtype=np.int64).reshape(-1, 4)
+    caused = np.zeros(len(calls), dtype=np.int64)
+    np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
     return Syncs(
         calls=calls,
         step=step,
         blocked_ns=calls.end_ns - calls.start_ns,
         caused_idle_ns=caused,
-        places=_places(timeline, calls),
+        charges=Charges(
+            columns[:, 0].astype(np.intp),
+            columns[:, 1].astype(np.int32),
+            columns[:, 2],
+            columns[:, 3],
+        ),
+        places=locate(timeline, calls.call, lines),
     )
 
 
-def _charge(graph: Graph, device: int, idle: Gaps, caused: Int64Array) -> None:
-    """Add the idle of one device to the calls that caused it."""
+def _charge(graph: Graph, device: int, idle: Gaps) -> list[tuple[int, int, int, int]]:
+    """(call, device, start, end) of the idle of one device that each call caused."""
+    charged = []
     host, timeline = graph.host, graph.host.timeline
     trace, calls = timeline.trace, host.blocking
     launched = timeline.of(device=device) & (timeline.launch != ABSENT)
@@ -113,8 +120,11 @@ def _charge(graph: Graph, device: int, idle: Gaps, caused: Int64Array) -> None:
         owners = sorted([*owners, number[launch]] if launch in number else owners)
         bounds = [*calls.start_ns[owners], idle.end_ns[gap]]
         for call, since, until in zip(owners, bounds[:-1], bounds[1:], strict=True):
-            begun = max(since, idle.start_ns[gap])
-            caused[call] += max(0, min(until, idle.end_ns[gap]) - begun)
+            begun = max(int(since), int(idle.start_ns[gap]))
+            ended = min(int(until), int(idle.end_ns[gap]))
+            if ended > begun:
+                charged.append((call, device, begun, ended))
+    return charged
 
 
 def holds_up(graph: Graph, call: int, thread: int) -> bool:
@@ -128,56 +138,3 @@ def holds_up(graph: Graph, call: int, thread: int) -> bool:
     moment = calls.start_ns[call]
     at = int(np.searchsorted(state.recorded.starts, moment, side="right")) - 1
     return at < 0 or bool(state.recorded.ends[at] <= moment)
-
-
-def _places(timeline: Timeline, calls: BlockingCalls) -> tuple[Place, ...]:
-    """The operators and Python functions around each call."""
-    trace = timeline.trace
-    steps = [step.event for step in timeline.steps]  # old files write them as operators
-    operators = _around(trace, calls, np.setdiff1d(trace.of_category(Category.OPERATOR), steps))
-    functions = _around(trace, calls, trace.of_category(Category.PYTHON))
-    places = []
-    for inside, frames in zip(operators, functions, strict=True):
-        own = [name for name in frames if not _LIBRARY_FRAME.search(name)]
-        frame = _FRAME.match(own[-1]) if own else None
-        places.append(
-            Place(
-                operator=_called_operator(inside),
-                function=frame["function"] if frame else None,
-                file=frame["file"] if frame else None,
-            )
-        )
-    return tuple(places)
-
-
-def _called_operator(inside: list[str]) -> str | None:
-    """The operator that the program called: of ``aten::item`` and all that it calls, the first."""
-    if not inside:
-        return None
-    called = len(inside) - 1
-    while (
-        called > 0
-        and inside[called].startswith("aten::")
-        and inside[called - 1].startswith("aten::")
-    ):
-        called -= 1
-    return inside[called]
-
-
-def _around(
-    trace: Trace, calls: BlockingCalls, events: NDArray[np.integer[Any]]
-) -> list[list[str]]:
-    """Per call, the names of those events of its thread that enclose it, outermost first."""
-    names: list[list[str]] = [[] for _ in range(len(calls))]
-    events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    for thread in np.unique(calls.thread):
-        own = np.flatnonzero(calls.thread == thread)
-        start, end = calls.start_ns[own], calls.end_ns[own]
-        rows = events[trace.thread[events] == thread]
-        # Calls of a thread are disjoint and in order, so those inside an event are neighbours.
-        first = np.searchsorted(start, trace.start_ns[rows], side="left")
-        last = np.searchsorted(end, trace.end_ns[rows], side="right")
-        for row in np.flatnonzero(first < last).tolist():
-            for call in own[first[row] : last[row]].tolist():
-                names[call].append(trace.name_of(int(rows[row])))
-    return names

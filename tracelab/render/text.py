@@ -14,7 +14,8 @@ from tracelab.render.text_file import (
     steps,
     unrecognised,
 )
-from tracelab.render.text_window import headline, window_sections
+from tracelab.render.text_findings import about_the_trace, findings, verdict
+from tracelab.render.text_window import headlines, window_sections
 from tracelab.report import Report, TraceFacts
 
 _MOST_RANKS = 4  # the details of more would be a wall
@@ -77,7 +78,10 @@ def _rank(trace: TraceFacts, report: Report, views: list[View], every_step: bool
     main, others = (whole or own)[:1], [view for view in own if view.window.step is not None]
     sections = [file_facts(trace, own), *losses(trace)]
     for view in main:
-        sections += [headline(view), *window_sections(view), *unrecognised(trace)]
+        summary = [verdict(view)] if view.length_ns > 0 else []
+        sections.append(_strong((*summary, *headlines(view))))
+        sections += [*findings(view), *about_the_trace(view)]
+        sections += [*window_sections(view), *unrecognised(trace)]
         sections += launched_only(trace, view)
         if whole:
             sections.append(steps(others, report.provenance.step_pattern))
@@ -85,7 +89,11 @@ def _rank(trace: TraceFacts, report: Report, views: list[View], every_step: bool
     found = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and whole:
         found += [
-            Chapter(f"{name}{view.name}", (headline(view), *window_sections(view)))
+            Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view)))
             for view in others
         ]
     return found
+
+
+def _strong(lines: tuple[str, ...]) -> Section:
+    return Section("", lines, tone=Tone.STRONG)

@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum
 
+from tracelab.findings.finding import Finding
 from tracelab.report import (
     OverlapFigures,
     PathFigures,
@@ -70,6 +71,7 @@ class View:
     overlaps: tuple[OverlapFigures, ...]
     syncs: tuple[SyncFigures, ...]
     path: PathFigures | None
+    findings: tuple[Finding, ...]
 
     @property
     def length_ns(self) -> int:
@@ -91,13 +93,16 @@ def views_of(report: Report) -> list[View]:
     """The windows of a report, each with what was measured in it."""
     overlaps: dict[tuple[int, int | None], list[OverlapFigures]] = defaultdict(list)
     syncs: dict[tuple[int, int | None], list[SyncFigures]] = defaultdict(list)
+    findings: dict[tuple[int, int | None], list[Finding]] = defaultdict(list)
     for overlap in report.overlaps:
         overlaps[overlap.rank, overlap.step].append(overlap)
     for sync in report.syncs:
         syncs[sync.rank, sync.step].append(sync)
+    for finding in report.findings:
+        findings[finding.rank, finding.step].append(finding)
     paths = {(path.rank, path.step): path for path in report.critical_path}
     return [
-        View(x, tuple(overlaps[key]), tuple(syncs[key]), paths.get(key))
+        View(x, tuple(overlaps[key]), tuple(syncs[key]), paths.get(key), tuple(findings[key]))
         for x in report.windows
         for key in [(x.rank, x.step)]
     ]

@@ -14,7 +14,7 @@ from tracelab.render.text_cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text_data import NONE, Column, Fit, Section, Tone, View
+from tracelab.render.text_data import NONE, Column, Fit, Section, View
 from tracelab.report import DeviceFigures, OverlapFigures, SyncFigures
 
 _MOST_ROWS = 10
@@ -36,9 +36,9 @@ def window_sections(view: View) -> list[Section]:
     ]
 
 
-def headline(view: View) -> Section:
+def headlines(view: View) -> tuple[str, ...]:
     """A sentence per device: how busy it was, and why it was not."""
-    return Section("", tuple(_headline(view, x) for x in view.window.devices), tone=Tone.STRONG)
+    return tuple(_headline(view, x) for x in view.window.devices)
 
 
 def _headline(view: View, device: DeviceFigures) -> str:

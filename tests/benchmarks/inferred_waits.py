@@ -1,0 +1,146 @@
+"""How often inferred waits are right: ``python tests/benchmarks/inferred_waits.py``.
+
+Every bundled capture with event records is analysed twice: as it is, which names what every wait
+waited for, and without its records, as a stock profiler writes it. An inferred source is right when
+it is the very activity that the records tell, and wrong when it is any other, however plausible.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
+from tracelab.graph import Graph
+from tracelab.trace import ABSENT, Category, Trace
+
+TRACES = Path(__file__).parents[2] / "traces"
+
+# An activity was free to start when its launch call and the activity before it on its stream had
+# ended. A wait held it up if what it waited for ended after that, and it started late after that
+# and soon after what it waited for.
+LATE_NS = 5_000
+SOON_NS = 50_000
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """Counts of rows of a timeline.
+
+    Attributes:
+        inferred: rows whose source is inferred.
+        right: those whose source is the one that the records tell.
+        delayed: rows that the source which the records tell held up.
+        found: those whose inferred source is that one.
+    """
+
+    inferred: int = 0
+    right: int = 0
+    delayed: int = 0
+    found: int = 0
+
+    def __add__(self, other: Score) -> Score:
+        return Score(
+            self.inferred + other.inferred,
+            self.right + other.right,
+            self.delayed + other.delayed,
+            self.found + other.found,
+        )
+
+    @property
+    def precision(self) -> float:
+        """Share of the inferred sources that are right."""
+        return self.right / self.inferred if self.inferred else 1.0
+
+    @property
+    def recall(self) -> float:
+        """Share of the sources that held something up that are found."""
+        return self.found / self.delayed if self.delayed else 1.0
+
+
+def without_records(trace: Trace) -> Trace:
+    """The trace as a stock profiler would have written it: no wait names its record."""
+    is_sync = trace.category == Category.SYNC
+    is_record = trace.category == Category.CUDA_EVENT
+    return replace(
+        trace,
+        category=np.where(is_record, np.int8(Category.OTHER), trace.category),
+        wait_stream=np.where(is_sync, ABSENT, trace.wait_stream),
+        wait_correlation=np.where(is_sync, ABSENT, trace.wait_correlation),
+    )
+
+
+def held_up(graph: Graph) -> NDArray[np.bool_]:
+    """bool[m], the rows that what they waited for held up."""
+    timeline, source = graph.host.timeline, graph.event_source
+    before = np.roll(timeline.end_ns, 1)
+    before[[lane.first for lane in timeline.lanes]] = 0
+    free = np.maximum(timeline.trace.end_ns[timeline.launch], before)
+    ended = timeline.end_ns[source]
+    known = (source != ABSENT) & (timeline.launch != ABSENT) & (ended >= free)
+    late = timeline.start_ns - free > LATE_NS
+    return known & late & (timeline.start_ns - ended <= SOON_NS)
+
+
+def score(trace: Trace) -> Score:
+    """Compare what is inferred without the records to what the records tell."""
+    exact = build_graph(observe_host(build_timeline(trace)))
+    blind = build_graph(observe_host(build_timeline(without_records(trace))))
+    # What is inferred even with the records cannot judge what is inferred without them.
+    inferred = blind.inferred & ~exact.inferred
+    right = inferred & (blind.event_source == exact.event_source)
+    delayed = held_up(exact) & ~exact.inferred
+    return Score(
+        inferred=int(inferred.sum()),
+        right=int(right.sum()),
+        delayed=int(delayed.sum()),
+        found=int((delayed & right).sum()),
+    )
+
+
+def captures() -> dict[str, list[str]]:
+    """The files with event records, by workload."""
+    files: dict[str, list[str]] = defaultdict(list)
+    for line in json.loads((TRACES / "manifest.json").read_text())["traces"]:
+        if "--plain" not in line["arguments"]:
+            files[line["workload"]] += line["files"]
+    return files
+
+
+def measure() -> dict[str, Score]:
+    """The score of every capture with event records, by file."""
+    found = {}
+    for files in captures().values():
+        for file in files:
+            [source] = find_sources([str(TRACES / file)])
+            found[file] = score(read_trace(source))
+    return found
+
+
+def main() -> None:
+    scores = measure()
+    print(
+        f"{'':16}{'inferred':>10}{'right':>8}{'precision':>11}{'delayed':>9}{'found':>7}{'recall':>9}"
+    )
+    total = Score()
+    for workload, files in captures().items():
+        of_workload = sum((scores[file] for file in files), start=Score())
+        total += of_workload
+        print(_line(workload, of_workload))
+    print(_line("total", total))
+
+
+def _line(name: str, x: Score) -> str:
+    return (
+        f"{name:16}{x.inferred:10,}{x.right:8,}{x.precision:11.1%}"
+        f"{x.delayed:9,}{x.found:7,}{x.recall:9.1%}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""How often inferred waits are right, on captures of H200s whose records are taken away."""
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.inferred_waits import Score, captures, measure
+from tracelab import analyze
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def scores():
+    return measure()
+
+
+def test_inferred_waits_are_right_and_complete(scores):
+    total = sum(scores.values(), start=Score())
+    assert total.delayed > 3_000
+    assert total.precision >= 0.995
+    assert total.recall >= 0.965
+
+
+def test_no_workload_is_far_below_the_total(scores):
+    for files in captures().values():
+        of_workload = sum((scores[file] for file in files), start=Score())
+        assert of_workload.precision >= 0.97
+        assert of_workload.recall >= 0.94
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "two_models_naive_plain",  # no record is named
+        "peer_copy_receiver",  # a peer copy in the default stream, which no wait tells
+    ],
+)
+def test_nearly_no_idle_is_of_unknown_cause(name):
+    report = analyze(str(ROOT / "traces" / f"{name}.pt.trace.json.gz"))
+    causes = Counter()
+    for device in report.windows[0].devices:
+        causes.update(device.bubbles)
+    assert causes["unknown"] < 0.02 * causes.total()
+    assert causes["dependency"] > 0.2 * causes.total()

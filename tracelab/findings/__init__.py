@@ -1,0 +1,1 @@
+"""What can be done about it: one file per rule, from facts to findings."""

@@ -1,0 +1,166 @@
+"""What the rules look at: the measures of one window, and where in the program things are."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.finding import Where
+from tracelab.graph import Graph
+from tracelab.intervals import Intervals, clip, union
+from tracelab.kinds import Kind, copies_pageable_memory
+from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.exposed import Exposed, exposed
+from tracelab.measures.serial import Turns, turns
+from tracelab.measures.syncs import Syncs
+from tracelab.places import Place, locate
+from tracelab.source_lines import SourceLines
+from tracelab.timeline import Timeline, Window
+from tracelab.trace import ABSENT, Trace
+
+MOST_EVIDENCE = 20
+
+_NOWHERE = Place()
+_COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class Facts:
+    """One window of one file.
+
+    Attributes:
+        graph: the file's dependencies.
+        window: the window to explain.
+        rank: the file's rank.
+        bubbles: the idle time, at least of this window.
+        syncs: the blocking calls of the file.
+        losses: what was lost of the file, by the names in `LOSSES`.
+        lines: where source files are looked for.
+        read_arguments: the arguments of a few events, by event id.
+    """
+
+    graph: Graph
+    window: Window
+    rank: int
+    bubbles: Bubbles
+    syncs: Syncs
+    losses: Mapping[str, int]
+    lines: SourceLines
+    read_arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
+    _places: dict[int, Place] = field(default_factory=dict)
+
+    @property
+    def timeline(self) -> Timeline:
+        """The GPU activities in order."""
+        return self.graph.host.timeline
+
+    @property
+    def trace(self) -> Trace:
+        """The file's events."""
+        return self.timeline.trace
+
+    @cached_property
+    def exposed(self) -> Exposed:
+        """What ran unhidden, in the whole file."""
+        return exposed(self.graph)
+
+    @cached_property
+    def pageable_launches(self) -> frozenset[int]:
+        """Event ids of the calls that launched copies between the GPU and pageable memory."""
+        names = [i for i, x in enumerate(self.trace.strings) if copies_pageable_memory(x)]
+        copies = np.isin(self.trace.name[self.timeline.event], names)
+        copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch != ABSENT)
+        return frozenset(self.timeline.launch[copies].tolist())
+
+    @cached_property
+    def turns(self) -> Turns:
+        """Which streams took turns, in the whole file."""
+        return turns(self.graph)
+
+    def inside(self, start_ns: Iterable[int], end_ns: Iterable[int]) -> Intervals:
+        """The part of these stretches that is in the window."""
+        return clip(union(list(start_ns), list(end_ns)), self.window.start_ns, self.window.end_ns)
+
+    def idle(self, device: int, chosen: NDArray[np.bool_]) -> Intervals:
+        """The chosen bubbles of a device, within the window."""
+        rows = chosen & (self.bubbles.device == device)
+        return self.inside(self.bubbles.start_ns[rows], self.bubbles.end_ns[rows])
+
+    def idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
+        """bool[bubbles], those of these causes."""
+        return np.isin(self.bubbles.cause, causes)
+
+    def launch_of(self, row: int) -> int:
+        """Event id of the call that launched a timeline row, else ABSENT."""
+        return int(self.timeline.launch[row])
+
+    def name(self, row: int) -> str:
+        """The name of a timeline row, without its arguments."""
+        return short_name(self.trace.name_of(int(self.timeline.event[row])))
+
+    def call_name(self, event: int) -> str:
+        """The name of a host call; "a launch" for ABSENT."""
+        return "a launch" if event == ABSENT else self.trace.name_of(event)
+
+    def places(self, events: Iterable[int]) -> list[Place]:
+        """Where host events are in the program; nowhere for ABSENT."""
+        wanted = list(events)
+        new = sorted({x for x in wanted if x != ABSENT and x not in self._places})
+        if new:
+            found = locate(self.timeline, np.array(new, dtype=np.int64), self.lines)
+            self._places.update(zip(new, found, strict=True))
+        return [_NOWHERE if x == ABSENT else self._places[x] for x in wanted]
+
+
+def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
+    """The positions of each key, in order of appearance."""
+    groups: dict[_Key, list[int]] = defaultdict(list)
+    for position, key in enumerate(keys):
+        groups[key].append(position)
+    return groups
+
+
+def dearest(events: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
+    """A few of these events, the dearest first."""
+    order = sorted(zip(costs, events, strict=True), key=lambda x: (-x[0], x[1]))
+    return tuple(dict.fromkeys(event for _, event in order))[:MOST_EVIDENCE]
+
+
+def at(place: Place, *, count: int, **more: Any) -> Where:
+    """A place as the place of a finding."""
+    return Where(
+        count=count,
+        operator=place.operator,
+        annotation=place.annotation,
+        function=place.function,
+        file=place.file,
+        line=place.line,
+        call=place.call,
+        **more,
+    )
+
+
+def told(place: Place, otherwise: str) -> str:
+    """A place in words: what was called, in which function, in which line."""
+    operator = None if place.operator == _COMM_MARKER else place.operator
+    called = f"`{place.call or operator or otherwise}`"
+    if place.file is None:
+        return called
+    line = f":{place.line}" if place.line is not None else ""
+    return f"{called} in {place.function} ({place.file}{line})"
+
+
+def short_name(name: str) -> str:
+    """A kernel's name without return type, template arguments and arguments."""
+    if name.startswith(("Memcpy", "Memset", "Copy")):
+        return name
+    text = name.removeprefix("void ").replace("(anonymous namespace)::", "")
+    return text.split("(", 1)[0].split("<", 1)[0] or name

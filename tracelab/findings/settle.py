@@ -1,0 +1,73 @@
+"""From claims to findings: no time is promised twice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Claim, Finding, Rule
+from tracelab.intervals import Intervals, join, measure, subtract, union
+
+_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02  # of the window
+_WORTH_TELLING = 0.001  # of the window
+_WORTH_TELLING_HOPELESS = 0.02  # where nothing can be done
+_NOTHING = union([], [])
+
+
+def find_all(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    """Apply the rules to one window, in order: what one promises, a later one does not.
+
+    Returns:
+        the findings, those that can win most first.
+    """
+    promised: dict[int, Intervals] = {}
+    found: list[Finding] = []
+    for rule in rules:
+        claims = sorted(rule.find(facts), key=lambda x: -_cost(x))
+        for claim in claims:
+            finding = _settle(facts, rule, claim, promised)
+            if finding is not None:
+                found.append(finding)
+    return tuple(sorted(found, key=lambda x: (-x.bound_ns, -x.cost_ns, x.rule)))
+
+
+def _cost(claim: Claim) -> int:
+    """Time lost on the device that loses most, ns."""
+    return max((measure(x) for x in claim.lost.values()), default=0)
+
+
+def _settle(
+    facts: Facts, rule: Rule, claim: Claim, promised: dict[int, Intervals]
+) -> Finding | None:
+    """The finding of a claim; None where it is too little, or promised already."""
+    cost, length = _cost(claim), facts.window.length_ns
+    bounds = {}
+    for device, lost in claim.lost.items():
+        before = promised.get(device, _NOTHING)
+        left = measure(subtract(lost, before))
+        bounds[device] = min(left, claim.limit_ns.get(device, left))
+        promised[device] = join(before, lost) if bounds[device] else before
+    bound = max(bounds.values(), default=0)
+    hopeless = all(claim.limit_ns.get(device) == 0 for device in claim.lost)
+    least = _WORTH_TELLING_HOPELESS if hopeless else _WORTH_TELLING
+    if claim.told is None and (cost < least * length or (bound == 0 and not hopeless)):
+        return None
+    return Finding(
+        rule=rule.id,
+        title=claim.title,
+        severity=claim.told or _severity(bound, length),
+        rank=facts.rank,
+        step=facts.window.step,
+        cause=claim.cause,
+        cost_ns=cost,
+        bound_ns=bound,
+        where=claim.where,
+        evidence=claim.evidence,
+        fix=claim.fix,
+    )
+
+
+def _severity(bound_ns: int, length_ns: int) -> str:
+    if bound_ns >= _CRITICAL_SHARE * length_ns:
+        return CRITICAL
+    return WARNING if bound_ns >= _WARNING_SHARE * length_ns else INFO

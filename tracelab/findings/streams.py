@@ -1,0 +1,96 @@
+"""Claims of streams that took turns though there was room for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from tracelab.findings.facts import Facts, at, dearest, grouped, told
+from tracelab.findings.finding import INFO, Claim
+from tracelab.intervals import measure
+from tracelab.kinds import Kind
+from tracelab.measures.obstacles import Obstacle
+from tracelab.trace import ABSENT
+
+# The first kernel that was held, the last one that ran, what was called where -> title, fix.
+Wording = Callable[[str, str, str], tuple[str, str]]
+
+
+def claims_of_turns(
+    facts: Facts, obstacles: tuple[Obstacle, ...], wording: Wording, no_room: str
+) -> list[Claim]:
+    """One claim for each place at which streams were held, of these obstacles."""
+    found, timeline = facts.turns, facts.timeline
+    inside = (found.start_ns < facts.window.end_ns) & (found.end_ns > facts.window.start_ns)
+    chosen = np.flatnonzero(np.isin(found.obstacle, obstacles) & inside)
+    places = facts.places(_call(facts, int(i)) for i in chosen)
+    keys = [
+        (Obstacle(int(found.obstacle[i])), place, facts.name(int(found.other[i])))
+        for i, place in zip(chosen, places, strict=True)
+    ]
+    claims = []
+    for (obstacle, place, name), group in grouped(keys).items():
+        mine = chosen[group]
+        devices = timeline.device[found.row[mine]]
+        held = facts.name(int(found.row[mine[0]]))
+        room = _there_is_room(facts, int(found.row[mine[0]]), int(found.other[mine[0]]))
+        api = facts.call_name(_call(facts, int(mine[0])))
+        title, fix = wording(held, name, told(place, api))
+        length = found.end_ns[mine] - found.start_ns[mine]
+        claims.append(
+            Claim(
+                title=title,
+                cause=obstacle.name.lower() if room else Obstacle.NO_FREE_SM.name.lower(),
+                where=at(place, count=len(mine), activity=held),
+                evidence=dearest(timeline.event[found.row[mine]].tolist(), length.tolist()),
+                fix=fix if room else no_room,
+                # Side by side they would take as long: nothing is lost.
+                lost={}
+                if not room
+                else {
+                    x: facts.inside(
+                        found.start_ns[mine[devices == x]], found.end_ns[mine[devices == x]]
+                    )
+                    for x in np.unique(devices).tolist()
+                },
+                limit_ns={
+                    x: _limit(facts, x, mine[devices == x]) for x in np.unique(devices).tolist()
+                },
+                told=None if room else INFO,
+            )
+        )
+    return claims
+
+
+def _call(facts: Facts, turn: int) -> int:
+    """The blocking call behind a turn, else the launch of what was held."""
+    call = int(facts.turns.held_by[turn])
+    return call if call != ABSENT else facts.launch_of(int(facts.turns.row[turn]))
+
+
+def _limit(facts: Facts, device: int, turns: Any) -> int:
+    """What two streams side by side can win: no more than the lesser of them computes."""
+    found, timeline = facts.turns, facts.timeline
+    lanes = np.unique(timeline.lane[np.concatenate((found.row[turns], found.other[turns]))])
+    compute = timeline.of(device=device, kind=Kind.COMPUTE)
+    each = [
+        measure(facts.inside(timeline.start_ns[x], timeline.end_ns[x]))
+        for x in (compute & (timeline.lane == lane) for lane in lanes.tolist())
+    ]
+    return min([int(found.bound_ns[turns].sum()), *each])
+
+
+def _there_is_room(facts: Facts, row: int, other: int) -> bool:
+    """Whether two kernels fit on the multiprocessors side by side, as far as the file says."""
+    events = [int(facts.timeline.event[x]) for x in (row, other)]
+    arguments = facts.read_arguments(events)
+    shares = [_share_of_gpu(arguments.get(event, {})) for event in events]
+    return all(x is not None for x in shares) and sum(x for x in shares if x is not None) <= 1
+
+
+def _share_of_gpu(arguments: Mapping[str, Any]) -> float | None:
+    """How many of a kernel's blocks each multiprocessor gets, which Kineto writes down."""
+    blocks = arguments.get("blocks per SM")
+    return float(blocks) if isinstance(blocks, int | float) else None

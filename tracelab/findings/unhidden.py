@@ -1,0 +1,80 @@
+"""Claims of exposed communication and copies, by obstacle and place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.facts import MOST_EVIDENCE, Facts, at, dearest, grouped, short_name, told
+from tracelab.findings.finding import Claim
+from tracelab.measures.obstacles import Obstacle
+
+# What runs where, its name on the GPU, its obstacle, what that means -> title, fix.
+Wording = Callable[[str, str, Obstacle, str], tuple[str, str]]
+_HOLDS = (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT, Obstacle.HARDWARE_QUEUE)
+
+
+def claims_of_exposed(facts: Facts, chosen: NDArray[np.bool_], wording: Wording) -> list[Claim]:
+    """One claim for each place and obstacle of some exposed stretches."""
+    found, timeline = facts.exposed, facts.timeline
+    inside = (found.start_ns < facts.window.end_ns) & (found.end_ns > facts.window.start_ns)
+    pieces = np.flatnonzero(chosen & inside)
+    rows = found.row[pieces].tolist()
+    places = facts.places(timeline.launch[rows].tolist())
+    keys = [
+        (Obstacle(int(found.obstacle[piece])), place, facts.name(row))
+        for piece, place, row in zip(pieces.tolist(), places, rows, strict=True)
+    ]
+    claims = []
+    for (obstacle, place, name), group in grouped(keys).items():
+        mine = pieces[group]
+        devices = timeline.device[found.row[mine]]
+        bound = found.bound_ns[mine]
+        behind = _behind(facts, mine)
+        title, fix = wording(told(place, name), name, obstacle, behind)
+        length = found.end_ns[mine] - found.start_ns[mine]
+        claims.append(
+            Claim(
+                title=title,
+                cause=obstacle.name.lower(),
+                where=at(place, count=len(set(found.row[mine].tolist())), activity=name),
+                evidence=(
+                    *dearest(timeline.event[found.row[mine]].tolist(), length.tolist()),
+                    *_held(facts, mine),
+                ),
+                fix=fix,
+                lost={
+                    device: facts.inside(
+                        found.start_ns[mine[devices == device]],
+                        found.end_ns[mine[devices == device]],
+                    )
+                    for device in np.unique(devices).tolist()
+                },
+                limit_ns={
+                    device: int(bound[devices == device].sum())
+                    for device in np.unique(devices).tolist()
+                },
+            )
+        )
+    return claims
+
+
+def _behind(facts: Facts, pieces: NDArray[np.intp]) -> str:
+    """The blocking call behind most of these stretches, or the kernel that waited; "" without."""
+    calls = [x for x in facts.exposed.held_by[pieces].tolist() if x >= 0]
+    if calls:
+        call = max(set(calls), key=calls.count)
+        [place] = facts.places([call])
+        return f", because {told(place, facts.trace.name_of(call))} blocks"
+    names = [facts.trace.name_of(event) for event in _held(facts, pieces)]
+    return f"; {short_name(max(set(names), key=names.count))} waits for it" if names else ""
+
+
+def _held(facts: Facts, pieces: NDArray[np.intp]) -> tuple[int, ...]:
+    """Event ids of the work that could not run beside these stretches."""
+    found = facts.exposed
+    holds = pieces[np.isin(found.obstacle[pieces], _HOLDS)]
+    held = found.held[holds][found.held[holds] != found.row[holds]]
+    return tuple(dict.fromkeys(facts.timeline.event[held[held >= 0]].tolist()))[:MOST_EVIDENCE]

@@ -1,0 +1,110 @@
+"""Compute in two streams of a device that took turns, and what made it.
+
+Only streams that both compute are looked at, and only time in which one of them computed while the
+other one's next kernel was held. Whether there was room for both at once, the kernels' sizes tell,
+which a rule asks for.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import combinations, pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.graph import Graph
+from tracelab.intervals import Int64Array, intersect, measure, union
+from tracelab.kinds import Kind
+from tracelab.measures.obstacles import Obstacle, Obstacles
+from tracelab.timeline import Lane, Timeline
+from tracelab.trace import ABSENT
+
+_MUCH_OF_A_STREAM = 0.05  # of the whole trace: less compute than this is no independent work
+_AT_ONCE = 0.2  # of the lesser: streams that overlap more than this do not take turns
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Turns:
+    """Where one stream of a device computed and the next kernel of another could not.
+
+    Attributes:
+        row: intp[k], the timeline row that was held.
+        other: intp[k], the last timeline row that ran before it in the other stream.
+        start_ns, end_ns: int64[k], ns, while the other stream ran.
+        obstacle: int8[k], an `Obstacle`.
+        held_by: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
+        bound_ns: int64[k], the compute that the held stream then did before it was held again, at
+            most the length.
+    """
+
+    row: NDArray[np.intp]
+    other: NDArray[np.intp]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    obstacle: NDArray[np.int8]
+    held_by: Int64Array
+    bound_ns: Int64Array
+
+
+def turns(graph: Graph) -> Turns:
+    """Find the streams that took turns, on every device."""
+    timeline = graph.host.timeline
+    obstacles = Obstacles(graph)
+    found: list[tuple[int, int, int, int, Obstacle, int, int]] = []
+    for a, b in combinations(_computing(timeline), 2):
+        if a.device == b.device and _exclude_each_other(timeline, a, b):
+            found += _turns_of(timeline, obstacles, a, b)
+    columns = list(zip(*found, strict=True)) if found else [()] * 7
+    return Turns(
+        row=np.array(columns[0], dtype=np.intp),
+        other=np.array(columns[1], dtype=np.intp),
+        start_ns=np.array(columns[2], dtype=np.int64),
+        end_ns=np.array(columns[3], dtype=np.int64),
+        obstacle=np.array(columns[4], dtype=np.int8),
+        held_by=np.array(columns[5], dtype=np.int64),
+        bound_ns=np.array(columns[6], dtype=np.int64),
+    )
+
+
+def _computing(timeline: Timeline) -> list[Lane]:
+    """The streams that computed for a good part of the trace."""
+    least = _MUCH_OF_A_STREAM * timeline.windows[0].length_ns
+    return [x for x in timeline.lanes if measure(timeline.busy(_compute(timeline, x))) >= least]
+
+
+def _compute(timeline: Timeline, lane: Lane) -> NDArray[np.bool_]:
+    rows = np.zeros(len(timeline.event), dtype=np.bool_)
+    rows[lane.first : lane.last] = timeline.kind[lane.first : lane.last] == Kind.COMPUTE
+    return rows
+
+
+def _exclude_each_other(timeline: Timeline, a: Lane, b: Lane) -> bool:
+    one, other = (timeline.busy(_compute(timeline, x)) for x in (a, b))
+    return measure(intersect(one, other)) <= _AT_ONCE * min(measure(one), measure(other))
+
+
+def _turns_of(
+    timeline: Timeline, obstacles: Obstacles, a: Lane, b: Lane
+) -> list[tuple[int, int, int, int, Obstacle, int, int]]:
+    """Every change from one of two streams to the other."""
+    rows = np.flatnonzero(_compute(timeline, a) | _compute(timeline, b))
+    rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
+    lane = timeline.lane[rows]
+    begins = np.append(np.flatnonzero(np.diff(lane, prepend=ABSENT)), len(rows))
+    runs = [rows[first:last] for first, last in pairwise(begins)]
+    found: list[tuple[int, int, int, int, Obstacle, int, int]] = []
+    for before, run in pairwise(runs):
+        start = int(timeline.start_ns[before[0]])
+        row, other = int(run[0]), int(before[-1])
+        end = min(int(timeline.end_ns[other]), int(timeline.start_ns[row]))
+        obstacle, held_by = obstacles.between(row, other, start)
+        if end <= start or obstacle == Obstacle.TRUE_DEPENDENCY:
+            continue
+        if obstacle == Obstacle.EVENT_WAIT:
+            # It could have run only from where its own stream was free.
+            start = max(start, int(obstacles.launch_ns[row]))
+        worked = measure(union(timeline.start_ns[run], timeline.end_ns[run]))
+        if end > start:
+            found.append((row, other, start, end, obstacle, held_by, min(end - start, worked)))
+    return found

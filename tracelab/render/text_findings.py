@@ -1,0 +1,99 @@
+"""What the text report says first: how much is lost, to what, and what to do about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.trace_quality import is_about_the_trace
+from tracelab.render.text_cells import PART, counted, percent_text, time_text
+from tracelab.render.text_data import Column, Fit, Section, View
+from tracelab.report import DeviceFigures
+
+_MOST_IN_FULL, _MOST_BRIEF = 5, 6
+_IN_JSON = "(all of them in --json)"
+
+
+def verdict(view: View) -> str:
+    """In a sentence or two: what share is lost, and the dearest thing that it is lost to."""
+    device = max(view.window.devices, key=_lost_ns)
+    lost = percent_text(_lost_ns(device), view.length_ns)
+    name = "the trace" if view.window.step is None else f"step {view.window.step}"
+    sentence = (
+        f"{lost} of {name} is lost on GPU {device.device}: idle, or copies and communication that "
+        "nothing hid."
+    )
+    alarms = [x for x in view.findings if x.severity != INFO and x.bound_ns]
+    if not alarms:
+        return f"{sentence} No single change would win 2 % of it."
+    won = percent_text(alarms[0].bound_ns, view.length_ns)
+    return f"{sentence} The most to win, up to {won}: {alarms[0].title}."
+
+
+def _lost_ns(device: DeviceFigures) -> int:
+    return device.idle_ns + device.exposed_comm_ns + device.exposed_copy_ns
+
+
+def findings(view: View) -> list[Section]:
+    """The findings, what can win most first; then what cannot be helped, and the trace itself."""
+    about_time = [x for x in view.findings if not is_about_the_trace(x)]
+    full = [x for x in about_time if x.severity != INFO]
+    brief = [x for x in about_time if x.severity == INFO]
+    sections = [_in_full(i, x, view.length_ns) for i, x in enumerate(full[:_MOST_IN_FULL], 1)]
+    brief = [*full[_MOST_IN_FULL:], *brief]
+    if brief:
+        sections.append(_brief(brief, view.length_ns))
+    return sections
+
+
+def about_the_trace(view: View) -> list[Section]:
+    """What the trace lacks, and what that does to the numbers."""
+    found = [x for x in view.findings if is_about_the_trace(x)]
+    if not found:
+        return []
+    lines = tuple(f"{x.rule}  {x.title}." for x in found)
+    note = "What each does to the numbers: tracelab explain " + found[0].rule
+    return [Section("About the trace", lines, notes=(note,))]
+
+
+def _in_full(number: int, finding: Finding, length_ns: int) -> Section:
+    won = f"{time_text(finding.bound_ns)} ({percent_text(finding.bound_ns, length_ns)})"
+    cost = f" of {time_text(finding.cost_ns)} lost" if finding.cost_ns != finding.bound_ns else ""
+    title = PART.join(
+        (f"{number}. {finding.severity}", f"wins up to {won}{cost}", f"{finding.rule}")
+    )
+    return Section(title, (f"{finding.title}. {_circumstances(finding)}", f"Fix: {finding.fix}"))
+
+
+def _circumstances(finding: Finding) -> str:
+    where = finding.where
+    parts = [f"cause {finding.cause}", counted(where.count, "time", "times")]
+    if where.annotation:
+        parts.append(f"in {where.annotation}")
+    return f"({', '.join(parts)})"
+
+
+def _brief(found: Iterable[Finding], length_ns: int) -> Section:
+    rows = [
+        (
+            x.rule,
+            percent_text(x.cost_ns, length_ns),
+            percent_text(x.bound_ns, length_ns),
+            x.cause,
+            x.title,
+        )
+        for x in found
+    ]
+    left = len(rows) - _MOST_BRIEF
+    return Section(
+        "Smaller, or nothing to be done",
+        columns=(
+            Column("rule"),
+            Column("lost"),
+            Column("to win"),
+            Column("cause", Fit.LABEL),
+            Column("what", Fit.PROSE),
+        ),
+        rows=tuple(rows[:_MOST_BRIEF]),
+        notes=(f"… and {left} more {_IN_JSON}.",) if left > 0 else (),
+    )
