@@ -22,14 +22,19 @@ from tracelab.findings.settle import find_all
 from tracelab.findings.trace_quality import OTHER_RANKS
 from tracelab.graph import Graph, build_graph
 from tracelab.host import Blocking, observe_host
+from tracelab.intervals import measure_within
 from tracelab.kinds import Kind, is_recognised
-from tracelab.measures.bubbles import Bubbles, bubbles
+from tracelab.measures.bubbles import Bubbles, Cause, bubbles
 from tracelab.measures.critical_path import critical_paths
+from tracelab.measures.exposed import Exposed, exposed
+from tracelab.measures.holders import holders
 from tracelab.measures.overlap import device_times, overlaps
 from tracelab.measures.syncs import Syncs, syncs
+from tracelab.places import NOWHERE, Place, locate
 from tracelab.report import (
     SCHEMA,
     DeviceFigures,
+    HolderFigures,
     KernelTotal,
     LaunchedOnly,
     OverlapFigures,
@@ -48,6 +53,7 @@ from tracelab.trace import ABSENT, LOSSES, Category, Trace, count_losses
 
 # A kernel that no rule knows is worth a question from this share of the GPU's busy time on.
 _WORTH_ASKING = 0.01
+_MOST_NAMED = 20_000  # bubbles, the longest: what held the rest is in no row
 
 _Mapped = TypeVar("_Mapped")
 
@@ -152,6 +158,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
     lines = SourceLines(options.source_folders)
     measured_syncs = syncs(graph, lines)
     idle = bubbles(graph, windows)
+    unhidden = exposed(graph)
     rank = trace.rank if trace.rank is not None else 0
     report = Report(
         schema=SCHEMA,
@@ -160,7 +167,9 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         traces=(_trace_facts(graph, rank, options),),
         windows=tuple(
             WindowFigures(rank, window.step, window.start_ns, window.end_ns, devices)
-            for window, devices in zip(windows, _device_figures(graph, idle, windows), strict=True)
+            for window, devices in zip(
+                windows, _device_figures(graph, idle, unhidden, windows), strict=True
+            )
         ),
         overlaps=tuple(
             OverlapFigures(rank, window.step, **to_dict(overlap))
@@ -168,6 +177,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
             for overlap in found
         ),
         syncs=tuple(_sync_figures(timeline, measured_syncs, rank, windows)),
+        holders=_holder_figures(graph, idle, lines, rank, windows[0]),
         critical_path=tuple(
             PathFigures(rank, window.step, window.length_ns, path.by_kind())
             for window, path in zip(windows, critical_paths(graph, windows), strict=True)
@@ -178,6 +188,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
                 window=windows[0],
                 rank=rank,
                 bubbles=idle,
+                exposed=unhidden,
                 syncs=measured_syncs,
                 losses=trace.losses,
                 lines=lines,
@@ -228,6 +239,7 @@ def merge_reports(
         windows=tuple(part for x in ranked for part in x.windows),
         overlaps=tuple(part for x in ranked for part in x.overlaps),
         syncs=tuple(part for x in ranked for part in x.syncs),
+        holders=tuple(part for x in ranked for part in x.holders),
         critical_path=tuple(part for x in ranked for part in x.critical_path),
         findings=_merge_findings(ranked),
     )
@@ -253,6 +265,7 @@ def _by_position(report: Report, rank: int) -> Report:
         windows=renumber(report.windows),
         overlaps=renumber(report.overlaps),
         syncs=renumber(report.syncs),
+        holders=renumber(report.holders),
         critical_path=renumber(report.critical_path),
         findings=renumber(report.findings),
     )
@@ -279,17 +292,25 @@ def _arguments(source: Source, trace: Trace, events: Iterable[int]) -> dict[int,
 
 
 def _device_figures(
-    graph: Graph, idle: Bubbles, windows: Sequence[Window]
+    graph: Graph, idle: Bubbles, unhidden: Exposed, windows: Sequence[Window]
 ) -> list[tuple[DeviceFigures, ...]]:
     """The figures of every device, per window."""
-    times = device_times(graph.host.timeline, windows)
-    devices = graph.host.timeline.devices
+    timeline = graph.host.timeline
+    times, devices = device_times(timeline, windows), timeline.devices
+    starts = [window.start_ns for window in windows]
+    ends = [window.end_ns for window in windows]
     causes = {device: idle.by_cause(device, windows) for device in devices}
     reasons = {device: idle.by_reason(device, windows) for device in devices}
+    comm, copies = (
+        {x: measure_within(unhidden.blocking(timeline, x, kind), starts, ends) for x in devices}
+        for kind in (Kind.COMM, Kind.COPY)
+    )
     return [
         tuple(
             DeviceFigures(
                 **{name: getattr(x, name) for name in x.__slots__},
+                blocking_comm_ns=int(comm[x.device][i]),
+                blocking_copy_ns=int(copies[x.device][i]),
                 bubbles=causes[x.device][i],
                 unknown_reasons=reasons[x.device][i],
             )
@@ -333,7 +354,7 @@ def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
     launched = only_launched(timeline, options.comm_patterns)
     whole = launched.windows[:1]
     graph = build_graph(observe_host(launched))
-    figures = _device_figures(graph, bubbles(graph, whole), whole)[0]
+    figures = _device_figures(graph, bubbles(graph, whole), exposed(graph), whole)[0]
     return LaunchedOnly(whole[0].start_ns, whole[0].end_ns, left_out, figures)
 
 
@@ -380,6 +401,45 @@ def _sync_figures(
             key=lambda x: (-x.caused_idle_ns, -x.blocked_ns, x.api),
         )
     ]
+
+
+def _holder_figures(
+    graph: Graph, idle: Bubbles, lines: SourceLines, rank: int, window: Window
+) -> tuple[HolderFigures, ...]:
+    """What held the idle of one window, by device, cause, thing and place, the dearest first."""
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    start = np.maximum(idle.start_ns, window.start_ns)
+    length = np.minimum(idle.end_ns, window.end_ns) - start
+    held = holders(graph, idle)
+    inside = np.flatnonzero((length > 0) & (held != ABSENT))
+    longest = inside[np.argsort(-length[inside], kind="stable")][:_MOST_NAMED]
+    on_gpu = np.isin(held[longest], timeline.event)
+    places = np.full(len(longest), NOWHERE, dtype=object)
+    places[~on_gpu] = np.array([*locate(timeline, held[longest][~on_gpu], lines), None])[:-1]
+    groups: dict[tuple[int, int, str, Place], list[int]] = defaultdict(list)
+    for i, place in zip(longest.tolist(), places.tolist(), strict=True):
+        name = trace.name_of(int(held[i]))
+        groups[int(idle.device[i]), int(idle.cause[i]), name, place].append(i)
+    found = [
+        HolderFigures(
+            rank=rank,
+            step=window.step,
+            device=device,
+            cause=Cause(cause).name.lower(),
+            name=name,
+            operator=place.operator,
+            function=place.function,
+            file=place.file,
+            line=place.line,
+            count=len(group),
+            idle_ns=int(length[group].sum()),
+            longest_start_ns=int(start[group[0]]),
+            longest_ns=int(length[group[0]]),
+            event=int(held[group[0]]),
+        )
+        for (device, cause, name, place), group in groups.items()
+    ]
+    return tuple(sorted(found, key=lambda x: (x.device, -x.idle_ns, x.longest_start_ns)))
 
 
 def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:

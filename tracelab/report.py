@@ -57,6 +57,7 @@ class DeviceFigures:
     ``busy_ns + idle_ns`` is the window's length, and the bubbles add up to ``idle_ns``.
 
     Attributes:
+        blocking_comm_ns, blocking_copy_ns: the exposed time that the next compute waited for.
         bubbles: idle by cause.
         unknown_reasons: the idle of cause "unknown", by why it is.
     """
@@ -70,6 +71,8 @@ class DeviceFigures:
     memset_ns: int
     exposed_comm_ns: int
     exposed_copy_ns: int
+    blocking_comm_ns: int
+    blocking_copy_ns: int
     comm_compute_overlap_ns: int
     copy_compute_overlap_ns: int
     streams: tuple[StreamTime, ...]
@@ -161,6 +164,34 @@ class SyncFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class HolderFigures:
+    """The idle of one device and cause that one thing at one place held, ns.
+
+    Attributes:
+        name: the call, operator, region or activity that held it.
+        operator, function, file, line: where it is in the program, of things on the host.
+        count: how many bubbles.
+        longest_start_ns, longest_ns: the longest of them.
+        event: event id of what held the longest.
+    """
+
+    rank: int
+    step: int | None
+    device: int
+    cause: str
+    name: str
+    operator: str | None
+    function: str | None
+    file: str | None
+    line: int | None
+    count: int
+    idle_ns: int
+    longest_start_ns: int
+    longest_ns: int
+    event: int
+
+
+@dataclass(frozen=True, slots=True)
 class PathFigures:
     """The critical path of one window, ns per kind."""
 
@@ -181,6 +212,7 @@ class Report:
     windows: tuple[WindowFigures, ...]
     overlaps: tuple[OverlapFigures, ...]
     syncs: tuple[SyncFigures, ...]
+    holders: tuple[HolderFigures, ...]
     critical_path: tuple[PathFigures, ...]
     findings: tuple[Finding, ...] = ()
     whatif: None = None

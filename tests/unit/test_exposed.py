@@ -120,7 +120,8 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
     assert ((pieces.held_by != ABSENT) <= (pieces.obstacle == Obstacle.HOST_SYNC)).all()
 
     # AND all of one row is at most the work on its side that hides nothing yet, and all rows of a
-    # side together no more than all such work
+    # side together no more than all such work; a copy or an all-gather before all work of the file
+    # has its work before the recording
     for device in account.devices:
         compute, communication, copies = (
             account.busy(account.of(device, kind)) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
@@ -135,6 +136,9 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
                 continue
             mine, kind = rows[int(timeline.event[row])], Kind(timeline.kind[row])
             side = side_of_independent_work(timeline, row)
+            hiding = compute if kind == Kind.COMM else compute | communication
+            if side == Side.BEFORE and mine.start < min(hiding, default=mine.start + 1):
+                continue
             assert won <= TICK * {
                 Side.NONE: 0,
                 Side.BEFORE: sum(t < mine.start for t in free[kind]),
@@ -247,6 +251,37 @@ def test_first_copy_to_the_gpu_has_nothing_before_it():
     assert found(*rows) == [(H2D, 10, 20, Obstacle.TRUE_DEPENDENCY, None, 0)]
 
 
+def test_first_copy_is_like_the_ones_after_it():
+    # GIVEN three copies of 10 in the stream that computes: of the second, 10 could hide, of the
+    # third 6, so 16 of 20; what the first one could have run beside was not recorded
+    rows = [
+        *work(10, 20, 0, 1, maker=copy),
+        *work(20, 40, 1, 2),
+        *work(40, 50, 2, 3, maker=copy),
+        *work(50, 56, 4, 4),
+        *work(56, 66, 6, 5, maker=copy),
+        *work(66, 99, 8, 6),
+    ]
+
+    # THEN
+    assert [x[3:] for x in found(*rows)] == [
+        (Obstacle.SAME_STREAM, H2D, 8),
+        (Obstacle.SAME_STREAM, H2D, 10),
+        (Obstacle.SAME_STREAM, H2D, 6),
+    ]
+
+
+def test_first_copy_is_not_like_those_of_another_stream():
+    rows = [
+        *work(10, 20, 0, 1, maker=copy, stream=20),
+        *work(20, 40, 1, 2),
+        *work(40, 50, 2, 3, maker=copy),
+        *work(50, 70, 4, 4),
+    ]
+
+    assert [x[5] for x in found(*rows)] == [0, 10]
+
+
 def test_two_copies_to_the_gpu_share_the_compute_before_them():
     # Both copies of a batch, 10 + 10 ticks, stand behind 14 ticks of compute. The first one takes
     # 10 of them; between the two is nothing, so the second one wins nothing.
@@ -357,6 +392,25 @@ def test_first_all_gather_has_nothing_before_it():
     rows = [*work(10, 30, 0, 1, name=ALL_GATHER, stream=20), *work(30, 60, 3, 2)]
 
     assert found(*rows)[0][3:] == (Obstacle.TRUE_DEPENDENCY, None, 0)
+
+
+def test_first_all_reduce_was_in_nobodys_way_whatever_the_next_one_was():
+    # GIVEN a first all-reduce from 10 to 14, after which compute begins at once and had not waited,
+    # and a second one that the compute after it waits for
+    rows = [
+        *work(10, 14, 0, 1, maker=comm, stream=20),
+        *work(14, 34, 1, 2, name="first"),
+        *wait(3, 10, stream=20, of=7, recorded=2),
+        *work(34, 44, 4, 3, maker=comm, stream=20),
+        *wait(6, 12, stream=7, of=20, recorded=5),
+        *work(44, 64, 7, 4, name="second"),
+    ]
+
+    # THEN
+    assert [x[3:] for x in found(*rows)] == [
+        (Obstacle.TRUE_DEPENDENCY, "first", 0),
+        (Obstacle.EVENT_WAIT, "second", 10),
+    ]
 
 
 def all_reduces(thread=AUTOGRAD, *more):

@@ -180,6 +180,14 @@ def test_collective_behind_another_waits_for_what_that_one_waited_for():
     assert between(*second_collective(), since=29) == (Obstacle.EVENT_WAIT, ABSENT)
 
 
+def test_collective_behind_another_in_the_stream_that_computes():
+    # The one before it is in stream 7: this one is not, but waited for it all the same.
+    row, other, *_ = second_collective()
+    first = work(30, 40, 4, 4, maker=comm, stream=7)
+
+    assert between(row, other, *first, since=29) == (Obstacle.EVENT_WAIT, ABSENT)
+
+
 def test_collective_behind_another_that_was_launched_late():
     # The first collective is launched at 36 although the compute before it was over at 30.
     row, other, *_ = second_collective()
@@ -208,6 +216,15 @@ def test_own_work_that_ended_before_was_not_in_the_way():
     before = work(4, 9, 0, 2)
 
     found = between(work(12, 20, 3, 3), collective(), *before, since=10)
+
+    assert found == (Obstacle.TRUE_DEPENDENCY, ABSENT)
+
+
+def test_own_work_that_ended_before_is_not_in_the_way_even_of_its_kind():
+    # As before, and the other is compute as well, in a stream of its own.
+    before, other = work(4, 9, 0, 2), work(10, 30, 1, 1, stream=13)
+
+    found = between(work(12, 20, 3, 3), other, *before, since=10)
 
     assert found == (Obstacle.TRUE_DEPENDENCY, ABSENT)
 

@@ -8,6 +8,7 @@ from rich.cells import cell_len
 
 from tests.real_traces import path_of
 from tracelab.analysis import analyze
+from tracelab.findings.finding import Finding, Where
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.overlap import StreamTime
@@ -28,6 +29,7 @@ from tracelab.report import (
     SCHEMA,
     DeviceFigures,
     EventLinks,
+    HolderFigures,
     KernelTotal,
     LaunchedOnly,
     OverlapFigures,
@@ -57,6 +59,8 @@ def make_device(device=0, *, idle_ns=0, **figures):
         "memset_ns": 0,
         "exposed_comm_ns": 0,
         "exposed_copy_ns": 0,
+        "blocking_comm_ns": 0,
+        "blocking_copy_ns": 0,
         "comm_compute_overlap_ns": 0,
         "copy_compute_overlap_ns": 0,
         "streams": (StreamTime(7, 10 * MS, 3),),
@@ -99,8 +103,24 @@ def make_report(*windows, traces=None, provenance=None, **parts):
         windows=windows or (make_window(),),
         overlaps=parts.get("overlaps", ()),
         syncs=parts.get("syncs", ()),
+        holders=parts.get("holders", ()),
         critical_path=parts.get("critical_path", ()),
+        findings=parts.get("findings", ()),
     )
+
+
+def make_finding(rule="TL101", *, severity="critical", bound_ns=4 * MS, **figures):
+    defaults = {
+        "title": "`item` in train (train.py:84) makes the host wait for the GPU",
+        "rank": 0,
+        "step": None,
+        "cause": "host_sync",
+        "cost_ns": 5 * MS,
+        "where": Where(count=3, annotation="backward"),
+        "evidence": (1,),
+        "fix": "Read it later.",
+    }
+    return Finding(rule=rule, severity=severity, bound_ns=bound_ns, **defaults | figures)
 
 
 def make_sync(api="cudaStreamSynchronize", *, rank=0, step=None, **figures):
@@ -370,6 +390,80 @@ class TestHeadline:
     def test_every_device_has_its_sentence(self):
         lines = headlines_of(make_report(make_window(make_device(0), make_device(3))))[0]
         assert [line[:5] for line in lines[1:]] == ["GPU 0", "GPU 3"]
+
+
+class TestFindings:
+    def test_verdict_names_what_can_win_most(self):
+        device = make_device(idle_ns=10 * MS, bubbles={"launch": 10 * MS})
+        info = make_finding("TL301", severity="info", bound_ns=0, title="something else")
+        report = make_report(make_window(device), findings=(make_finding(), info))
+        assert headlines_of(report)[0][0] == (
+            "50.0 % of the trace is lost on GPU 0: idle, or copies and communication that nothing "
+            "hid. The most to win, up to 20.0 %: `item` in train (train.py:84) makes the host wait "
+            "for the GPU."
+        )
+
+    def test_verdict_without_alarms(self):
+        info = make_finding("TL301", severity="info", bound_ns=0)
+        assert headlines_of(make_report(findings=(info,)))[0][0].endswith(
+            "No single change would win 2 % of it."
+        )
+
+    def test_alarms_stand_in_full_with_their_fix(self):
+        report = make_report(findings=(make_finding(),))
+        section = section_of(
+            report, "1. critical · wins up to 4.00 ms (40.0 %) of 5.00 ms lost · TL101"
+        )
+        assert section.lines == (
+            "`item` in train (train.py:84) makes the host wait for the GPU. "
+            "(cause host_sync, 3 times, in backward)",
+            "Fix: Read it later.",
+        )
+
+    def test_what_is_small_or_too_much_stands_in_a_table(self):
+        alarms = [make_finding(title=f"number {i}") for i in range(7)]
+        infos = [make_finding(severity="info", title=f"small {i}") for i in range(9)]
+        section = section_of(
+            make_report(findings=(*alarms, *infos)), "Smaller, or nothing to be done"
+        )
+        assert [row[-1] for row in section.rows] == [
+            "number 5",
+            "number 6",
+            *(f"small {i}" for i in range(4)),
+        ]
+        assert section.notes == ("… and 5 more (all of them in --json).",)
+
+    def test_what_the_trace_lacks_is_told_apart(self):
+        lack = make_finding("TL903", severity="info", bound_ns=0, cost_ns=0, title="No stacks")
+        report = make_report(findings=(lack,))
+        section = section_of(report, "About the trace")
+        assert section.lines == ("TL903  No stacks.",)
+        assert section.notes == ("What each does to the numbers: tracelab explain TL903",)
+        assert "Smaller, or nothing to be done" not in titles_of(report)
+
+    def test_what_held_the_gpu_up(self):
+        holder = HolderFigures(
+            rank=0,
+            step=None,
+            device=0,
+            cause="host_blocked",
+            name="cudaFree",
+            operator=None,
+            function="train",
+            file="train.py",
+            line=7,
+            count=12,
+            idle_ns=3 * MS,
+            longest_start_ns=0,
+            longest_ns=MS,
+            event=4,
+        )
+        tiny = replace(holder, idle_ns=5, longest_ns=5)
+        section = section_of(make_report(holders=(tiny, holder)), "Idle by what held it")
+        assert section.rows == (
+            ("host_blocked", "3.00 ms", "12", "1.00 ms", "cudaFree · train train.py:7"),
+        )
+        assert section.notes == ("… and 1 row more (all of them in --json).",)
 
 
 class TestTimes:

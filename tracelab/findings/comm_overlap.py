@@ -19,8 +19,9 @@ _FIXES = {
     "blocking call out, or launch that compute before it.",
     Obstacle.LATE_LAUNCH: "The host launched the compute beside it late: the step is launch bound "
     "there.",
-    Obstacle.TRUE_DEPENDENCY: "Nothing to do here: what came next needed it, or there was no other "
-    "work. More microbatches, or less to communicate, would help.",
+    Obstacle.TRUE_DEPENDENCY: "No overlap to win: what came next needed it, or no other work was "
+    "left. Communicate less (a bf16 compression hook, gradients accumulated under `no_sync()`), "
+    "compute more in a step, or split it into more microbatches.",
 }
 
 

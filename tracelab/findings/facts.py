@@ -16,7 +16,7 @@ from tracelab.graph import Graph
 from tracelab.intervals import Intervals, clip, union
 from tracelab.kinds import Kind, copies_pageable_memory
 from tracelab.measures.bubbles import Bubbles, Cause
-from tracelab.measures.exposed import Exposed, exposed
+from tracelab.measures.exposed import Exposed
 from tracelab.measures.serial import Turns, turns
 from tracelab.measures.syncs import Syncs
 from tracelab.places import Place, locate
@@ -41,6 +41,7 @@ class Facts:
         window: the window to explain.
         rank: the file's rank.
         bubbles: the idle time, at least of this window.
+        exposed: what ran unhidden, in the whole file.
         syncs: the blocking calls of the file.
         losses: what was lost of the file, by the names in `LOSSES`.
         lines: where source files are looked for.
@@ -51,6 +52,7 @@ class Facts:
     window: Window
     rank: int
     bubbles: Bubbles
+    exposed: Exposed
     syncs: Syncs
     losses: Mapping[str, int]
     lines: SourceLines
@@ -66,11 +68,6 @@ class Facts:
     def trace(self) -> Trace:
         """The file's events."""
         return self.timeline.trace
-
-    @cached_property
-    def exposed(self) -> Exposed:
-        """What ran unhidden, in the whole file."""
-        return exposed(self.graph)
 
     @cached_property
     def pageable_launches(self) -> frozenset[int]:

@@ -30,6 +30,8 @@ def claims_of_turns(
         (Obstacle(int(found.obstacle[i])), place, facts.name(int(found.other[i])))
         for i, place in zip(chosen, places, strict=True)
     ]
+    # What a stream does beside one kernel it cannot do beside another as well.
+    left = {x: _limit(facts, x, chosen) for x in timeline.devices}
     claims = []
     for (obstacle, place, name), group in grouped(keys).items():
         mine = chosen[group]
@@ -39,6 +41,9 @@ def claims_of_turns(
         api = facts.call_name(_call(facts, int(mine[0])))
         title, fix = wording(held, name, told(place, api))
         length = found.end_ns[mine] - found.start_ns[mine]
+        limits = {x: min(left[x], _limit(facts, x, mine)) for x in np.unique(devices).tolist()}
+        if room:
+            left |= {x: left[x] - limit for x, limit in limits.items()}
         claims.append(
             Claim(
                 title=title,
@@ -55,9 +60,7 @@ def claims_of_turns(
                     )
                     for x in np.unique(devices).tolist()
                 },
-                limit_ns={
-                    x: _limit(facts, x, mine[devices == x]) for x in np.unique(devices).tolist()
-                },
+                limit_ns=limits,
                 told=None if room else INFO,
             )
         )
@@ -71,15 +74,16 @@ def _call(facts: Facts, turn: int) -> int:
 
 
 def _limit(facts: Facts, device: int, turns: Any) -> int:
-    """What two streams side by side can win: no more than the lesser of them computes."""
+    """What these streams side by side can win: no more than all but the busiest compute."""
     found, timeline = facts.turns, facts.timeline
+    turns = turns[timeline.device[found.row[turns]] == device]
     lanes = np.unique(timeline.lane[np.concatenate((found.row[turns], found.other[turns]))])
     compute = timeline.of(device=device, kind=Kind.COMPUTE)
     each = [
         measure(facts.inside(timeline.start_ns[x], timeline.end_ns[x]))
         for x in (compute & (timeline.lane == lane) for lane in lanes.tolist())
     ]
-    return min([int(found.bound_ns[turns].sum()), *each])
+    return min(int(found.bound_ns[turns].sum()), sum(each) - max(each, default=0))
 
 
 def _there_is_room(facts: Facts, row: int, other: int) -> bool:

@@ -10,6 +10,7 @@ of a pipeline receives is needed at once: nothing is independent.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -24,6 +25,7 @@ from tracelab.intervals import (
     measure_within,
     overlapping_pairs,
     subtract,
+    union,
 )
 from tracelab.kinds import Kind, copy_direction
 from tracelab.measures.obstacles import Obstacle, Obstacles
@@ -66,6 +68,11 @@ class Exposed:
     held_by: Int64Array
     bound_ns: Int64Array
     delays: NDArray[np.bool_]
+
+    def blocking(self, timeline: Timeline, device: int, kind: Kind) -> Intervals:
+        """When exposed work of a kind held up the next compute of its device."""
+        mine = self.delays & timeline.of(device=device, kind=kind)[self.row]
+        return union(self.start_ns[mine], self.end_ns[mine])
 
 
 def exposed(graph: Graph) -> Exposed:
@@ -160,28 +167,30 @@ class _Finder:
                 )
 
     def _follow_the_others(self, pieces: list[_Piece], hiding: NDArray[np.intp]) -> None:
-        """What comes before all work of the file, as the first batch does, is like what follows.
+        """What comes before all other work of the file, as the first batch does, is like the rest.
 
-        The work that it could have run beside was done before the recording began. Where others
-        of its name have one obstacle for the most part, it has that one, and their share to win.
+        The work that it could have run beside was done before the recording began. Where those
+        that follow in its stream under its name have an obstacle for the most part, it has it too,
+        and their share to win.
         """
         timeline = self._timeline
-        begins = timeline.start_ns[hiding].min(initial=_END_OF_TIME)
+        begins = int(timeline.start_ns[hiding].min(initial=_END_OF_TIME))
+        name = timeline.trace.name[timeline.event]
+        alike: dict[tuple[int, int], list[_Piece]] = defaultdict(list)
         for piece in pieces:
-            if timeline.start_ns[piece.row] >= begins or piece.obstacle != Obstacle.TRUE_DEPENDENCY:
+            if timeline.start_ns[piece.row] >= begins:
+                alike[int(name[piece.row]), int(timeline.lane[piece.row])].append(piece)
+        for piece in pieces:
+            others = alike.get((int(name[piece.row]), int(timeline.lane[piece.row])), [])
+            if timeline.start_ns[piece.row] >= begins or not others:
                 continue
-            name = timeline.trace.name[timeline.event]
-            others = [
-                x
-                for x in pieces
-                if x.start_ns > piece.start_ns
-                and name[x.row] == name[piece.row]
-                and timeline.lane[x.row] == timeline.lane[piece.row]
-            ]
+            if side_of_independent_work(timeline, piece.row) != Side.BEFORE:
+                continue  # what it could have run beside is recorded
+            held = [x for x in others if x.obstacle != Obstacle.TRUE_DEPENDENCY]
+            bound = sum(x.bound_ns for x in held)
             length = sum(x.end_ns - x.start_ns for x in others)
-            bound = sum(x.bound_ns for x in others if x.obstacle != Obstacle.TRUE_DEPENDENCY)
-            if 2 * bound > length:
-                example = max(others, key=lambda x: x.bound_ns)
+            if piece.obstacle == Obstacle.TRUE_DEPENDENCY and 2 * bound > length:
+                example = max(held, key=lambda x: x.bound_ns)
                 piece.obstacle, piece.held = example.obstacle, piece.row
                 piece.held_by = example.held_by
                 piece.bound_ns = (piece.end_ns - piece.start_ns) * bound // length

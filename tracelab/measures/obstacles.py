@@ -12,7 +12,7 @@ from tracelab.intervals import Int64Array
 from tracelab.kinds import Kind
 from tracelab.measures.syncs import holds_up
 from tracelab.timeline import Timeline
-from tracelab.trace import ABSENT
+from tracelab.trace import ABSENT, Category
 
 # What separates the end of the work that was waited for from the start of what waited. Longer, and
 # something else held it; shorter gaps than 50 us are a launch's latency (see `bubbles`).
@@ -38,10 +38,12 @@ class Obstacles:
     Attributes:
         launch_ns: int64[m], ns, when the launch call of each row began; ABSENT without one.
         thread: int64[m], the thread that launched it, ABSENT without a launch.
+        blocking: the file's blocking calls.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
+        self.blocking = graph.host.blocking
         self._timeline = timeline = graph.host.timeline
         trace = timeline.trace
         launched = timeline.launch != ABSENT
@@ -49,6 +51,11 @@ class Obstacles:
         self.thread = np.where(launched, trace.thread[timeline.launch], ABSENT)
         self._launched_ns = np.where(launched, trace.end_ns[timeline.launch], ABSENT)
         self._previous = _previous_in_stream(timeline)
+        # Without CUPTI's rows not even the waiting stream is known, so it may be any.
+        rows = trace.of_category(Category.SYNC)
+        self._waits_are_unknown = not len(rows) and graph.links.unresolved > 0
+        # The blocking calls are in order of their starts; this is how far those up to each reach.
+        self._blocked_until = np.maximum.accumulate(self.blocking.end_ns)
         self._comm_ends = {x: _by_end(timeline, x) for x in timeline.devices}
 
     def between(self, row: int, other: int, since_ns: int) -> tuple[Obstacle, int]:
@@ -71,7 +78,7 @@ class Obstacles:
                 if other_comm != ABSENT and timeline.end_ns[other_comm] >= since_ns:
                     row, waited = other_comm, True
                     continue
-                unnamed = bool(self._graph.after_unknown_wait[row])
+                unnamed = bool(self._graph.after_unknown_wait[row]) or self._waits_are_unknown
                 return (Obstacle.EVENT_WAIT if unnamed else Obstacle.HARDWARE_QUEUE), ABSENT
             binding = max(ends, key=lambda x: ends[x]) if ends else ABSENT
             if binding == ABSENT or ends[binding] < since_ns:
@@ -98,9 +105,11 @@ class Obstacles:
 
     def _late(self, row: int, since_ns: int) -> tuple[Obstacle, int]:
         """The host launched a row late: because of a blocking call, or because it was slow."""
-        calls = self._graph.host.blocking
+        calls = self.blocking
         until = int(self.launch_ns[row])
-        blocked = np.flatnonzero((calls.end_ns > since_ns) & (calls.start_ns < until))
+        first = int(np.searchsorted(self._blocked_until, since_ns, side="right"))
+        near = np.arange(first, max(first, int(np.searchsorted(calls.start_ns, until))))
+        blocked = near[calls.end_ns[near] > since_ns]
         thread = int(self.thread[row])
         blocked = blocked[[holds_up(self._graph, x, thread) for x in blocked.tolist()]]
         if not len(blocked):

@@ -8,13 +8,13 @@ which a rule asks for.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, pairwise
+from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import Graph
-from tracelab.intervals import Int64Array, intersect, measure, union
+from tracelab.intervals import Int64Array, intersect, measure, measure_within, union
 from tracelab.kinds import Kind
 from tracelab.measures.obstacles import Obstacle, Obstacles
 from tracelab.timeline import Lane, Timeline
@@ -87,24 +87,24 @@ def _exclude_each_other(timeline: Timeline, a: Lane, b: Lane) -> bool:
 def _turns_of(
     timeline: Timeline, obstacles: Obstacles, a: Lane, b: Lane
 ) -> list[tuple[int, int, int, int, Obstacle, int, int]]:
-    """Every change from one of two streams to the other."""
+    """Every change from one of two streams to the other, unless the launch alone came late."""
     rows = np.flatnonzero(_compute(timeline, a) | _compute(timeline, b))
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
-    lane = timeline.lane[rows]
-    begins = np.append(np.flatnonzero(np.diff(lane, prepend=ABSENT)), len(rows))
-    runs = [rows[first:last] for first, last in pairwise(begins)]
+    begins = np.flatnonzero(np.diff(timeline.lane[rows], prepend=ABSENT))
+    worked = np.add.reduceat(timeline.end_ns[rows] - timeline.start_ns[rows], begins)
+    row, other = rows[begins[1:]], rows[begins[1:] - 1]
+    start = timeline.start_ns[rows[begins[:-1]]]
+    end = np.minimum(timeline.end_ns[other], timeline.start_ns[row])
+    blocked = union(obstacles.blocking.start_ns, obstacles.blocking.end_ns)
+    launch_ns = obstacles.launch_ns[row]
+    waited = measure_within(blocked, start, np.maximum(start, launch_ns)) > 0
     found: list[tuple[int, int, int, int, Obstacle, int, int]] = []
-    for before, run in pairwise(runs):
-        start = int(timeline.start_ns[before[0]])
-        row, other = int(run[0]), int(before[-1])
-        end = min(int(timeline.end_ns[other]), int(timeline.start_ns[row]))
-        obstacle, held_by = obstacles.between(row, other, start)
-        if end <= start or obstacle == Obstacle.TRUE_DEPENDENCY:
+    for i in np.flatnonzero((end > start) & ((launch_ns < start) | waited)).tolist():
+        obstacle, held_by = obstacles.between(int(row[i]), int(other[i]), int(start[i]))
+        if obstacle in (Obstacle.TRUE_DEPENDENCY, Obstacle.LATE_LAUNCH):
             continue
-        if obstacle == Obstacle.EVENT_WAIT:
-            # It could have run only from where its own stream was free.
-            start = max(start, int(obstacles.launch_ns[row]))
-        worked = measure(union(timeline.start_ns[run], timeline.end_ns[run]))
-        if end > start:
-            found.append((row, other, start, end, obstacle, held_by, min(end - start, worked)))
+        bound = min(int(end[i] - start[i]), int(worked[i + 1]))
+        found.append(
+            (int(row[i]), int(other[i]), int(start[i]), int(end[i]), obstacle, held_by, bound)
+        )
     return found

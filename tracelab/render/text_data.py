@@ -8,6 +8,7 @@ from enum import Enum
 
 from tracelab.findings.finding import Finding
 from tracelab.report import (
+    HolderFigures,
     OverlapFigures,
     PathFigures,
     Report,
@@ -72,6 +73,7 @@ class View:
     syncs: tuple[SyncFigures, ...]
     path: PathFigures | None
     findings: tuple[Finding, ...]
+    holders: tuple[HolderFigures, ...]
 
     @property
     def length_ns(self) -> int:
@@ -94,15 +96,25 @@ def views_of(report: Report) -> list[View]:
     overlaps: dict[tuple[int, int | None], list[OverlapFigures]] = defaultdict(list)
     syncs: dict[tuple[int, int | None], list[SyncFigures]] = defaultdict(list)
     findings: dict[tuple[int, int | None], list[Finding]] = defaultdict(list)
+    holders: dict[tuple[int, int | None], list[HolderFigures]] = defaultdict(list)
     for overlap in report.overlaps:
         overlaps[overlap.rank, overlap.step].append(overlap)
     for sync in report.syncs:
         syncs[sync.rank, sync.step].append(sync)
     for finding in report.findings:
         findings[finding.rank, finding.step].append(finding)
+    for holder in report.holders:
+        holders[holder.rank, holder.step].append(holder)
     paths = {(path.rank, path.step): path for path in report.critical_path}
     return [
-        View(x, tuple(overlaps[key]), tuple(syncs[key]), paths.get(key), tuple(findings[key]))
+        View(
+            window=x,
+            overlaps=tuple(overlaps[key]),
+            syncs=tuple(syncs[key]),
+            path=paths.get(key),
+            findings=tuple(findings[key]),
+            holders=tuple(holders[key]),
+        )
         for x in report.windows
         for key in [(x.rank, x.step)]
     ]

@@ -11,6 +11,7 @@ from tracelab.render.text_data import Column, Fit, Section, View
 from tracelab.report import DeviceFigures
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
+_MUCH = 0.1  # of the window: so much is worth a word though nothing hides it
 _IN_JSON = "(all of them in --json)"
 
 
@@ -25,7 +26,12 @@ def verdict(view: View) -> str:
     )
     alarms = [x for x in view.findings if x.severity != INFO and x.bound_ns]
     if not alarms:
-        return f"{sentence} No single change would win 2 % of it."
+        sentence += " No single change would win 2 % of it."
+        hopeless = max(view.findings, key=lambda x: x.cost_ns, default=None)
+        if hopeless and hopeless.cost_ns >= _MUCH * view.length_ns:
+            share = percent_text(hopeless.cost_ns, view.length_ns)
+            sentence += f" The most, {share}: {hopeless.title}. {hopeless.fix}"
+        return sentence
     won = percent_text(alarms[0].bound_ns, view.length_ns)
     return f"{sentence} The most to win, up to {won}: {alarms[0].title}."
 

@@ -15,9 +15,10 @@ from tracelab.render.text_cells import (
     time_text,
 )
 from tracelab.render.text_data import NONE, Column, Fit, Section, View
-from tracelab.report import DeviceFigures, OverlapFigures, SyncFigures
+from tracelab.report import DeviceFigures, HolderFigures, OverlapFigures, SyncFigures
 
 _MOST_ROWS = 10
+_MOST_HOLDERS = 6
 _IN_JSON = "(all of them in --json)"
 _WORTH_SHOWING = 0.001  # of the window: an overlap with less on one side is no news
 _CAUSES_IN_HEADLINE = 3
@@ -29,6 +30,7 @@ def window_sections(view: View) -> list[Section]:
     return [
         *times(view),
         *idle(view),
+        *held(view),
         *streams(view),
         overlap(view),
         blocking(view),
@@ -101,11 +103,15 @@ def _time_rows(length: int, device: DeviceFigures) -> Iterable[tuple[str, ...]]:
         share = percent_text(device.exposed_comm_ns, device.comm_ns)
         yield row("comm", device.comm_ns)
         yield row("  exposed", device.exposed_comm_ns, f"{share} of comm: no compute hid it")
+        if device.blocking_comm_ns:
+            yield row("  blocking", device.blocking_comm_ns, "of it: the next kernel waited")
     if device.copy_ns:
         share = percent_text(device.exposed_copy_ns, device.copy_ns)
         remark = f"{share} of copy: no compute or comm hid it"
         yield row("copy", device.copy_ns)
         yield row("  exposed", device.exposed_copy_ns, remark)
+        if device.blocking_copy_ns:
+            yield row("  blocking", device.blocking_copy_ns, "of it: the next kernel waited")
     if device.memset_ns:
         yield row("memset", device.memset_ns)
 
@@ -154,6 +160,51 @@ def _idle(view: View, device: DeviceFigures) -> Section:
         Column("meaning", Fit.PROSE),
     )
     return Section(title, columns=columns, rows=tuple(rows))
+
+
+def held(view: View) -> list[Section]:
+    """What held the GPUs up, the dearest first."""
+    found = sorted(view.holders, key=lambda x: (-x.idle_ns, x.device, x.longest_start_ns))
+    least = _WORTH_SHOWING * view.length_ns
+    shown = [x for x in found if x.idle_ns >= least][:_MOST_HOLDERS]
+    if not shown:
+        return []
+    left = len(found) - len(shown)
+    rows = [
+        (
+            *([str(x.device)] if view.several else []),
+            x.cause,
+            time_text(x.idle_ns),
+            f"{x.count:,}",
+            time_text(x.longest_ns),
+            PART.join(part for part in (x.name, _function(x)) if part),
+        )
+        for x in shown
+    ]
+    gpu = [Column("GPU")] if view.several else []
+    return [
+        Section(
+            "Idle by what held it",
+            columns=(
+                *gpu,
+                Column("cause", Fit.LABEL),
+                Column("time"),
+                Column("times"),
+                Column("longest"),
+                Column("what and where", Fit.LABEL),
+            ),
+            rows=tuple(rows),
+            notes=(f"… and {counted(left, 'row', 'rows')} more {_IN_JSON}.",) if left else (),
+        )
+    ]
+
+
+def _function(holder: HolderFigures) -> str:
+    """The function and line of what held a bubble, else its operator."""
+    if holder.function is None:
+        return holder.operator or ""
+    line = "" if holder.line is None else f":{holder.line}"
+    return f"{holder.function} {holder.file}{line}"
 
 
 def streams(view: View) -> list[Section]:

@@ -1,0 +1,131 @@
+"""The tables of tracelab/docs/findings.md against the bundled captures.
+
+``python tests/golden/test_findings_table.py`` prints them anew.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tracelab import analyze
+from tracelab.findings.finding import INFO
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "traces"
+DOCUMENT = ROOT / "tracelab" / "docs" / "findings.md"
+MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
+
+# A defect and its fix: what is promised, and what was won.
+PAIRS = (
+    ("prefetch_one_stream_pinned", "prefetch_copy_stream_pinned"),
+    ("prefetch_one_stream_pageable", "prefetch_copy_stream_pinned"),
+    ("prefetch_copy_stream_pageable", "prefetch_copy_stream_pinned"),
+    ("prefetch_copy_stream_synchronize", "prefetch_copy_stream_pinned"),
+    ("prefetch_loader_alone", "prefetch_loader_pinned"),
+    ("prefetch_loader", "prefetch_loader_pinned"),
+    ("events_event_synchronize", "events_wait"),
+    ("events_stream_synchronize", "events_wait"),
+    ("events_device_synchronize", "events_wait"),
+    ("events_item", "events_wait"),
+    ("two_streams_early_wait", "two_streams_default_and_side"),
+    ("two_streams_host_wait", "two_streams_medium"),
+    ("two_models_pipelined_item", "two_models_pipelined"),
+    ("two_models_pipelined", "two_models_pipelined_streams"),
+    ("peer_copy_default", "peer_copy_both"),
+    ("peer_copy_sender", "peer_copy_both"),
+    ("peer_copy_receiver", "peer_copy_both"),
+    ("ddp_hook_default_stream_rank0", "ddp_hook_side_stream_rank0"),
+    ("ddp_hook_side_stream_one_queue_rank0", "ddp_hook_side_stream_rank0"),
+    ("collectives_all_reduce_sync_rank0", "collectives_all_reduce_async_rank0"),
+    ("collectives_broadcast_sync_rank0", "collectives_broadcast_async_rank0"),
+    ("collectives_reduce_scatter_sync_rank0", "collectives_reduce_scatter_async_rank0"),
+    ("collectives_all_gather_sync_rank0", "collectives_all_gather_async_rank0"),
+    ("fsdp_no_prefetch_rank0", "fsdp_prefetch_rank0"),
+    ("straggler_slow_loader_rank0", "straggler_slow_loader_hidden_rank0"),
+    ("train_step_sinful", "train_step_clean"),
+    ("two_streams_small", "two_streams_small_graph"),
+)
+# What the fix won beyond the bound, of the trace's length, and why that is no fault of the bound.
+BEYOND = {
+    "train_step_sinful": 0.11,  # the clean step also computes less: fused optimizer, no mask
+    "two_streams_small": 0.3,  # the bound is of the step without the profiler
+}
+NOISE = 0.005  # of the trace's length: runs of one program differ by more
+
+
+@cache
+def report_of(name):
+    return analyze(str(FOLDER / f"{name}.pt.trace.json.gz"))
+
+
+def name_of(line):
+    return line["files"][line["rank"]].split(".")[0]
+
+
+def found_row(line):
+    """A capture, and its findings above info."""
+    report = report_of(name_of(line))
+    length = report.windows[0].length_ns
+    found = [
+        f"{x.rule} `{x.cause}` {100 * x.bound_ns / length:.1f} %"
+        for x in report.findings
+        if x.severity != INFO
+    ]
+    planted = ", ".join(f"{rule} `{cause}`" for rule, cause in line["expect"]["findings"])
+    return f"| `{name_of(line)}` | {planted or '-'} | {', '.join(found) or '-'} |"
+
+
+def promised(name):
+    """What all findings promise together, as a share of the trace's length."""
+    report = report_of(name)
+    bounds = sum(x.bound_ns for x in report.findings)
+    return bounds / report.windows[0].length_ns
+
+
+def won(defect, fix):
+    """How much shorter the trace of the fixed program is, as a share."""
+    lengths = [report_of(name).windows[0].length_ns for name in (defect, fix)]
+    return 1 - lengths[1] / lengths[0]
+
+
+def pair_row(pair):
+    rules = {x.rule: None for x in report_of(pair[0]).findings if x.severity != INFO}
+    shares = f"{100 * promised(pair[0]):.1f} % | {100 * won(*pair):.1f} %"
+    return f"| `{pair[0]}` | `{pair[1]}` | {', '.join(rules)} | {shares} |"
+
+
+@pytest.mark.parametrize("line", MANIFEST, ids=name_of)
+def test_every_planted_defect_is_found_and_nothing_else(line):
+    assert found_row(line) in DOCUMENT.read_text().splitlines()
+    found = {(x.rule, x.cause) for x in report_of(name_of(line)).findings if x.severity != INFO}
+    assert found == {tuple(planted) for planted in line["expect"]["findings"]}
+
+
+@pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0])
+def test_no_fix_wins_more_than_was_promised(pair):
+    assert pair_row(pair) in DOCUMENT.read_text().splitlines()
+    assert won(*pair) <= promised(pair[0]) + NOISE + BEYOND.get(pair[0], 0)
+
+
+@pytest.mark.parametrize("line", MANIFEST, ids=name_of)
+def test_bounds_never_exceed_what_is_lost(line):
+    report = report_of(name_of(line))
+    serial = ("TL203", "TL205")  # the only ones that promise time in which the GPU was busy
+    bounds = sum(x.bound_ns for x in report.findings if x.rule not in serial)
+    lost = sum(x.idle_ns + x.exposed_comm_ns + x.exposed_copy_ns for x in report.windows[0].devices)
+    assert bounds <= lost
+
+
+@pytest.mark.parametrize("line", MANIFEST, ids=name_of)
+def test_hardly_any_idle_time_is_of_unknown_cause(line):
+    for device in report_of(name_of(line)).windows[0].devices:
+        assert device.bubbles["unknown"] <= 0.02 * device.idle_ns
+
+
+if __name__ == "__main__":
+    print("\n".join(map(found_row, MANIFEST)))
+    print("\n".join(map(pair_row, PAIRS)))

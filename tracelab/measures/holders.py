@@ -1,0 +1,67 @@
+"""What held each bubble: the host's call, operator or region, or the work that was waited for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.graph import Graph
+from tracelab.host import input_regions
+from tracelab.intervals import Int64Array
+from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.trace import ABSENT, Category, Trace
+
+
+def holders(graph: Graph, found: Bubbles) -> Int64Array:
+    """Per piece of idle time, the event that held it: int64[k], ABSENT where the file has none.
+
+    Of `host_blocked` it is the blocking call; of `input` the region or function that loads; of
+    `host_busy` the operator that the host was in half-way through, else the launch that came late;
+    of `dependency` the activity that was waited for; of `launch` and `graph` the launch call. The
+    edges of the file and idle of unknown cause have none.
+    """
+    timeline, blocking = graph.host.timeline, graph.host.blocking
+    trace = timeline.trace
+    order = np.argsort(timeline.event)
+    at = np.searchsorted(timeline.event[order], found.next_event)
+    row = order[np.minimum(at, len(order) - 1)]
+    launch = np.where(found.next_event == ABSENT, ABSENT, timeline.launch[row])
+    source = np.where(found.next_event == ABSENT, ABSENT, graph.event_source[row])
+    thread = np.where(launch == ABSENT, ABSENT, trace.thread[launch])
+    middle = (found.start_ns + found.end_ns) // 2
+    held = np.full(len(launch), ABSENT, dtype=np.int64)
+
+    def give(cause: Cause, events: NDArray[np.integer[Any]]) -> None:
+        mine = found.cause == cause
+        held[mine] = _around(trace, events, middle[mine], thread[mine])
+
+    give(Cause.HOST_BLOCKED, blocking.call)
+    give(Cause.INPUT, input_regions(trace))
+    give(Cause.HOST_BUSY, trace.of_category(Category.OPERATOR))
+    late = np.isin(found.cause, (Cause.HOST_BUSY, Cause.LAUNCH, Cause.GRAPH)) & (held == ABSENT)
+    held[late] = launch[late]
+    waited = (found.cause == Cause.DEPENDENCY) & (source != ABSENT)
+    held[waited] = timeline.event[source[waited]]
+    return held
+
+
+def _around(
+    trace: Trace,
+    events: NDArray[np.integer[Any]],
+    moments: Int64Array,
+    threads: NDArray[np.integer[Any]],
+) -> Int64Array:
+    """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
+    around = np.full(len(moments), ABSENT, dtype=np.int64)
+    events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
+    for thread in np.unique(trace.thread[events]).tolist():
+        own = events[trace.thread[events] == thread]
+        reach = np.maximum.accumulate(trace.end_ns[own])
+        outer = own[np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))]
+        place = np.searchsorted(trace.start_ns[outer], moments, side="right") - 1
+        inside = (place >= 0) & (trace.end_ns[outer[place]] > moments)
+        inside &= (threads == thread) | (around == ABSENT)
+        around[inside] = outer[place[inside]]
+    return around
