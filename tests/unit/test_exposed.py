@@ -521,3 +521,21 @@ def test_all_reduce_that_waits_for_a_hardware_queue():
     assert found(*rows) == [
         ("ncclDevKernel_AllReduce", 12, 50, Obstacle.HARDWARE_QUEUE, "first layer", 38)
     ]
+
+
+def test_stretch_that_held_nothing_up_takes_no_room_from_the_next():
+    # GIVEN an all-reduce from 20 to 40, of which compute from 25 to 30 hides a part; that compute
+    # did not wait, the 8 ticks from 40 on did
+    rows = [
+        *work(10, 20, 0, 1, name="first"),
+        *work(20, 40, 1, 2, maker=comm, stream=20),
+        *work(25, 30, 2, 3, name="second"),
+        *wait(4, 10, stream=7, of=20, recorded=3),
+        *work(40, 48, 5, 4, name="third"),
+    ]
+
+    # THEN all 8 can hide a part of the second stretch
+    assert [x[1:] for x in found(*rows)] == [
+        (20, 25, Obstacle.TRUE_DEPENDENCY, "second", 0),
+        (30, 40, Obstacle.EVENT_WAIT, "third", 8),
+    ]

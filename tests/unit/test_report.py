@@ -51,6 +51,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "windows",
         "overlaps",
         "syncs",
+        "holders",
         "critical_path",
         "findings",
         "whatif",

@@ -404,9 +404,15 @@ class TestFindings:
         )
 
     def test_verdict_without_alarms(self):
-        info = make_finding("TL301", severity="info", bound_ns=0)
+        info = make_finding("TL301", severity="info", bound_ns=0, cost_ns=MS // 2)
         assert headlines_of(make_report(findings=(info,)))[0][0].endswith(
             "No single change would win 2 % of it."
+        )
+
+    def test_verdict_on_much_that_nothing_can_hide(self):
+        info = make_finding("TL202", severity="info", bound_ns=0, title="it runs alone")
+        assert headlines_of(make_report(findings=(info,)))[0][0].endswith(
+            "win 2 % of it. The most, 50.0 %: it runs alone. Read it later."
         )
 
     def test_alarms_stand_in_full_with_their_fix(self):

@@ -60,11 +60,11 @@ def test_findings_about_the_trace_are_known_by_their_rule(tmp_path):
     assert [x.id for x in QUALITY_RULES] == [f"TL9{i:02d}" for i in range(1, 11)]
 
 
-def test_nothing_is_said_of_a_single_step(tmp_path):
+def test_it_is_said_of_a_single_step_as_well(tmp_path):
     path = write(tmp_path / "t.json", [step(1, 0, 200), *clean()[1:]])
 
     assert about(path) == [("TL903", INFO, 1)]
-    assert about(path, options=Options(step=1)) == []
+    assert about(path, options=Options(step=1)) == [("TL903", INFO, 1)]
 
 
 # TL901: damage.

@@ -29,7 +29,7 @@ def find(facts: Facts) -> list[Claim]:
             Claim(
                 title=f"GPU {device} waits for the data loader ({name})",
                 cause="input_bound",
-                where=at(place, count=len(longest), device=device),
+                where=at(place, count=len(idle), device=device),
                 evidence=tuple(longest[:20]),
                 fix="Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
                 "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "

@@ -43,15 +43,16 @@ def _settle(
     cost, length = _cost(claim), facts.window.length_ns
     bounds = {}
     for device, lost in claim.lost.items():
-        before = promised.get(device, _NOTHING)
-        left = measure(subtract(lost, before))
+        left = measure(subtract(lost, promised.get(device, _NOTHING)))
         bounds[device] = min(left, claim.limit_ns.get(device, left))
-        promised[device] = join(before, lost) if bounds[device] else before
     bound = max(bounds.values(), default=0)
     hopeless = all(claim.limit_ns.get(device) == 0 for device in claim.lost)
     least = _WORTH_TELLING_HOPELESS if hopeless else _WORTH_TELLING
     if claim.told is None and (cost < least * length or (bound == 0 and not hopeless)):
         return None
+    for device, lost in claim.lost.items():
+        if bounds[device]:
+            promised[device] = join(promised.get(device, _NOTHING), lost)
     return Finding(
         rule=rule.id,
         title=claim.title,

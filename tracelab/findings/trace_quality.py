@@ -132,8 +132,6 @@ def _profiler(facts: Facts) -> Answer:
 
 
 def _claims(ask: Callable[[Facts], Answer], cause: str, fix: str, facts: Facts) -> list[Claim]:
-    if facts.window.step is not None:
-        return []  # it is said once, of the whole file
     answer = ask(facts)
     if answer is None:
         return []

@@ -212,13 +212,14 @@ class _Finder:
     ) -> None:
         """Limit each piece to the independent work that there is."""
         lengths: dict[int, int] = {}
-        for piece in pieces:
+        held = [x for x in pieces if x.obstacle != Obstacle.TRUE_DEPENDENCY]
+        for piece in held:
             length = piece.end_ns - piece.start_ns
             lengths[piece.row] = lengths.get(piece.row, 0) + length
         sides = np.array([side_of_independent_work(self._timeline, x) for x in mine.tolist()], int)
         allowed = self._allowed_before(mine[sides == Side.BEFORE], free, lengths)
         allowed |= self._allowed_after(mine[sides == Side.AFTER], hiding, free, lengths)
-        for piece in pieces:
+        for piece in held:
             piece.bound_ns = min(piece.end_ns - piece.start_ns, allowed.get(piece.row, 0))
             if piece.bound_ns:
                 allowed[piece.row] -= piece.bound_ns

@@ -67,11 +67,14 @@ class Obstacles:
         timeline = self._timeline
         waited = False
         for _ in range(_MOST_HOPS):
-            if self.launch_ns[row] >= since_ns:
-                return self._late(row, since_ns)
             before, source = int(self._previous[row]), int(self._graph.event_source[row])
             ends = {x: int(timeline.end_ns[x]) for x in (before, source) if x != ABSENT}
             free_ns = max([*ends.values(), int(self._launched_ns[row])])
+            started_at_once = int(timeline.start_ns[row]) - free_ns <= LATENCY_NS
+            if self.launch_ns[row] >= since_ns and (
+                started_at_once and free_ns == self._launched_ns[row]
+            ):
+                return self._late(row, since_ns)
             if int(timeline.start_ns[row]) - max(free_ns, since_ns) > LATENCY_NS:
                 # The kernels of one communicator run one after the other, whatever their streams.
                 other_comm = self._comm_just_before(row)
