@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict as to_dict
 from dataclasses import dataclass, replace
@@ -362,18 +362,14 @@ def _sync_figures(
     timeline: Timeline, measured: Syncs, rank: int, windows: Sequence[Window]
 ) -> list[SyncFigures]:
     """The blocking calls of each window by API and place, the dearest first."""
+    trace, calls = timeline.trace, measured.calls
     numbers = [step.number for step in timeline.steps]
-    totals: dict[int | None, dict[tuple[Any, ...], list[int]]] = defaultdict(dict)
-    for i, call in enumerate(measured.calls.call.tolist()):
-        place, step = measured.places[i], int(measured.step[i])
-        api, kind = timeline.trace.name_of(call), Blocking(int(measured.calls.kind[i]))
-        where = (place.operator, place.function, place.file, place.line)
-        key = (api, kind.name.lower(), *where)
+    groups: dict[int | None, dict[tuple[str, Blocking, Place], list[int]]] = defaultdict(dict)
+    for i, call in enumerate(calls.call.tolist()):
+        step = int(measured.step[i])
+        key = (trace.name_of(call), Blocking(int(calls.kind[i])), measured.places[i])
         for window in (None, numbers[step]) if step != ABSENT else (None,):
-            total = totals[window].setdefault(key, [0, 0, 0])
-            total[0] += 1
-            total[1] += int(measured.blocked_ns[i])
-            total[2] += int(measured.caused_idle_ns[i])
+            groups[window].setdefault(key, []).append(i)
     return [
         figures
         for window in windows
@@ -383,24 +379,32 @@ def _sync_figures(
                     rank=rank,
                     step=window.step,
                     api=api,
-                    kind=kind,
-                    count=count,
-                    blocked_ns=blocked_ns,
-                    caused_idle_ns=caused_idle_ns,
-                    operator=operator,
-                    function=function,
-                    file=file,
-                    line=line,
+                    kind=kind.name.lower(),
+                    count=len(group),
+                    blocked_ns=int(measured.blocked_ns[group].sum()),
+                    caused_idle_ns=int(measured.caused_idle_ns[group].sum()),
+                    idle_after_ns=int(measured.idle_after_ns[group].sum()),
+                    waited_for=_longest_wait(trace, measured, group),
+                    operator=place.operator,
+                    annotation=place.annotation,
+                    function=place.function,
+                    file=place.file,
+                    line=place.line,
                 )
-                for (api, kind, operator, function, file, line), (
-                    count,
-                    blocked_ns,
-                    caused_idle_ns,
-                ) in totals[window.step].items()
+                for (api, kind, place), group in groups[window.step].items()
             ),
             key=lambda x: (-x.caused_idle_ns, -x.blocked_ns, x.api),
         )
     ]
+
+
+def _longest_wait(trace: Trace, measured: Syncs, group: list[int]) -> str | None:
+    """The name of the activity for which these calls blocked longest; None if none is known."""
+    waits: Counter[int] = Counter()
+    for i in group:
+        if measured.awaited[i] != ABSENT:
+            waits[int(trace.name[measured.awaited[i]])] += int(measured.blocked_ns[i])
+    return trace.strings[max(waits, key=lambda x: waits[x])] if waits else None
 
 
 def _holder_figures(

@@ -148,7 +148,12 @@ class OverlapFigures:
 
 @dataclass(frozen=True, slots=True)
 class SyncFigures:
-    """The blocking calls of one API at one place, ns."""
+    """The blocking calls of one API at one place, ns.
+
+    Attributes:
+        idle_after_ns: the part of the caused idle after the calls had returned.
+        waited_for: the activity for which they blocked longest.
+    """
 
     rank: int
     step: int | None
@@ -157,7 +162,10 @@ class SyncFigures:
     count: int
     blocked_ns: int
     caused_idle_ns: int
+    idle_after_ns: int
+    waited_for: str | None
     operator: str | None
+    annotation: str | None
     function: str | None
     file: str | None
     line: int | None

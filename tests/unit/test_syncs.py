@@ -44,6 +44,13 @@ def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_i
     (whole,) = device_times(timeline, timeline.windows[:1])
     assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
     assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()
+    charged = [0] * len(measured.calls)
+    charges = measured.charges
+    for charge, number in enumerate(charges.call.tolist()):
+        charged[number] += int(charges.end_ns[charge] - charges.start_ns[charge])
+    assert charged == measured.caused_idle_ns.tolist()
+    assert (measured.idle_after_ns >= 0).all()
+    assert (measured.idle_after_ns <= measured.caused_idle_ns).all()
     for i, index in zip(measured.calls.call.tolist(), measured.step.tolist(), strict=True):
         around_it = (
             number
@@ -69,6 +76,18 @@ def around(*rows, thread=MAIN):
 def test_idle_while_blocked_and_until_work_arrives_again():
     # The call blocks in [5, 30): idle from 10 to 30, and then until the next kernel at 60: 50 ns.
     assert prices(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 50}
+
+
+def test_idle_after_the_call_is_told_apart_and_what_it_waited_for():
+    # Of the 50 ns, 20 are while it blocks and 30 after. It waited for the kernel that ended at 10.
+    measured = syncs(graph(*around(call("cudaDeviceSynchronize", 5, 30))))
+    assert measured.idle_after_ns.tolist() == [30]
+    assert measured.awaited.tolist() == [1]
+
+
+def test_blocking_copy_waits_for_its_own_copy():
+    rows = [call("cudaMemcpy", 0, 20, correlation=1), copy(5, 19, correlation=1)]
+    assert syncs(graph(*rows)).awaited.tolist() == [1]
 
 
 def test_call_that_begins_in_the_bubble_pays_from_its_beginning():

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.graph import Graph
+from tracelab.graph import EdgeKind, Graph
 from tracelab.host import BlockingCalls
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
@@ -48,7 +48,10 @@ class Syncs:
             call, else ABSENT.
         blocked_ns: int64[k], ns.
         caused_idle_ns: int64[k], ns, summed over devices.
+        idle_after_ns: int64[k], ns, the part of it after the call had returned.
         charges: the stretches that make it up.
+        awaited: int64[k], event id of the activity that each call waited for; of several the one
+            that ended last, ABSENT if the file does not say.
         places: where each call was made.
     """
 
@@ -56,7 +59,9 @@ class Syncs:
     step: NDArray[np.int32]
     blocked_ns: Int64Array
     caused_idle_ns: Int64Array
+    idle_after_ns: Int64Array
     charges: Charges
+    awaited: Int64Array
     places: tuple[Place, ...]
 
 
@@ -77,19 +82,37 @@ def syncs(graph: Graph, lines: SourceLines | None = None) -> Syncs:
     columns = np.array(charged, dtype=np.int64).reshape(-1, 4)
     caused = np.zeros(len(calls), dtype=np.int64)
     np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
+    after = np.zeros(len(calls), dtype=np.int64)
+    begun = np.maximum(columns[:, 2], calls.end_ns[columns[:, 0]])
+    np.add.at(after, columns[:, 0], np.maximum(0, columns[:, 3] - begun))
     return Syncs(
         calls=calls,
         step=step,
         blocked_ns=calls.end_ns - calls.start_ns,
         caused_idle_ns=caused,
+        idle_after_ns=after,
         charges=Charges(
             columns[:, 0].astype(np.intp),
             columns[:, 1].astype(np.int32),
             columns[:, 2],
             columns[:, 3],
         ),
+        awaited=_awaited(graph),
         places=locate(timeline, calls.call, lines),
     )
+
+
+def _awaited(graph: Graph) -> Int64Array:
+    """Per blocking call the last activity that it waited for, else ABSENT."""
+    trace, calls = graph.host.timeline.trace, graph.host.blocking
+    launched = np.isin(graph.source, calls.call) & (graph.kind == EdgeKind.LAUNCH)
+    waited = np.isin(graph.target, calls.call) & (graph.kind == EdgeKind.SYNC)
+    # A blocking copy waits for the copy that it launches.
+    call = np.concatenate((graph.source[launched], graph.target[waited]))
+    activity = np.concatenate((graph.target[launched], graph.source[waited]))
+    order = np.argsort(trace.end_ns[activity], kind="stable")
+    last = dict(zip(call[order].tolist(), activity[order].tolist(), strict=True))
+    return np.array([last.get(x, ABSENT) for x in calls.call.tolist()], dtype=np.int64)
 
 
 def _charge(graph: Graph, device: int, idle: Gaps) -> list[tuple[int, int, int, int]]:

@@ -353,6 +353,8 @@ def blocking(view: View) -> Section:
 def _blocking_row(sync: SyncFigures) -> tuple[str, ...]:
     file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
     where = [part for part in (sync.operator, sync.function, file) if part]
+    if sync.waited_for:
+        where.append(f"for {sync.waited_for}")
     return (
         f"{sync.api}{PART}{sync.kind}",
         f"{sync.count:,}",
