@@ -77,7 +77,8 @@ class Claim:
         lost: device to the time lost on it, within the window.
         limit_ns: device to the most that the fix can win there, ns; all that is lost where it is
             missing.
-        told: a severity that does not depend on the bound.
+        told: a severity that does not depend on the bound. A claim that loses no time is told
+            however little it is.
     """
 
     title: str

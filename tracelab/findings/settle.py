@@ -48,7 +48,8 @@ def _settle(
     bound = max(bounds.values(), default=0)
     hopeless = all(claim.limit_ns.get(device) == 0 for device in claim.lost)
     least = _WORTH_TELLING_HOPELESS if hopeless else _WORTH_TELLING
-    if claim.told is None and (cost < least * length or (bound == 0 and not hopeless)):
+    little = cost < least * length or (bound == 0 and not hopeless)
+    if little and (claim.lost or claim.told is None):
         return None
     for device, lost in claim.lost.items():
         if bounds[device]:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.facts import MOST_EVIDENCE, Facts, at, dearest, grouped, short_name, told
-from tracelab.findings.finding import Claim
+from tracelab.findings.finding import INFO, Claim
 from tracelab.measures.obstacles import Obstacle
 
 # What runs where, its name on the GPU, its obstacle, what that means -> title, fix.
@@ -56,6 +56,8 @@ def claims_of_exposed(facts: Facts, chosen: NDArray[np.bool_], wording: Wording)
                     device: int(bound[devices == device].sum())
                     for device in np.unique(devices).tolist()
                 },
+                # A slow host is TL301's to tell; what ran unhidden meanwhile may have needed it.
+                told=INFO if obstacle == Obstacle.LATE_LAUNCH else None,
             )
         )
     return claims
