@@ -123,7 +123,7 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
         a directed acyclic graph whose nodes are event ids, with attributes ``name``, ``kind``
         ("compute", "comm", "copy", "memset" or "call"), ``start_ns``, ``end_ns`` and, on the GPU,
         ``device`` and ``stream``, on the host ``thread``; its edges have ``kind``, an `EdgeKind`
-        in small letters.
+        in small letters, and "event" edges ``inferred``, whether not the file but the times tell.
     """
     import networkx as nx
 
@@ -152,6 +152,9 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
                 end_ns=int(end[event]),
                 thread=int(trace.thread[event]),
             )
+    rows = np.flatnonzero(graph.inferred)
+    waited = zip(timeline.event[graph.event_source[rows]], timeline.event[rows], strict=True)
+    inferred = {(int(source), int(target)) for source, target in waited}
     chosen = inside[graph.source] & inside[graph.target]
     for source, target, kind in zip(
         graph.source[chosen].tolist(),
@@ -161,6 +164,8 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     ):
         if source in network and target in network:
             network.add_edge(source, target, kind=EdgeKind(kind).name.lower())
+            if kind == EdgeKind.EVENT:
+                network.edges[source, target]["inferred"] = (source, target) in inferred
     return network
 
 

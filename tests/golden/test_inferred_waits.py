@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.inferred_waits import Score, captures, measure
-from tracelab import analyze
+from tracelab import analyze, analyze_source, find_sources, window_graph
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,3 +44,14 @@ def test_nearly_no_idle_is_of_unknown_cause(name):
         causes.update(device.bubbles)
     assert causes["unknown"] < 0.02 * causes.total()
     assert causes["dependency"] > 0.2 * causes.total()
+
+
+def test_an_edge_says_whether_it_is_inferred():
+    [source] = find_sources([str(ROOT / "traces" / "events_wait_plain.pt.trace.json.gz")])
+    analysis = analyze_source(source)
+    whole = analysis.windows[0]
+    network = window_graph(analysis.graph, whole.start_ns, whole.end_ns)
+    kinds = Counter((edge["kind"], edge.get("inferred")) for _, _, edge in network.edges(data=True))
+    assert kinds["event", True] == analysis.report.traces[0].event_links.inferred
+    assert kinds["event", False] == 0
+    assert kinds["stream", None] > 0
