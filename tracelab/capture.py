@@ -17,6 +17,7 @@ import os
 import re
 import time
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +26,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 import torch.profiler
 from torch._C._profiler import _ExperimentalConfig
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import register_optimizer_step_post_hook
 
 # CUPTI_ACTIVITY_KIND_CUDA_EVENT of cupti_activity.h.
 _CUPTI_KIND_CUDA_EVENT = 36
@@ -67,6 +70,8 @@ class Capture:
 
     Attributes:
         path: the file.
+        rank: this process's rank in a job of several, else None.
+        has_gpu: whether there is a CUDA device to record.
         calls: how many calls of `step` fill the trace.
         waits_named: whether every stream wait in the file names what it waited for; None where
             there is no wait, no file yet, or the file is too large to look.
@@ -88,21 +93,21 @@ class Capture:
             raise ValueError("steps and warmup must be at least 1")
         if baseline < 0:
             raise ValueError("baseline must not be negative")
-        self._rank = _rank()
-        self.path = _path_of_rank(Path(path), self._rank)
+        self.rank = _rank()
+        self.path = _path_of_rank(Path(path), self.rank)
         self.calls = baseline + warmup + steps
         self.waits_named: bool | None = None
         self._metadata = dict(metadata or {})
         self._baseline, self._warmup, self._steps = baseline, warmup, steps
-        self._cuda = torch.cuda.is_available()
-        self._event_records = self._cuda and (
+        self.has_gpu = torch.cuda.is_available()
+        self._event_records = self.has_gpu and (
             kineto_loses_records() if event_records is None else event_records
         )
         self._count = 0
         self._armed = self._recorded = False
         self._begun_s = 0.0
         activities = [torch.profiler.ProfilerActivity.CPU]
-        if self._cuda:
+        if self.has_gpu:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
         self._profiler = torch.profiler.profile(
             activities=activities,
@@ -113,8 +118,13 @@ class Capture:
             experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True),
         )
 
+    @property
+    def done(self) -> bool:
+        """Whether the trace has been written."""
+        return self._recorded
+
     def __enter__(self) -> Capture:
-        if not self._cuda:
+        if not self.has_gpu:
             warnings.warn("no CUDA device: the trace will hold the host's side alone", stacklevel=2)
         self._begin_timing()
         if self._baseline == 0:
@@ -192,7 +202,7 @@ class Capture:
         self._metadata[name] = f"{milliseconds:.3f}"
 
     def _synchronize(self) -> None:
-        if self._cuda:
+        if self.has_gpu:
             for device in range(torch.cuda.device_count()):
                 # Asking a device that this process does not use would cost memory on it.
                 if torch.cuda.memory_allocated(device) or device == torch.cuda.current_device():
@@ -203,10 +213,10 @@ class Capture:
             "torch": torch.__version__,
             "event_records": "cupti" if self._event_records else "kineto",
         }
-        if self._cuda:
+        if self.has_gpu:
             facts |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
-        if self._rank is not None:
-            facts["rank"] = str(self._rank)
+        if self.rank is not None:
+            facts["rank"] = str(self.rank)
         return facts
 
     def _save(self, profiler: torch.profiler.profile) -> None:
@@ -215,8 +225,38 @@ class Capture:
             _switch_event_records(on=False)
         self.path.parent.mkdir(parents=True, exist_ok=True)
         profiler.export_chrome_trace(str(self.path))
-        if self._cuda:
+        if self.has_gpu:
             self.waits_named = _every_wait_is_named(self.path)
+
+
+def on_optimizer_step(call: Callable[[], None]) -> None:
+    """Call a function after each step of the program's first optimizer, from now on.
+
+    A program with several optimizers makes one step with each of them; when the first one is gone,
+    the next to step takes its place.
+    """
+    first: weakref.ref[torch.optim.Optimizer] | None = None
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        nonlocal first
+        if first is None or first() is None:
+            first = weakref.ref(optimizer)
+        if first() is optimizer:
+            call()
+
+    register_optimizer_step_post_hook(stepped)
+
+
+def on_annotation(name: str, call: Callable[[], None]) -> None:
+    """Call a function whenever a region of this name (`record_function`) has ended, from now on."""
+    leave = record_function.__exit__
+
+    def left(region: record_function, *error: Any) -> None:
+        leave(region, *error)
+        if region.name == name:
+            call()
+
+    record_function.__exit__ = left
 
 
 def kineto_loses_records() -> bool:

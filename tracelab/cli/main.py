@@ -11,11 +11,12 @@ from tracelab import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.console import tell
 from tracelab.cli.explain import explain
+from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
 from tracelab.errors import TracelabError
 
-COMMANDS = (analyze, timeline, explain, workload)
+COMMANDS = (analyze, timeline, explain, run, workload)
 
 app = typer.Typer(
     name="tracelab",
@@ -26,7 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in COMMANDS:
-    app.command()(command)
+    app.command(context_settings=SETTINGS if command is run else None)(command)
 
 
 def main() -> None:

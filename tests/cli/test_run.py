@@ -1,0 +1,102 @@
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+SCRIPT = """
+    import sys
+    import torch
+    def step(model, optimizer):
+        with torch.profiler.record_function("my_region"):
+            optimizer.zero_grad()
+            model(torch.randn(8, 64)).square().mean().backward()
+            optimizer.step()
+    model = torch.nn.Linear(64, 64)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for i in range(int(sys.argv[1])):
+        step(model, optimizer)
+    if "--fail" in sys.argv:
+        raise ValueError("boom")
+    print("done", i)
+"""
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Run a script in a process of its own: what it hooks stays hooked."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(SCRIPT))
+
+    def run(*options, steps=30, more=()):
+        command = ["-m", "tracelab", "run", "-o", str(tmp_path / "out"), *options]
+        arguments = [str(script), str(steps), *more]
+        return subprocess.run(
+            [sys.executable, *command, *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    return run
+
+
+def recorded_steps(folder):
+    from tracelab import find_sources, read_trace
+
+    trace = read_trace(find_sources([str(folder / "out" / "train.pt.trace.json.gz")])[0])
+    return sum(name.startswith("ProfilerStep#") for name in trace.strings)
+
+
+without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    "options", [[], ["--step-on", "step"], ["--step-on", "my_region"]], ids=lambda x: x[-1:] or "-"
+)
+def test_steps_are_found_and_recorded(run, tmp_path, options):
+    ran = run("--steps", "3", *options)
+    # This machine has no GPU: the host's side is recorded, and what is missing is said.
+    assert ran.returncode == 4
+    assert ran.stdout == "done 29\n"
+    assert "recorded" in ran.stderr
+    assert "no GPU activity" in ran.stderr
+    assert recorded_steps(tmp_path) == 3
+
+
+@without_gpu
+def test_program_can_end_with_the_recording(run, tmp_path):
+    ran = run("--stop-after", "--skip", "0", "--steps", "1", steps=10_000_000)
+    assert ran.stdout == ""
+    assert recorded_steps(tmp_path) == 1
+
+
+@without_gpu
+def test_exception_in_the_script_is_its_own(run):
+    ran = run(more=["--fail"])
+    assert ran.returncode == 1
+    assert "ValueError: boom" in ran.stderr
+    assert "recorded" in ran.stderr
+
+
+def test_too_few_steps_are_told(run):
+    ran = run(steps=7)
+    assert ran.returncode == 2
+    assert "7 steps, too few" in ran.stderr
+    assert "--skip 0" in ran.stderr
+
+
+def test_script_without_a_step_is_told(run):
+    ran = run("--step-on", "nothing_like_it")
+    assert ran.returncode == 2
+    assert "neither a function nor a region named nothing_like_it" in ran.stderr
+
+
+def test_whole_run_has_no_steps(tracelab):
+    ran = tracelab("run", "--whole", "--stop-after", "train.py")
+    assert ran.code == 2
+    assert "--whole" in ran.err

@@ -1,0 +1,214 @@
+import sys
+import textwrap
+
+import pytest
+
+from tracelab import running
+from tracelab.errors import UsageError
+from tracelab.running import Stepper, StopRun, hook_function, run_program
+
+
+class Recording:
+    """A recorder that is done after some steps, and writes down what is asked of it."""
+
+    def __init__(self, steps=2):
+        self.asked, self.left = [], steps
+
+    @property
+    def done(self):
+        return self.left == 0
+
+    def __enter__(self):
+        self.asked.append("enter")
+
+    def __exit__(self, *_):
+        self.asked.append("exit")
+
+    def step(self):
+        self.asked.append("step")
+        self.left -= 1
+
+
+@pytest.fixture(autouse=True)
+def _process_stays_as_it_was(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tracelab"])
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    monkeypatch.setattr(running, "_hooks", {})
+
+
+@pytest.fixture
+def run(tmp_path):
+    def run(text, *arguments, step=None):
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(text))
+        return run_program(str(script), arguments, as_module=False, step=step)
+
+    return run
+
+
+# Which steps are recorded.
+
+
+def test_first_steps_are_left_alone():
+    recording = Recording(steps=2)
+    stepper = Stepper(recording, skip=3, stop_after=False)
+    stepper.begin()
+    for _ in range(3):
+        stepper.step()
+    assert recording.asked == ["enter"]
+    stepper.step()
+    assert recording.asked == ["enter", "step"]
+
+
+def test_nothing_is_skipped_if_so_asked():
+    recording = Recording()
+    stepper = Stepper(recording, skip=0, stop_after=False)
+    stepper.begin()
+    stepper.step()
+    assert recording.asked == ["enter", "step"]
+
+
+def test_a_recording_that_is_not_done_is_written_at_the_end():
+    recording = Recording(steps=2)
+    stepper = Stepper(recording, skip=1, stop_after=False)
+    stepper.step()
+    stepper.step()
+    stepper.end()
+    assert recording.asked == ["enter", "step", "exit"]
+
+
+def test_nothing_is_written_where_nothing_began():
+    recording = Recording()
+    stepper = Stepper(recording, skip=5, stop_after=False)
+    stepper.step()
+    stepper.end()
+    assert recording.asked == []
+
+
+def test_program_ends_with_the_recording_if_so_asked():
+    stepper = Stepper(Recording(steps=1), skip=1, stop_after=True)
+    stepper.step()
+    with pytest.raises(StopRun):
+        stepper.step()
+
+
+# How a script runs.
+
+
+def test_script_runs_as_main_with_its_arguments(run, capsys):
+    code = run(
+        """
+        import sys
+        print(__name__, sys.argv[1:], __file__.endswith("script.py"))
+        """,
+        "--lr",
+        "0.1",
+    )
+    assert code == 0
+    assert capsys.readouterr().out == "__main__ ['--lr', '0.1'] True\n"
+
+
+def test_script_finds_what_stands_beside_it(run, tmp_path, capsys):
+    (tmp_path / "beside_the_script.py").write_text("VALUE = 3")
+    assert run("from beside_the_script import VALUE; print(VALUE)") == 0
+    assert capsys.readouterr().out == "3\n"
+
+
+def test_what_is_defined_in_the_script_can_be_pickled(run, capsys):
+    assert run("import pickle\nclass A: pass\nprint(len(pickle.dumps(A())) > 0)") == 0
+    assert capsys.readouterr().out == "True\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected", "told"),
+    [
+        ("import sys; sys.exit()", 0, ""),
+        ("import sys; sys.exit(7)", 7, ""),
+        ("import sys; sys.exit('no data')", 1, "no data\n"),
+        ("raise KeyboardInterrupt", 130, ""),
+    ],
+)
+def test_exit_code_is_the_scripts(run, capsys, text, expected, told):
+    assert run(text) == expected
+    assert capsys.readouterr().err == told
+
+
+def test_exception_is_printed_from_the_scripts_first_line_on(run, capsys):
+    assert run("def f():\n    raise ValueError('boom')\nf()") == 1
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "Traceback (most recent call last):"
+    assert "script.py" in lines[1]
+    assert lines[-1] == "ValueError: boom"
+
+
+def test_syntax_error_is_the_scripts_own(run, capsys):
+    assert run("def f(:") == 1
+    assert "SyntaxError" in capsys.readouterr().err
+
+
+def test_script_that_is_not_there_is_wrong_usage(tmp_path):
+    with pytest.raises(UsageError, match="cannot read"):
+        run_program(str(tmp_path / "none.py"), [], as_module=False, step=None)
+
+
+def test_module_runs_as_main(tmp_path, capsys):
+    (tmp_path / "a_module_of_mine.py").write_text("import sys; print(__name__, sys.argv[1:])")
+    sys.path.insert(0, str(tmp_path))
+    assert run_program("a_module_of_mine", ["x"], as_module=True, step=None) == 0
+    assert capsys.readouterr().out == "__main__ ['x']\n"
+
+
+# What a step is.
+
+
+def test_function_of_the_script_ends_a_step(run):
+    ended = []
+    hook_function("step", lambda: ended.append(1))
+    text = """
+        def step(i):
+            '''Its own.'''
+            return i
+        values = [step(i) for i in range(3)]
+        assert values == [0, 1, 2] and step.__doc__ == "Its own."
+        """
+    assert run(text, step="step") == 0
+    assert len(ended) == 3
+
+
+def test_method_of_the_script_ends_a_step(run):
+    ended = []
+    hook_function("Trainer.step", lambda: ended.append(1))
+    text = """
+        def step(): pass
+        class Trainer:
+            def step(self): pass
+        step()
+        Trainer().step()
+        """
+    assert run(text, step="Trainer.step") == 0
+    assert ended == [1]
+
+
+def test_function_of_a_module_ends_a_step(run, monkeypatch):
+    import textwrap as module
+
+    monkeypatch.setattr(module, "dedent", module.dedent)
+    ended = []
+    hook_function("textwrap:dedent", lambda: ended.append(1))
+    assert run("import textwrap; textwrap.dedent('x')", step="textwrap:dedent") == 0
+    # the fixture dedents the script, too
+    assert len(ended) == 2
+
+
+@pytest.mark.parametrize("name", ["no_such_module:f", "textwrap:no_such", "textwrap:A.b"])
+def test_function_that_is_not_there_is_wrong_usage(name):
+    with pytest.raises(UsageError, match="--step-on"):
+        hook_function(name, lambda: None)
+
+
+def test_name_that_the_script_does_not_define_is_a_regions(run):
+    ended = []
+    hook_function("generate", lambda: ended.append(1))
+    assert run("print('no such function')", step="generate") == 0
+    assert ended == []
