@@ -265,17 +265,23 @@ class Account:
             return Cause.UNKNOWN, Reason.NOTHING_IN_THE_WAY
         return Cause.LAUNCH, Reason.NONE
 
+    @property
+    def launching(self):
+        """The threads that launched an activity: the others hold up nobody."""
+        return {self.rows[i].thread for i in self.launch.values() if i is not None}
+
     def _late(self, thread, t):
         """Before the launch: what its thread did, or else what the others did."""
         own = {thread} - {WATCHDOG}
-        for threads in (own, {MAIN, AUTOGRAD} - own):
+        others = {MAIN, AUTOGRAD} & self.launching
+        for threads in (own, others - own):
             if self._blocked(threads, t):
                 return Cause.HOST_BLOCKED, Reason.NONE
             if self._told(threads, t, _is_input):
                 return Cause.INPUT, Reason.NONE
             if self._told(threads, t, _is_doing):
                 return Cause.HOST_BUSY, Reason.NONE
-        if self._told({MAIN, AUTOGRAD}, t):
+        if self._told(own | others, t):
             return Cause.HOST_BUSY, Reason.NONE
         return Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
@@ -307,8 +313,7 @@ class Account:
         if any(mine.end <= at < then.start for at in launches):
             return False
         threads = {then.thread}
-        return (
-            mine.thread == then.thread
-            or then.thread == WATCHDOG
-            or not self._told(threads, mine.start, _is_doing)
+        return mine.thread == then.thread or (
+            mine.thread in self.launching
+            and (then.thread == WATCHDOG or not self._told(threads, mine.start, _is_doing))
         )

@@ -227,6 +227,7 @@ def merge_reports(
     ranked = [
         x if named.get(x.traces[0].rank) is x else _by_position(x, next(free)) for x in reports
     ]
+    ranked.sort(key=lambda x: x.traces[0].rank)
     return replace(
         ranked[0],
         provenance=Provenance(

@@ -132,11 +132,20 @@ class Host:
             )
         return states
 
+    @cached_property
+    def launching_threads(self) -> frozenset[int]:
+        """Index into `Trace.threads` of those that put work on a GPU."""
+        launch = self.timeline.launch[self.timeline.launch != ABSENT]
+        return frozenset(self.timeline.trace.thread[launch].tolist())
+
     def others(self, thread: int) -> ThreadState:
-        """The state of all threads but one, taken together."""
+        """The state of all threads that launch work, but one, taken together.
+
+        A thread that launches nothing, a logger for one, holds up nobody who does.
+        """
         state = NOTHING
         for number, other in self.states.items():
-            if number != thread:
+            if number != thread and number in self.launching_threads:
                 state = ThreadState(
                     join(state.blocked, other.blocked),
                     join(state.input, other.input),

@@ -68,7 +68,8 @@ class Place:
 
     Attributes:
         operator: the operator that the program called, None outside any.
-        annotation: the innermost region that the user or a library named, other than a step.
+        annotation: the innermost region that the user or a library named, other than a step;
+            numbers in its name are written #.
         function, file: the innermost Python function of the program's own code, and its file.
         call: what that function called there: "item", "synchronize", "Linear" for a module, or
             "__bool__" and the like for what is written without a name.
@@ -241,12 +242,18 @@ class _Locator:
         code = self._code(frame, operators if caller == ABSENT else [], lines)
         return Place(
             operator=_called_operator([self._operators.name(row) for row in operators]),
-            annotation=self._annotations.name(annotation) if annotation != ABSENT else None,
+            annotation=self._named(annotation),
             function=code.function,
             file=code.file,
             line=code.line,
             call=code.call,
         )
+
+    def _named(self, annotation: int) -> str | None:
+        """The name of a region; its numbers, which may count the steps, as #."""
+        if annotation == ABSENT:
+            return None
+        return re.sub(r"\d+", "#", self._annotations.name(annotation))
 
     def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
         """int64[k], the thread whose backward pass made each event of autograd's, else ABSENT.

@@ -309,8 +309,8 @@ def test_two_files_never_have_one_rank(tmp_path):
 
     report = analyze(paths)
 
-    assert ranks(report) == [(0, "metadata"), (2, "position"), (1, "filename")]
-    assert [x.rank for x in report.windows] == [0, 0, 0, 2, 2, 2, 1, 1, 1]
+    assert ranks(report) == [(0, "metadata"), (1, "filename"), (2, "position")]
+    assert [x.rank for x in report.windows] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 
 def test_folder_is_all_its_traces(tmp_path):

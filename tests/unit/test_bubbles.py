@@ -125,15 +125,25 @@ def test_step_hides_neither_what_another_thread_waited_for_nor_what_is_unknown_o
     rows = idle_until_launched_at_50(
         annotation("ProfilerStep#1", 5, 40),
         call("cudaStreamSynchronize", 20, 30, thread=AUTOGRAD),
+        launch(70, 71, 9, thread=AUTOGRAD),
+        kernel(72, 73, correlation=9, stream=9),
     )
 
-    assert pieces(*rows) == [
+    assert pieces(*rows)[:4] == [
         (10, 20, "host_busy"),
         (20, 30, "host_blocked"),
         (30, 40, "host_busy"),
         (40, 50, "host_not_recorded"),
-        (50, 60, "launch"),
     ]
+
+
+def test_a_thread_that_launches_nothing_holds_up_nobody():
+    rows = idle_until_launched_at_50(
+        annotation("ProfilerStep#1", 5, 50),
+        call("cudaStreamSynchronize", 20, 30, thread=AUTOGRAD),
+    )
+
+    assert pieces(*rows) == [(10, 50, "host_busy"), (50, 60, "launch")]
 
 
 def test_host_blocked():

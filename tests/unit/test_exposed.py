@@ -178,9 +178,15 @@ def test_trace_without_copies_and_communication_has_nothing_exposed():
     ],
 )
 def test_side_of_independent_work(maker, name, side):
-    timeline = graph(maker(0, 10, name)).host.timeline
+    timeline = graph(maker(0, 20_000, name)).host.timeline
 
     assert side_of_independent_work(timeline, 0) == side
+
+
+def test_tiny_copies_are_no_work_for_another_stream():
+    timeline = graph(copy(0, 9_999, H2D)).host.timeline
+
+    assert side_of_independent_work(timeline, 0) == Side.NONE
 
 
 # Which stretches.

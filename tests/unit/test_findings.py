@@ -229,11 +229,8 @@ def test_tl101_leaves_scalars_from_pageable_memory_to_the_call_that_reads_them(f
         *work("gemm", 135, 300, 132, 3),
     ]
 
-    # THEN the one pays 1 us and [115, 121), the other [121, 135)
-    assert found(*rows) == [
-        ("TL101", "host_sync", WARNING, 14),
-        ("TL101", "host_sync", INFO, 7),
-    ]
+    # THEN the one pays 1 us and [115, 121), the other [121, 135): one place, 16 + 5 us blocked
+    assert found(*rows) == [("TL101", "host_sync", WARNING, 21)]
 
 
 # TL102: a batch of 53 us is copied between two kernels.
@@ -643,10 +640,9 @@ def test_tl301_of_one_step_cites_what_is_in_it(findings):
     [finding] = findings(*rows, options=Options(step=2))
 
     # THEN
-    second = range(1 + 9 + 1, len(rows))
     assert finding.step == 2
     assert finding.evidence
-    assert set(finding.evidence) <= set(second)
+    assert all(rows[i]["ts"] + rows[i]["dur"] > 400 for i in finding.evidence)
 
 
 def test_tl301_leaves_idle_behind_a_blocking_call_to_the_call(found):
@@ -674,7 +670,7 @@ def test_tl302_input_bound(findings):
     assert (finding.rule, finding.cause, finding.severity) == ("TL302", "input_bound", CRITICAL)
     assert finding.bound_ns == 100 * US
     assert finding.evidence == (2,)
-    assert finding.title == f"GPU 0 waits for the data loader ({LOADER})"
+    assert finding.title == f"The GPU waits for the data loader ({LOADER})"
 
 
 def test_tl302_is_silent_where_the_queue_is_full(found):

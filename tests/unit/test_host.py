@@ -262,9 +262,10 @@ def test_other_threads_are_taken_together():
         launch(70, 72, 1, thread=AUTOGRAD),
     )
 
+    # The main thread launches nothing here, so it holds up nobody.
     assert pairs(found.others(MAIN).recorded) == [(20, 40), (70, 72)]
-    assert pairs(found.others(AUTOGRAD).blocked) == [(12, 14)]
-    assert pairs(found.others(WATCHDOG).recorded) == [(10, 40), (70, 72)]
+    assert pairs(found.others(AUTOGRAD).blocked) == []
+    assert pairs(found.others(WATCHDOG).recorded) == [(20, 40), (70, 72)]
 
 
 @pytest.mark.parametrize(

@@ -130,10 +130,11 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     # operator meanwhile, or in nothing
     blocking = call("cudaStreamSynchronize", 12, 33, thread=AUTOGRAD)
     late, busy = work(36, 40, 35, 3), operator("aten::mm", 11, 34)
+    other = work(90, 91, 80, 8, thread=AUTOGRAD, stream=9)  # that thread launches, too
 
     # WHEN
     at_work, waiting = (
-        between(late, collective(), blocking, *more, since=10) for more in ([busy], [])
+        between(late, collective(), blocking, *other, *more, since=10) for more in ([busy], [])
     )
 
     # THEN

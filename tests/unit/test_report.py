@@ -58,7 +58,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "job",
     ]
     assert (data["schema"], data["whatif"], data["job"]) == ("tracelab.report/1", None, None)
-    assert [x["rule"] for x in data["findings"]] == ["TL101", "TL301", "TL902", "TL905"]
+    assert [x["rule"] for x in data["findings"]] == ["TL301", "TL101", "TL902", "TL905"]
     assert list(data["findings"][0]) == [
         "rule",
         "title",

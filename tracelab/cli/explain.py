@@ -37,6 +37,8 @@ def _text(rule: Rule) -> str:
     parts = [f"{rule.id}: {rule.name}"]
     for title, text in (("Why it matters", rule.matters), ("How it decides", rule.decides)):
         parts.append(f"{title}\n{textwrap.indent(_wrapped(text), '  ')}")
+    if rule.fix:
+        parts.append(f"What to do\n{textwrap.indent(_wrapped(rule.fix), '  ')}")
     for title, code in (("Before", rule.before), ("After", rule.after)):
         if code:
             parts.append(f"{title}\n{textwrap.indent(code, '  ')}")

@@ -9,14 +9,16 @@ import typer
 
 from tracelab import __version__
 from tracelab.cli.analyze import analyze
+from tracelab.cli.check import check
 from tracelab.cli.console import tell
+from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
 from tracelab.errors import TracelabError
 
-COMMANDS = (analyze, timeline, explain, run, workload)
+COMMANDS = (analyze, check, diff, timeline, explain, run, workload)
 
 app = typer.Typer(
     name="tracelab",

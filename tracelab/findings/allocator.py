@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.finding import INFO, Claim, Rule
 from tracelab.host import Blocking
 
 
@@ -49,8 +50,15 @@ def find(facts: Facts) -> list[Claim]:
             "same shapes in every step (pad or bucket), pinned buffers made once. Where memory is "
             "short: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
             lost=lost,
+            told=INFO if _only_first_step(facts, mine) else None,
         )
     ]
+
+
+def _only_first_step(facts: Facts, calls: NDArray[np.intp]) -> bool:
+    """Whether only the first of several steps makes these calls: it warms up."""
+    steps = facts.syncs.step[calls]
+    return len(facts.timeline.steps) > 1 and set(steps.tolist()) == {0}
 
 
 RULE = Rule(
@@ -60,8 +68,8 @@ RULE = Rule(
     "them by keeping what was freed; a step that still makes them pays each time.",
     decides="It sums the idle that these calls caused, as for any blocking call, and blames the "
     "place that gives memory back, if there is one: every cudaFree makes a cudaMalloc elsewhere. "
-    "A capture that begins with a program's first steps shows its first allocations, too: they "
-    "are no defect, so record after a warm-up.",
+    "A capture that begins with a program's first steps shows its first allocations, too; where "
+    "only the first step has any, they are no alarm.",
     before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
     after="for batch in loader:\n    step(batch)",
     find=find,

@@ -6,10 +6,12 @@ from tracelab.findings.facts import Facts
 from tracelab.findings.finding import Claim, Rule
 from tracelab.findings.unhidden import claims_of_exposed
 from tracelab.kinds import Kind
+from tracelab.measures.exposed import needed_at_once
 from tracelab.measures.obstacles import Obstacle
 
 _FIXES = {
-    Obstacle.SAME_STREAM: "It runs in the stream that computes: `work = dist.all_reduce(x, "
+    Obstacle.SAME_STREAM: "It runs in the stream that computes. If what follows does not need its "
+    "result: `work = dist.all_reduce(x, "
     "async_op=True)`, and `work.wait()` where the result is used.",
     Obstacle.EVENT_WAIT: "The compute after it waits for it. If that compute does not need the "
     "result, wait later: `work.wait()` (or the event) where the result is used; in a DDP hook, run "
@@ -25,6 +27,12 @@ _FIXES = {
 }
 
 
+_FIX_OF_RECEIVED = (
+    "No overlap to win: what is received is needed at once. Work on another microbatch beside it: "
+    "more microbatches, an interleaved schedule, or two batches in turns."
+)
+
+
 def find(facts: Facts) -> list[Claim]:
     """Exposed collectives, unless the hardware queue is to blame."""
     is_comm = facts.timeline.kind[facts.exposed.row] == Kind.COMM
@@ -33,7 +41,9 @@ def find(facts: Facts) -> list[Claim]:
 
 
 def _worded(what: str, name: str, obstacle: Obstacle, behind: str) -> tuple[str, str]:
-    return f"{what}: {name} runs beside no compute{behind}", _FIXES[obstacle]
+    hopeless = obstacle == Obstacle.TRUE_DEPENDENCY and needed_at_once(name)
+    fix = _FIX_OF_RECEIVED if hopeless else _FIXES[obstacle]
+    return f"{what} runs beside no compute{behind}", fix
 
 
 RULE = Rule(

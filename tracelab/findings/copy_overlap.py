@@ -24,6 +24,14 @@ _FIXES = {
 }
 
 
+_BEHIND = (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT)
+_FIX_TO_HOST = (
+    "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
+    "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
+    "torch.cuda.stream(side): host.copy_(x, non_blocking=True)`, `x.record_stream(side)`."
+)
+
+
 def find(facts: Facts) -> list[Claim]:
     """Exposed copies between the host and the GPU, from pinned memory."""
     names = [facts.trace.name_of(int(x)) for x in facts.timeline.event[facts.exposed.row]]
@@ -40,7 +48,10 @@ def find(facts: Facts) -> list[Claim]:
 
 
 def _worded(what: str, name: str, obstacle: Obstacle, behind: str) -> tuple[str, str]:
-    return f"{what}: {name} runs beside no compute{behind}", _FIXES[obstacle]
+    fix = (
+        _FIX_TO_HOST if copy_direction(name) == "d2h" and obstacle in _BEHIND else _FIXES[obstacle]
+    )
+    return f"{what} runs beside no compute{behind}", fix
 
 
 RULE = Rule(

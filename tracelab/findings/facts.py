@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from tracelab.findings.finding import Where
 from tracelab.graph import Graph
-from tracelab.intervals import Intervals, clip, union
+from tracelab.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.kinds import Kind, copies_pageable_memory
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
+from tracelab.measures.holders import holders
 from tracelab.measures.serial import Turns, turns
 from tracelab.measures.syncs import Syncs
 from tracelab.places import Place, locate
@@ -76,6 +77,22 @@ class Facts:
         copies = np.isin(self.trace.name[self.timeline.event], names)
         copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch != ABSENT)
         return frozenset(self.timeline.launch[copies].tolist())
+
+    @cached_property
+    def working_devices(self) -> tuple[int, ...]:
+        """The devices that do at least a hundredth of what the busiest does in this window."""
+        start, end = self.window.start_ns, self.window.end_ns
+        timeline = self.timeline
+        busy = {
+            x: measure(clip(timeline.busy(timeline.of(device=x)), start, end))
+            for x in timeline.devices
+        }
+        return tuple(x for x, ns in busy.items() if 100 * ns >= max(busy.values()))
+
+    @cached_property
+    def holders(self) -> Int64Array:
+        """int64[bubbles], the event that held each one, else ABSENT."""
+        return holders(self.graph, self.bubbles)
 
     @cached_property
     def turns(self) -> Turns:
@@ -148,7 +165,10 @@ def at(place: Place, *, count: int, **more: Any) -> Where:
 def told(place: Place, otherwise: str) -> str:
     """A place in words: what was called, in which function, in which line."""
     operator = None if place.operator == _COMM_MARKER else place.operator
-    called = f"`{place.call or operator or otherwise}`"
+    name = place.call or operator or otherwise
+    if not name:
+        return ""
+    called = f"`{name}`"
     if place.file is None:
         return called
     line = f":{place.line}" if place.line is not None else ""

@@ -102,6 +102,7 @@ class Rule:
         decides: how the rule decides, and when it stays silent.
         before, after: the defect and its fix as a few lines of PyTorch; "" of the trace's quality.
         find: the claims, by cost or in the order of the program.
+        fix: what to do, where that is the same everywhere.
     """
 
     id: str
@@ -111,3 +112,4 @@ class Rule:
     before: str
     after: str
     find: Callable[[Facts], list[Claim]]
+    fix: str = ""

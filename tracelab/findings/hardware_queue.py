@@ -14,9 +14,9 @@ def find(facts: Facts) -> list[Claim]:
     return claims_of_exposed(facts, queued, _worded)
 
 
-def _worded(what: str, name: str, _obstacle: Obstacle, behind: str) -> tuple[str, str]:
+def _worded(what: str, _name: str, _obstacle: Obstacle, behind: str) -> tuple[str, str]:
     return (
-        f"{what}: {name} holds up another stream{behind}, though nothing says that it must",
+        f"{what} holds up another stream{behind}, though nothing says that it must",
         "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
         "default), or set it to the number of streams that work at once.",
     )

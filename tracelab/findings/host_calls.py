@@ -22,7 +22,12 @@ def claims_of_calls(facts: Facts, chosen: list[int], wording: Wording) -> list[C
     places = facts.places(events)
     names = [facts.trace.name_of(event) for event in events]
     claims = []
-    for group in grouped(zip(names, places, strict=True)).values():
+    # One place may block by two calls, a copy and the synchronize behind it, as `.item()` does.
+    keys = [
+        place if place.function or place.operator else name
+        for name, place in zip(names, places, strict=True)
+    ]
+    for group in grouped(keys).values():
         numbers = [chosen[i] for i in group]
         mine = np.isin(charges.call, numbers)
         lost = {
@@ -35,7 +40,11 @@ def claims_of_calls(facts: Facts, chosen: list[int], wording: Wording) -> list[C
         lost = {device: idle for device, idle in lost.items() if len(idle)}
         if not lost:
             continue
-        place, api = places[group[0]], names[group[0]]
+        # Without the call the host is earlier by what it blocked, and by no more: where it needs
+        # longer than the GPU for all else that it does, the rest of the idle stays.
+        blocked = int(facts.syncs.blocked_ns[numbers].sum())
+        dear = max(group, key=lambda i: int(facts.syncs.caused_idle_ns[chosen[i]]))
+        place, api = places[dear], names[dear]
         title, cause, fix = wording(told(place, api), api, place.operator, place.call)
         claims.append(
             Claim(
@@ -47,6 +56,7 @@ def claims_of_calls(facts: Facts, chosen: list[int], wording: Wording) -> list[C
                 ),
                 fix=fix,
                 lost=lost,
+                limit_ns=dict.fromkeys(lost, blocked),
             )
         )
     return claims

@@ -4,40 +4,43 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.facts import Facts, at
+from tracelab.findings.facts import MOST_EVIDENCE, Facts, at
 from tracelab.findings.finding import Claim, Rule
 from tracelab.host import input_regions
+from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
 
 
 def find(facts: Facts) -> list[Claim]:
-    """Idle time in which the launching thread was in a data loader, on each device."""
-    chosen, claims = facts.idle_by(Cause.INPUT), []
+    """Idle time in which the launching thread was in a data loader."""
+    chosen = facts.idle_by(Cause.INPUT) & np.isin(facts.bubbles.device, facts.working_devices)
+    lost = {x: facts.idle(x, chosen) for x in facts.timeline.devices}
+    lost = {device: idle for device, idle in lost.items() if len(idle)}
+    if not lost:
+        return []
+    first = min(int(idle.starts[0]) for idle in lost.values())
+    last = max(int(idle.ends[-1]) for idle in lost.values())
     events = input_regions(facts.trace)
-    for device in facts.timeline.devices:
-        idle = facts.idle(device, chosen)
-        if not len(idle):
-            continue
-        start, end = facts.trace.start_ns[events], facts.trace.end_ns[events]
-        first, last = int(idle.starts[0]), int(idle.ends[-1])
-        inside = events[(start < last) & (end > first)]
-        length = facts.trace.duration_ns[inside]
-        longest = inside[np.argsort(-length, kind="stable")].tolist()
-        name = facts.trace.name_of(longest[0])
-        [place] = facts.places(longest[:1])
-        claims.append(
-            Claim(
-                title=f"GPU {device} waits for the data loader ({name})",
-                cause="input_bound",
-                where=at(place, count=len(idle), device=device),
-                evidence=tuple(longest[:20]),
-                fix="Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
-                "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "
-                "of it on the GPU.",
-                lost={device: idle},
-            )
+    start, end = facts.trace.start_ns[events], facts.trace.end_ns[events]
+    inside = events[(start < last) & (end > first)]
+    longest = inside[np.argsort(-facts.trace.duration_ns[inside], kind="stable")].tolist()
+    [place] = facts.places(longest[:1])
+    return [
+        Claim(
+            title=f"The GPU waits for the data loader ({facts.trace.name_of(longest[0])})",
+            cause="input_bound",
+            where=at(
+                place,
+                count=max(map(len, lost.values())),
+                device=max(lost, key=lambda x: measure(lost[x])),
+            ),
+            evidence=tuple(longest[:MOST_EVIDENCE]),
+            fix="Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
+            "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "
+            "of it on the GPU.",
+            lost=lost,
         )
-    return claims
+    ]
 
 
 RULE = Rule(

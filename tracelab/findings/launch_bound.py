@@ -3,56 +3,96 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.findings.facts import Facts, at, dearest, grouped, told
 from tracelab.findings.finding import Claim, Rule
 from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
+from tracelab.places import Place
+from tracelab.trace import ABSENT
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the place of most of the time does not need all
+_LONG_NS = 1_000_000  # between two launches: the host did something else than launch
 
 
 def find(facts: Facts) -> list[Claim]:
-    """Idle time before launches that came late, on each device."""
-    bubbles, claims = facts.bubbles, []
-    late = facts.idle_by(Cause.HOST_BUSY)
+    """Idle time before launches that came late: short gaps together, long ones together."""
+    bubbles = facts.bubbles
+    busy = facts.idle_by(Cause.HOST_BUSY)
     # Of a late launch the time until it starts on the GPU is lost as well.
-    late |= facts.idle_by(Cause.LAUNCH) & np.isin(bubbles.next_event, bubbles.next_event[late])
-    window = facts.window
-    inside = (bubbles.start_ns < window.end_ns) & (bubbles.end_ns > window.start_ns)
-    row_of = dict(zip(facts.timeline.event.tolist(), range(len(facts.timeline.event)), strict=True))
-    for device in facts.timeline.devices:
-        idle = facts.idle(device, late)
-        if not len(idle):
-            continue
-        mine = np.flatnonzero(late & inside & (bubbles.device == device))
-        length = bubbles.end_ns[mine] - bubbles.start_ns[mine]
-        mine = mine[np.argsort(-length, kind="stable")][:_MOST_LOOKED_UP]
-        costs = (bubbles.end_ns[mine] - bubbles.start_ns[mine]).tolist()
-        events = bubbles.next_event[mine].tolist()
-        places = facts.places(facts.launch_of(row_of[event]) for event in events)
-        groups = grouped(places)
-        place = max(groups, key=lambda x: sum(costs[i] for i in groups[x]))
-        lost = measure(idle)
-        claims.append(
-            Claim(
-                title=f"GPU {device} waits for the host, most of all before "
-                f"{told(place, 'the next launch')}",
-                cause="launch_bound",
-                where=at(place, count=len(idle), device=device),
-                evidence=dearest(events, costs),
-                fix="Launch less, or ahead: replay the step as a CUDA graph "
-                '(`torch.compile(model, mode="reduce-overhead")`, `torch.cuda.graph`), fuse '
-                "(`torch.compile`, optimizers with `fused=True`), or give each kernel more to do "
-                "(larger batches).",
-                lost={device: idle},
-                limit_ns=_without_profiler(facts, device, lost),
+    late = busy | (
+        facts.idle_by(Cause.LAUNCH) & np.isin(bubbles.next_event, bubbles.next_event[busy])
+    )
+    late &= np.isin(bubbles.device, facts.working_devices)
+    silent = busy & (bubbles.end_ns - bubbles.start_ns >= _LONG_NS) & ~_launches_inside(facts)
+    is_long = np.isin(bubbles.next_event, bubbles.next_event[silent])
+    claims = []
+    for chosen, cause, does, fix in (
+        (late & ~is_long, "launch_bound", "launches too slowly for the GPU", _FIX),
+        (late & is_long, "slow_host", "does something else than launch", _FIX_OF_LONG),
+    ):
+        lost = {x: facts.idle(x, chosen) for x in facts.timeline.devices}
+        lost = {device: idle for device, idle in lost.items() if len(idle)}
+        if lost:
+            name, place, evidence = _dearest_place(facts, chosen)
+            claims.append(
+                Claim(
+                    title=f"The host {does}, most of all at {told(place, name)}",
+                    cause=cause,
+                    where=at(
+                        place,
+                        count=max(map(len, lost.values())),
+                        device=max(lost, key=lambda x: measure(lost[x])),
+                    ),
+                    evidence=evidence,
+                    fix=fix,
+                    lost=lost,
+                    limit_ns={
+                        x: measure(y) * _without_profiler(facts, total) // total
+                        for x, y in lost.items()
+                        if (total := measure(facts.idle(x, late)))
+                    },
+                )
             )
-        )
     return claims
 
 
-def _without_profiler(facts: Facts, device: int, lost_ns: int) -> dict[int, int]:
+_FIX = (
+    "Launch less, or ahead: replay the step as a CUDA graph (`torch.compile(model, "
+    'mode="reduce-overhead")`, `torch.cuda.graph`), fuse (`torch.compile`, optimizers with '
+    "`fused=True`), or give each kernel more to do (larger batches)."
+)
+_FIX_OF_LONG = (
+    "Take this work out of the thread that launches: do it ahead, in worker processes "
+    "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU."
+)
+
+
+def _launches_inside(facts: Facts) -> NDArray[np.bool_]:
+    """bool[bubbles], during which something was launched, for whatever GPU."""
+    bubbles, launch = facts.bubbles, facts.timeline.launch
+    launch_ns = np.sort(facts.trace.start_ns[launch[launch != ABSENT]])
+    first = np.searchsorted(launch_ns, bubbles.start_ns, side="right")
+    return np.searchsorted(launch_ns, bubbles.end_ns) > first
+
+
+def _dearest_place(facts: Facts, chosen: NDArray[np.bool_]) -> tuple[str, Place, tuple[int, ...]]:
+    """What held most of these bubbles, and where; and events that held them, the dearest first."""
+    bubbles, window = facts.bubbles, facts.window
+    inside = (bubbles.start_ns < window.end_ns) & (bubbles.end_ns > window.start_ns)
+    mine = np.flatnonzero(chosen & inside)
+    length = bubbles.end_ns[mine] - bubbles.start_ns[mine]
+    mine = mine[np.argsort(-length, kind="stable")][:_MOST_LOOKED_UP]
+    costs = (bubbles.end_ns[mine] - bubbles.start_ns[mine]).tolist()
+    events = facts.holders[mine].tolist()
+    names = [facts.call_name(event) for event in events]
+    groups = grouped(zip(names, facts.places(events), strict=True))
+    name, place = max(groups, key=lambda x: sum(costs[i] for i in groups[x]))
+    return name, place, dearest(events, costs)
+
+
+def _without_profiler(facts: Facts, lost_ns: int) -> int:
     """The profiler slows the host: where the step's time without it is known, it limits this."""
     about = facts.trace.metadata.get("tracelab")
     text = about.get("unprofiled_step_ms") if isinstance(about, dict) else None
@@ -60,10 +100,10 @@ def _without_profiler(facts: Facts, device: int, lost_ns: int) -> dict[int, int]
     try:
         unprofiled_ns = round(float(str(text)) * 1e6) * steps
     except (ValueError, OverflowError):
-        return {}
+        return lost_ns
     if unprofiled_ns <= 0:
-        return {}
-    return {device: min(lost_ns, max(0, unprofiled_ns - (facts.window.length_ns - lost_ns)))}
+        return lost_ns
+    return min(lost_ns, max(0, unprofiled_ns - (facts.window.length_ns - lost_ns)))
 
 
 RULE = Rule(
@@ -74,7 +114,8 @@ RULE = Rule(
     decides="It sums the idle in which the thread that launched the next activity was executing "
     "Python, operators or launches, and from there to the activity's start. Where the capture "
     "knows how long a step takes without the profiler, the bound leaves out what the profiler "
-    "itself cost. Idle behind a blocking call belongs to TL101.",
+    "itself cost. Gaps of 1 ms and more, in which nothing was launched, are told apart "
+    "(`slow_host`): there the host did something else. Idle behind a blocking call is TL101's.",
     before="for x in batches:\n    model(x)  # hundreds of small kernels",
     after="model = torch.compile(model, mode='reduce-overhead')\nfor x in batches:\n    model(x)",
     find=find,

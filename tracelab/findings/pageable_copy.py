@@ -9,8 +9,17 @@ from tracelab.findings.facts import Facts, at, dearest, grouped, told
 from tracelab.findings.finding import Claim, Rule
 from tracelab.host import Blocking
 from tracelab.intervals import Intervals, join
-from tracelab.kinds import Kind, copies_pageable_memory
-from tracelab.places import Place
+from tracelab.kinds import Kind, copies_pageable_memory, copy_direction
+
+_FIX = "Pin the host memory, and do not wait for the copy."
+_FIXES = {
+    "h2d": "Pin the host memory and do not wait for the copy: `DataLoader(..., pin_memory=True)` "
+    'or `tensor.pin_memory()`, then `batch.to("cuda", non_blocking=True)`, in a stream of its '
+    "own. Make scalars and constants on the GPU (`torch.full`).",
+    "d2h": "Copy into pinned memory and read it later: `host = torch.empty(x.shape, "
+    "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an event behind "
+    "it, and `event.synchronize()` one step later.",
+}
 
 
 def find(facts: Facts) -> list[Claim]:
@@ -27,6 +36,7 @@ def find(facts: Facts) -> list[Claim]:
     ]
     launches = [facts.launch_of(row) for row in rows]
     places = facts.places(launches)
+    calls_at = grouped(facts.syncs.places)
     claims = []
     for group in grouped(places).values():
         mine = [rows[i] for i in group]
@@ -38,11 +48,11 @@ def find(facts: Facts) -> list[Claim]:
                 cause="pageable",
                 where=at(place, count=len(mine), activity=facts.name(mine[0])),
                 evidence=dearest(timeline.event[mine].tolist(), length.tolist()),
-                fix="Pin the host memory and do not wait for the copy: "
-                "`DataLoader(..., pin_memory=True)` or `tensor.pin_memory()`, then "
-                '`batch.to("cuda", non_blocking=True)`, in a stream of its own.',
+                fix=_FIXES.get(copy_direction(trace.name_of(int(timeline.event[mine[0]]))), _FIX),
                 lost={
-                    device: join(_exposed(facts, device, mine), _idle(facts, device, place))
+                    device: join(
+                        _exposed(facts, device, mine), _idle(facts, device, calls_at.get(place, []))
+                    )
                     for device in timeline.devices
                 },
             )
@@ -56,14 +66,10 @@ def _exposed(facts: Facts, device: int, rows: list[int]) -> Intervals:
     return facts.inside(found.start_ns[mine], found.end_ns[mine])
 
 
-def _idle(facts: Facts, device: int, place: Place) -> Intervals:
+def _idle(facts: Facts, device: int, calls_here: list[int]) -> Intervals:
     """What the copies' calls cost, and the synchronize that PyTorch puts behind them."""
     calls, charges = facts.syncs.calls, facts.syncs.charges
-    here = [
-        i
-        for i, (other, kind) in enumerate(zip(facts.syncs.places, calls.kind, strict=True))
-        if other == place and kind != Blocking.ALLOCATION
-    ]
+    here = [i for i in calls_here if calls.kind[i] != Blocking.ALLOCATION]
     mine = np.isin(charges.call, here) & (charges.device == device)
     return facts.inside(charges.start_ns[mine], charges.end_ns[mine])
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import numpy as np
+
 from tracelab.findings.facts import Facts
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Claim, Finding, Rule
 from tracelab.intervals import Intervals, join, measure, subtract, union
@@ -52,8 +54,9 @@ def _settle(
     if little and (claim.lost or claim.told is None):
         return None
     for device, lost in claim.lost.items():
-        if bounds[device]:
-            promised[device] = join(promised.get(device, _NOTHING), lost)
+        before = promised.get(device, _NOTHING)
+        won = _earliest(subtract(lost, before), bounds[device])
+        promised[device] = join(before, won)
     return Finding(
         rule=rule.id,
         title=claim.title,
@@ -67,6 +70,14 @@ def _settle(
         evidence=claim.evidence,
         fix=claim.fix,
     )
+
+
+def _earliest(time: Intervals, length_ns: int) -> Intervals:
+    """The part of a set that comes first, of this length."""
+    lengths = time.ends - time.starts
+    begun = np.cumsum(lengths) - lengths
+    ends = time.starts + np.clip(length_ns - begun, 0, lengths)
+    return union(time.starts, ends)
 
 
 def _severity(bound_ns: int, length_ns: int) -> str:

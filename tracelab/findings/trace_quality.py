@@ -151,6 +151,7 @@ def _rule(
         decides=decides,
         before="",
         after="",
+        fix=fix,
         find=partial(_claims, ask, cause, fix),
     )
 

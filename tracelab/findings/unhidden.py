@@ -9,10 +9,13 @@ from numpy.typing import NDArray
 
 from tracelab.findings.facts import MOST_EVIDENCE, Facts, at, dearest, grouped, short_name, told
 from tracelab.findings.finding import INFO, Claim
+from tracelab.kinds import Kind
+from tracelab.measures.exposed import Side, launched_in_backward, side_of_independent_work
 from tracelab.measures.obstacles import Obstacle
 
 # What runs where, its name on the GPU, its obstacle, what that means -> title, fix.
 Wording = Callable[[str, str, Obstacle, str], tuple[str, str]]
+_ONCE = 1.5  # a step, give or take one that the recording cut
 _HOLDS = (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT, Obstacle.HARDWARE_QUEUE)
 
 
@@ -33,7 +36,8 @@ def claims_of_exposed(facts: Facts, chosen: NDArray[np.bool_], wording: Wording)
         devices = timeline.device[found.row[mine]]
         bound = found.bound_ns[mine]
         behind = _behind(facts, mine)
-        title, fix = wording(told(place, name), name, obstacle, behind)
+        what = told(place, "")
+        title, fix = wording(f"{what}: {name}" if what else name, name, obstacle, behind)
         length = found.end_ns[mine] - found.start_ns[mine]
         claims.append(
             Claim(
@@ -57,10 +61,30 @@ def claims_of_exposed(facts: Facts, chosen: NDArray[np.bool_], wording: Wording)
                     for device in np.unique(devices).tolist()
                 },
                 # A slow host is TL301's to tell; what ran unhidden meanwhile may have needed it.
-                told=INFO if obstacle == Obstacle.LATE_LAUNCH else None,
+                told=INFO
+                if obstacle == Obstacle.LATE_LAUNCH or _feeds_the_next_layer(facts, mine)
+                else None,
             )
         )
     return claims
+
+
+def _feeds_the_next_layer(facts: Facts, pieces: NDArray[np.intp]) -> bool:
+    """Whether these are collectives between the layers of a model, as tensor parallelism has them.
+
+    That is taken of all that run several times a step outside the backward pass and are no
+    all-gather: what follows most likely needs them.
+    """
+    timeline = facts.timeline
+    unique = np.unique(facts.exposed.row[pieces])
+    steps = 1 if facts.window.step is not None else max(1, len(timeline.steps))
+    after = [side_of_independent_work(timeline, x) == Side.AFTER for x in unique.tolist()]
+    return (
+        bool((timeline.kind[unique] == Kind.COMM).all())
+        and all(after)
+        and not launched_in_backward(timeline)[unique].any()
+        and len(unique) > _ONCE * steps
+    )
 
 
 def _behind(facts: Facts, pieces: NDArray[np.intp]) -> str:

@@ -35,7 +35,10 @@ from tracelab.trace import ABSENT, Category
 _END_OF_TIME = 2**62
 _AUTOGRAD = "autograd::engine::evaluate_function"
 _NEEDS_NOTHING_BEFORE = re.compile(r"all_?gather", re.IGNORECASE)
-_NEEDED_AT_ONCE = re.compile(r"send_?recv|send|recv", re.IGNORECASE)
+_NEEDED_AT_ONCE = re.compile(
+    r"send_?recv|send|recv|dispatch|combine|all_?to_?all|a2a", re.IGNORECASE
+)
+_TINY_COPY_NS = 10_000
 
 
 class Side(IntEnum):
@@ -114,12 +117,8 @@ class _Finder:
 
     def __init__(self, graph: Graph) -> None:
         self._timeline = timeline = graph.host.timeline
-        trace = timeline.trace
         self._obstacles = Obstacles(graph)
-        names = [i for i, x in enumerate(trace.strings) if x.startswith(_AUTOGRAD)]
-        operators = trace.of_category(Category.OPERATOR)
-        backward = operators[np.isin(trace.name[operators], names)]
-        self._backward_threads = np.unique(trace.thread[backward])
+        self._in_backward = launched_in_backward(timeline)
 
     def pieces(self, rows: NDArray[np.bool_], *, hidden_by: NDArray[np.bool_]) -> list[_Piece]:
         """What ran of these rows while none of the others did, explained."""
@@ -278,9 +277,7 @@ class _Finder:
         launch_ns, thread = self._obstacles.launch_ns[order], self._obstacles.thread[order]
         last_of_run = np.append(np.flatnonzero(np.diff(thread)), len(order) - 1)
         ends = np.full(len(rows), ABSENT, dtype=np.int64)
-        for i in np.flatnonzero(
-            np.isin(self._obstacles.thread[rows], self._backward_threads)
-        ).tolist():
+        for i in np.flatnonzero(self._in_backward[rows]).tolist():
             at = int(np.searchsorted(launch_ns, self._obstacles.launch_ns[rows[i]]))
             ends[i] = timeline.end_ns[rows[i]]
             if at < len(order) and thread[at] == self._obstacles.thread[rows[i]]:
@@ -289,16 +286,34 @@ class _Finder:
         return ends
 
 
+def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], which rows were launched by a thread of autograd's."""
+    trace = timeline.trace
+    names = [i for i, x in enumerate(trace.strings) if x.startswith(_AUTOGRAD)]
+    operators = trace.of_category(Category.OPERATOR)
+    threads = np.unique(trace.thread[operators[np.isin(trace.name[operators], names)]])
+    by_one: NDArray[np.bool_] = np.isin(trace.thread[timeline.launch], threads)
+    by_one[timeline.launch == ABSENT] = False
+    return by_one
+
+
 def side_of_independent_work(timeline: Timeline, row: int) -> Side:
     """Where the work is that a copy or a collective could run beside."""
     name = timeline.trace.name_of(int(timeline.event[row]))
     if timeline.kind[row] == Kind.COPY:
+        if timeline.end_ns[row] - timeline.start_ns[row] < _TINY_COPY_NS:
+            return Side.NONE  # another stream for it would cost more
         return {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}.get(
             copy_direction(name), Side.NONE
         )
     if _NEEDS_NOTHING_BEFORE.search(name):
         return Side.BEFORE
-    return Side.NONE if _NEEDED_AT_ONCE.search(name) else Side.AFTER
+    return Side.NONE if needed_at_once(name) else Side.AFTER
+
+
+def needed_at_once(name: str) -> bool:
+    """Whether a collective of this name brings what the next kernel needs."""
+    return _NEEDED_AT_ONCE.search(name) is not None
 
 
 def _uncovered(

@@ -13,12 +13,15 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.trace import ABSENT, Category, Trace
 
+_MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out
+
 
 def holders(graph: Graph, found: Bubbles) -> Int64Array:
     """Per piece of idle time, the event that held it: int64[k], ABSENT where the file has none.
 
     Of `host_blocked` it is the blocking call; of `input` the region or function that loads; of
-    `host_busy` the operator that the host was in half-way through, else the launch that came late;
+    `host_busy` the operator or else the Python function that the host was in half-way through, else
+    the launch that came late;
     of `dependency` the activity that was waited for; of `launch` and `graph` the launch call. The
     edges of the file and idle of unknown cause have none.
     """
@@ -40,6 +43,8 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
     give(Cause.HOST_BLOCKED, blocking.call)
     give(Cause.INPUT, input_regions(trace))
     give(Cause.HOST_BUSY, trace.of_category(Category.OPERATOR))
+    python = (found.cause == Cause.HOST_BUSY) & (held == ABSENT)
+    held[python] = _innermost(trace, middle[python], thread[python])
     late = np.isin(found.cause, (Cause.HOST_BUSY, Cause.LAUNCH, Cause.GRAPH)) & (held == ABSENT)
     held[late] = launch[late]
     waited = (found.cause == Cause.DEPENDENCY) & (source != ABSENT)
@@ -65,3 +70,20 @@ def _around(
         inside &= (threads == thread) | (around == ABSENT)
         around[inside] = outer[place[inside]]
     return around
+
+
+def _innermost(trace: Trace, moments: Int64Array, threads: NDArray[np.integer[Any]]) -> Int64Array:
+    """The innermost Python function of its thread around each moment: int64[k], else ABSENT."""
+    inner = np.full(len(moments), ABSENT, dtype=np.int64)
+    events = trace.of_category(Category.PYTHON)
+    events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
+    for thread in np.unique(threads).tolist():
+        own = events[trace.thread[events] == thread]
+        asked = np.flatnonzero(threads == thread)
+        place = np.searchsorted(trace.start_ns[own], moments[asked], side="right") - 1
+        for i, last in zip(asked.tolist(), place.tolist(), strict=True):
+            for row in range(last, max(-1, last - _MOST_SIBLINGS), -1):
+                if trace.end_ns[own[row]] > moments[i]:
+                    inner[i] = own[row]
+                    break
+    return inner

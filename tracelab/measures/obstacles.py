@@ -65,6 +65,9 @@ class Obstacles:
         the event id of the blocking call behind HOST_SYNC, else ABSENT.
         """
         timeline = self._timeline
+        if timeline.launch[row] == timeline.launch[other]:
+            # One replay of a CUDA graph, whose order the file does not tell, or no launch at all.
+            return Obstacle.TRUE_DEPENDENCY, ABSENT
         waited = False
         for _ in range(_MOST_HOPS):
             before, source = int(self._previous[row]), int(self._graph.event_source[row])
@@ -81,20 +84,25 @@ class Obstacles:
                 if other_comm != ABSENT and timeline.end_ns[other_comm] >= since_ns:
                     row, waited = other_comm, True
                     continue
-                unnamed = bool(self._graph.after_unknown_wait[row]) or self._waits_are_unknown
-                return (Obstacle.EVENT_WAIT if unnamed else Obstacle.HARDWARE_QUEUE), ABSENT
+                return self._unnamed(row), ABSENT
             binding = max(ends, key=lambda x: ends[x]) if ends else ABSENT
             if binding == ABSENT or ends[binding] < since_ns:
                 return Obstacle.TRUE_DEPENDENCY, ABSENT  # no more than a launch's latency
             waited |= binding == source
-            if timeline.lane[binding] == timeline.lane[other] and (
+            behind_it = timeline.lane[binding] == timeline.lane[other] and (
                 timeline.end_ns[binding] >= timeline.end_ns[other] or binding == other
-            ):
-                return (Obstacle.EVENT_WAIT if waited else Obstacle.SAME_STREAM), ABSENT
-            if timeline.kind[binding] == timeline.kind[other]:
+            )
+            if behind_it or timeline.kind[binding] == timeline.kind[other]:
                 return (Obstacle.EVENT_WAIT if waited else Obstacle.SAME_STREAM), ABSENT
             row = binding
         return Obstacle.TRUE_DEPENDENCY, ABSENT
+
+    def _unnamed(self, row: int) -> Obstacle:
+        """What held a row for which the file shows nothing."""
+        if self.launch_ns[row] == ABSENT:
+            return Obstacle.TRUE_DEPENDENCY  # it may have been launched late
+        waited = bool(self._graph.after_unknown_wait[row]) or self._waits_are_unknown
+        return Obstacle.EVENT_WAIT if waited else Obstacle.HARDWARE_QUEUE
 
     def _comm_just_before(self, row: int) -> int:
         """The collective of its device that ended within a latency before a collective began."""

@@ -155,6 +155,8 @@ def holds_up(graph: Graph, call: int, thread: int) -> bool:
     calls = graph.host.blocking
     if calls.thread[call] == thread:
         return True
+    if int(calls.thread[call]) not in graph.host.launching_threads:
+        return False
     state = graph.host.states.get(thread)
     if state is None:
         return True

@@ -137,17 +137,78 @@ def draw_timeline(
     headline = title or Path(timeline.trace.path).name
     with _fixed_style():
         sheet = _new_sheet(rows, grid, width_px, marks=len(used))
-        _draw_tracks(sheet)
-        _draw_idle(sheet, idle)
-        _draw_work(sheet)
-        _draw_seams(sheet, timeline.trace)
-        _draw_names(sheet, timeline.trace)
-        _draw_labels(sheet, {device: measure(when) for device, when in busy.items()})
-        _draw_steps(sheet, timeline.steps)
-        _draw_axis(sheet)
+        _draw_lanes(sheet, timeline, busy, idle)
         _draw_header(sheet, headline, caption(rows, grid, lanes, len(every)))
         _draw_legend(sheet, used)
     return sheet.figure
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """One timeline of several in a picture; its attributes are as of `draw_timeline`."""
+
+    timeline: Timeline
+    blocking_calls: Int64Array
+    start_ns: int
+    end_ns: int
+    title: str
+
+
+def draw_stacked(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
+    """Draw timelines one above the other; a pixel is the same time in all, the longest fills it.
+
+    Raises:
+        UsageError: one of them would show nothing.
+    """
+    longest_ns = max(part.end_ns - part.start_ns for part in parts)
+    if any(part.end_ns <= part.start_ns for part in parts):
+        raise UsageError("a picture of a stretch of 0 ns would show nothing")
+    columns = width_px - _LEFT - _RIGHT
+    grids = [
+        Grid(x.start_ns, x.end_ns, max(1, round(columns * (x.end_ns - x.start_ns) / longest_ns)))
+        for x in parts
+    ]
+    every = [
+        build_rows(x.timeline, x.blocking_calls, choose(x.timeline, x.blocking_calls, None), grid)
+        for x, grid in zip(parts, grids, strict=True)
+    ]
+    rows = [busiest(x, _MOST_ROWS) for x in every]
+    busy = [
+        {x: device_busy(part.timeline, x, grid) for x in part.timeline.devices}
+        for part, grid in zip(parts, grids, strict=True)
+    ]
+    idle = [
+        {device: visible_idle(when, grid) for device, when in x.items()}
+        for x, grid in zip(busy, grids, strict=True)
+    ]
+    used: set[Mark] = set().union(*(marks_in(x) for x in rows))
+    used |= {Mark.IDLE} if any(len(when) for x in idle for when in x.values()) else set()
+    widest = max(grids, key=lambda x: x.columns)
+    with _fixed_style():
+        sheets = _new_sheets(rows, grids, width_px, _legend_px(widest, len(used)))
+        for i, (part, sheet) in enumerate(zip(parts, sheets, strict=True)):
+            shown = sheet.groups()
+            _draw_lanes(sheet, part.timeline, {x: busy[i][x] for x in shown}, idle[i])
+            _draw_header(sheet, part.title, caption(sheet.rows, sheet.grid, None, len(every[i])))
+        _draw_legend(next(x for x in sheets if x.grid is widest), used)
+    return sheets[0].figure
+
+
+def _draw_lanes(
+    sheet: _Sheet,
+    timeline: Timeline,
+    busy: Mapping[int, Intervals],
+    idle: Mapping[int, Intervals],
+) -> None:
+    """Everything but the words above the lanes and the legend below them."""
+    _draw_tracks(sheet)
+    _draw_idle(sheet, idle)
+    _draw_work(sheet)
+    _draw_seams(sheet, timeline.trace)
+    _draw_names(sheet, timeline.trace)
+    _draw_labels(sheet, {device: measure(when) for device, when in busy.items()})
+    _draw_steps(sheet, timeline.steps)
+    _draw_axis(sheet)
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:
@@ -254,23 +315,40 @@ def _points(px: float) -> float:
 
 def _new_sheet(rows: Sequence[Row], grid: Grid, width_px: int, marks: int) -> _Sheet:
     """An empty picture of the right size, its axes on whole pixels."""
-    lane_px = max(_SMALL_LANE, _LARGE_LANE - max(0, len(rows) - _ROOMY_ROWS))
-    tops = lane_tops([row.device for row in rows], lane_px)
-    lanes_px = tops[-1] + lane_px
-    below_px = _AXIS + _LEGEND_ROW * -(-marks // _legend_columns(grid)) + _BOTTOM
-    height_px = _TOP + lanes_px + below_px
+    return _new_sheets([rows], [grid], width_px, _legend_px(grid, marks))[0]
+
+
+def _new_sheets(
+    rows: Sequence[Sequence[Row]], grids: Sequence[Grid], width_px: int, legend_px: int
+) -> list[_Sheet]:
+    """An empty picture with a sheet for each group of rows, one below the other."""
+    lane_px = [max(_SMALL_LANE, _LARGE_LANE - max(0, len(x) - _ROOMY_ROWS)) for x in rows]
+    tops = [lane_tops([y.device for y in x], px) for x, px in zip(rows, lane_px, strict=True)]
+    lanes_px = [top[-1] + px for top, px in zip(tops, lane_px, strict=True)]
+    height_px = sum(_TOP + px + _AXIS for px in lanes_px) + legend_px
     figure = Figure(figsize=(width_px / _DPI, height_px / _DPI), dpi=_DPI, facecolor="white")
     FigureCanvasAgg(figure)
-    axes = figure.add_axes(
-        (
-            _LEFT / width_px,
-            below_px / height_px,
-            grid.columns / width_px,
-            lanes_px / height_px,
+    sheets: list[_Sheet] = []
+    below_px = height_px
+    for i, grid in enumerate(grids):
+        below_px -= _TOP + lanes_px[i]
+        axes = figure.add_axes(
+            (
+                _LEFT / width_px,
+                below_px / height_px,
+                grid.columns / width_px,
+                lanes_px[i] / height_px,
+            ),
+            label=str(i),
         )
-    )
-    axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px, 0), facecolor="none")
-    return _Sheet(figure, axes, grid, rows, tops, lane_px)
+        axes.set(xlim=(0, grid.length_ns), ylim=(lanes_px[i], 0), facecolor="none")
+        sheets.append(_Sheet(figure, axes, grid, rows[i], tops[i], lane_px[i]))
+        below_px -= _AXIS
+    return sheets
+
+
+def _legend_px(grid: Grid, marks: int) -> int:
+    return _LEGEND_ROW * -(-marks // _legend_columns(grid)) + _BOTTOM
 
 
 def lane_tops(groups: Sequence[int | None], lane_px: int) -> list[int]:
@@ -429,7 +507,7 @@ def _draw_axis(sheet: _Sheet) -> None:
 def _draw_header(sheet: _Sheet, title: str, text: str) -> None:
     """The headline and the caption, cut to the picture's width."""
     left = _MARGIN_X - _LEFT
-    room_px = sheet.grid.columns - left
+    room_px = sheet.figure.get_size_inches()[0] * _DPI - _RIGHT - _MARGIN_X
     headline = fit(printable(shorten(title, _LONGEST_TITLE)), room_px, _TITLE, weight="bold")
     sheet.write(left, _TITLE_Y - _TOP, headline, _TITLE, weight="bold")
     sheet.write(left, _CAPTION_Y - _TOP, fit(printable(text), room_px, _TEXT), color=_GREY)

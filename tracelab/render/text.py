@@ -14,7 +14,7 @@ from tracelab.render.text_file import (
     steps,
     unrecognised,
 )
-from tracelab.render.text_findings import about_the_trace, findings, verdict
+from tracelab.render.text_findings import about_the_trace, findings, of_all_ranks, verdict
 from tracelab.render.text_window import headlines, window_sections
 from tracelab.report import Report, TraceFacts
 
@@ -46,7 +46,7 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
     if told_apart and len(numbers) <= _MOST_RANKS:
         details = [x for trace in report.traces for x in _rank(trace, report, views, every_step)]
         return [Chapter("", tuple(opening)), *details]
-    opening += [*given_ranks(report.traces), *all_losses(report.traces)]
+    opening += [*of_all_ranks(views), *given_ranks(report.traces), *all_losses(report.traces)]
     if told_apart:
         opening.append(Section("", ("For the details of one rank, analyze its file alone.",)))
     else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 
 from tracelab.findings.finding import INFO, Finding
@@ -12,12 +13,15 @@ from tracelab.report import DeviceFigures
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 _MUCH = 0.1  # of the window: so much is worth a word though nothing hides it
+_OF_BUSY_TIME = ("TL203", "TL205")  # they find streams that took turns
 _IN_JSON = "(all of them in --json)"
 
 
 def verdict(view: View) -> str:
     """In a sentence or two: what share is lost, and the dearest thing that it is lost to."""
-    device = max(view.window.devices, key=_lost_ns)
+    most = max(x.busy_ns for x in view.window.devices)
+    used = [x for x in view.window.devices if 100 * x.busy_ns >= most]
+    device = max(used, key=_lost_ns)
     lost = percent_text(_lost_ns(device), view.length_ns)
     name = "the trace" if view.window.step is None else f"step {view.window.step}"
     sentence = (
@@ -33,6 +37,8 @@ def verdict(view: View) -> str:
             sentence += f" The most, {share}: {hopeless.title}. {hopeless.fix}"
         return sentence
     won = percent_text(alarms[0].bound_ns, view.length_ns)
+    if alarms[0].rule in _OF_BUSY_TIME:
+        sentence += " But it is busy with one stream at a time."
     return f"{sentence} The most to win, up to {won}: {alarms[0].title}."
 
 
@@ -103,3 +109,37 @@ def _brief(found: Iterable[Finding], length_ns: int) -> Section:
         rows=tuple(rows[:_MOST_BRIEF]),
         notes=(f"… and {left} more {_IN_JSON}.",) if left > 0 else (),
     )
+
+
+def of_all_ranks(views: Iterable[View]) -> list[Section]:
+    """The findings of many ranks, each place once, with the rank that can win most there."""
+    groups: dict[tuple[str, str, str | None, str | None, int | None], list[tuple[View, Finding]]]
+    groups = defaultdict(list)
+    for view in views:
+        for x in view.findings:
+            if x.severity != INFO and not is_about_the_trace(x):
+                where = x.where
+                key = (x.rule, x.cause, where.function, where.file, where.line)
+                groups[key].append((view, x))
+    rows = []
+    for group in groups.values():
+        view, finding = max(group, key=lambda x: x[1].bound_ns)
+        won = percent_text(finding.bound_ns, view.length_ns)
+        share = finding.bound_ns / max(1, view.length_ns)
+        cells = (finding.rule, str(len(group)), won, str(finding.rank), finding.title)
+        rows.append((share, cells))
+    if not rows:
+        return []
+    return [
+        Section(
+            "Findings of all ranks",
+            columns=(
+                Column("rule"),
+                Column("ranks"),
+                Column("to win,\nat most"),
+                Column("on\nrank"),
+                Column("what", Fit.PROSE),
+            ),
+            rows=tuple(cells for _, cells in sorted(rows, reverse=True)[:_MOST_BRIEF]),
+        )
+    ]

@@ -1,0 +1,407 @@
+"""``tracelab check``: hold a trace to budgets, so that a CI job can guard a training step."""
+
+from __future__ import annotations
+
+import re
+import zlib
+from enum import StrEnum
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tracelab.cli.console import (
+    output_in_color,
+    output_width,
+    progress,
+    save_result,
+    tell,
+    write_result,
+)
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tracelab.analysis import Options
+    from tracelab.budgets import Budgets, Result
+    from tracelab.report import Report
+    from tracelab.sources import Source
+
+_REPORT_HEAD = re.compile(rb'\s*\{\s*"schema"\s*:\s*"tracelab\.report/')
+_TRACE_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
+_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+# GitHub reads a command at the beginning of a line, or after ##[ anywhere.
+_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
+
+
+class Format(StrEnum):
+    """How the result is printed."""
+
+    TEXT = "text"
+    GITHUB = "github"
+
+
+def check(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Traces or saved reports (analyze --json), folders of them, URLs.",
+        ),
+    ],
+    max_idle: Annotated[
+        str | None, typer.Option(metavar="PERCENT", help="Idle time of the worst GPU.")
+    ] = None,
+    min_overlap: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="A:B=PERCENT", help="Share of kind A that runs beside B: comm:compute=80."
+        ),
+    ] = None,
+    max_exposed: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KIND=PERCENT", help="Unhidden copies or communication: copy=2."),
+    ] = None,
+    max_blocking_calls: Annotated[
+        str | None, typer.Option(metavar="N", help="Blocking calls a step.")
+    ] = None,
+    forbid: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="No finding above info of this rule: TL101, TL2."),
+    ] = None,
+    max_step_ms: Annotated[str | None, typer.Option(metavar="MS", help="The median step.")] = None,
+    max_regression: Annotated[
+        str | None,
+        typer.Option(metavar="PERCENT", help="How much longer than the baseline's median step."),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option(metavar="FILE", help="A saved report or a trace to compare with.")
+    ] = None,
+    budgets: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="A TOML file of budgets; else the table tool.tracelab.check of a pyproject.",
+        ),
+    ] = None,
+    step: Annotated[
+        int | None, typer.Option(metavar="N", help="Only step N, not the whole trace.")
+    ] = None,
+    step_on: Annotated[
+        str | None, typer.Option(metavar="REGEX", help="Host annotations that are the steps.")
+    ] = None,
+    comm_pattern: Annotated[
+        list[str] | None,
+        typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
+    ] = None,
+    output_format: Annotated[
+        Format, typer.Option("--format", help="Text, or GitHub's annotations and the text.")
+    ] = Format.TEXT,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML as well.")
+    ] = None,
+) -> None:
+    """Hold a trace to budgets: exit code 1 when one is broken."""
+    from tracelab.analysis import Options
+    from tracelab.budgets import check as hold_to
+    from tracelab.budgets import parse_assignments, parse_budgets, parse_number, require_sense
+    from tracelab.timeline import PROFILER_STEP
+
+    given: dict[str, Any] = {
+        "max-idle": parse_number(max_idle, "--max-idle"),
+        "min-overlap": parse_assignments(min_overlap or (), "--min-overlap"),
+        "max-exposed": parse_assignments(max_exposed or (), "--max-exposed"),
+        "max-blocking-calls": parse_number(max_blocking_calls, "--max-blocking-calls"),
+        "forbid": list(forbid or ()),
+        "max-step-ms": parse_number(max_step_ms, "--max-step-ms"),
+        "max-regression": parse_number(max_regression, "--max-regression"),
+        "baseline": baseline,
+    }
+    flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
+    wanted = _of_file(budgets).updated(flags)
+    require_sense(wanted)
+    options = Options(
+        comm_patterns=tuple(comm_pattern or ()),
+        step_pattern=step_on or PROFILER_STEP,
+        step=step,
+    )
+    reports, missing = _read_all(paths, options, step_on)
+    before = None if wanted.baseline is None else _read_baseline(wanted.baseline, options, step_on)
+    results = hold_to(wanted, reports, step=step, baseline=before)
+    if junit is not None:
+        save_result(junit, lambda path: path.write_bytes(junit_xml(results)))
+    text = _text(results)
+    if output_format is Format.GITHUB:
+        text = _annotations(results) + _GITHUB_COMMAND.sub(_disarmed, text)
+    write_result(text)
+    _tell_of_traces(reports)
+    if missing:
+        raise typer.Exit(3)
+    if not all(result.kept for result in results):
+        raise typer.Exit(1)
+
+
+# --- what is allowed ---
+
+
+def _of_file(named: Path | None) -> Budgets:
+    """The budgets of the file that is named, else of the nearest pyproject.toml that has any."""
+    from tracelab.budgets import Budgets
+
+    if named is not None:
+        return _parsed(named, at_top=True) or Budgets()
+    folder = Path.cwd()
+    for file in (parent / "pyproject.toml" for parent in (folder, *folder.parents)):
+        if file.is_file() and (found := _parsed(file, at_top=False)) is not None:
+            return found
+    return Budgets()
+
+
+def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
+    from dataclasses import replace
+
+    from tracelab.budgets import parse_toml
+
+    try:
+        text = file.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise UsageError(f"{file}: this is no TOML: it is not UTF-8") from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot read the budgets of {file}: {reason}") from None
+    found = parse_toml(text, str(file), at_top=at_top)
+    if found is None or found.baseline is None or "://" in found.baseline:
+        return found
+    return replace(found, baseline=str(file.parent / found.baseline))
+
+
+# --- what was measured ---
+
+
+def _read_all(
+    paths: Sequence[str], options: Options, step_on: str | None
+) -> tuple[list[Report], bool]:
+    """The reports of all files: one of all traces, and the saved ones.
+
+    Returns:
+        the reports, and whether one that counts could not be read.
+    """
+    from tracelab.analysis import Failure, merge_reports
+    from tracelab.sources import find_sources
+
+    sources = find_sources(paths)
+    saved: list[Report] = []
+    measured: list[Report] = []
+    failures: list[Failure] = []
+    with progress(len(sources)) as advance:
+        for source in sources:
+            try:
+                report, is_saved = _read(source, options)
+                (saved if is_saved else measured).append(report)
+            except TracelabError as error:
+                failures.append(Failure(source, error))
+            advance()
+    for report in saved:
+        _require_same_options(report, options, step_on)
+    if not saved and not measured:
+        raise failures[0].error
+    for failure in failures:
+        tell(f"left out: {failure.error}")
+    merged = [merge_reports(measured, paths, options)] if measured else []
+    return [*merged, *saved], any(_counts(failure.source) for failure in failures)
+
+
+def _counts(source: Source) -> bool:
+    """Whether a file that cannot be read leaves the answer incomplete.
+
+    A folder may hold other files; but what calls itself a trace may be the rank that breaks.
+    """
+    return source.named or bool(_TRACE_NAME.search(source.path))
+
+
+def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
+    from dataclasses import replace
+
+    from tracelab.analysis import merge_reports
+    from tracelab.sources import find_sources
+
+    whole = replace(options, step=None)
+    found = [_read(source, whole) for source in find_sources([path])]
+    for report, is_saved in found:
+        if is_saved:
+            _require_same_options(report, replace(whole, comm_patterns=()), step_on)
+    if len(found) > 1 and any(is_saved for _, is_saved in found):
+        raise UsageError(f"{path}: a baseline is one saved report, or the traces of one job")
+    return found[0][0] if len(found) == 1 else merge_reports([x for x, _ in found], [path], whole)
+
+
+def _read(source: Source, options: Options) -> tuple[Report, bool]:
+    """A trace, analysed, or a saved report, and whether it was one."""
+    from tracelab.analysis import analyze_source
+    from tracelab.sources import open_source
+
+    with open_source(source) as stream:
+        is_saved = bool(_REPORT_HEAD.match(_first_bytes(stream)))
+    if is_saved:
+        return _load(source), True
+    try:
+        return analyze_source(source, options).report, False
+    except UnreadableInputError:
+        if _has_schema(source):  # saved again by something that orders keys in its own way
+            return _load(source), True
+        raise
+
+
+def _first_bytes(stream: Any) -> bytes:
+    try:
+        return bytes(stream.read(256))
+    except (OSError, EOFError, zlib.error):
+        return b""  # the reader of traces says what is wrong with it
+
+
+def _has_schema(source: Source) -> bool:
+    import orjson
+
+    from tracelab.sources import open_source
+
+    try:
+        with open_source(source) as stream:
+            data = orjson.loads(stream.read())
+    except (OSError, EOFError, ValueError, zlib.error):
+        return False
+    return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
+
+
+def _load(source: Source) -> Report:
+    """A saved report, wherever it lies and however it is packed."""
+    from tracelab.report import load_report
+    from tracelab.sources import open_source
+
+    with TemporaryDirectory() as folder:
+        copy = Path(folder, "report.json")
+        try:
+            with open_source(source) as stream:
+                copy.write_bytes(stream.read())
+        except (OSError, EOFError, zlib.error) as error:
+            raise UnreadableInputError(f"{source.path}: {error}") from None
+        try:
+            return load_report(copy)
+        except UnreadableInputError as error:
+            said = str(error).replace(str(copy), source.path)
+            raise UnreadableInputError(said) from None
+
+
+def _require_same_options(report: Report, options: Options, step_on: str | None) -> None:
+    """Refuse to measure a saved report anew: it no longer has what that would need."""
+    made = report.provenance
+    path = report.traces[0].path if report.traces else "the report"
+    if options.comm_patterns and options.comm_patterns != made.comm_patterns:
+        raise UsageError(
+            f"--comm-pattern is for traces; the saved report of {path} was made with "
+            f"{', '.join(made.comm_patterns) or 'none'}"
+        )
+    if step_on and step_on != made.step_pattern:
+        raise UsageError(
+            f"--step-on is for traces; in the saved report of {path} steps are {made.step_pattern}"
+        )
+
+
+def _tell_of_traces(reports: Sequence[Report]) -> None:
+    """Say what the traces lack: a figure from a damaged trace must not look like any other."""
+    for report in reports:
+        paths = {trace.rank: trace.path for trace in report.traces}
+        for finding in report.findings:
+            if finding.rule.startswith("TL9") and finding.severity != "info":
+                tell(f"{paths.get(finding.rank, 'trace')}: {finding.rule}: {finding.title}")
+        for file in report.provenance.unread:
+            tell(f"left out of the saved report: {file.reason}")
+
+
+# --- what is said ---
+
+
+def _text(results: Sequence[Result]) -> str:
+    from tracelab.render.text_data import Chapter, Column, Fit, Section, Tone
+    from tracelab.render.text_draw import draw
+
+    broken = sum(not result.kept for result in results)
+    count = f"{len(results)} budget{'s' if len(results) != 1 else ''}"
+    verdict = f"{broken} of {count} BROKEN." if broken else f"{count}, kept."
+    table = Section(
+        "",
+        columns=(
+            Column("budget", Fit.PROSE),
+            Column("found"),
+            Column("allowed"),
+            Column(""),
+            Column("where", Fit.PROSE),
+        ),
+        rows=tuple(
+            (x.name, x.found, x.allowed, "kept" if x.kept else "BROKEN", x.where) for x in results
+        ),
+    )
+    head = Section("", (verdict,), tone=Tone.WARNING if broken else Tone.STRONG)
+    return draw([Chapter("", (table, head))], width=output_width(), color=output_in_color())
+
+
+def _sentence(result: Result) -> str:
+    where = f"; {result.where}" if result.where else ""
+    return f"{result.name}: {result.found}, allowed: {result.allowed}{where}"
+
+
+def _annotations(results: Sequence[Result]) -> str:
+    """GitHub's workflow commands, a line for each broken budget."""
+    lines = []
+    for result in results:
+        if result.kept:
+            continue
+        properties = {"title": f"tracelab: {result.name}"}
+        if result.file is not None:
+            properties["file"] = result.file
+            if result.line is not None:
+                properties["line"] = str(result.line)
+        said = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
+        lines.append(f"::error {said}::{_escape(_sentence(result))}\n")
+    return "".join(lines)
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _disarmed(found: re.Match[str]) -> str:
+    """What GitHub would take for a command, with a space inside."""
+    return f"{found[1]}: " if found[1] is not None else "# #"
+
+
+def junit_xml(results: Sequence[Result]) -> bytes:
+    """The results as JUnit XML, a test case for each budget."""
+    from xml.etree import ElementTree
+
+    failures = str(sum(not result.kept for result in results))
+    counts = {"tests": str(len(results)), "failures": failures, "errors": "0"}
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "tracelab check", **counts})
+    for result in results:
+        name = _xml_text(result.name)
+        case = ElementTree.SubElement(suite, "testcase", classname="tracelab.check", name=name)
+        if result.file is not None:
+            case.set("file", _xml_text(result.file))
+            if result.line is not None:
+                case.set("line", str(result.line))
+        if not result.kept:
+            said = _xml_text(_sentence(result))
+            ElementTree.SubElement(case, "failure", message=said, type="budget").text = said
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _xml_text(text: str) -> str:
+    """The text without the characters that XML does not allow."""
+    return _NOT_IN_XML.sub("", text)
