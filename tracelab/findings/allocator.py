@@ -19,14 +19,10 @@ def find(facts: Facts) -> list[Claim]:
     calls, charges = facts.syncs.calls, facts.syncs.charges
     inside = (calls.start_ns < facts.window.end_ns) & (calls.end_ns > facts.window.start_ns)
     mine = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & inside)
-    charged = np.isin(charges.call, mine)
-    lost = {
-        device: facts.inside(
-            charges.start_ns[charged & (charges.device == device)],
-            charges.end_ns[charged & (charges.device == device)],
-        )
-        for device in np.unique(charges.device[charged]).tolist()
-    }
+    of_them = np.isin(charges.call, mine)
+    lost = facts.by_device(
+        charges.device[of_them], charges.start_ns[of_them], charges.end_ns[of_them]
+    )
     if not lost:
         return []
     events = calls.call[mine].tolist()

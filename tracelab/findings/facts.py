@@ -16,18 +16,17 @@ from tracelab.graph import Graph
 from tracelab.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.kinds import Kind, copies_pageable_memory
 from tracelab.measures.bubbles import Bubbles, Cause
-from tracelab.measures.exposed import Exposed
+from tracelab.measures.exposed import Exposed, launched_in_backward
 from tracelab.measures.holders import holders
 from tracelab.measures.serial import Turns, turns
 from tracelab.measures.syncs import Syncs
-from tracelab.places import Place, locate
+from tracelab.places import NOWHERE, Place, locate
 from tracelab.source_lines import SourceLines
 from tracelab.timeline import Timeline, Window
 from tracelab.trace import ABSENT, Trace
 
 MOST_EVIDENCE = 20
 
-_NOWHERE = Place()
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -71,12 +70,33 @@ class Facts:
         return self.timeline.trace
 
     @cached_property
-    def pageable_launches(self) -> frozenset[int]:
-        """Event ids of the calls that launched copies between the GPU and pageable memory."""
+    def pageable_copies(self) -> NDArray[np.intp]:
+        """Timeline rows of the launched copies between the GPU and pageable memory."""
         names = [i for i, x in enumerate(self.trace.strings) if copies_pageable_memory(x)]
         copies = np.isin(self.trace.name[self.timeline.event], names)
         copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch != ABSENT)
-        return frozenset(self.timeline.launch[copies].tolist())
+        return np.flatnonzero(copies)
+
+    @cached_property
+    def pageable_launches(self) -> frozenset[int]:
+        """Event ids of the calls that launched these copies."""
+        return frozenset(self.timeline.launch[self.pageable_copies].tolist())
+
+    @cached_property
+    def in_backward(self) -> NDArray[np.bool_]:
+        """bool[m], which timeline rows autograd's threads launched."""
+        return launched_in_backward(self.timeline)
+
+    @cached_property
+    def unprofiled_step_ns(self) -> float | None:
+        """How long the capture measured a step to take without the profiler; None if it did not."""
+        about = self.trace.metadata.get("tracelab")
+        text = about.get("unprofiled_step_ms") if isinstance(about, dict) else None
+        try:
+            step_ns = float(str(text)) * 1e6
+        except ValueError:
+            return None
+        return step_ns if 0 < step_ns < float("inf") else None
 
     @cached_property
     def working_devices(self) -> tuple[int, ...]:
@@ -102,6 +122,19 @@ class Facts:
     def inside(self, start_ns: Iterable[int], end_ns: Iterable[int]) -> Intervals:
         """The part of these stretches that is in the window."""
         return clip(union(list(start_ns), list(end_ns)), self.window.start_ns, self.window.end_ns)
+
+    def by_device(
+        self,
+        device: NDArray[np.integer[Any]],
+        start_ns: NDArray[np.int64],
+        end_ns: NDArray[np.int64],
+    ) -> dict[int, Intervals]:
+        """Device to the part of its stretches that is in the window, where there is any."""
+        found = {
+            x: self.inside(start_ns[device == x], end_ns[device == x])
+            for x in np.unique(device).tolist()
+        }
+        return {x: time for x, time in found.items() if len(time)}
 
     def idle(self, device: int, chosen: NDArray[np.bool_]) -> Intervals:
         """The chosen bubbles of a device, within the window."""
@@ -131,7 +164,7 @@ class Facts:
         if new:
             found = locate(self.timeline, np.array(new, dtype=np.int64), self.lines)
             self._places.update(zip(new, found, strict=True))
-        return [_NOWHERE if x == ABSENT else self._places[x] for x in wanted]
+        return [NOWHERE if x == ABSENT else self._places[x] for x in wanted]
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:

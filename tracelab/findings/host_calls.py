@@ -30,14 +30,7 @@ def claims_of_calls(facts: Facts, chosen: list[int], wording: Wording) -> list[C
     for group in grouped(keys).values():
         numbers = [chosen[i] for i in group]
         mine = np.isin(charges.call, numbers)
-        lost = {
-            device: facts.inside(
-                charges.start_ns[mine & (charges.device == device)],
-                charges.end_ns[mine & (charges.device == device)],
-            )
-            for device in facts.timeline.devices
-        }
-        lost = {device: idle for device, idle in lost.items() if len(idle)}
+        lost = facts.by_device(charges.device[mine], charges.start_ns[mine], charges.end_ns[mine])
         if not lost:
             continue
         # Without the call the host is earlier by what it blocked, and by no more: where it needs

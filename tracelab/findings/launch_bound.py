@@ -94,14 +94,9 @@ def _dearest_place(facts: Facts, chosen: NDArray[np.bool_]) -> tuple[str, Place,
 
 def _without_profiler(facts: Facts, lost_ns: int) -> int:
     """The profiler slows the host: where the step's time without it is known, it limits this."""
-    about = facts.trace.metadata.get("tracelab")
-    text = about.get("unprofiled_step_ms") if isinstance(about, dict) else None
     steps = 1 if facts.window.step is not None else len(facts.timeline.steps)
-    try:
-        unprofiled_ns = round(float(str(text)) * 1e6) * steps
-    except (ValueError, OverflowError):
-        return lost_ns
-    if unprofiled_ns <= 0:
+    unprofiled_ns = round(facts.unprofiled_step_ns or 0) * steps
+    if not unprofiled_ns:
         return lost_ns
     return min(lost_ns, max(0, unprofiled_ns - (facts.window.length_ns - lost_ns)))
 

@@ -9,7 +9,7 @@ from tracelab.findings.facts import Facts, at, dearest, grouped, told
 from tracelab.findings.finding import Claim, Rule
 from tracelab.host import Blocking
 from tracelab.intervals import Intervals, join
-from tracelab.kinds import Kind, copies_pageable_memory, copy_direction
+from tracelab.kinds import copy_direction
 
 _FIX = "Pin the host memory, and do not wait for the copy."
 _FIXES = {
@@ -25,13 +25,11 @@ _FIXES = {
 def find(facts: Facts) -> list[Claim]:
     """Copies of pageable memory, by the place that makes them."""
     timeline, trace = facts.timeline, facts.trace
-    is_copy = np.flatnonzero((timeline.kind == Kind.COPY) & (timeline.launch >= 0)).tolist()
     facts.places(facts.pageable_launches)  # all at once, for the questions about each
     rows = [
         row
-        for row in is_copy
-        if copies_pageable_memory(trace.name_of(int(timeline.event[row])))
-        and facts.window.start_ns <= timeline.start_ns[row] < facts.window.end_ns
+        for row in facts.pageable_copies.tolist()
+        if facts.window.start_ns <= timeline.start_ns[row] < facts.window.end_ns
         and launches_pageable(facts, facts.launch_of(row))
     ]
     launches = [facts.launch_of(row) for row in rows]

@@ -52,14 +52,9 @@ def claims_of_turns(
                 evidence=dearest(timeline.event[found.row[mine]].tolist(), length.tolist()),
                 fix=fix if room else no_room,
                 # Side by side they would take as long: nothing is lost.
-                lost={}
-                if not room
-                else {
-                    x: facts.inside(
-                        found.start_ns[mine[devices == x]], found.end_ns[mine[devices == x]]
-                    )
-                    for x in np.unique(devices).tolist()
-                },
+                lost=facts.by_device(devices, found.start_ns[mine], found.end_ns[mine])
+                if room
+                else {},
                 limit_ns=limits,
                 told=None if room else INFO,
             )

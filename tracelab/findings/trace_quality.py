@@ -115,15 +115,10 @@ def _other_ranks(facts: Facts) -> Answer:
 
 
 def _profiler(facts: Facts) -> Answer:
-    about = facts.trace.metadata.get("tracelab")
-    text = about.get("unprofiled_step_ms") if isinstance(about, dict) else None
     steps = [x.end_ns - x.start_ns for x in facts.timeline.steps]
-    try:
-        unprofiled_ms = float(str(text))
-    except ValueError:
+    if not steps or facts.unprofiled_step_ns is None:
         return None
-    if not steps or not 0 < unprofiled_ms < float("inf"):
-        return None
+    unprofiled_ms = facts.unprofiled_step_ns / 1e6
     profiled_ms = statistics.median(steps) / 1e6
     if profiled_ms < _SLOWER * unprofiled_ms:
         return None

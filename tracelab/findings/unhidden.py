@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tracelab.findings.facts import MOST_EVIDENCE, Facts, at, dearest, grouped, short_name, told
 from tracelab.findings.finding import INFO, Claim
 from tracelab.kinds import Kind
-from tracelab.measures.exposed import Side, launched_in_backward, side_of_independent_work
+from tracelab.measures.exposed import Side, side_of_independent_work
 from tracelab.measures.obstacles import Obstacle
 
 # What runs where, its name on the GPU, its obstacle, what that means -> title, fix.
@@ -49,13 +49,7 @@ def claims_of_exposed(facts: Facts, chosen: NDArray[np.bool_], wording: Wording)
                     *_held(facts, mine),
                 ),
                 fix=fix,
-                lost={
-                    device: facts.inside(
-                        found.start_ns[mine[devices == device]],
-                        found.end_ns[mine[devices == device]],
-                    )
-                    for device in np.unique(devices).tolist()
-                },
+                lost=facts.by_device(devices, found.start_ns[mine], found.end_ns[mine]),
                 limit_ns={
                     device: int(bound[devices == device].sum())
                     for device in np.unique(devices).tolist()
@@ -82,7 +76,7 @@ def _feeds_the_next_layer(facts: Facts, pieces: NDArray[np.intp]) -> bool:
     return (
         bool((timeline.kind[unique] == Kind.COMM).all())
         and all(after)
-        and not launched_in_backward(timeline)[unique].any()
+        and not facts.in_backward[unique].any()
         and len(unique) > _ONCE * steps
     )
 
