@@ -27,10 +27,9 @@ from tracelab.kinds import Kind, is_recognised
 from tracelab.measures.bubbles import Bubbles, Cause, bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import Exposed, exposed
-from tracelab.measures.holders import holders
 from tracelab.measures.overlap import device_times, overlaps
 from tracelab.measures.syncs import Syncs, syncs
-from tracelab.places import NOWHERE, Place, locate
+from tracelab.places import Place
 from tracelab.report import (
     SCHEMA,
     DeviceFigures,
@@ -160,6 +159,17 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
     idle = bubbles(graph, windows)
     unhidden = exposed(graph)
     rank = trace.rank if trace.rank is not None else 0
+    facts = Facts(
+        graph=graph,
+        window=windows[0],
+        rank=rank,
+        bubbles=idle,
+        exposed=unhidden,
+        syncs=measured_syncs,
+        losses=trace.losses,
+        lines=lines,
+        read_arguments=partial(_arguments, source, trace),
+    )
     report = Report(
         schema=SCHEMA,
         version=__version__,
@@ -177,25 +187,12 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
             for overlap in found
         ),
         syncs=tuple(_sync_figures(timeline, measured_syncs, rank, windows)),
-        holders=_holder_figures(graph, idle, lines, rank, windows[0]),
+        holders=_holder_figures(facts),
         critical_path=tuple(
             PathFigures(rank, window.step, window.length_ns, path.by_kind())
             for window, path in zip(windows, critical_paths(graph, windows), strict=True)
         ),
-        findings=find_all(
-            Facts(
-                graph=graph,
-                window=windows[0],
-                rank=rank,
-                bubbles=idle,
-                exposed=unhidden,
-                syncs=measured_syncs,
-                losses=trace.losses,
-                lines=lines,
-                read_arguments=partial(_arguments, source, trace),
-            ),
-            RULES,
-        ),
+        findings=find_all(facts, RULES),
     )
     return Analysis(graph, measured_syncs, windows, report)
 
@@ -408,26 +405,22 @@ def _longest_wait(trace: Trace, measured: Syncs, group: list[int]) -> str | None
     return trace.strings[max(waits, key=lambda x: waits[x])] if waits else None
 
 
-def _holder_figures(
-    graph: Graph, idle: Bubbles, lines: SourceLines, rank: int, window: Window
-) -> tuple[HolderFigures, ...]:
+def _holder_figures(facts: Facts) -> tuple[HolderFigures, ...]:
     """What held the idle of one window, by device, cause, thing and place, the dearest first."""
-    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    idle, held, window, trace = facts.bubbles, facts.holders, facts.window, facts.trace
     start = np.maximum(idle.start_ns, window.start_ns)
     length = np.minimum(idle.end_ns, window.end_ns) - start
-    held = holders(graph, idle)
     inside = np.flatnonzero((length > 0) & (held != ABSENT))
     longest = inside[np.argsort(-length[inside], kind="stable")][:_MOST_NAMED]
-    on_gpu = np.isin(held[longest], timeline.event)
-    places = np.full(len(longest), NOWHERE, dtype=object)
-    places[~on_gpu] = np.array([*locate(timeline, held[longest][~on_gpu], lines), None])[:-1]
+    on_gpu = np.isin(held[longest], facts.timeline.event)
+    places = facts.places(np.where(on_gpu, ABSENT, held[longest]).tolist())
     groups: dict[tuple[int, int, str, Place], list[int]] = defaultdict(list)
-    for i, place in zip(longest.tolist(), places.tolist(), strict=True):
+    for i, place in zip(longest.tolist(), places, strict=True):
         name = trace.name_of(int(held[i]))
         groups[int(idle.device[i]), int(idle.cause[i]), name, place].append(i)
     found = [
         HolderFigures(
-            rank=rank,
+            rank=facts.rank,
             step=window.step,
             device=device,
             cause=Cause(cause).name.lower(),

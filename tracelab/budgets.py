@@ -12,9 +12,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from statistics import median, quantiles
+from statistics import median
 from typing import Any
 
+from tracelab.compare import interquartile
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.rules import RULES
@@ -568,7 +569,7 @@ def _regression(
     after_ns, before_ns = median(now), median(then)
     longer_ns = after_ns - before_ns
     percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
-    spread_ns = max(map(_interquartile, (now, then))) if min(len(now), len(then)) > 1 else 0.0
+    spread_ns = max(map(interquartile, (now, then))) if min(len(now), len(then)) > 1 else 0.0
     above = percent > limit
     inside = above and longer_ns <= spread_ns
     parts = [label, f"median {after_ns / _MS:.2f} ms, baseline's {before_ns / _MS:.2f} ms"]
@@ -582,12 +583,6 @@ def _regression(
         not above or inside,
         ", ".join(filter(None, parts)),
     )
-
-
-def _interquartile(lengths_ns: Sequence[int]) -> float:
-    """Third quartile minus first, interpolated between the ones that were measured."""
-    first, _, third = quantiles(lengths_ns, n=4, method="inclusive")
-    return third - first
 
 
 def _baseline_steps(baseline: Report) -> dict[int, list[int]]:

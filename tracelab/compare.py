@@ -336,8 +336,13 @@ def spread(values: Sequence[int]) -> int | None:
     """The interquartile range, quartiles interpolated linearly; None of too few values."""
     if len(values) < FEWEST_STEPS:
         return None
+    return round(interquartile(values))
+
+
+def interquartile(values: Sequence[int]) -> float:
+    """Third quartile minus first, interpolated between the values, of which there are two."""
     first, _, third = statistics.quantiles(values, n=4, method="inclusive")
-    return round(third - first)
+    return third - first
 
 
 def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:

@@ -47,7 +47,7 @@ class _Whole:
 
     def __init__(self, report: Report) -> None:
         window = report.windows[0]
-        self.length_ns = window.end_ns - window.start_ns
+        self.length_ns = window.length_ns
         self.device: DeviceFigures = window.devices[0]
         self.overlaps = [x for x in report.overlaps if x.step is None]
         self.syncs = [x for x in report.syncs if x.step is None]

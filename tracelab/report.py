@@ -242,8 +242,21 @@ def load_report(path: str | Path) -> Report:
         UnreadableInputError: the file is missing or is no report of this schema.
     """
     try:
-        data = orjson.loads(Path(path).read_bytes())
-    except (OSError, ValueError) as error:
+        content = Path(path).read_bytes()
+    except OSError as error:
+        raise UnreadableInputError(f"{path}: {error}") from None
+    return parse_report(content, str(path))
+
+
+def parse_report(content: bytes, path: str) -> Report:
+    """Read a report from the bytes of its file.
+
+    Raises:
+        UnreadableInputError: they are no report of this schema.
+    """
+    try:
+        data = orjson.loads(content)
+    except ValueError as error:
         raise UnreadableInputError(f"{path}: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise UnreadableInputError(f"{path}: this is no report of the schema {SCHEMA}")

@@ -83,7 +83,7 @@ def analyze(
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
     with open_map(len(sources), executor, jobs) as run, progress(len(sources)) as advance:
         results = []
-        for result in run(partial(_analyze_one, options=options), sources, pictures):
+        for result in run(partial(analyze_and_draw, options=options), sources, pictures):
             results.append(result)
             advance()
     report = merge_reports([result for result, _ in results], paths, options)
@@ -114,7 +114,7 @@ def analyze(
             raise typer.Exit(drawn.exit_code)
 
 
-def _analyze_one(
+def analyze_and_draw(
     source: Source, picture: Path | None, options: Options
 ) -> tuple[Report | Failure, Path | TracelabError | None]:
     """Analyse one file and draw it, in whichever process: only the report travels back.

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import zlib
 from enum import StrEnum
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelab.cli import saved
 from tracelab.cli.console import (
     output_in_color,
     output_width,
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from tracelab.report import Report
     from tracelab.sources import Source
 
-_REPORT_HEAD = re.compile(rb'\s*\{\s*"schema"\s*:\s*"tracelab\.report/')
 _TRACE_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
@@ -192,25 +190,25 @@ def _read_all(
     from tracelab.sources import find_sources
 
     sources = find_sources(paths)
-    saved: list[Report] = []
+    as_saved: list[Report] = []
     measured: list[Report] = []
     failures: list[Failure] = []
     with progress(len(sources)) as advance:
         for source in sources:
             try:
                 report, is_saved = _read(source, options)
-                (saved if is_saved else measured).append(report)
+                (as_saved if is_saved else measured).append(report)
             except TracelabError as error:
                 failures.append(Failure(source, error))
             advance()
-    for report in saved:
+    for report in as_saved:
         _require_same_options(report, options, step_on)
-    if not saved and not measured:
+    if not as_saved and not measured:
         raise failures[0].error
     for failure in failures:
         tell(f"left out: {failure.error}")
     merged = [merge_reports(measured, paths, options)] if measured else []
-    return [*merged, *saved], any(_counts(failure.source) for failure in failures)
+    return [*merged, *as_saved], any(_counts(failure.source) for failure in failures)
 
 
 def _counts(source: Source) -> bool:
@@ -240,57 +238,15 @@ def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
 def _read(source: Source, options: Options) -> tuple[Report, bool]:
     """A trace, analysed, or a saved report, and whether it was one."""
     from tracelab.analysis import analyze_source
-    from tracelab.sources import open_source
 
-    with open_source(source) as stream:
-        is_saved = bool(_REPORT_HEAD.match(_first_bytes(stream)))
-    if is_saved:
-        return _load(source), True
+    if saved.is_report(source):
+        return saved.load(source), True
     try:
         return analyze_source(source, options).report, False
     except UnreadableInputError:
-        if _has_schema(source):  # saved again by something that orders keys in its own way
-            return _load(source), True
+        if saved.is_report_in_any_order(source):
+            return saved.load(source), True
         raise
-
-
-def _first_bytes(stream: Any) -> bytes:
-    try:
-        return bytes(stream.read(256))
-    except (OSError, EOFError, zlib.error):
-        return b""  # the reader of traces says what is wrong with it
-
-
-def _has_schema(source: Source) -> bool:
-    import orjson
-
-    from tracelab.sources import open_source
-
-    try:
-        with open_source(source) as stream:
-            data = orjson.loads(stream.read())
-    except (OSError, EOFError, ValueError, zlib.error):
-        return False
-    return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
-
-
-def _load(source: Source) -> Report:
-    """A saved report, wherever it lies and however it is packed."""
-    from tracelab.report import load_report
-    from tracelab.sources import open_source
-
-    with TemporaryDirectory() as folder:
-        copy = Path(folder, "report.json")
-        try:
-            with open_source(source) as stream:
-                copy.write_bytes(stream.read())
-        except (OSError, EOFError, zlib.error) as error:
-            raise UnreadableInputError(f"{source.path}: {error}") from None
-        try:
-            return load_report(copy)
-        except UnreadableInputError as error:
-            said = str(error).replace(str(copy), source.path)
-            raise UnreadableInputError(said) from None
 
 
 def _require_same_options(report: Report, options: Options, step_on: str | None) -> None:
@@ -310,10 +266,13 @@ def _require_same_options(report: Report, options: Options, step_on: str | None)
 
 def _tell_of_traces(reports: Sequence[Report]) -> None:
     """Say what the traces lack: a figure from a damaged trace must not look like any other."""
+    from tracelab.findings.finding import INFO
+    from tracelab.findings.trace_quality import is_about_the_trace
+
     for report in reports:
         paths = {trace.rank: trace.path for trace in report.traces}
         for finding in report.findings:
-            if finding.rule.startswith("TL9") and finding.severity != "info":
+            if is_about_the_trace(finding) and finding.severity != INFO:
                 tell(f"{paths.get(finding.rank, 'trace')}: {finding.rule}: {finding.title}")
         for file in report.provenance.unread:
             tell(f"left out of the saved report: {file.reason}")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracelab.cli import saved
 from tracelab.cli.console import (
     output_in_color,
     output_width,
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from tracelab.compare import Diff, NameTimes, Side
     from tracelab.report import Report
     from tracelab.sources import Source
-
-_HEAD = 4096  # bytes in which a saved report names its schema
 
 _Input = tuple["Source", ...]
 _Read = tuple["Report | Failure", "tuple[NameTimes, ...] | None", "Analysis | None"]
@@ -133,24 +132,12 @@ def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
     if any(len(sources) > 1 for sources in inputs):
         raise UsageError("a picture shows one trace of each side; these are several: name them")
     for (source,) in inputs:
-        if _is_report(source.path):
+        if saved.is_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
     from tracelab.render.png import FORMATS
 
     if png.suffix.lower() not in FORMATS:
         raise UsageError(f"{png}: a timeline is written as .png, .svg or .pdf")
-
-
-def _is_report(path: str) -> bool:
-    """Whether a file is a saved report, by the schema that stands at its beginning."""
-    if "://" in path or not Path(path).is_file():
-        return False
-    try:
-        with open(path, "rb") as file:
-            head = file.read(_HEAD)
-    except OSError:
-        return False  # reading it as a trace will say why
-    return b'"schema"' in head and b'"tracelab.report/' in head
 
 
 def _read_sides(
@@ -180,11 +167,10 @@ def _read(source: Source, options: Options, keep: bool) -> _Read:
     """Read one file, in whichever process: its report and the times of its kernels."""
     from tracelab.analysis import Failure, analyze_source
     from tracelab.compare import kernel_times
-    from tracelab.report import load_report
 
     try:
-        if _is_report(source.path):
-            return load_report(source.path), None, None
+        if saved.is_report(source):
+            return saved.load(source), None, None
         analysis = analyze_source(source, options)
     except TracelabError as error:
         return Failure(source, error), None, None

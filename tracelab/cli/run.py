@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib.util
 import os
 import time
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tracelab.cli.analyze import analyze_and_draw
 from tracelab.cli.console import (
     output_in_color,
     output_width,
-    save_result,
     tell,
     write_result,
 )
@@ -75,24 +74,21 @@ def run(
     if whole and (step_on or stop_after):
         raise UsageError("--whole has no steps: it goes without --step-on and --stop-after")
     path = output / f"{Path(script).stem}.pt.trace.json.gz"
-    waiting = 0 if whole else 2
     capture = Capture(
         path,
         steps=1 if whole else steps,
         warmup=1 if whole else 2,
-        baseline=waiting,
+        baseline=0 if whole else 2,
         stacks=stacks,
         metadata={"script": script},
     )
     stepper = Stepper(capture, skip=0 if whole else skip, stop_after=stop_after)
+    stepper.begin()
     if whole:
-        stepper.begin()
         stepper.step()  # the warm-up; what follows is recorded
     elif step_on is None:
-        stepper.begin()
         on_optimizer_step(stepper.step)
     else:
-        stepper.begin()
         on_annotation(step_on, stepper.step)
         if ":" in step_on or not module:
             hook_function(step_on, stepper.step)
@@ -107,33 +103,29 @@ def run(
 
 def _report(capture: Capture, count: int, skip: int, step_on: str | None, begun: float) -> int:
     """Analyse the files of this run; 0, or why that could not be as an exit code."""
-    from tracelab.analysis import analyze, analyze_source
-    from tracelab.render.png import draw_timeline, save_figure
+    from tracelab.analysis import DEFAULTS, merge_reports
     from tracelab.render.text import render_text
     from tracelab.sources import find_sources
 
     if not capture.path.exists() or capture.path.stat().st_mtime < begun:
         tell(_why_nothing(count, skip, step_on))
         return UsageError.exit_code
-    files = _files_of_all_ranks(capture, begun)
+    files = [str(file) for file in _files_of_all_ranks(capture, begun)]
+    picture = capture.path.parent / "timeline.png"
+    results = [
+        analyze_and_draw(source, picture if source.path == str(capture.path) else None, DEFAULTS)
+        for source in find_sources(files)
+    ]
     try:
-        report = analyze([str(file) for file in files])
+        report = merge_reports([result for result, _ in results], files, DEFAULTS)
     except TracelabError as error:
         tell(f"recorded {capture.path}, but: {error}")
         return error.exit_code if capture.has_gpu else MissingSupportError.exit_code
     write_result(render_text(report, width=output_width(), color=output_in_color()))
-    analysis = analyze_source(find_sources([str(capture.path)])[0])
-    window = analysis.windows[0]
-    picture = capture.path.parent / "timeline.png"
-    figure = draw_timeline(
-        analysis.timeline,
-        blocking_calls=analysis.syncs.calls.call,
-        start_ns=window.start_ns,
-        end_ns=window.end_ns,
-        title=capture.path.name,
-    )
-    save_result(picture, partial(save_figure, figure))
-    tell(f"traces: {', '.join(map(str, files))}; drew {picture}")
+    tell(f"traces: {', '.join(files)}")
+    for _, drawn in results:
+        if drawn is not None:
+            tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
     return 0
 
 

@@ -13,6 +13,7 @@ import re
 from collections import defaultdict
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache, partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,6 +120,7 @@ class _Finder:
         self._timeline = timeline = graph.host.timeline
         self._obstacles = Obstacles(graph)
         self._in_backward = launched_in_backward(timeline)
+        self._side = cache(partial(side_of_independent_work, timeline))
 
     def pieces(self, rows: NDArray[np.bool_], *, hidden_by: NDArray[np.bool_]) -> list[_Piece]:
         """What ran of these rows while none of the others did, explained."""
@@ -148,7 +150,7 @@ class _Finder:
         starts, next_starts = timeline.start_ns[hiding], timeline.start_ns[busiest]
         reach = np.maximum.accumulate(timeline.end_ns[hiding])
         for piece in pieces:
-            side = side_of_independent_work(timeline, piece.row)
+            side = self._side(piece.row)
             at = int(np.searchsorted(next_starts, piece.end_ns))
             after = int(busiest[at]) if at < len(busiest) else ABSENT
             holds_after, held_by = Obstacle.TRUE_DEPENDENCY, ABSENT
@@ -175,24 +177,25 @@ class _Finder:
         timeline = self._timeline
         begins = int(timeline.start_ns[hiding].min(initial=_END_OF_TIME))
         name = timeline.trace.name[timeline.event]
-        alike: dict[tuple[int, int], list[_Piece]] = defaultdict(list)
+        first: dict[tuple[int, int], list[_Piece]] = defaultdict(list)
+        later: dict[tuple[int, int], list[_Piece]] = defaultdict(list)
         for piece in pieces:
-            if timeline.start_ns[piece.row] >= begins:
+            # What could have run beside the result of others is recorded, however early they ran.
+            if self._side(piece.row) == Side.BEFORE:
+                alike = first if timeline.start_ns[piece.row] < begins else later
                 alike[int(name[piece.row]), int(timeline.lane[piece.row])].append(piece)
-        for piece in pieces:
-            others = alike.get((int(name[piece.row]), int(timeline.lane[piece.row])), [])
-            if timeline.start_ns[piece.row] >= begins or not others:
-                continue
-            if side_of_independent_work(timeline, piece.row) != Side.BEFORE:
-                continue  # what it could have run beside is recorded
-            held = [x for x in others if x.obstacle != Obstacle.TRUE_DEPENDENCY]
+        for key, early in first.items():
+            held = [x for x in later[key] if x.obstacle != Obstacle.TRUE_DEPENDENCY]
             bound = sum(x.bound_ns for x in held)
-            length = sum(x.end_ns - x.start_ns for x in others)
-            if piece.obstacle == Obstacle.TRUE_DEPENDENCY and 2 * bound > length:
-                example = max(held, key=lambda x: x.bound_ns)
-                piece.obstacle, piece.held = example.obstacle, piece.row
-                piece.held_by = example.held_by
-                piece.bound_ns = (piece.end_ns - piece.start_ns) * bound // length
+            length = sum(x.end_ns - x.start_ns for x in later[key])
+            if 2 * bound <= length:
+                continue
+            example = max(held, key=lambda x: x.bound_ns)
+            for piece in early:
+                if piece.obstacle == Obstacle.TRUE_DEPENDENCY:
+                    piece.obstacle, piece.held = example.obstacle, piece.row
+                    piece.held_by = example.held_by
+                    piece.bound_ns = (piece.end_ns - piece.start_ns) * bound // length
 
     def _busiest_lane(self, hiding: NDArray[np.intp]) -> int:
         timeline = self._timeline
@@ -215,7 +218,7 @@ class _Finder:
         for piece in held:
             length = piece.end_ns - piece.start_ns
             lengths[piece.row] = lengths.get(piece.row, 0) + length
-        sides = np.array([side_of_independent_work(self._timeline, x) for x in mine.tolist()], int)
+        sides = np.array([self._side(x) for x in mine.tolist()], int)
         allowed = self._allowed_before(mine[sides == Side.BEFORE], free, lengths)
         allowed |= self._allowed_after(mine[sides == Side.AFTER], hiding, free, lengths)
         for piece in held:

@@ -78,7 +78,7 @@ class View:
     @property
     def length_ns(self) -> int:
         """Length of the window, ns."""
-        return self.window.end_ns - self.window.start_ns
+        return self.window.length_ns
 
     @property
     def several(self) -> bool:

@@ -1,0 +1,62 @@
+"""Files that are saved reports (``analyze --json``), where a command takes traces as well."""
+
+from __future__ import annotations
+
+import zlib
+from typing import TYPE_CHECKING
+
+from tracelab.errors import UnreadableInputError
+
+if TYPE_CHECKING:
+    from tracelab.report import Report
+    from tracelab.sources import Source
+
+_HEAD = 4096  # bytes in which a saved report names its schema
+_DAMAGE = (OSError, EOFError, zlib.error)
+
+
+def is_report(source: Source) -> bool:
+    """Whether a file is a saved report, by the schema that stands at its beginning.
+
+    Raises:
+        TracelabError: it cannot be opened.
+    """
+    from tracelab.sources import open_source
+
+    with open_source(source) as stream:
+        try:
+            head = stream.read(_HEAD)
+        except _DAMAGE:
+            return False  # the reader of traces says what is wrong with it
+    return b'"schema"' in head and b'"tracelab.report/' in head
+
+
+def is_report_in_any_order(source: Source) -> bool:
+    """Whether it is one that something saved again with its keys in another order."""
+    import orjson
+
+    from tracelab.sources import open_source
+
+    try:
+        with open_source(source) as stream:
+            data = orjson.loads(stream.read())
+    except (*_DAMAGE, ValueError):
+        return False
+    return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
+
+
+def load(source: Source) -> Report:
+    """A saved report, wherever it lies and however it is packed.
+
+    Raises:
+        UnreadableInputError: it cannot be read, or is no report of this schema.
+    """
+    from tracelab.report import parse_report
+    from tracelab.sources import open_source
+
+    try:
+        with open_source(source) as stream:
+            content = stream.read()
+    except _DAMAGE as error:
+        raise UnreadableInputError(f"{source.path}: {error}") from None
+    return parse_report(content, source.path)
