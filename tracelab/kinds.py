@@ -127,3 +127,20 @@ def copy_direction(name: str) -> str:
 def copies_pageable_memory(name: str) -> bool:
     """Whether one side of a copy is pageable host memory: then the call waits for the copy."""
     return "Pageable" in name
+
+
+def qualified_name(name: str) -> str:
+    """A C++ function's own name with its namespaces; "" where nothing else is there.
+
+    Left out are the return type and the arguments of templates and calls.
+    """
+    kept, depth = [], 0
+    for index, letter in enumerate(name):
+        if letter in "<(":
+            depth += 1
+        elif letter in ">)" and not name.startswith("->", index - 1):
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            kept.append(letter)
+    words = "".join(kept).split()
+    return words[-1] if words else ""

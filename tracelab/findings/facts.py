@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tracelab.findings.finding import Where
 from tracelab.graph import Graph
 from tracelab.intervals import Int64Array, Intervals, clip, measure, union
-from tracelab.kinds import Kind, copies_pageable_memory
+from tracelab.kinds import Kind, copies_pageable_memory, qualified_name
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed, launched_in_backward
 from tracelab.measures.holders import holders
@@ -212,5 +212,4 @@ def short_name(name: str) -> str:
     """A kernel's name without return type, template arguments and arguments."""
     if name.startswith(("Memcpy", "Memset", "Copy")):
         return name
-    text = name.removeprefix("void ").replace("(anonymous namespace)::", "")
-    return text.split("(", 1)[0].split("<", 1)[0] or name
+    return qualified_name(name.replace("(anonymous namespace)::", "")) or name

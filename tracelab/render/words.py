@@ -7,6 +7,7 @@ import re
 import numpy as np
 
 from tracelab.intervals import Int64Array
+from tracelab.kinds import qualified_name
 
 ELLIPSIS = "…"
 _LONGEST_NAME = 60
@@ -57,17 +58,7 @@ def short_name(name: str) -> str:
     """
     if _PLAIN.match(name):
         return shorten(name.removeprefix("Memcpy "), _LONGEST_NAME)
-    kept, depth = [], 0
-    for index, letter in enumerate(name):
-        if letter in "<(":
-            depth += 1
-        elif letter in ">)" and not name.startswith("->", index - 1):
-            depth = max(0, depth - 1)
-        elif depth == 0:
-            kept.append(letter)
-    words = "".join(kept).split()
-    base = words[-1].rpartition("::")[2] if words else ""
-    return shorten(base or name, _LONGEST_NAME)
+    return shorten(qualified_name(name).rpartition("::")[2] or name, _LONGEST_NAME)
 
 
 def shorten(text: str, most: int) -> str:
