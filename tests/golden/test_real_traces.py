@@ -20,8 +20,12 @@ import pytest
 
 from tests.real_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
 from tracelab import analyze_source, find_sources, load_report, window_graph
+from tracelab.intervals import clip, intersect, measure
+from tracelab.kinds import Kind
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
+from tracelab.measures.exposed import exposed
+from tracelab.measures.obstacles import Obstacle
 from tracelab.report import DeviceFigures
 
 BUNDLED = sorted((Path(__file__).parents[2] / "traces").glob("*.json.gz"))
@@ -338,3 +342,37 @@ def test_resnets_communication_is_more_than_all_compute_could_hide():
     # 64.2 % of 86.57 ms; the rest of the exposed time is in stretches too short to tell.
     assert sum(x.cost_ns for x in exposed) > 55_000_000
     assert all(x.bound_ns == 0 for x in exposed)
+
+
+def test_what_is_left_of_deepseeks_communication_is_what_the_document_says():
+    graph = analysis_of(path_of("deepseek_dualpipe_h800")).graph
+    timeline, found = graph.host.timeline, exposed(graph)
+    comm = timeline.kind[found.row] == Kind.COMM
+    length = (found.end_ns - found.start_ns)[comm]
+    start = found.start_ns[comm] - timeline.windows[0].start_ns
+    obstacle = found.obstacle[comm]
+
+    assert (len(length), length.sum()) == (674, 4_190_000)
+    assert ((length < 10_000).sum(), length[length < 10_000].sum()) == (660, 1_355_000)
+    longest = length.argmax()
+    assert (length[longest], obstacle[longest]) == (1_758_000, Obstacle.TRUE_DEPENDENCY)
+    late = obstacle == Obstacle.LATE_LAUNCH
+    assert (start[late] < 1_300_000).all()
+    assert length[late].sum() == 630_000
+
+
+def test_a_step_of_resnet_is_what_the_document_says():
+    timeline = analysis_of(path_of("tracelens_mi300_resnet_ddp8")).timeline
+    compute, comm = (timeline.busy(timeline.of(kind=x)) for x in (Kind.COMPUTE, Kind.COMM))
+    rows = np.flatnonzero(timeline.of(kind=Kind.COMM))
+    gradients = rows[(timeline.end_ns - timeline.start_ns)[rows] > 1_000_000]
+    gradients = gradients[np.argsort(timeline.start_ns[gradients])]
+    pairs = gradients[1:].reshape(-1, 2)  # of the first step only the second one is there
+    assert len(pairs) == 4
+    for first, second in pairwise(pairs):
+        # From one step's second all-reduce to the next step's.
+        start, end = timeline.end_ns[first[1]], timeline.end_ns[second[1]]
+        assert 18_500_000 <= end - start <= 19_000_000
+        assert 6_300_000 < measure(clip(compute, start, end)) < 6_500_000
+        assert 15_300_000 < measure(clip(comm, start, end)) < 16_000_000
+        assert 3_900_000 < measure(clip(intersect(compute, comm), start, end)) < 4_050_000
