@@ -3,6 +3,10 @@
 >>> import tracelab
 >>> report = tracelab.analyze("step.pt.trace.json.gz")
 >>> report.windows[0].devices[0].idle_ns
+>>> tracelab.draw("step.pt.trace.json.gz", "timeline.png")
+
+A loop of this program is recorded with `capture`, or a function that is its step with
+`profile_step`; these two need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
 GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what; the
@@ -12,20 +16,23 @@ measures are functions of these. `analyze` does it all and gives a `Report`.
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
+
+from tracelab.version import __version__
 
 if TYPE_CHECKING:
     from tracelab.analysis import Analysis, Options, analyze, analyze_source
     from tracelab.chrome import read_arguments, read_trace
+    from tracelab.drawing import draw
     from tracelab.errors import TracelabError
     from tracelab.graph import Graph, build_graph, window_graph
     from tracelab.host import Host, observe_host
+    from tracelab.profiling import capture, profile_step
     from tracelab.report import Report, load_report
     from tracelab.sources import Source, find_sources
     from tracelab.timeline import Timeline, build_timeline
     from tracelab.trace import Trace
-
-__version__ = "0.1.0"
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
@@ -42,9 +49,12 @@ _MODULES = {
     "analyze_source": "analysis",
     "build_graph": "graph",
     "build_timeline": "timeline",
+    "capture": "profiling",
+    "draw": "drawing",
     "find_sources": "sources",
     "load_report": "report",
     "observe_host": "host",
+    "profile_step": "profiling",
     "read_arguments": "chrome",
     "read_trace": "chrome",
     "window_graph": "graph",
@@ -60,13 +70,17 @@ __all__ = [
     "Timeline",
     "Trace",
     "TracelabError",
+    "__version__",
     "analyze",
     "analyze_source",
     "build_graph",
     "build_timeline",
+    "capture",
+    "draw",
     "find_sources",
     "load_report",
     "observe_host",
+    "profile_step",
     "read_arguments",
     "read_trace",
     "window_graph",
@@ -77,3 +91,9 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'tracelab' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tracelab.{_MODULES[name]}"), name)
+
+
+if "IPython" in sys.modules:
+    from tracelab.jupyter import show_reports
+
+    show_reports()

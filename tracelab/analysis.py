@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tracelab import __version__
 from tracelab.chrome import read_arguments, read_trace
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.facts import Facts
@@ -49,6 +48,7 @@ from tracelab.source_lines import SourceLines
 from tracelab.sources import Source, find_sources
 from tracelab.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
 from tracelab.trace import ABSENT, LOSSES, Category, Trace, count_losses
+from tracelab.version import __version__
 
 # A kernel that no rule knows is worth a question from this share of the GPU's busy time on.
 _WORTH_ASKING = 0.01
@@ -220,6 +220,7 @@ def merge_reports(
     for report in reports:
         if report.traces[0].rank_source != "position":
             named.setdefault(report.traces[0].rank, report)
+    unnamed = sum(x.traces[0].rank_source == "position" for x in reports)
     free = (rank for rank in itertools.count() if rank not in named)
     ranked = [
         x if named.get(x.traces[0].rank) is x else _by_position(x, next(free)) for x in reports
@@ -239,17 +240,17 @@ def merge_reports(
         syncs=tuple(part for x in ranked for part in x.syncs),
         holders=tuple(part for x in ranked for part in x.holders),
         critical_path=tuple(part for x in ranked for part in x.critical_path),
-        findings=_merge_findings(ranked),
+        findings=_merge_findings(ranked, len(named) + unnamed),
     )
 
 
-def _merge_findings(reports: Sequence[Report]) -> tuple[Finding, ...]:
-    """All findings; that ranks are missing only if they are."""
+def _merge_findings(reports: Sequence[Report], ranks: int) -> tuple[Finding, ...]:
+    """All findings; that ranks are missing only if they are: two files may be of one rank."""
     return tuple(
         finding
         for report in reports
         for finding in report.findings
-        if finding.rule != OTHER_RANKS or finding.where.count > len(reports)
+        if finding.rule != OTHER_RANKS or finding.where.count > ranks
     )
 
 

@@ -15,12 +15,12 @@ from typing import TypeVar
 import numpy as np
 import orjson
 
-from tracelab import __version__
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.trace_quality import is_about_the_trace
 from tracelab.report import DeviceFigures, Report, SyncFigures, TraceFacts, WindowFigures
 from tracelab.timeline import Timeline
+from tracelab.version import __version__
 
 SCHEMA = "tracelab.diff/1"
 FEWEST_STEPS = 3  # fewer have no spread to speak of

@@ -1,4 +1,4 @@
-"""Run somebody's unchanged program under the capture: find its steps, record some, go on.
+"""Run somebody's unchanged program in this process, and be told whenever one of its steps ends.
 
 The program runs in this process as ``python SCRIPT`` would run it, so it works under torchrun and
 in a debugger. A step ends when the program's first optimizer has stepped, or where the user says.
@@ -10,79 +10,58 @@ import ast
 import functools
 import importlib
 import runpy
+import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from tracelab.errors import UsageError
 
-INTERRUPTED = 130  # as a shell says it of Ctrl-C
+_SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
+INTERRUPTED = _SIGNALLED + signal.SIGINT
 _HOOK = "__tracelab_step__"
-
-
-class Recorder(Protocol):
-    """What records: a `tracelab.capture.Capture`."""
-
-    @property
-    def done(self) -> bool:
-        """Whether all is recorded and written."""
-
-    def __enter__(self) -> Any: ...
-
-    def __exit__(self, kind: Any, error: Any, traceback: Any) -> None: ...
-
-    def step(self) -> None:
-        """One step has ended."""
 
 
 class StopRun(SystemExit):
     """The recording is done, and the user wants the program to end there."""
 
 
-@dataclass(slots=True)
-class Stepper:
-    """Counts a program's steps and hands those after the first few to a recorder.
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM, by which a launcher ends its job, end the program as an exit would.
 
-    Attributes:
-        recorder: begins when `skip` steps have ended.
-        skip: steps to leave alone.
-        stop_after: end the program when the recording is done.
-        count: steps that have ended.
+    The program may set a handler of its own.
     """
 
-    recorder: Recorder
-    skip: int
-    stop_after: bool
-    count: int = 0
-    _entered: bool = False
+    def leave(number: int, _: types.FrameType | None) -> None:
+        raise SystemExit(_SIGNALLED + number)
 
-    def begin(self) -> None:
-        """Start at once where nothing is to be skipped."""
-        if self.skip == 0:
-            self._enter()
+    with _handled({signal.SIGTERM: leave}):
+        yield
 
-    def step(self) -> None:
-        """Say that one step of the program has ended."""
-        self.count += 1
-        if self._entered:
-            self.recorder.step()
-            if self.stop_after and self.recorder.done:
-                raise StopRun(0)
-        elif self.count == self.skip:
-            self._enter()
 
-    def end(self) -> None:
-        """The program is over: write what there is."""
-        if self._entered and not self.recorder.done:
-            self.recorder.__exit__(None, None, None)
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold off Ctrl-C and SIGTERM while something short is finished.
 
-    def _enter(self) -> None:
-        self._entered = True
-        self.recorder.__enter__()
+    A launcher passes on the Ctrl-C that its processes got already.
+    """
+    with _handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
+        yield
+
+
+@contextmanager
+def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def run_program(target: str, arguments: Sequence[str], *, as_module: bool, step: str | None) -> int:

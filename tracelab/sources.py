@@ -6,7 +6,9 @@ import gzip
 import io
 import os
 import re
-from collections.abc import Iterable, Iterator
+import zlib
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +16,25 @@ from typing import cast
 
 from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
 
-_TRACE_NAMES = (".pt.trace.json", ".pt.trace.json.gz")
+_TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")
-_RANK = re.compile(r"(?<![a-z])rank[-_= ]?(\d+)", re.IGNORECASE)
+_HEAD = 65_536  # bytes: a trace shows by then that it is one
+_TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 _GZIP_MAGIC = b"\x1f\x8b"
+
+# "rank3", "global_rank-3". With its first group, a rank in a part of the job: "tp_rank1".
+_RANK = re.compile(
+    r"(?<![a-z])((?:local|node|group|shard|replicate|[tdpecsm]p|[dp]cp|e[td]p)[-_ ]?)?"
+    r"rank[-_= ]?(\d+)",
+    re.IGNORECASE,
+)
+# vLLM's "dp1_pp0_tp0_dcp0_ep2_rank0" counts the ranks of each data parallel replica from 0.
+_LATER_REPLICA = re.compile(r"(?<![a-z])dp[-_]?0*[1-9]", re.IGNORECASE)
+# SGLang's "ID-TP-3-DP-0-PP-0-EP-1-DECODE.trace.json.gz"; only dimensions of more than one are told.
+_TENSOR_PARALLEL = re.compile(
+    r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.json"
+)
+_LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +43,8 @@ class Source:
 
     Attributes:
         path: a local path or a URL that fsspec knows.
-        rank: the rank that the file's name gives ("rank3", "rank-3"), else None.
+        rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
+            gives none, or only one in a part of the job.
         named: the user named this very file, rather than a folder that holds it.
     """
 
@@ -38,8 +56,9 @@ class Source:
 def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
 
-    A folder stands for its ``*.pt.trace.json[.gz]`` files at any depth or, without any, for all
-    its ``*.json[.gz]`` files.
+    A folder stands for its ``*trace.json[.gz]`` files at any depth and for other ``*.json[.gz]``
+    files that begin like a trace; without any of the first, for all its ``*.json[.gz]`` files. A
+    copy of what lies beside it is left out: the same file compressed, or SGLang's merged file.
 
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
@@ -92,19 +111,77 @@ def _files_of(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:  # a part that cannot be listed may hold a rank
         raise _unreadable(str(error.filename), error)
 
-    files = sorted(
+    paths = [
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
-    )
-    for endings in (_TRACE_NAMES, _JSON_NAMES):
-        if chosen := [file for file in files if file.name.endswith(endings)]:
-            return chosen
-    raise UnreadableInputError(f"{folder}: the folder holds no .json or .json.gz file")
+    ]
+    files = sorted((x for x in paths if x.name.endswith(_JSON_NAMES)), key=_natural_order)
+    if not files:
+        raise UnreadableInputError(f"{folder}: the folder holds no .json or .json.gz file")
+    beside = defaultdict(set)
+    for file in files:
+        beside[file.parent].add(file.name)
+    files = [file for file in files if not _is_copy(file, beside[file.parent])]
+    if any(file.name.endswith(_TRACE_NAMES) for file in files):
+        return [x for x in files if x.name.endswith(_TRACE_NAMES) or _begins_like_a_trace(x)]
+    return files
+
+
+def _natural_order(path: Path) -> list[list[str | int]]:
+    """A key that sorts "rank2" before "rank10"; numbers and other text take turns."""
+    return [
+        [int(x) if i % 2 else x for i, x in enumerate(re.split(r"([0-9]+)", part))]
+        for part in path.parts
+    ]
+
+
+def _is_copy(file: Path, beside: Set[str]) -> bool:
+    """Whether all that a file holds is in files beside it, so that it would count twice."""
+    if file.suffix == ".gz" and file.stem in beside:
+        return _is_packed_from(file.with_suffix(""), file)
+    merged = re.fullmatch(r"merged-(.+)\.trace\.json\.gz", file.name)
+    return merged is not None and any(f"{merged[1]}-TP-" in name for name in beside)
+
+
+def _is_packed_from(plain: Path, packed: Path) -> bool:
+    """Whether a gzip file unpacks to as many bytes as the plain one has; its end tells that."""
+    try:
+        with open(packed, "rb") as stream:
+            stream.seek(-4, os.SEEK_END)
+            return int.from_bytes(stream.read(), "little") == plain.stat().st_size % 2**32
+    except OSError:  # both stay, and their reader says what is wrong
+        return False
+
+
+def _begins_like_a_trace(file: Path) -> bool:
+    """Whether a file may be a trace; what cannot be read may be, so that its reader says why."""
+    try:
+        with open_source(Source(str(file), None, named=False)) as stream:
+            head = stream.read(_HEAD)
+    except (TracelabError, OSError, EOFError, zlib.error):
+        return True
+    is_list = head.lstrip().startswith(b"[") and b'"ph"' in head
+    return is_list or any(key in head for key in _TRACE_KEYS)
 
 
 def _source(path: str, *, named: bool) -> Source:
     file = path.partition("?")[0] if _is_url(path) else path
-    ranks = _RANK.findall(re.split(r"[/\\]", file)[-1])
-    return Source(path, int(ranks[-1]) if ranks else None, named)
+    return Source(path, _rank_in(re.split(r"[/\\]", file)[-1]), named)
+
+
+def _rank_in(name: str) -> int | None:
+    """The rank in the whole job, if a file's name leaves no doubt about it.
+
+    A rank in a part of the job would pass for another file's; the trace itself tells most often.
+    """
+    ranks = [int(number) for dimension, number in _RANK.findall(name) if not dimension]
+    if ranks:
+        return None if _LATER_REPLICA.search(name) else ranks[-1]
+    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not told. A
+    # group of expert parallel ranks lies within them.
+    parallel = _TENSOR_PARALLEL.search(name)
+    if parallel and not _LATER_STAGE_OR_REPLICA.search(parallel[2]):
+        return int(parallel[1])
+    return None
 
 
 def _is_url(path: str) -> bool:

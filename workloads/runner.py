@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 import torch.distributed as dist
 
-from tracelab.capture import Capture
+from tracelab.recorder import Recorder
 from workloads.catalog import Entry, find
 
 # A variant is a generator: each `yield` ends one step of its loop.
@@ -63,14 +63,14 @@ def _record(
     output = arguments.output or f"{entry.workload}_{entry.variant}{rank}.pt.trace.json.gz"
     for _ in range(SETTLING_STEPS):
         next(loop)
-    with Capture(
+    with Recorder(
         output.replace("{rank}", os.environ.get("RANK", "0")),
         steps=arguments.steps,
         stacks=stacks,
         event_records=False if arguments.plain else None,
         metadata={"workload": entry.workload, "variant": entry.variant},
-    ) as capture:
-        for _ in range(capture.calls):
+    ) as recorder:
+        for _ in range(recorder.calls):
             next(loop)
-            capture.step()
-    print(capture.path)
+            recorder.step()
+    print(recorder.path)

@@ -229,7 +229,7 @@ def test_picture_that_cannot_be_drawn_leaves_the_report(tracelab, tmp_path):
     ran = tracelab("analyze", file, "--png", tmp_path / "one.png")
     assert ran.code == 2
     assert "1 GPU activity" in ran.out
-    assert "show nothing" in ran.err
+    assert "there is nothing to draw" in ran.err
 
 
 def _run(*arguments, **environment):

@@ -1,3 +1,5 @@
+import os
+import signal
 import sys
 import textwrap
 
@@ -5,28 +7,7 @@ import pytest
 
 from tracelab import running
 from tracelab.errors import UsageError
-from tracelab.running import Stepper, StopRun, hook_function, run_program
-
-
-class Recording:
-    """A recorder that is done after some steps, and writes down what is asked of it."""
-
-    def __init__(self, steps=2):
-        self.asked, self.left = [], steps
-
-    @property
-    def done(self):
-        return self.left == 0
-
-    def __enter__(self):
-        self.asked.append("enter")
-
-    def __exit__(self, *_):
-        self.asked.append("exit")
-
-    def step(self):
-        self.asked.append("step")
-        self.left -= 1
+from tracelab.running import hook_function, run_program, terminable, uninterrupted
 
 
 @pytest.fixture(autouse=True)
@@ -45,52 +26,6 @@ def run(tmp_path):
         return run_program(str(script), arguments, as_module=False, step=step)
 
     return run
-
-
-# Which steps are recorded.
-
-
-def test_first_steps_are_left_alone():
-    recording = Recording(steps=2)
-    stepper = Stepper(recording, skip=3, stop_after=False)
-    stepper.begin()
-    for _ in range(3):
-        stepper.step()
-    assert recording.asked == ["enter"]
-    stepper.step()
-    assert recording.asked == ["enter", "step"]
-
-
-def test_nothing_is_skipped_if_so_asked():
-    recording = Recording()
-    stepper = Stepper(recording, skip=0, stop_after=False)
-    stepper.begin()
-    stepper.step()
-    assert recording.asked == ["enter", "step"]
-
-
-def test_a_recording_that_is_not_done_is_written_at_the_end():
-    recording = Recording(steps=2)
-    stepper = Stepper(recording, skip=1, stop_after=False)
-    stepper.step()
-    stepper.step()
-    stepper.end()
-    assert recording.asked == ["enter", "step", "exit"]
-
-
-def test_nothing_is_written_where_nothing_began():
-    recording = Recording()
-    stepper = Stepper(recording, skip=5, stop_after=False)
-    stepper.step()
-    stepper.end()
-    assert recording.asked == []
-
-
-def test_program_ends_with_the_recording_if_so_asked():
-    stepper = Stepper(Recording(steps=1), skip=1, stop_after=True)
-    stepper.step()
-    with pytest.raises(StopRun):
-        stepper.step()
 
 
 # How a script runs.
@@ -132,6 +67,33 @@ def test_what_is_defined_in_the_script_can_be_pickled(run, capsys):
 def test_exit_code_is_the_scripts(run, capsys, text, expected, told):
     assert run(text) == expected
     assert capsys.readouterr().err == told
+
+
+def test_a_launchers_end_is_an_exit(run, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["tracelab"])
+    before = signal.getsignal(signal.SIGTERM)
+    with terminable():
+        assert run("import os, signal; os.kill(os.getpid(), signal.SIGTERM); print('on')") == 143
+    assert signal.getsignal(signal.SIGTERM) == before
+
+
+def test_program_may_handle_its_end_by_itself(run, capsys):
+    with terminable():
+        code = run("""
+            import os, signal
+            signal.signal(signal.SIGTERM, lambda *_: print("mine"))
+            os.kill(os.getpid(), signal.SIGTERM)
+            """)
+    assert code == 0
+    assert capsys.readouterr().out == "mine\n"
+
+
+def test_what_must_be_finished_is_not_interrupted():
+    before = signal.getsignal(signal.SIGINT)
+    with uninterrupted():
+        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
+    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_exception_is_printed_from_the_scripts_first_line_on(run, capsys):

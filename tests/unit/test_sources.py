@@ -47,13 +47,99 @@ def test_a_named_file_is_itself_whatever_its_ending(tmp_path):
 
 
 def test_a_folder_stands_for_its_traces_at_any_depth(tmp_path):
-    """GIVEN a folder with profiler traces, other JSON and other files
+    """GIVEN a folder with traces as several profilers name them, other JSON and other files
     THEN it stands for the traces, in order, and not for what is only named like one."""
     touch(tmp_path, "b.pt.trace.json", "a/c.pt.trace.json.gz", "a/d/e.pt.trace.json", "report.json")
-    touch(tmp_path, "a.pt.trace.json.bak", "notes.txt")
+    touch(
+        tmp_path, "1.5-TP-0.trace.json.gz", "i/rank0_trace.json", "trace.json", "a/config.json.gz"
+    )
+    touch(tmp_path, "a.pt.trace.json.bak", "notes.txt", "snapshot.pickle", "memory.html")
     (tmp_path / "folder.pt.trace.json").mkdir()
-    assert found_in(tmp_path) == ["a/c.pt.trace.json.gz", "a/d/e.pt.trace.json", "b.pt.trace.json"]
+    assert found_in(tmp_path) == [
+        "1.5-TP-0.trace.json.gz",
+        "a/c.pt.trace.json.gz",
+        "a/d/e.pt.trace.json",
+        "b.pt.trace.json",
+        "i/rank0_trace.json",
+        "trace.json",
+    ]
     assert {source.named for source in find_sources([str(tmp_path)])} == {False}
+
+
+@pytest.mark.parametrize(
+    ("content", "is_found"),
+    [
+        (text([operator("o", 1, 2)]), True),
+        (text([operator("o", 1, 2)], layout="bare"), True),
+        (text([operator("o", 1, 2)], before={"distributedInfo": {"pg": "x" * 70_000}}), True),
+        (gzip.compress(text([operator("o", 1, 2)])), True),
+        (gzip.compress(text([operator("o", 1, 2)]))[:-20], True),
+        (b'{"schema": "tracelab.report/1", "traces": []}', False),
+        (b'[{"name": "a"}]', False),
+        (b"{}", False),
+        (b"", False),
+    ],
+)
+def test_beside_traces_other_json_counts_if_it_begins_like_one(tmp_path, content, is_found):
+    touch(tmp_path, "b.pt.trace.json")
+    (tmp_path / "a.json").write_bytes(content)
+    assert found_in(tmp_path) == ["a.json"] * is_found + ["b.pt.trace.json"]
+
+
+def test_what_cannot_be_looked_at_counts_so_that_its_reader_says_why(tmp_path):
+    touch(tmp_path, "b.pt.trace.json")
+    (tmp_path / "broken.json").write_bytes(b"\x1f\x8b, but no gzip")
+    (tmp_path / "gone.json").symlink_to(tmp_path / "nowhere")
+    assert found_in(tmp_path) == ["b.pt.trace.json", "broken.json", "gone.json"]
+
+
+def test_numbers_in_names_are_in_the_order_of_numbers(tmp_path):
+    touch(tmp_path, "i10/w2.json", "i10/w10.json", "i9/w10.json", "i9/w9.json", "i9.json")
+    assert found_in(tmp_path) == [
+        "i9/w9.json",
+        "i9/w10.json",
+        "i9.json",
+        "i10/w2.json",
+        "i10/w10.json",
+    ]
+
+
+def test_a_file_and_its_compressed_copy_are_one(tmp_path):
+    """GIVEN a trace beside what it was unpacked from, and two that only share their name
+    THEN the copy is left out of the folder, the others are not, and a named copy counts."""
+    (tmp_path / "a.trace.json").write_bytes(b"[1, 2]")
+    (tmp_path / "a.trace.json.gz").write_bytes(gzip.compress(b"[1, 2]"))
+    (tmp_path / "b.trace.json").write_bytes(b"[1, 2]")
+    (tmp_path / "b.trace.json.gz").write_bytes(gzip.compress(b"[1, 2, 3]"))
+    (tmp_path / "c.trace.json").write_bytes(b"[1, 2]")
+    (tmp_path / "c.trace.json.gz").write_bytes(b"[")
+    (tmp_path / "d.trace.json").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "d.trace.json.gz").write_bytes(gzip.compress(b"[1, 2]"))
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a.trace.json.gz").write_bytes(gzip.compress(b"[1, 2]"))
+    assert found_in(tmp_path) == [
+        "a.trace.json",
+        "b.trace.json",
+        "b.trace.json.gz",
+        "c.trace.json",
+        "c.trace.json.gz",
+        "d.trace.json",
+        "d.trace.json.gz",
+        "sub/a.trace.json.gz",
+    ]
+    assert found_in(tmp_path, tmp_path / "a.trace.json.gz") == ["a.trace.json.gz"]
+
+
+def test_a_merged_file_beside_its_parts_is_left_out(tmp_path):
+    touch(tmp_path, "both/1.5-TP-0.trace.json.gz", "both/1.5-TP-1.trace.json.gz")
+    touch(tmp_path, "both/merged-1.5.trace.json.gz", "both/merged-7.5.trace.json.gz")
+    touch(tmp_path, "alone/merged-1.5.trace.json.gz")
+    assert found_in(tmp_path) == [
+        "alone/merged-1.5.trace.json.gz",
+        "both/1.5-TP-0.trace.json.gz",
+        "both/1.5-TP-1.trace.json.gz",
+        "both/merged-7.5.trace.json.gz",
+    ]
 
 
 def test_a_folder_without_profiler_names_stands_for_its_json(tmp_path):
@@ -94,6 +180,40 @@ def test_each_file_is_found_once(tmp_path):
         ("frank12.json", None),
         ("rank.json", None),
         ("host_1234.pt.trace.json", None),
+        ("rank3_trace.json.gz", 3),
+        ("global_rank_3.json", 3),
+        ("ddp_rank3.json", 3),
+        ("fsdp_rank3.json", 3),
+        ("profile-global-rank3.trace.json.gz", 3),
+        # A rank in a part of the job is not the rank in the job.
+        ("local_rank3.json", None),
+        ("node-rank-3.json", None),
+        ("tp_rank3.json", None),
+        ("dcp_rank3.json", None),
+        ("tp_rank1_pp_rank2_rank5.json", 5),
+        ("rank5_tp_rank1.json", 5),
+        ("fit-profiler-3-[Strategy]DDPStrategy.training_step.17.pt.trace.json", None),
+        # vLLM: the rank is counted in each data parallel replica.
+        ("dp0_pp0_tp1_dcp0_ep1_rank1.17.pt.trace.json.gz", 1),
+        ("dp1_pp0_tp1_dcp0_ep3_rank1.17.pt.trace.json.gz", None),
+        ("dp10_pp0_tp0_dcp0_ep0_rank0.17.pt.trace.json.gz", None),
+        ("warmup_dp0_pp1_tp0_dcp0_ep0_rank2.17.pt.trace.json.gz", 2),
+        ("fb3a-rank-1.17.pt.trace.json.gz", 1),
+        ("host_77.async_llm.17.pt.trace.json.gz", None),
+        # SGLang: tensor parallel ranks count from 0 in each pipeline stage, and in each replica.
+        ("1760000000.5-TP-3.trace.json.gz", 3),
+        ("bs-8-il-4096-1760000000.5-TP-12-DECODE.trace.json.gz", 12),
+        ("1760000000.5-TP-3-DRAFT_EXTEND_V2.trace.json.gz", 3),
+        ("1760000000.5-TP-3-DP-0-PP-0-EP-3-prefill.trace.json.gz", 3),
+        ("1760000000.5-TP-3-EP-1.trace.json.gz", 3),
+        ("1760000000.5-TP-3-DP-1.trace.json.gz", None),
+        ("1760000000.5-TP-3-PP-1-DECODE.trace.json.gz", None),
+        ("1760000000.5-TP-0-DP-0-PP-10.trace.json.gz", None),
+        ("TP-3.trace.json.gz", 3),
+        ("cuda_graph_capture-Runner-TP-3.json.gz", 3),
+        ("llama-tp8.trace.json.gz", None),
+        ("HTTP-3.trace.json.gz", None),
+        ("merged-1760000000.5.trace.json.gz", None),
     ],
 )
 def test_rank_in_the_file_name(tmp_path, name, rank):

@@ -323,7 +323,7 @@ class TestHeader:
         assert chapters(report)[1].title == "run/trace.json.gz"
         assert sections_of(report)[0].lines == ("tracelab 1.2.3 · 1 file",)
         assert sections_of(report)[1].lines == (
-            "rank 3 (by position: neither the file nor its name says)",
+            "rank 3 (by position: it names no rank, or one that another file has)",
             "GPU 0, 1 NVIDIA H200 · PyTorch 2.11 · CUDA 13.0 · other 1",
             "12,345 events · 3 GPU activities · 2 steps (4 to 5)",
         )

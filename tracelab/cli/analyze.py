@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tracelab.cli.console import (
+from tracelab.console import (
     output_in_color,
     output_width,
     progress,
@@ -17,11 +17,6 @@ from tracelab.cli.console import (
     write_result,
 )
 from tracelab.errors import TracelabError, UsageError
-
-if TYPE_CHECKING:
-    from tracelab.analysis import Failure, Options
-    from tracelab.report import Report
-    from tracelab.sources import Source
 
 
 def analyze(
@@ -68,6 +63,7 @@ def analyze(
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.analysis import Options, merge_reports
+    from tracelab.drawing import analyze_and_draw
     from tracelab.executor import open_map
     from tracelab.render.text import render_text
     from tracelab.sources import find_sources
@@ -112,39 +108,6 @@ def analyze(
     for _, drawn in results:
         if isinstance(drawn, TracelabError):
             raise typer.Exit(drawn.exit_code)
-
-
-def analyze_and_draw(
-    source: Source, picture: Path | None, options: Options
-) -> tuple[Report | Failure, Path | TracelabError | None]:
-    """Analyse one file and draw it, in whichever process: only the report travels back.
-
-    Returns:
-        the report, and the picture that was drawn or why it could not be.
-    """
-    from tracelab.analysis import Failure, analyze_source
-
-    try:
-        analysis = analyze_source(source, options)
-    except TracelabError as error:
-        return Failure(source, error), None
-    if picture is None:
-        return analysis.report, None
-    from tracelab.render.png import draw_timeline, save_figure
-
-    window = analysis.windows[0]
-    try:
-        figure = draw_timeline(
-            analysis.timeline,
-            blocking_calls=analysis.syncs.calls.call,
-            start_ns=window.start_ns,
-            end_ns=window.end_ns,
-            title=Path(source.path).name,
-        )
-        save_result(picture, partial(save_figure, figure))
-    except TracelabError as error:
-        return analysis.report, error
-    return analysis.report, picture
 
 
 def _step_number(text: str | None) -> int | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.cli import saved
-from tracelab.cli.console import (
+from tracelab.console import (
     output_in_color,
     output_width,
     progress,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.console import output_width, write_result
+from tracelab.console import output_width, write_result
 from tracelab.errors import UsageError
 
 if TYPE_CHECKING:

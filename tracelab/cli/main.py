@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
-from tracelab import __version__
 from tracelab.cli.analyze import analyze
 from tracelab.cli.check import check
-from tracelab.cli.console import tell
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
+from tracelab.console import tell
 from tracelab.errors import TracelabError
+from tracelab.version import __version__
 
 COMMANDS = (analyze, check, diff, timeline, explain, run, workload)
 

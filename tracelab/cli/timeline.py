@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tracelab.cli.console import save_result, tell
-from tracelab.errors import UsageError
+from tracelab.console import tell
 
 
 def timeline(
@@ -43,39 +40,22 @@ def timeline(
     width: Annotated[int, typer.Option(min=400, metavar="PX", help="Pixels across.")] = 1600,
 ) -> None:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
-    from tracelab.analysis import Options, analyze_source
-    from tracelab.render.png import draw_timeline, save_figure
-    from tracelab.sources import find_sources
+    from tracelab.analysis import Options
+    from tracelab.drawing import draw
     from tracelab.timeline import PROFILER_STEP
 
-    sources = find_sources([path])
-    if len(sources) > 1:
-        raise UsageError(f"{path} holds {len(sources)} files; a picture shows one: name it")
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=step,
     )
-    analysis = analyze_source(sources[0], options)
-    window = analysis.windows[0]
-    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
-        raise UsageError("--from and --to take milliseconds")
-    since = window.start_ns + round((start_ms or 0) * 1e6)
-    until = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
-    if not window.start_ns <= since < until:
-        raise UsageError(
-            f"there is nothing to draw between {(since - window.start_ns) / 1e6:g} ms and "
-            f"{(until - window.start_ns) / 1e6:g} ms: what can be drawn is "
-            f"{window.length_ns / 1e6:g} ms long"
-        )
-    figure = draw_timeline(
-        analysis.timeline,
-        blocking_calls=analysis.syncs.calls.call,
-        start_ns=since,
-        end_ns=until,
+    draw(
+        path,
+        output,
+        options=options,
+        start_ms=start_ms,
+        end_ms=end_ms,
         lanes=[name for text in lanes for name in text.split(",")] if lanes else None,
-        title=Path(path).name,
         width_px=width,
     )
-    save_result(output, partial(save_figure, figure))
     tell(f"drew {output}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.cli.console import output_in_color, output_width, tell, write_result
+from tracelab.console import output_in_color, output_width, tell, write_result
 from tracelab.errors import MissingSupportError, UsageError
 
 if TYPE_CHECKING:

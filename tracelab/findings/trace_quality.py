@@ -167,7 +167,7 @@ QUALITY_RULES = (
         "`unknown`, and overlap that an event prevented looks like late work.",
         "The file has calls that wait and no row of CUPTI that says for what.",
         "`torch.profiler.profile(..., experimental_config=torch._C._profiler._ExperimentalConfig("
-        "enable_cuda_sync_events=True))`, or `tracelab.capture.Capture`.",
+        "enable_cuda_sync_events=True))`, or `tracelab.capture`.",
         _no_sync_rows,
     ),
     _rule(
@@ -185,7 +185,7 @@ QUALITY_RULES = (
         "path may take another way.",
         "It counts the stream waits whose record the file does not name and that could not be "
         "inferred either: most of them delayed nothing.",
-        "`tracelab.capture.Capture` brings the records back.",
+        "`tracelab.capture` brings the records back.",
         _unresolved,
     ),
     _rule(
@@ -194,7 +194,7 @@ QUALITY_RULES = (
         "They are busy time, but belong to no step, and idle before them has no known cause.",
         "It counts the activities whose launch is not in the file; from 5 % of the activities' "
         "time on it warns.",
-        "Synchronize before the first recorded step; `tracelab.capture.Capture` does.",
+        "Synchronize before the first recorded step; `tracelab.capture` does.",
         _without_launch,
     ),
     _rule(

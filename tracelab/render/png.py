@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from types import MappingProxyType
@@ -209,6 +210,27 @@ def _draw_lanes(
     _draw_labels(sheet, {device: measure(when) for device, when in busy.items()})
     _draw_steps(sheet, timeline.steps)
     _draw_axis(sheet)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A drawn timeline, which shows itself in a notebook.
+
+    Attributes:
+        figure: the drawing.
+    """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> None:
+        """Write it; the errors are those of `save_figure`."""
+        save_figure(self.figure, path)
+
+    def _repr_png_(self) -> bytes:
+        content = BytesIO()
+        with _fixed_style():
+            self.figure.savefig(content, format="png")
+        return content.getvalue()
 
 
 def save_figure(figure: Figure, path: str | Path) -> None:

@@ -18,6 +18,7 @@ from tracelab.render.text_findings import about_the_trace, findings, of_all_rank
 from tracelab.render.text_window import headlines, window_sections
 from tracelab.report import Report, TraceFacts
 
+_NOTEBOOK_WIDTH = 110
 _MOST_RANKS = 4  # the details of more would be a wall
 
 
@@ -33,6 +34,13 @@ def render_text(report: Report, *, width: int, color: bool, every_step: bool = F
     from tracelab.render.text_draw import draw
 
     return draw(chapters(report, every_step=every_step), width=width, color=color)
+
+
+def render_notebook(report: Report) -> str:
+    """The text as HTML, for a notebook's cell."""
+    from tracelab.render.text_draw import draw_html
+
+    return draw_html(chapters(report), width=_NOTEBOOK_WIDTH)
 
 
 def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:

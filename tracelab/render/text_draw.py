@@ -25,6 +25,8 @@ from tracelab.render.words import ELLIPSIS
 
 _LEAST_WIDTH = 80  # below, numbers would be cut: a report that is too wide misleads less
 _INDENT = 2
+# Lines must not be wrapped: the tables would fall apart.
+_PAGE_PART = '<pre style="white-space:pre;line-height:1.3;font-size:13px">{code}</pre>'
 _TONES = {Tone.PLAIN: "", Tone.STRONG: "bold", Tone.WARNING: "yellow"}
 # What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
 _WORD = re.compile(r"(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
@@ -32,8 +34,23 @@ _WORD = re.compile(r"(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)
 
 def draw(chapters: Iterable[Chapter], *, width: int, color: bool) -> str:
     """The chapters as text of at most this width, but at least 80 columns."""
-    console = Console(
+    console = _console(width, color=color)
+    with console.capture() as captured:
+        _draw_chapters(console, chapters)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
+
+
+def draw_html(chapters: Iterable[Chapter], *, width: int) -> str:
+    """The same text as a part of a page, in the page's own colours; what it says is escaped."""
+    console = _console(width, color=True, record=True)
+    _draw_chapters(console, chapters)
+    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
+
+
+def _console(width: int, *, color: bool, record: bool = False) -> Console:
+    return Console(
         file=StringIO(),
+        record=record,
         width=max(width, _LEAST_WIDTH),
         height=100,
         color_system="standard" if color else None,
@@ -46,10 +63,11 @@ def draw(chapters: Iterable[Chapter], *, width: int, color: bool) -> str:
         highlight=False,
         _environ={},
     )
-    with console.capture() as captured:
-        for chapter in chapters:
-            _draw_chapter(console, chapter)
-    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
+
+
+def _draw_chapters(console: Console, chapters: Iterable[Chapter]) -> None:
+    for chapter in chapters:
+        _draw_chapter(console, chapter)
 
 
 def wrap(text: str, room: int) -> list[str]:

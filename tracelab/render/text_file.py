@@ -19,7 +19,7 @@ _INFERRED = "stream waits whose event record was inferred from the order of the 
 _SOFTWARE = {"torch": "PyTorch", "cuda": "CUDA", "hip": "HIP"}
 _RANK_SOURCES = {
     "filename": " (from the file's name)",
-    "position": " (by position: neither the file nor its name says)",
+    "position": " (by position: it names no rank, or one that another file has)",
 }
 
 _COMPARED: tuple[tuple[str, Callable[[DeviceFigures], int]], ...] = (

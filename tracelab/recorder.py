@@ -1,4 +1,4 @@
-"""Capture a PyTorch program with ``torch.profiler`` armed so that tracelab can explain it.
+"""Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it.
 
 This is the only module of the package that imports torch. Compared with a bare
 ``torch.profiler.profile`` it asks Kineto for the synchronisation rows, brings the CUDA event
@@ -8,9 +8,7 @@ it, measures what the profiler costs, and writes into the file what was done.
 
 from __future__ import annotations
 
-import atexit
 import ctypes
-import functools
 import gzip
 import json
 import os
@@ -21,7 +19,7 @@ import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, Self
 
 import torch
 import torch.profiler
@@ -37,28 +35,19 @@ _RECORDS_LOST_SINCE = (12, 9)
 _WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
 _SMALL_FILE_BYTES = 64 * 1024 * 1024
 
-_Parameters = ParamSpec("_Parameters")
-_Result = TypeVar("_Result")
 
-
-class Capture:
+class Recorder:
     """Record some steps of a loop into one Chrome trace.
 
-    Example:
-        with Capture("step.pt.trace.json.gz") as capture:
-            for batch in loader:
-                train(batch)
-                capture.step()
-
-    or, where a function is the step, ``@Capture("step.pt.trace.json.gz")`` above it.
-
-    The first `baseline` calls of `step` are timed without the profiler, in the next `warmup` it is
-    armed, the next `steps` are recorded; then the trace is written, and further calls cost nothing.
-    Leaving the block earlier writes what there is. Under torchrun each rank writes its own file.
+    The first `skip` calls of `step` are left alone, the next `baseline` are timed without the
+    profiler, in the next `warmup` it is armed, the next `steps` are recorded; then the trace is
+    written. Before and after that a call costs next to nothing. Leaving the block earlier writes
+    what there is. Under torchrun each rank writes its own file.
 
     Args:
         path: file to write; a name that ends in ``.gz`` is compressed. Where the program has
             several ranks and the name gives none, ``_rankN`` is put before its endings.
+        skip: number of steps to leave alone.
         steps: number of steps to record.
         warmup: number of steps before them during which the profiler is armed, at least 1.
         baseline: number of steps before these that are timed without it.
@@ -69,10 +58,13 @@ class Capture:
         metadata: strings to store in the trace, under ``tracelab``.
 
     Attributes:
-        path: the file.
         rank: this process's rank in a job of several, else None.
-        has_gpu: whether there is a CUDA device to record.
+        has_gpu: whether there is a CUDA device; False as long as steps are left alone.
+        over: whether nothing more is recorded.
+        done: whether the trace is written.
         calls: how many calls of `step` fill the trace.
+        count: how many there were.
+        created_s: when this recorder was made, seconds since the epoch.
         waits_named: whether every stream wait in the file names what it waited for; None where
             there is no wait, no file yet, or the file is too large to look.
     """
@@ -81,6 +73,7 @@ class Capture:
         self,
         path: str | os.PathLike[str],
         *,
+        skip: int = 0,
         steps: int = 4,
         warmup: int = 2,
         baseline: int = 2,
@@ -91,80 +84,44 @@ class Capture:
     ) -> None:
         if steps < 1 or warmup < 1:
             raise ValueError("steps and warmup must be at least 1")
-        if baseline < 0:
-            raise ValueError("baseline must not be negative")
-        self.rank = _rank()
-        self.path = _path_of_rank(Path(path), self.rank)
-        self.calls = baseline + warmup + steps
+        if baseline < 0 or skip < 0:
+            raise ValueError("baseline and skip must not be negative")
+        self.calls = skip + baseline + warmup + steps
+        self.count = 0
+        self.created_s = time.time()
         self.waits_named: bool | None = None
+        self._path = Path(path)
         self._metadata = dict(metadata or {})
-        self._baseline, self._warmup, self._steps = baseline, warmup, steps
-        self.has_gpu = torch.cuda.is_available()
-        self._event_records = self.has_gpu and (
-            kineto_loses_records() if event_records is None else event_records
-        )
-        self._count = 0
-        self._armed = self._recorded = False
+        self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
+        self._stacks, self._shapes = stacks, shapes
+        self._wants_records = event_records
+        self.rank = _rank()
+        self.has_gpu = self.over = self.done = False
+        self._event_records = False
+        self._profiler: torch.profiler.profile | None = None
         self._begun_s = 0.0
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        if self.has_gpu:
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
-        self._profiler = torch.profiler.profile(
-            activities=activities,
-            schedule=torch.profiler.schedule(wait=0, warmup=warmup, active=steps, repeat=1),
-            on_trace_ready=self._save,
-            with_stack=stacks,
-            record_shapes=shapes,
-            experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True),
-        )
 
     @property
-    def done(self) -> bool:
-        """Whether the trace has been written."""
-        return self._recorded
+    def path(self) -> Path:
+        """The file that is written, or will be."""
+        return _path_of_rank(self._path, self.rank)
 
-    def __enter__(self) -> Capture:
-        if not self.has_gpu:
-            warnings.warn("no CUDA device: the trace will hold the host's side alone", stacklevel=2)
-        self._begin_timing()
-        if self._baseline == 0:
-            self._arm()
+    def __enter__(self) -> Self:
+        # A folder that cannot be written is better told now than after the steps.
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        if self._skip == 0:
+            self._begin()
         return self
-
-    def __call__(self, function: Callable[_Parameters, _Result]) -> Callable[_Parameters, _Result]:
-        """Make each call of a function one step; what is missing at the program's end stays so."""
-
-        @functools.wraps(function)
-        def stepped(*args: _Parameters.args, **kwargs: _Parameters.kwargs) -> _Result:
-            if self._count == 0:
-                self.__enter__()
-                atexit.register(self.__exit__, None, None, None)
-            result = function(*args, **kwargs)
-            self.step()
-            return result
-
-        return stepped
 
     def step(self) -> None:
         """Say that one step of the loop has ended."""
-        if self._recorded:
+        self.count += 1
+        if self.over or self.count < self._skip:
             return
-        self._count += 1
-        if self._count == self._baseline:
-            self._write_time("unprofiled_host_step_ms", self._baseline)
-            self._synchronize()
-            self._write_time("unprofiled_step_ms", self._baseline)
-            self._arm()
-            return
-        if not self._armed:
-            return
-        if self._count == self.calls:
-            self._write_time("profiled_host_step_ms", self._steps)
-            self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
-        elif self._count == self._baseline + self._warmup:
-            # What was launched before the recording would run into it without its launch.
-            self._begin_timing()
-        self._profiler.step()
+        if self._profiler is None:
+            self._step_unprofiled()
+        else:
+            self._step_profiled(self._profiler)
 
     def __exit__(
         self,
@@ -172,19 +129,73 @@ class Capture:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self._armed and not self._recorded:
+        if self._profiler is not None and not self.over:
             self._profiler.__exit__(kind, error, traceback)
+        self.over = True
+
+    def why_nothing(self) -> str:
+        """Say why there is no trace."""
+        if self.count == 0:
+            return "no step has ended: nothing was recorded"
+        before = [f"{self._skip} that are skipped"] if self._skip else []
+        if timed := self._baseline + self._warmup:
+            before.append(f"{timed} for timing and warm-up")
+        made = f"there {'was 1 step' if self.count == 1 else f'were {self.count} steps'}"
+        return f"{made}, too few to record any after {' and '.join(before)}"
+
+    def _step_unprofiled(self) -> None:
+        """Before the profiler is armed: begin the timing, or end it."""
+        if self.count == self._skip:
+            self._begin()
+        elif self.count == self._skip + self._baseline:
+            self._write_time("unprofiled_host_step_ms", self._baseline)
+            self._synchronize()
+            self._write_time("unprofiled_step_ms", self._baseline)
+            self._arm()
+
+    def _step_profiled(self, profiler: torch.profiler.profile) -> None:
+        if self.count == self.calls:
+            self._write_time("profiled_host_step_ms", self._steps)
+            profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
+        elif self.count == self.calls - self._steps:
+            # What was launched before the recording would run into it without its launch.
+            self._begin_timing()
+        profiler.step()
+
+    def _begin(self) -> None:
+        """Leave the first steps behind.
+
+        CUDA is asked for only now: a program may still choose its devices, or fork, before its
+        first step.
+        """
+        self.rank = _rank()  # the program may have joined its job since
+        self.has_gpu = torch.cuda.is_available()
+        self._begin_timing()
+        if self._baseline == 0:
+            self._arm()
 
     def _arm(self) -> None:
         """Start the profiler's warm-up."""
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self.has_gpu:
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
         # torch says this of every schedule with a warm-up; there is only one cycle to keep.
         warnings.filterwarnings("ignore", message=".*Profiler clears events at the end")
-        self._armed = True
+        self._profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=torch.profiler.schedule(
+                wait=0, warmup=self._warmup, active=self._steps, repeat=1
+            ),
+            on_trace_ready=self._save,
+            with_stack=self._stacks,
+            record_shapes=self._shapes,
+            experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True),
+        )
         self._profiler.__enter__()
         # Only now are the profiler's CUPTI buffers registered: enabling the kind before them was
         # seen to hang every process of a job.
-        if self._event_records:
-            self._event_records = _switch_event_records(on=True)
+        wanted = kineto_loses_records() if self._wants_records is None else self._wants_records
+        self._event_records = self.has_gpu and wanted and _switch_event_records(on=True)
         self._metadata |= self._facts()
         self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
 
@@ -220,11 +231,14 @@ class Capture:
         return facts
 
     def _save(self, profiler: torch.profiler.profile) -> None:
-        self._recorded = True
+        self.over = True
         if self._event_records:
             _switch_event_records(on=False)
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        profiler.export_chrome_trace(str(self.path))
+        # Whoever waits for the file must never find a part of it.
+        part = self.path.with_name(f".{self.path.name}")
+        profiler.export_chrome_trace(str(part))
+        part.replace(self.path)
+        self.done = True
         if self.has_gpu:
             self.waits_named = _every_wait_is_named(self.path)
 
@@ -266,7 +280,9 @@ def kineto_loses_records() -> bool:
 
 
 def _rank() -> int | None:
-    """This process's rank in a job of several, as torchrun and its like say it."""
+    """This process's rank in a job of several: as its process group says, else as torchrun does."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
     rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
     return int(rank) if rank.isdigit() and size != "1" else None
 

@@ -6,23 +6,19 @@ import pytest
 from tracelab import analyze, find_sources, read_trace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-capture_module = pytest.importorskip("tracelab.capture")
-Capture = capture_module.Capture
-
-
-# On a machine without a GPU every capture says so once.
-pytestmark = pytest.mark.filterwarnings("ignore:no CUDA device")
+recorder_module = pytest.importorskip("tracelab.recorder")
+Recorder = recorder_module.Recorder
 
 
 def work():
     return torch.randn(32, 32) @ torch.randn(32, 32)
 
 
-def run(capture, calls):
-    with capture:
+def run(recorder, calls):
+    with recorder:
         for _ in range(calls):
             work()
-            capture.step()
+            recorder.step()
 
 
 def steps_in(path):
@@ -37,54 +33,54 @@ def metadata_of(path):
 
 def test_records_the_steps_after_baseline_and_warmup(tmp_path):
     path = tmp_path / "new folder" / "cpu.pt.trace.json.gz"
-    capture = Capture(path, steps=2, warmup=1, baseline=3)
-    assert capture.calls == 6
-    run(capture, capture.calls)
+    recorder = Recorder(path, steps=2, warmup=1, baseline=3)
+    assert recorder.calls == 6
+    run(recorder, recorder.calls)
     assert steps_in(path) == ["ProfilerStep#1", "ProfilerStep#2"]
 
 
 def test_baseline_can_be_left_out(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    run(Capture(path, steps=1, warmup=1, baseline=0), calls=2)
+    run(Recorder(path, steps=1, warmup=1, baseline=0), calls=2)
     assert steps_in(path) == ["ProfilerStep#1"]
     assert "unprofiled_step_ms" not in metadata_of(path)
 
 
 def test_further_steps_change_nothing(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    capture = Capture(path, steps=1, warmup=1)
-    with capture:
-        for _ in range(capture.calls):
+    recorder = Recorder(path, steps=1, warmup=1)
+    with recorder:
+        for _ in range(recorder.calls):
             work()
-            capture.step()
+            recorder.step()
         written = path.read_bytes()
         for _ in range(5):
             work()
-            capture.step()
+            recorder.step()
     assert path.read_bytes() == written
 
 
 def test_leaving_early_writes_what_there_is(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    run(Capture(path, steps=5, warmup=1, baseline=0), calls=3)
+    run(Recorder(path, steps=5, warmup=1, baseline=0), calls=3)
     assert steps_in(path)[:2] == ["ProfilerStep#1", "ProfilerStep#2"]
 
 
 def test_leaving_before_the_profiler_was_armed_writes_nothing(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    run(Capture(path, baseline=5), calls=2)
+    run(Recorder(path, baseline=5), calls=2)
     assert not path.exists()
 
 
 def test_an_error_in_the_loop_passes_and_leaves_the_trace(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    capture = Capture(path, steps=5, warmup=1, baseline=0)
+    recorder = Recorder(path, steps=5, warmup=1, baseline=0)
 
     def fail_in_the_loop():
-        with capture:
+        with recorder:
             for number in (2, 1, 0):
                 work()
-                capture.step()
+                recorder.step()
                 1 / number
 
     with pytest.raises(ZeroDivisionError):
@@ -92,24 +88,78 @@ def test_an_error_in_the_loop_passes_and_leaves_the_trace(tmp_path):
     assert "ProfilerStep#1" in steps_in(path)
 
 
-def test_decorated_function_is_the_step(tmp_path):
+def test_first_steps_are_left_alone(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-
-    @Capture(path, steps=2, warmup=1, baseline=1)
-    def step(number, *, twice=False):
-        """A step."""
-        work()
-        return 2 * number if twice else number
-
-    assert [step(number, twice=True) for number in range(6)] == [0, 2, 4, 6, 8, 10]
-    assert step.__doc__ == "A step."
+    recorder = Recorder(path, skip=4, steps=2, warmup=1, baseline=1)
+    assert recorder.calls == 8
+    with recorder:
+        for number in range(1, 9):
+            work()
+            recorder.step()
+            assert recorder.done == recorder.over == (number == 8)
     assert steps_in(path) == ["ProfilerStep#1", "ProfilerStep#2"]
+
+
+def test_cuda_is_not_asked_for_before_the_first_step(tmp_path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: pytest.fail("asked too early"))
+    with Recorder(tmp_path / "cpu.pt.trace.json", skip=2) as recorder:
+        recorder.step()
+
+
+def test_a_recorder_that_was_left_stays_left(tmp_path):
+    path = tmp_path / "cpu.pt.trace.json"
+    recorder = Recorder(path, steps=5, warmup=1, baseline=0)
+    run(recorder, calls=3)
+    written = path.read_bytes()
+    for _ in range(5):
+        recorder.step()
+    recorder.__exit__(None, None, None)
+    assert path.read_bytes() == written
+
+
+def test_unwritable_folder_is_told_at_once(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="file"), Recorder(tmp_path / "file" / "a.json", skip=3):
+        pass
+
+
+def test_file_appears_whole(tmp_path, monkeypatch):
+    path = tmp_path / "cpu.pt.trace.json"
+    export = torch.profiler.profile.export_chrome_trace
+
+    def watched(profiler, name):
+        export(profiler, name)
+        assert not path.exists()
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", watched)
+    run(Recorder(path, steps=1, warmup=1, baseline=0), calls=2)
+    assert [file.name for file in tmp_path.iterdir()] == [path.name]
+
+
+@pytest.mark.parametrize(
+    ("counts", "calls", "expected"),
+    [
+        ({}, 0, "no step has ended: nothing was recorded"),
+        (
+            {"skip": 5},
+            7,
+            "there were 7 steps, too few to record any after 5 that are skipped and 4 for timing "
+            "and warm-up",
+        ),
+        ({}, 1, "there was 1 step, too few to record any after 4 for timing and warm-up"),
+    ],
+)
+def test_why_there_is_nothing_is_said(tmp_path, counts, calls, expected):
+    recorder = Recorder(tmp_path / "cpu.pt.trace.json", **counts)
+    run(recorder, calls)
+    assert not recorder.done
+    assert recorder.why_nothing() == expected
 
 
 def test_file_says_how_it_was_made_and_what_that_cost(tmp_path):
     path = tmp_path / "cpu.pt.trace.json.gz"
-    capture = Capture(path, steps=1, warmup=1, metadata={"workload": "mine"})
-    run(capture, capture.calls)
+    recorder = Recorder(path, steps=1, warmup=1, metadata={"workload": "mine"})
+    run(recorder, recorder.calls)
     about = metadata_of(path)
     assert about["torch"] == torch.__version__
     assert about["workload"] == "mine"
@@ -121,8 +171,8 @@ def test_file_says_how_it_was_made_and_what_that_cost(tmp_path):
 
 def test_stacks_are_recorded_on_request(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
-    capture = Capture(path, steps=1, warmup=1, stacks=True)
-    run(capture, capture.calls)
+    recorder = Recorder(path, steps=1, warmup=1, stacks=True)
+    run(recorder, recorder.calls)
     trace = read_trace(find_sources([str(path)])[0])
     assert any(name.endswith(": work") for name in trace.strings)
 
@@ -134,24 +184,24 @@ def test_stacks_are_recorded_on_request(tmp_path):
 def test_each_rank_of_a_job_has_its_file(monkeypatch, tmp_path, name, expected):
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "8")
-    capture = Capture(tmp_path / name, steps=1, warmup=1)
-    run(capture, capture.calls)
-    assert capture.path == tmp_path / expected
-    assert metadata_of(capture.path)["rank"] == "3"
-    [source] = find_sources([str(capture.path)])
+    recorder = Recorder(tmp_path / name, steps=1, warmup=1)
+    run(recorder, recorder.calls)
+    assert recorder.path == tmp_path / expected
+    assert metadata_of(recorder.path)["rank"] == "3"
+    [source] = find_sources([str(recorder.path)])
     assert read_trace(source).rank == 3
 
 
 def test_a_job_of_one_process_has_no_rank(monkeypatch, tmp_path):
     monkeypatch.setenv("RANK", "0")
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert Capture(tmp_path / "a.json").path == tmp_path / "a.json"
+    assert Recorder(tmp_path / "a.json").path == tmp_path / "a.json"
 
 
-@pytest.mark.parametrize("counts", [{"steps": 0}, {"warmup": 0}, {"baseline": -1}])
+@pytest.mark.parametrize("counts", [{"steps": 0}, {"warmup": 0}, {"baseline": -1}, {"skip": -1}])
 def test_counts_must_make_sense(tmp_path, counts):
     with pytest.raises(ValueError, match="must"):
-        Capture(tmp_path / "x.json", **counts)
+        Recorder(tmp_path / "x.json", **counts)
 
 
 @pytest.mark.parametrize(
@@ -159,7 +209,7 @@ def test_counts_must_make_sense(tmp_path, counts):
 )
 def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
     monkeypatch.setattr(torch.version, "cuda", version)
-    assert capture_module.kineto_loses_records() is lost
+    assert recorder_module.kineto_loses_records() is lost
 
 
 @pytest.mark.parametrize(
@@ -169,19 +219,12 @@ def test_result_is_looked_at(tmp_path, records, named):
     file = tmp_path / "trace.json.gz"
     rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
     file.write_bytes(gzip.compress(json.dumps(rows).encode()))
-    assert capture_module._every_wait_is_named(file) is named
+    assert recorder_module._every_wait_is_named(file) is named
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")
 def test_without_cupti_the_records_stay_off_silently():
-    assert capture_module._switch_event_records(on=True) is False
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
-@pytest.mark.filterwarnings("error")
-def test_without_a_gpu_it_says_what_is_missing(tmp_path):
-    with pytest.warns(UserWarning, match="host's side alone"), Capture(tmp_path / "x.json"):
-        pass
+    assert recorder_module._switch_event_records(on=True) is False
 
 
 @pytest.mark.gpu
@@ -190,18 +233,18 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
     path = tmp_path / "gpu.pt.trace.json.gz"
     side = torch.cuda.Stream()
     matrix = torch.randn(1024, 1024, device="cuda")
-    capture = Capture(path, steps=2, warmup=1, event_records=event_records)
-    with capture:
-        for _ in range(capture.calls):
+    recorder = Recorder(path, steps=2, warmup=1, event_records=event_records)
+    with recorder:
+        for _ in range(recorder.calls):
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 product = matrix @ matrix
             torch.cuda.current_stream().wait_stream(side)
             product @ matrix
-            capture.step()
+            recorder.step()
     facts = analyze(str(path)).traces[0]
-    named = event_records is None or not capture_module.kineto_loses_records()
-    assert capture.waits_named is named
+    named = event_records is None or not recorder_module.kineto_loses_records()
+    assert recorder.waits_named is named
     assert (facts.event_links.exact, facts.event_links.unresolved) == ((4, 0) if named else (0, 4))
     assert "activities_without_launch" not in facts.losses
     assert analyze(str(path)).syncs == ()

@@ -1,0 +1,71 @@
+import shutil
+from pathlib import Path
+
+import pytest
+from matplotlib.text import Text
+
+import tracelab
+from tracelab.errors import UnreadableInputError, UsageError
+
+TRACE = Path(__file__).parents[2] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
+
+
+@pytest.fixture(scope="module")
+def analysis():
+    [source] = tracelab.find_sources([str(TRACE)])
+    return tracelab.analyze_source(source)
+
+
+def test_a_file_and_its_analysis_give_the_same_picture(analysis):
+    drawn = tracelab.draw(TRACE)._repr_png_()
+    assert drawn == tracelab.draw(analysis)._repr_png_() == tracelab.draw(str(TRACE))._repr_png_()
+
+
+@pytest.mark.parametrize(
+    ("name", "start"), [("a.png", b"\x89PNG"), ("new/a.svg", b"<?xml"), ("a.pdf", b"%PDF")]
+)
+def test_picture_is_written(analysis, tmp_path, name, start):
+    tracelab.draw(analysis, tmp_path / name)
+    assert (tmp_path / name).read_bytes().startswith(start)
+
+
+def test_picture_shows_what_is_asked_for(analysis):
+    def words(**settings):
+        figure = tracelab.draw(analysis, **settings).figure
+        return [text.get_text() for text in figure.findobj(Text)]
+
+    assert TRACE.name in words()
+    assert "my step" in words(title="my step")
+    assert "stream 13" in words()
+    assert "stream 13" not in words(lanes=["stream:0/7"])
+    wide, narrow = (tracelab.draw(analysis, width_px=x).figure.bbox.width for x in (1600, 800))
+    assert (wide, narrow) == (1600, 800)
+
+
+def test_one_step_or_a_stretch_of_it_can_be_drawn():
+    step = tracelab.draw(TRACE, options=tracelab.Options(step=4))
+    part = tracelab.draw(TRACE, options=tracelab.Options(step=4), start_ms=0.5, end_ms=1)
+    assert step._repr_png_() != part._repr_png_()
+
+
+@pytest.mark.parametrize(
+    ("stretch", "message"),
+    [
+        ({"start_ms": -1}, "nothing to draw between -1 ms"),
+        ({"start_ms": 2, "end_ms": 1}, "nothing to draw between 2 ms and 1 ms"),
+        ({"start_ms": 1e6}, "ms long"),
+        ({"end_ms": float("nan")}, "a number of milliseconds"),
+    ],
+)
+def test_a_stretch_of_nothing_is_wrong_usage(analysis, stretch, message):
+    with pytest.raises(UsageError, match=message):
+        tracelab.draw(analysis, **stretch)
+
+
+def test_a_picture_shows_one_file(tmp_path):
+    for name in ("a.pt.trace.json.gz", "b.pt.trace.json.gz"):
+        shutil.copy(TRACE, tmp_path / name)
+    with pytest.raises(UsageError, match="holds 2 files; a picture shows one"):
+        tracelab.draw(tmp_path)
+    with pytest.raises(UnreadableInputError, match="no such file"):
+        tracelab.draw(tmp_path / "c.json")
