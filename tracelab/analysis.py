@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict as to_dict
@@ -65,7 +66,7 @@ class Options:
         comm_patterns: regular expressions of further communication kernels.
         step_pattern: regular expression of the host annotations that are the steps.
         step: the only step to measure; None for the whole trace and every step.
-        source_folders: where to look for the program's source, to name lines; beside them, it is
+        source_folders: where to look for the program's source, to name lines; after them, it is
             looked for where the trace says.
     """
 
@@ -154,7 +155,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         )
     graph = build_graph(observe_host(timeline))
     windows = _choose_windows(timeline, options.step)
-    lines = SourceLines(options.source_folders)
+    lines = SourceLines((*options.source_folders, *_source_folders(trace)))
     measured_syncs = syncs(graph, lines)
     idle = bubbles(graph, windows)
     unhidden = exposed(graph)
@@ -458,13 +459,15 @@ def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:
     return tuple(sorted(found, key=lambda x: (-x.total_ns, x.name)))
 
 
+def _source_folders(trace: Trace) -> list[str]:
+    """Where the program that was recorded had its modules."""
+    return [x for x in trace.about.get("source_folders", "").split(os.pathsep) if x]
+
+
 def _software(trace: Trace) -> dict[str, str]:
     """The versions that the file gives."""
     metadata = trace.metadata
-    about = metadata.get("tracelab")
-    versions: dict[str, str] = {}
-    if isinstance(about, dict):
-        versions |= {key: str(about[key]) for key in ("torch", "cuda") if about.get(key)}
+    versions = {key: trace.about[key] for key in ("torch", "cuda") if trace.about.get(key)}
     for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
         value = metadata.get(key)
         if isinstance(value, int) and name not in versions:

@@ -89,7 +89,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             return
         if self.done:
             self._recorded()
-        elif error is None:
+        elif error is None and self.rank in {None, 0}:
             tell(self.why_nothing())
 
     def report(self) -> Report:
@@ -243,14 +243,13 @@ def _host_alone(recorder: Recorder) -> str:
 
 def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
     """The files that the ranks of this machine wrote in this run; waits for the late ones."""
-    count = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
-    if recorder.rank is None or count == 1:
+    if recorder.rank is None or recorder.ranks_here == 1:
         return [recorder.path]
     pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")
     until = time.monotonic() + wait_s
     while True:
         files = sorted(recorder.path.parent.glob(pattern))
         files = [file for file in files if file.stat().st_mtime >= recorder.created_s]
-        if len(files) >= count or time.monotonic() > until:
+        if len(files) >= recorder.ranks_here or time.monotonic() > until:
             return files
         time.sleep(0.2)

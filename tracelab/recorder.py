@@ -13,13 +13,14 @@ import gzip
 import json
 import os
 import re
+import sys
 import time
 import warnings
 import weakref
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.profiler
@@ -59,6 +60,8 @@ class Recorder:
 
     Attributes:
         rank: this process's rank in a job of several, else None.
+        ranks_here: how many ranks the job has on this machine, as torchrun says; a launcher that
+            does not say so may be spoken for.
         has_gpu: whether there is a CUDA device; False as long as steps are left alone.
         over: whether nothing more is recorded.
         done: whether the trace is written.
@@ -68,6 +71,8 @@ class Recorder:
         waits_named: whether every stream wait in the file names what it waited for; None where
             there is no wait, no file yet, or the file is too large to look.
     """
+
+    _armed: ClassVar[Recorder | None] = None
 
     def __init__(
         self,
@@ -96,6 +101,7 @@ class Recorder:
         self._stacks, self._shapes = stacks, shapes
         self._wants_records = event_records
         self.rank = _rank()
+        self.ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.has_gpu = self.over = self.done = False
         self._event_records = False
         self._profiler: torch.profiler.profile | None = None
@@ -176,6 +182,11 @@ class Recorder:
 
     def _arm(self) -> None:
         """Start the profiler's warm-up."""
+        if Recorder._armed is not None:
+            # A process has one profiler, and a second one crashes it; a loop that failed may not
+            # have left its recorder.
+            Recorder._armed.__exit__(None, None, None)
+        Recorder._armed = self
         activities = [torch.profiler.ProfilerActivity.CPU]
         if self.has_gpu:
             activities.append(torch.profiler.ProfilerActivity.CUDA)
@@ -223,6 +234,7 @@ class Recorder:
         facts = {
             "torch": torch.__version__,
             "event_records": "cupti" if self._event_records else "kineto",
+            "source_folders": os.pathsep.join(_source_folders()),
         }
         if self.has_gpu:
             facts |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
@@ -285,6 +297,13 @@ def _rank() -> int | None:
         return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
     rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
     return int(rank) if rank.isdigit() and size != "1" else None
+
+
+def _source_folders() -> list[str]:
+    """Where the program's own modules are: the profiler names files from there on."""
+    folders = dict.fromkeys(Path(folder).resolve() for folder in sys.path)
+    installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    return [str(x) for x in folders if x.is_dir() and installed.isdisjoint((x, *x.parents))]
 
 
 def _path_of_rank(path: Path, rank: int | None) -> Path:

@@ -150,6 +150,12 @@ class Trace:
         end.flags.writeable = False
         return end
 
+    @cached_property
+    def about(self) -> Mapping[str, str]:
+        """What tracelab's recorder wrote into the file; empty where another one recorded it."""
+        about = self.metadata.get("tracelab")
+        return {k: str(v) for k, v in about.items()} if isinstance(about, dict) else {}
+
     def name_of(self, event_id: int) -> str:
         """The name of one event."""
         return self.strings[int(self.name[event_id])]

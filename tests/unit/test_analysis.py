@@ -1,4 +1,7 @@
 import gzip
+import json
+import os
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +20,8 @@ from tracelab import Options, analyze, analyze_source, find_sources
 from tracelab.analysis import Failure, merge_reports, report_source
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.report import UnreadFile
+
+TRACES = Path(__file__).parents[2] / "traces"
 
 US = 1000
 
@@ -381,3 +386,16 @@ def test_expected_errors_are_returned_so_that_they_can_cross_processes(tmp_path)
     assert result.source == source
     with pytest.raises(UnreadableInputError):
         merge_reports([result], [source.path], Options())
+
+
+def test_source_is_looked_for_where_the_program_had_its_modules(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    name = "prefetch_copy_stream_synchronize.pt.trace.json.gz"
+    recorded = json.loads(gzip.decompress((TRACES / name).read_bytes()))
+    lines = []
+    for folder in ("nowhere", str(TRACES.parent)):
+        recorded["tracelab"]["source_folders"] = os.pathsep.join([folder, "/elsewhere"])
+        (tmp_path / name).write_bytes(gzip.compress(json.dumps(recorded).encode()))
+        [call] = [x for x in analyze(str(tmp_path / name)).syncs if x.step is None]
+        lines.append((call.file, call.line))
+    assert lines == [("workloads/prefetch.py", None), ("workloads/prefetch.py", 61)]

@@ -306,10 +306,10 @@ class TestFitting:
 
 class TestHeader:
     def test_says_what_the_file_is(self):
-        # GIVEN a file with two equal GPUs, of which the rank is a guess
+        # GIVEN a file with two equal GPUs, whose name gives the rank
         trace = make_trace(
             rank=3,
-            rank_source="position",
+            rank_source="filename",
             events=12_345,
             gpus={"0": "NVIDIA H200", "1": "NVIDIA H200"},
             software={"torch": "2.11", "cuda": "13.0", "other": "1"},
@@ -323,7 +323,7 @@ class TestHeader:
         assert chapters(report)[1].title == "run/trace.json.gz"
         assert sections_of(report)[0].lines == ("tracelab 1.2.3 · 1 file",)
         assert sections_of(report)[1].lines == (
-            "rank 3 (by position: it names no rank, or one that another file has)",
+            "rank 3 (from the file's name)",
             "GPU 0, 1 NVIDIA H200 · PyTorch 2.11 · CUDA 13.0 · other 1",
             "12,345 events · 3 GPU activities · 2 steps (4 to 5)",
         )

@@ -90,10 +90,8 @@ class Facts:
     @cached_property
     def unprofiled_step_ns(self) -> float | None:
         """How long the capture measured a step to take without the profiler; None if it did not."""
-        about = self.trace.metadata.get("tracelab")
-        text = about.get("unprofiled_step_ms") if isinstance(about, dict) else None
         try:
-            step_ns = float(str(text)) * 1e6
+            step_ns = float(self.trace.about.get("unprofiled_step_ms", "")) * 1e6
         except ValueError:
             return None
         return step_ns if 0 < step_ns < float("inf") else None

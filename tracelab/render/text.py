@@ -84,7 +84,8 @@ def _rank(trace: TraceFacts, report: Report, views: list[View], every_step: bool
     own = [view for view in views if view.window.rank == trace.rank]
     whole = [view for view in own if view.window.step is None]
     main, others = (whole or own)[:1], [view for view in own if view.window.step is not None]
-    sections = [file_facts(trace, own), *losses(trace)]
+    alone = len(report.traces) == 1
+    sections = [file_facts(trace, own, alone=alone), *losses(trace)]
     for view in main:
         summary = [verdict(view)] if view.length_ns > 0 else []
         sections.append(_strong((*summary, *headlines(view))))

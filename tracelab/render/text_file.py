@@ -36,8 +36,11 @@ _Figure = tuple[Column, Callable[[View, DeviceFigures], str]]
 _CAUSE: _Figure = (Column("biggest\nidle cause", Fit.BRIEF), lambda _, x: biggest_cause(x))
 
 
-def file_facts(trace: TraceFacts, views: Sequence[View]) -> Section:
+def file_facts(trace: TraceFacts, views: Sequence[View], *, alone: bool) -> Section:
     """What was recorded, where, and how much of it."""
+    # One file of no job has no rank: position 0 of one would only puzzle.
+    rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
+    given = [] if alone and trace.rank_source == "position" else [rank]
     devices = sorted({device.device for view in views for device in view.window.devices})
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
@@ -53,7 +56,7 @@ def file_facts(trace: TraceFacts, views: Sequence[View]) -> Section:
     return Section(
         "",
         (
-            f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}",
+            *given,
             PART.join([*gpus, *software]),
             f"{counted(trace.events, 'event', 'events')}{PART}"
             f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{told}",
