@@ -119,13 +119,19 @@ class TraceFacts:
 
 @dataclass(frozen=True, slots=True)
 class WindowFigures:
-    """One step, or the whole trace where `step` is None."""
+    """One step, or the whole trace where `step` is None.
+
+    Attributes:
+        unprofiled_ns: what it would take without the profiler, as the capture measured, where that
+            is at least a tenth less; else None.
+    """
 
     rank: int
     step: int | None
     start_ns: int
     end_ns: int
     devices: tuple[DeviceFigures, ...]
+    unprofiled_ns: int | None = None
 
     @property
     def length_ns(self) -> int:

@@ -11,7 +11,7 @@ from tracelab.findings.settle import find_all
 from tracelab.intervals import union
 from tracelab.timeline import Window
 
-FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3)
+FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3, unprofiled_ns=None)
 
 
 def claim(*stretches, title="", device=0, limit=None, told=None, **lost):
@@ -172,7 +172,7 @@ def test_severity_is_that_of_the_bound_and_not_of_the_cost():
 
 
 def test_below_a_thousandth_of_the_window_nothing_is_told():
-    facts = SimpleNamespace(window=Window(None, 0, 10_000), rank=0)
+    facts = SimpleNamespace(window=Window(None, 0, 10_000), rank=0, unprofiled_ns=None)
 
     heard = [len(found(rule(1, claim((0, length))), facts=facts)) for length in (9, 10)]
 
@@ -212,7 +212,7 @@ def test_no_rules_find_nothing():
 
 
 def test_finding_has_all_that_its_claim_says():
-    facts = SimpleNamespace(window=Window(7, 0, 1_000), rank=3)
+    facts = SimpleNamespace(window=Window(7, 0, 1_000), rank=3, unprofiled_ns=None)
 
     [finding] = found(rule(101, claim((10, 30), title="It waits")), facts=facts)
 
@@ -230,3 +230,36 @@ def test_findings_are_ordered_by_what_they_win_then_by_cost_then_by_rule():
     ]
 
     assert [x.rule for x in found(*rules)] == ["TL4", "TL3", "TL1", "TL2"]
+
+
+# The profiler made 400 of the 500 ns idle: the window would take 600 without it.
+
+SLOWED = SimpleNamespace(
+    window=FACTS.window,
+    rank=3,
+    unprofiled_ns=600,
+    timeline=SimpleNamespace(devices=(0,)),
+    idle=lambda _: union([0], [500]),
+)
+
+
+def test_idle_that_the_profiler_made_is_not_promised():
+    rules = (rule(101, claim((0, 300))), rule(102, claim((200, 450))))
+    assert [(x.rule, x.cost_ns, x.bound_ns) for x in found(*rules, facts=SLOWED)] == [
+        ("TL101", 300, 100)
+    ]
+
+
+def test_what_is_lost_while_busy_is_promised_whole():
+    # 50 ns are idle, 100 are not.
+    rules = (rule(101, claim((450, 600))), rule(102, claim((0, 100))))
+    assert [(x.rule, x.bound_ns) for x in found(*rules, facts=SLOWED)] == [
+        ("TL101", 150),
+        ("TL102", 50),
+    ]
+
+
+@pytest.mark.parametrize(("length", "severity"), [(60, CRITICAL), (59, WARNING), (11, INFO)])
+def test_severity_is_by_the_time_without_the_profiler(length, severity):
+    [finding] = found(rule(101, claim((600, 600 + length))), facts=SLOWED)
+    assert finding.severity == severity

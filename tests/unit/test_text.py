@@ -406,6 +406,19 @@ class TestFindings:
             "for the GPU."
         )
 
+    def test_verdict_on_what_the_profiler_cost(self):
+        # GIVEN 10 ms busy and 10 idle; without the profiler it would be 12 ms, so 2 of them idle
+        device = make_device(idle_ns=10 * MS, bubbles={"launch": 10 * MS})
+        window = replace(make_window(device), unprofiled_ns=12 * MS)
+        report = make_report(window, findings=(make_finding(bound_ns=MS),))
+        assert headlines_of(report)[0][0] == (
+            "50.0 % of the trace is lost on GPU 0: idle, or copies and communication that nothing "
+            "hid. But much of it is the profiler's own: without it, this takes 12.00 ms, of which "
+            "16.7 % is lost. The most to win, up to 8.3 % of that: `item` in train (train.py:84) "
+            "makes the host wait for the GPU."
+        )
+        assert any("wins up to 1.00 ms (8.3 %)" in x.title for x in sections_of(report))
+
     def test_verdict_without_alarms(self):
         info = make_finding("TL301", severity="info", bound_ns=0, cost_ns=MS // 2)
         assert headlines_of(make_report(findings=(info,)))[0][0].endswith(

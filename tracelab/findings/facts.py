@@ -27,6 +27,7 @@ from tracelab.trace import ABSENT, Trace
 
 MOST_EVIDENCE = 20
 
+SLOWER = 1.1  # times as long as without the profiler: less is no reason to speak of it
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -96,6 +97,11 @@ class Facts:
             return None
         return step_ns if 0 < step_ns < float("inf") else None
 
+    @property
+    def unprofiled_ns(self) -> int | None:
+        """What this window would take without the profiler; None where that is unknown or alike."""
+        return unprofiled_ns(self.window, len(self.timeline.steps), self.unprofiled_step_ns)
+
     @cached_property
     def working_devices(self) -> tuple[int, ...]:
         """The devices that do at least a hundredth of what the busiest does in this window."""
@@ -134,9 +140,11 @@ class Facts:
         }
         return {x: time for x, time in found.items() if len(time)}
 
-    def idle(self, device: int, chosen: NDArray[np.bool_]) -> Intervals:
-        """The chosen bubbles of a device, within the window."""
-        rows = chosen & (self.bubbles.device == device)
+    def idle(self, device: int, chosen: NDArray[np.bool_] | None = None) -> Intervals:
+        """The chosen bubbles of a device, or all of them, within the window."""
+        rows = self.bubbles.device == device
+        if chosen is not None:
+            rows &= chosen
         return self.inside(self.bubbles.start_ns[rows], self.bubbles.end_ns[rows])
 
     def idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
@@ -163,6 +171,20 @@ class Facts:
             found = locate(self.timeline, np.array(new, dtype=np.int64), self.lines)
             self._places.update(zip(new, found, strict=True))
         return [NOWHERE if x == ABSENT else self._places[x] for x in wanted]
+
+
+def unprofiled_ns(window: Window, steps: int, unprofiled_step_ns: float | None) -> int | None:
+    """What a window would take without the profiler; None where that is unknown, or hardly less.
+
+    Args:
+        window: a step, or the whole trace.
+        steps: how many steps the whole trace has.
+        unprofiled_step_ns: how long a step takes without the profiler.
+    """
+    if unprofiled_step_ns is None:
+        return None
+    expected_ns = round(unprofiled_step_ns) * (steps if window.step is None else 1)
+    return expected_ns if 0 < SLOWER * expected_ns <= window.length_ns else None
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:

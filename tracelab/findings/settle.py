@@ -8,7 +8,7 @@ import numpy as np
 
 from tracelab.findings.facts import Facts
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Claim, Finding, Rule
-from tracelab.intervals import Intervals, join, measure, subtract, union
+from tracelab.intervals import Intervals, intersect, join, measure, subtract, union
 
 _CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02  # of the window
 _WORTH_TELLING = 0.001  # of the window
@@ -23,11 +23,12 @@ def find_all(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
         the findings, those that can win most first.
     """
     promised: dict[int, Intervals] = {}
+    spare_ns = _idle_without_profiler(facts)
     found: list[Finding] = []
     for rule in rules:
         claims = sorted(rule.find(facts), key=lambda x: -_cost(x))
         for claim in claims:
-            finding = _settle(facts, rule, claim, promised)
+            finding = _settle(facts, rule, claim, promised, spare_ns)
             if finding is not None:
                 found.append(finding)
     return tuple(sorted(found, key=lambda x: (-x.bound_ns, -x.cost_ns, x.rule)))
@@ -38,14 +39,31 @@ def _cost(claim: Claim) -> int:
     return max((measure(x) for x in claim.lost.values()), default=0)
 
 
+def _idle_without_profiler(facts: Facts) -> dict[int, int]:
+    """The idle that each device would have without the profiler, where that is known, ns."""
+    if facts.unprofiled_ns is None:
+        return {}
+    slowed_ns = facts.window.length_ns - facts.unprofiled_ns
+    idle_ns = {x: measure(facts.idle(x)) for x in facts.timeline.devices}
+    return {device: max(0, ns - slowed_ns) for device, ns in idle_ns.items()}
+
+
 def _settle(
-    facts: Facts, rule: Rule, claim: Claim, promised: dict[int, Intervals]
+    facts: Facts,
+    rule: Rule,
+    claim: Claim,
+    promised: dict[int, Intervals],
+    spare_ns: dict[int, int],
 ) -> Finding | None:
     """The finding of a claim; None where it is too little, or promised already."""
     cost, length = _cost(claim), facts.window.length_ns
     bounds = {}
     for device, lost in claim.lost.items():
-        left = measure(subtract(lost, promised.get(device, _NOTHING)))
+        free = subtract(lost, promised.get(device, _NOTHING))
+        left = measure(free)
+        if device in spare_ns:  # what the profiler made idle is nobody's to win
+            idle_ns = measure(intersect(free, facts.idle(device)))
+            left -= max(0, idle_ns - spare_ns[device])
         bounds[device] = min(left, claim.limit_ns.get(device, left))
     bound = max(bounds.values(), default=0)
     hopeless = all(claim.limit_ns.get(device) == 0 for device in claim.lost)
@@ -57,10 +75,13 @@ def _settle(
         before = promised.get(device, _NOTHING)
         won = _earliest(subtract(lost, before), bounds[device])
         promised[device] = join(before, won)
+        if device in spare_ns:
+            won_idle_ns = measure(intersect(won, facts.idle(device)))
+            spare_ns[device] = max(0, spare_ns[device] - won_idle_ns)
     return Finding(
         rule=rule.id,
         title=claim.title,
-        severity=claim.told or _severity(bound, length),
+        severity=claim.told or _severity(bound, facts.unprofiled_ns or length),
         rank=facts.rank,
         step=facts.window.step,
         cause=claim.cause,
@@ -81,6 +102,7 @@ def _earliest(time: Intervals, length_ns: int) -> Intervals:
 
 
 def _severity(bound_ns: int, length_ns: int) -> str:
+    """How bad a loss is, by its share of the window as it is without the profiler."""
     if bound_ns >= _CRITICAL_SHARE * length_ns:
         return CRITICAL
     return WARNING if bound_ns >= _WARNING_SHARE * length_ns else INFO

@@ -81,6 +81,11 @@ class View:
         return self.window.length_ns
 
     @property
+    def unprofiled_ns(self) -> int:
+        """Its length without the profiler, where known, ns: what can be won is a share of it."""
+        return self.window.unprofiled_ns or self.length_ns
+
+    @property
     def several(self) -> bool:
         """Whether more than one device worked in the file."""
         return len(self.window.devices) > 1

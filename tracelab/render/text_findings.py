@@ -28,6 +28,15 @@ def verdict(view: View) -> str:
         f"{lost} of {name} is lost on GPU {device.device}: idle, or copies and communication that "
         "nothing hid."
     )
+    of = ""
+    if view.window.unprofiled_ns is not None:
+        slowed_ns = view.length_ns - view.unprofiled_ns
+        left = percent_text(max(0, _lost_ns(device) - slowed_ns), view.unprofiled_ns)
+        of = " of that"
+        sentence += (
+            f" But much of it is the profiler's own: without it, this takes "
+            f"{time_text(view.unprofiled_ns)}, of which {left} is lost."
+        )
     alarms = [x for x in view.findings if x.severity != INFO and x.bound_ns]
     if not alarms:
         sentence += " No single change would win 2 % of it."
@@ -36,10 +45,10 @@ def verdict(view: View) -> str:
             share = percent_text(hopeless.cost_ns, view.length_ns)
             sentence += f" The most, {share}: {hopeless.title}. {hopeless.fix}"
         return sentence
-    won = percent_text(alarms[0].bound_ns, view.length_ns)
+    won = percent_text(alarms[0].bound_ns, view.unprofiled_ns)
     if alarms[0].rule in _OF_BUSY_TIME:
         sentence += " But it is busy with one stream at a time."
-    return f"{sentence} The most to win, up to {won}: {alarms[0].title}."
+    return f"{sentence} The most to win, up to {won}{of}: {alarms[0].title}."
 
 
 def _lost_ns(device: DeviceFigures) -> int:
@@ -51,10 +60,10 @@ def findings(view: View) -> list[Section]:
     about_time = [x for x in view.findings if not is_about_the_trace(x)]
     full = [x for x in about_time if x.severity != INFO]
     brief = [x for x in about_time if x.severity == INFO]
-    sections = [_in_full(i, x, view.length_ns) for i, x in enumerate(full[:_MOST_IN_FULL], 1)]
+    sections = [_in_full(i, x, view.unprofiled_ns) for i, x in enumerate(full[:_MOST_IN_FULL], 1)]
     brief = [*full[_MOST_IN_FULL:], *brief]
     if brief:
-        sections.append(_brief(brief, view.length_ns))
+        sections.append(_brief(brief, view))
     return sections
 
 
@@ -85,12 +94,12 @@ def _circumstances(finding: Finding) -> str:
     return f"({', '.join(parts)})"
 
 
-def _brief(found: Iterable[Finding], length_ns: int) -> Section:
+def _brief(found: Iterable[Finding], view: View) -> Section:
     rows = [
         (
             x.rule,
-            percent_text(x.cost_ns, length_ns),
-            percent_text(x.bound_ns, length_ns),
+            percent_text(x.cost_ns, view.length_ns),
+            percent_text(x.bound_ns, view.unprofiled_ns),
             x.cause,
             x.title,
         )
@@ -124,8 +133,8 @@ def of_all_ranks(views: Iterable[View]) -> list[Section]:
     rows = []
     for group in groups.values():
         view, finding = max(group, key=lambda x: x[1].bound_ns)
-        won = percent_text(finding.bound_ns, view.length_ns)
-        share = finding.bound_ns / max(1, view.length_ns)
+        won = percent_text(finding.bound_ns, view.unprofiled_ns)
+        share = finding.bound_ns / max(1, view.unprofiled_ns)
         cells = (finding.rule, str(len(group)), won, str(finding.rank), finding.title)
         rows.append((share, cells))
     if not rows:
