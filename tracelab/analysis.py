@@ -177,7 +177,14 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         provenance=Provenance((source.path,), options.comm_patterns, options.step_pattern, ()),
         traces=(_trace_facts(graph, rank, options),),
         windows=tuple(
-            WindowFigures(rank, window.step, window.start_ns, window.end_ns, devices)
+            WindowFigures(
+                rank,
+                window.step,
+                window.start_ns,
+                window.end_ns,
+                devices,
+                replace(facts, window=window).unprofiled_ns,
+            )
             for window, devices in zip(
                 windows, _device_figures(graph, idle, unhidden, windows), strict=True
             )

@@ -31,7 +31,7 @@ class EdgeKind(IntEnum):
     """Why the target could not come before the source."""
 
     LAUNCH = 0  # a host call put the activity on the GPU
-    STREAM = 1  # a stream runs its activities in order
+    STREAM = 1  # a stream begins its activities in order, and as a rule ends one before the next
     HOST = 2  # a thread makes its calls in order
     SYNC = 3  # a blocking call returned only after the activity
     EVENT = 4  # a stream waited for an event that was recorded after the activity
@@ -303,9 +303,13 @@ def _run_forward(
     # A call of no length that starts with the call around it comes after it.
     length = np.where(on_gpu, end, -end)
     order[np.lexsort((length, place, moment))] = np.arange(len(trace))
-    # What a launch or an enclosing call begins may end at any time; all else must have ended.
+    early = np.zeros(len(trace), dtype=np.bool_)
+    early[host.timeline.event[host.timeline.early]] = True
+    # What a launch or an enclosing call begins may end at any time, and so may what came before
+    # an activity that begins early; all else must have ended.
     begun = np.isin(kind, (EdgeKind.LAUNCH, EdgeKind.HOST)) & (start[target] < end[source])
     nested = begun & ((kind == EdgeKind.LAUNCH) | (end[target] <= end[source]))
+    handed_over = (kind == EdgeKind.STREAM) & early[target]
     ended = end[source] <= moment[target]
-    forward: NDArray[np.bool_] = (order[source] < order[target]) & (ended | nested)
+    forward: NDArray[np.bool_] = (order[source] < order[target]) & (ended | nested | handed_over)
     return forward

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 FOLDER = Path("tracelab-run")
 LONGEST_WAIT_S = 60.0  # for the other ranks of this machine to write their files
+_WAIT_AFTER_ERROR_S = 5.0
 
 _Parameters = ParamSpec("_Parameters")
 _Result = TypeVar("_Result")
@@ -46,27 +47,34 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
 
     Args:
         path: the trace to write, as of `Recorder`.
-        skip: number of steps to leave alone, so that what is compiled or cached at first is.
-        steps: number of steps to record. Four more are made between the two, to time the loop
+        skip: number of steps to leave alone, so that what is compiled or cached at first is, and a
+            data loader has used up what it had prepared (twice its number of workers).
+        steps: number of steps to record. Eight more are made between the two, to time the loop
             without the profiler and to warm it up.
         stacks: record Python functions: without them no line is named. Slows the host, which the
             analysis knows of.
         shapes: record the operators' input shapes.
         print_report: when all is recorded, print the report and draw ``timeline.png`` beside the
             trace. In a job of several ranks the first one does, for all of its machine.
+        settings: the others of `Recorder`.
+
+    Attributes:
+        exit_code: where the report is printed: why it could not be, else 0.
     """
 
     def __init__(
         self,
         path: str | os.PathLike[str] = FOLDER / "steps.pt.trace.json.gz",
         *,
-        skip: int = 5,
+        skip: int = 10,
         steps: int = 4,
         stacks: bool = True,
         shapes: bool = False,
         print_report: bool = False,
+        **settings: Any,
     ) -> None:
-        super().__init__(path, skip=skip, steps=steps, stacks=stacks, shapes=shapes)
+        super().__init__(path, skip=skip, steps=steps, stacks=stacks, shapes=shapes, **settings)
+        self.exit_code = 0
         self._prints = print_report
         self._kept: Analysis | None = None
 
@@ -75,7 +83,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         was_done = self.done
         super().step()
         if self.done and not was_done:
-            self._recorded()
+            self._recorded(wait_s=LONGEST_WAIT_S)
 
     def __exit__(
         self,
@@ -88,8 +96,9 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if was_over:
             return
         if self.done:
-            self._recorded()
-        elif error is None and self.rank in {None, 0}:
+            # Where this rank failed, the others mostly hang in a collective.
+            self._recorded(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
+        elif self.rank in {None, 0}:
             tell(self.why_nothing())
 
     def report(self) -> Report:
@@ -129,16 +138,17 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             self._kept = analyze_source(source)
         return self._kept
 
-    def _recorded(self) -> None:
+    def _recorded(self, *, wait_s: float) -> None:
         if not self._prints:
             if not self.has_gpu:
                 tell(_host_alone(self))
             return
         try:
-            announce(self)
+            self.exit_code = announce(self, wait_s=wait_s)
         except Exception:  # whatever it is, it is no reason to end somebody's training
             traceback.print_exc()
             tell(f"the analysis failed; the trace is {self.path}")
+            self.exit_code = 1
 
 
 @overload
@@ -147,7 +157,7 @@ def profile_step(function: Callable[_Parameters, _Result], /) -> Callable[_Param
 def profile_step(
     *,
     path: str | os.PathLike[str] | None = None,
-    skip: int = 5,
+    skip: int = 10,
     steps: int = 4,
     stacks: bool = True,
     shapes: bool = False,
@@ -195,12 +205,12 @@ def _profiled(
     return stepped
 
 
-def announce(recorder: Recorder, *, wait_s: float | None = None) -> int:
+def announce(recorder: Recorder, *, wait_s: float) -> int:
     """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
 
     Args:
         recorder: what has written its trace.
-        wait_s: how long to wait for the other ranks' files, in seconds; by default a minute.
+        wait_s: how long to wait for the other ranks' files, in seconds.
 
     Returns:
         0, or as an exit code why there is no report.
@@ -212,10 +222,7 @@ def announce(recorder: Recorder, *, wait_s: float | None = None) -> int:
     if not recorder.has_gpu:
         tell(_host_alone(recorder))
         return MissingSupportError.exit_code
-    files = [
-        str(file)
-        for file in _files_of_all_ranks(recorder, LONGEST_WAIT_S if wait_s is None else wait_s)
-    ]
+    files = [str(file) for file in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
     results = [
         analyze_and_draw(source, picture if source.path == str(recorder.path) else None, DEFAULTS)

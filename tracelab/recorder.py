@@ -28,12 +28,15 @@ from torch._C._profiler import _ExperimentalConfig
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tracelab.signals import uninterrupted
+
 # CUPTI_ACTIVITY_KIND_CUDA_EVENT of cupti_activity.h.
 _CUPTI_KIND_CUDA_EVENT = 36
 # From this CUDA version on, stock Kineto no longer receives the event records that name what a
 # stream waits for (pytorch/kineto PR 1552), unless the kind above is enabled.
 _RECORDS_LOST_SINCE = (12, 9)
 _WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
+_BLOCKS = 3  # in which the steps before the profiler are timed
 _SMALL_FILE_BYTES = 64 * 1024 * 1024
 
 
@@ -51,7 +54,8 @@ class Recorder:
         skip: number of steps to leave alone.
         steps: number of steps to record.
         warmup: number of steps before them during which the profiler is armed, at least 1.
-        baseline: number of steps before these that are timed without it.
+        baseline: number of steps before these that are timed without it, in up to three blocks, of
+            which the median counts.
         stacks: record Python functions (slows the host).
         shapes: record the operators' input shapes.
         event_records: ask CUPTI for CUDA event records, which name what each stream wait waited
@@ -81,7 +85,7 @@ class Recorder:
         skip: int = 0,
         steps: int = 4,
         warmup: int = 2,
-        baseline: int = 2,
+        baseline: int = 6,
         stacks: bool = False,
         shapes: bool = False,
         event_records: bool | None = None,
@@ -106,6 +110,7 @@ class Recorder:
         self._event_records = False
         self._profiler: torch.profiler.profile | None = None
         self._begun_s = 0.0
+        self._unprofiled_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
 
     @property
     def path(self) -> Path:
@@ -136,7 +141,8 @@ class Recorder:
         traceback: TracebackType | None,
     ) -> None:
         if self._profiler is not None and not self.over:
-            self._profiler.__exit__(kind, error, traceback)
+            with uninterrupted():
+                self._profiler.__exit__(kind, error, traceback)
         self.over = True
 
     def why_nothing(self) -> str:
@@ -153,15 +159,27 @@ class Recorder:
         """Before the profiler is armed: begin the timing, or end it."""
         if self.count == self._skip:
             self._begin()
-        elif self.count == self._skip + self._baseline:
-            self._write_time("unprofiled_host_step_ms", self._baseline)
+            return
+        timed = self.count - self._skip
+        block = -(-self._baseline // _BLOCKS)
+        if timed % block == 0 or timed == self._baseline:
+            steps = (timed - 1) % block + 1
+            host_ms = self._step_ms(steps)
             self._synchronize()
-            self._write_time("unprofiled_step_ms", self._baseline)
+            self._unprofiled_ms.append((self._step_ms(steps), host_ms))
+            self._begin_timing()
+        if timed == self._baseline:
+            # The median: the first steps of a program may hold what happens once.
+            step_ms, host_ms = sorted(self._unprofiled_ms)[(len(self._unprofiled_ms) - 1) // 2]
+            self._metadata["unprofiled_step_ms"] = f"{step_ms:.3f}"
+            self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.3f}"
             self._arm()
 
     def _step_profiled(self, profiler: torch.profiler.profile) -> None:
         if self.count == self.calls:
-            self._write_time("profiled_host_step_ms", self._steps)
+            # Of the recorded steps only the host's time can be had: a synchronize at their end
+            # would stand in the trace. How long they took on the GPU, the trace itself tells.
+            self._metadata["profiled_host_step_ms"] = f"{self._step_ms(self._steps):.3f}"
             profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
         elif self.count == self.calls - self._steps:
             # What was launched before the recording would run into it without its launch.
@@ -214,14 +232,9 @@ class Recorder:
         self._synchronize()
         self._begun_s = time.perf_counter()
 
-    def _write_time(self, name: str, steps: int) -> None:
-        """Note the mean time of a step since the timing began.
-
-        Of the recorded steps only the host's time can be had: a synchronize at their end would
-        stand in the trace. How long they took on the GPU, the trace itself tells.
-        """
-        milliseconds = (time.perf_counter() - self._begun_s) * 1000 / steps
-        self._metadata[name] = f"{milliseconds:.3f}"
+    def _step_ms(self, steps: int) -> float:
+        """The mean time of a step since the timing began, in milliseconds."""
+        return (time.perf_counter() - self._begun_s) * 1000 / steps
 
     def _synchronize(self) -> None:
         if self.has_gpu:

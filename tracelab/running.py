@@ -14,54 +14,19 @@ import signal
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from tracelab.errors import UsageError
+from tracelab.signals import SIGNALLED
 
-_SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
-INTERRUPTED = _SIGNALLED + signal.SIGINT
+INTERRUPTED = SIGNALLED + signal.SIGINT
 _HOOK = "__tracelab_step__"
 
 
 class StopRun(SystemExit):
     """The recording is done, and the user wants the program to end there."""
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Let SIGTERM, by which a launcher ends its job, end the program as an exit would.
-
-    The program may set a handler of its own.
-    """
-
-    def leave(number: int, _: types.FrameType | None) -> None:
-        raise SystemExit(_SIGNALLED + number)
-
-    with _handled({signal.SIGTERM: leave}):
-        yield
-
-
-@contextmanager
-def uninterrupted() -> Iterator[None]:
-    """Hold off Ctrl-C and SIGTERM while something short is finished.
-
-    A launcher passes on the Ctrl-C that its processes got already.
-    """
-    with _handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
-        yield
-
-
-@contextmanager
-def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def run_program(target: str, arguments: Sequence[str], *, as_module: bool, step: str | None) -> int:

@@ -61,7 +61,7 @@ LOSSES: Mapping[str, str] = MappingProxyType(
         "activities_without_launch": "GPU activities whose launch is not in the file: they are "
         "busy time, but belong to no step",
         "overlapping_activities": "GPU activities that start before the previous one on their "
-        "stream has ended: their common time is counted once",
+        "stream has ended, as their launch does not allow: their common time is counted once",
         "waits_without_record": "stream waits whose event record is not named: what they waited "
         "for is not known",
         "edges_against_time": "dependencies that would run against time were left out: there, "

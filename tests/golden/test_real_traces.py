@@ -20,6 +20,7 @@ import pytest
 
 from tests.real_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
 from tracelab import analyze_source, find_sources, load_report, window_graph
+from tracelab.graph import EdgeKind
 from tracelab.intervals import clip, intersect, measure
 from tracelab.kinds import Kind
 from tracelab.measures.bubbles import bubbles
@@ -145,6 +146,22 @@ def test_resnet_on_eight_mi300():
     assert device.comm_compute_overlap_ns == 15_891_299
     assert device.exposed_comm_ns == 55_625_224
     assert device.memset_ns == 435_650
+
+
+def test_kernels_of_a_b200_begin_early():
+    # Counted apart: 74 begin before the one before them in their stream has ended, all of them
+    # launched by cudaLaunchKernelExC (38) or cuLaunchKernelEx (36); the shortest common time is
+    # 0.128 us, the longest 3.744 us.
+    analysis = analysis_of(path_of("tracelens_b200_eager"))
+    timeline = analysis.timeline
+    early = np.flatnonzero(timeline.early)
+
+    shared = timeline.end_ns[early - 1] - timeline.start_ns[early]
+    names = Counter(timeline.trace.name_of(x) for x in timeline.launch[early].tolist())
+
+    assert names == {"cudaLaunchKernelExC": 38, "cuLaunchKernelEx": 36}
+    assert (shared.min(), shared.max()) == (128, 3_744)
+    assert analysis.report.traces[0].losses == {"waits_without_record": 2}
 
 
 def test_deepseeks_dualpipe_hides_its_communication():
@@ -291,6 +308,19 @@ def test_graph_is_acyclic_and_runs_forward(path):
     assert (
         np.minimum(trace.start_ns[source], trace.end_ns[target]) == trace.start_ns[source]
     ).all()
+
+
+@each_trace
+def test_what_overlaps_in_a_stream_was_launched_to(path):
+    analysis = analysis_of(path)
+    timeline = analysis.timeline
+
+    assert timeline.overlapping == analysis.graph.against_time == 0
+    early = np.flatnonzero(timeline.early)
+    assert (timeline.end_ns[early - 1] > timeline.start_ns[early]).all()
+    # AND each stream's order is whole
+    edges = np.count_nonzero(analysis.graph.kind == EdgeKind.STREAM)
+    assert edges == len(timeline.event) - len(timeline.lanes)
 
 
 @each_trace

@@ -107,6 +107,20 @@ def test_activities_of_a_stream_with_the_gap_between_them():
     ]
 
 
+def test_kernel_that_begins_early_leads_to_the_one_before_it():
+    # GIVEN a kernel that was launched at 40 us, while the one before it ran, and begins at 48, 2 us
+    # before that ends
+    rows = [
+        launch(0, US, 1),
+        kernel(5 * US, 50 * US, correlation=1),
+        launch(40 * US, 41 * US, 2, name="cudaLaunchKernelExC"),
+        kernel(48 * US, 60 * US, correlation=2),
+    ]
+
+    # THEN the first one counts until then, and the host does not come into it
+    assert path(*rows) == [(5 * US, 48 * US, COMPUTE, 1), (48 * US, 60 * US, COMPUTE, 3)]
+
+
 def test_launch_that_comes_late_leads_to_the_host():
     # The kernel at 60 was launched at 50, long after the one before it had ended: what led up to
     # the launch was the host, back to the window's start.

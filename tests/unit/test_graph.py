@@ -61,7 +61,8 @@ def wait(start, correlation, *, stream, device=0, **waited_for):
 @given(random_rows())
 def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     found = graph(*scaled(rows))
-    trace, blocking = found.host.timeline.trace, found.host.blocking
+    timeline, blocking = found.host.timeline, found.host.blocking
+    trace, early = timeline.trace, set(timeline.event[timeline.early].tolist())
     waits = {
         call
         for call, kind in zip(blocking.call.tolist(), blocking.kind.tolist(), strict=True)
@@ -76,7 +77,7 @@ def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     ):
         assert network.has_edge(source, target)
         begun = trace.end_ns[target] if target in waits else trace.start_ns[target]
-        if kind == EdgeKind.LAUNCH:
+        if kind == EdgeKind.LAUNCH or (kind == EdgeKind.STREAM and target in early):
             assert trace.start_ns[source] <= begun
         elif kind == EdgeKind.HOST:  # one after the other, or one inside the other
             inside = trace.end_ns[target] <= trace.end_ns[source]
@@ -178,6 +179,28 @@ def test_stream_edge_between_activities_that_overlap_is_counted_instead():
 
     assert edges(found, EdgeKind.STREAM) == [(1, 2)]
     assert found.against_time == 1
+
+
+@pytest.mark.parametrize("name", ["cudaLaunchKernelExC", "cuLaunchKernelEx"])
+def test_stream_edge_to_a_kernel_that_its_launch_let_begin_early(name):
+    # GIVEN a kernel that begins at 8, 2 ns before the one that it depends on has ended, and one
+    # that begins when it ends
+    found = graph(
+        launch(0, 1, 1),
+        launch(1, 2, 2, name=name),
+        launch(2, 3, 3),
+        kernel(4, 10, correlation=1),
+        kernel(8, 15, correlation=2),
+        kernel(15, 20, correlation=3),
+    )
+
+    # WHEN
+    network = window_graph(found, 0, EVER)
+
+    # THEN it still comes after it, and nothing is missing
+    assert edges(found, EdgeKind.STREAM) == [(3, 4), (4, 5)]
+    assert found.against_time == 0
+    assert {3, 4} <= nx.ancestors(network, 5)
 
 
 def test_launch_after_its_activity_is_counted_instead():

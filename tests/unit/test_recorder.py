@@ -47,6 +47,28 @@ def test_baseline_can_be_left_out(tmp_path):
     assert "unprofiled_step_ms" not in metadata_of(path)
 
 
+@pytest.mark.parametrize(
+    ("baseline", "blocks"), [(1, [1]), (2, [1, 1]), (4, [2, 2]), (6, [2, 2, 2]), (7, [3, 3, 1])]
+)
+def test_time_without_the_profiler_is_the_median_of_blocks(tmp_path, monkeypatch, baseline, blocks):
+    # GIVEN steps of 10 ms, but the very first one takes a second
+    clock = [0.0]
+    monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: clock[0])
+    path = tmp_path / "cpu.pt.trace.json"
+    recorder = Recorder(path, steps=1, warmup=1, baseline=baseline)
+    with recorder:
+        for number in range(recorder.calls):
+            clock[0] += 0.01 if number else 1.0
+            recorder.step()
+    # THEN with two blocks or more it does not count
+    times = [0.01 * steps for steps in blocks]
+    times[0] += 0.99
+    means = sorted(time / steps for time, steps in zip(times, blocks, strict=True))
+    expected = means[(len(means) - 1) // 2]
+    assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(expected * 1e3, abs=1e-3)
+    assert (expected == pytest.approx(0.01)) == (len(blocks) > 1)
+
+
 def test_further_steps_change_nothing(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
     recorder = Recorder(path, steps=1, warmup=1)
@@ -144,10 +166,10 @@ def test_file_appears_whole(tmp_path, monkeypatch):
         (
             {"skip": 5},
             7,
-            "there were 7 steps, too few to record any after 5 that are skipped and 4 for timing "
+            "there were 7 steps, too few to record any after 5 that are skipped and 8 for timing "
             "and warm-up",
         ),
-        ({}, 1, "there was 1 step, too few to record any after 4 for timing and warm-up"),
+        ({}, 1, "there was 1 step, too few to record any after 8 for timing and warm-up"),
     ],
 )
 def test_why_there_is_nothing_is_said(tmp_path, counts, calls, expected):

@@ -1,4 +1,3 @@
-import os
 import signal
 import sys
 import textwrap
@@ -7,7 +6,8 @@ import pytest
 
 from tracelab import running
 from tracelab.errors import UsageError
-from tracelab.running import hook_function, run_program, terminable, uninterrupted
+from tracelab.running import hook_function, run_program
+from tracelab.signals import terminable
 
 
 @pytest.fixture(autouse=True)
@@ -86,14 +86,6 @@ def test_program_may_handle_its_end_by_itself(run, capsys):
             """)
     assert code == 0
     assert capsys.readouterr().out == "mine\n"
-
-
-def test_what_must_be_finished_is_not_interrupted():
-    before = signal.getsignal(signal.SIGINT)
-    with uninterrupted():
-        os.kill(os.getpid(), signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGTERM)
-    assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_exception_is_printed_from_the_scripts_first_line_on(run, capsys):

@@ -238,6 +238,7 @@ SLOWED = SimpleNamespace(
     window=FACTS.window,
     rank=3,
     unprofiled_ns=600,
+    slowed_ns={0: 400},
     timeline=SimpleNamespace(devices=(0,)),
     idle=lambda _: union([0], [500]),
 )

@@ -18,6 +18,7 @@ from tests.timelines_by_hand import (
     trace,
 )
 from tracelab.errors import UsageError
+from tracelab.intervals import measure
 from tracelab.kinds import Kind
 from tracelab.timeline import Lane, build_timeline, only_launched
 from tracelab.trace import ABSENT
@@ -88,6 +89,83 @@ def test_activities_that_start_too_early_on_their_stream_are_counted():
 
     assert found.overlapping == 2
     assert other_streams.overlapping == 0
+    assert not found.early.any()
+
+
+@pytest.mark.parametrize(
+    ("name", "early"),
+    [
+        ("cudaLaunchKernelExC", True),
+        ("cudaLaunchKernelExC_ptsz", True),
+        ("cuLaunchKernelEx", True),
+        ("cuLaunchKernelEx_ptsz", True),
+        ("cudaLaunchKernel", False),
+        ("cuLaunchKernel", False),
+        ("cudaLaunchCooperativeKernel", False),
+        ("cudaMemcpyAsync", False),
+    ],
+)
+def test_only_an_extended_launch_lets_a_kernel_begin_early(name, early):
+    # GIVEN a kernel that starts at 18, 2 ns before the one before it ends at 20
+    rows = [
+        launch(0, 1, 1),
+        launch(1, 2, 2, name=name),
+        kernel(10, 20, correlation=1),
+        kernel(18, 30, correlation=2),
+    ]
+
+    # WHEN
+    found = timeline(*rows)
+
+    # THEN it is one or the other, and the GPU is busy from 10 to 30
+    assert found.early.tolist() == [False, early]
+    assert found.overlapping == (not early)
+    assert measure(found.busy()) == 20
+
+
+def test_kernel_that_could_begin_early_and_did_not_is_none():
+    # One touches the kernel before it; one has none before it.
+    rows = [launch(0, 1, 1, name="cuLaunchKernelEx"), launch(1, 2, 2, name="cuLaunchKernelEx")]
+
+    found = timeline(*rows, kernel(10, 20, correlation=1), kernel(20, 30, correlation=2))
+
+    assert found.early.tolist() == [False, False]
+    assert found.overlapping == 0
+
+
+def test_overlap_is_excused_by_the_launch_of_the_kernel_that_begins_early():
+    # The first kernel may begin early; the second one, [18, 30), may not, and does.
+    rows = [launch(0, 1, 1, name="cudaLaunchKernelExC"), launch(1, 2, 2)]
+
+    found = timeline(*rows, kernel(10, 20, correlation=1), kernel(18, 30, correlation=2))
+
+    assert found.overlapping == 1
+    assert not found.early.any()
+
+
+def test_kernels_of_one_graph_replay_may_begin_early():
+    # GIVEN a replay of two kernels that share [18, 20), and a second one that begins before it ends
+    rows = [
+        launch(0, 1, 1, name="cudaGraphLaunch"),
+        launch(1, 2, 2, name="cudaGraphLaunch"),
+        kernel(10, 20, correlation=1),
+        kernel(18, 30, correlation=1),
+        kernel(28, 40, correlation=2),
+    ]
+
+    # WHEN
+    found = timeline(*rows)
+
+    # THEN only within the replay is it allowed
+    assert found.early.tolist() == [False, True, False]
+    assert found.overlapping == 1
+
+
+def test_two_kernels_with_one_plain_launch_are_no_graph():
+    # As where two processes share a file, and their correlations with it.
+    rows = [launch(0, 1, 1), kernel(10, 20, correlation=1), kernel(18, 30, correlation=1)]
+
+    assert timeline(*rows).overlapping == 1
 
 
 def test_whole_trace_is_from_the_first_gpu_activity_to_the_end_of_the_last():

@@ -17,8 +17,10 @@ SETTINGS = {
     "ignore_unknown_options": True,
     "allow_interspersed_args": False,
 }
-# For the other ranks' files, where this one failed: then they mostly hang in a collective.
-_WAIT_AFTER_FAILURE_S = 5.0
+
+
+# All after one call of `step` is one step.
+_WHOLE = {"skip": 0, "baseline": 0, "warmup": 1, "steps": 1}
 
 
 def run(
@@ -30,7 +32,7 @@ def run(
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps to record.")] = 4,
     skip: Annotated[
         int, typer.Option(min=1, metavar="N", help="Steps to leave alone before all else.")
-    ] = 5,
+    ] = 10,
     step_on: Annotated[
         str | None,
         typer.Option(
@@ -58,19 +60,19 @@ def run(
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
-    from tracelab.profiling import announce
-    from tracelab.recorder import Recorder, on_annotation, on_optimizer_step
-    from tracelab.running import StopRun, hook_function, run_program, terminable, uninterrupted
+    from tracelab.profiling import capture
+    from tracelab.recorder import on_annotation, on_optimizer_step
+    from tracelab.running import StopRun, hook_function, run_program
+    from tracelab.signals import terminable
 
     if whole and (step_on or stop_after):
         raise UsageError("--whole has no steps: it goes without --step-on and --stop-after")
-    recorder = Recorder(
+    counts = _WHOLE if whole else {"skip": skip, "steps": steps}
+    recorder = capture(
         output / f"{Path(script).stem}.pt.trace.json.gz",
-        skip=0 if whole else skip,
-        steps=1 if whole else steps,
-        warmup=1 if whole else 2,
-        baseline=0 if whole else 2,
+        **counts,  # type: ignore[arg-type]
         stacks=stacks,
+        print_report=True,
         metadata={"script": script},
     )
     save_result(recorder.path, lambda _: recorder.__enter__())
@@ -90,24 +92,23 @@ def run(
             hook_function(step_on, ended)
     with terminable():
         code = run_program(script, context.args, as_module=module, step=step_on)
-    with uninterrupted():
-        recorder.__exit__(None, None, None)
+    error = SystemExit(code) if code else None
+    recorder.__exit__(type(error) if error else None, error, None)
     if not recorder.done:
         if recorder.rank in {None, 0}:
-            tell(recorder.why_nothing() + _advice(recorder.count, skip, step_on))
+            tell(_advice(recorder.count, skip, step_on))
         raise typer.Exit(code or UsageError.exit_code)
-    told = announce(recorder, wait_s=_WAIT_AFTER_FAILURE_S) if code else announce(recorder)
-    raise typer.Exit(code or told)
+    raise typer.Exit(code or recorder.exit_code)
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:
     """What to change where nothing was recorded."""
     if count:
-        return f". Run it longer{', or with --skip 1' if skip > 1 else ''}"
+        return f"run it longer{', or with --skip 1' if skip > 1 else ''}"
     if step_on:
-        return f". Neither a function nor a region of this process is named {step_on}"
+        return f"neither a function nor a region of this process is named {step_on}"
     return (
-        ", because no optimizer stepped in this process. Say what a step is with --step-on NAME, "
-        "or record everything with --whole; processes that the script starts by itself are not "
-        "recorded: start them with torchrun"
+        "no optimizer stepped in this process. Say what a step is with --step-on NAME, or record "
+        "everything with --whole; processes that the script starts by itself are not recorded: "
+        "start them with torchrun"
     )

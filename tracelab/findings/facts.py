@@ -97,10 +97,26 @@ class Facts:
             return None
         return step_ns if 0 < step_ns < float("inf") else None
 
+    @cached_property
+    def slowed_ns(self) -> Mapping[int, int]:
+        """By how much the profiler made this window longer, by device, ns; 0 where unknown."""
+        steps = 1 if self.window.step is not None else len(self.timeline.steps)
+        if self.unprofiled_step_ns is None or not steps:
+            return dict.fromkeys(self.timeline.devices, 0)
+        longer_ns = max(0, self.window.length_ns - round(self.unprofiled_step_ns) * steps)
+        # It slows the host, and nothing else: what the GPU waited for otherwise has other reasons.
+        slow_host = self.idle_by(Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED)
+        return {
+            device: min(longer_ns, measure(self.idle(device, slow_host)))
+            for device in self.timeline.devices
+        }
+
     @property
     def unprofiled_ns(self) -> int | None:
-        """What this window would take without the profiler; None where that is unknown or alike."""
-        return unprofiled_ns(self.window, len(self.timeline.steps), self.unprofiled_step_ns)
+        """What this window would take without the profiler; None if unknown, or hardly less."""
+        slowed_ns = max((self.slowed_ns[x] for x in self.working_devices), default=0)
+        left_ns = self.window.length_ns - slowed_ns
+        return left_ns if SLOWER * left_ns <= self.window.length_ns else None
 
     @cached_property
     def working_devices(self) -> tuple[int, ...]:
@@ -171,20 +187,6 @@ class Facts:
             found = locate(self.timeline, np.array(new, dtype=np.int64), self.lines)
             self._places.update(zip(new, found, strict=True))
         return [NOWHERE if x == ABSENT else self._places[x] for x in wanted]
-
-
-def unprofiled_ns(window: Window, steps: int, unprofiled_step_ns: float | None) -> int | None:
-    """What a window would take without the profiler; None where that is unknown, or hardly less.
-
-    Args:
-        window: a step, or the whole trace.
-        steps: how many steps the whole trace has.
-        unprofiled_step_ns: how long a step takes without the profiler.
-    """
-    if unprofiled_step_ns is None:
-        return None
-    expected_ns = round(unprofiled_step_ns) * (steps if window.step is None else 1)
-    return expected_ns if 0 < SLOWER * expected_ns <= window.length_ns else None
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:

@@ -13,7 +13,8 @@ from tracelab.places import Place
 from tracelab.trace import ABSENT
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the place of most of the time does not need all
-_LONG_NS = 1_000_000  # between two launches: the host did something else than launch
+# Between two launches, without the profiler: the host did something else than launch.
+_LONG_NS = 1_000_000
 
 
 def find(facts: Facts) -> list[Claim]:
@@ -25,7 +26,9 @@ def find(facts: Facts) -> list[Claim]:
         facts.idle_by(Cause.LAUNCH) & np.isin(bubbles.next_event, bubbles.next_event[busy])
     )
     late &= np.isin(bubbles.device, facts.working_devices)
-    silent = busy & (bubbles.end_ns - bubbles.start_ns >= _LONG_NS) & ~_launches_inside(facts)
+    slower = facts.window.length_ns / (facts.unprofiled_ns or facts.window.length_ns or 1)
+    is_silent = bubbles.end_ns - bubbles.start_ns >= _LONG_NS * slower
+    silent = busy & is_silent & ~_launches_inside(facts)
     is_long = np.isin(bubbles.next_event, bubbles.next_event[silent])
     claims = []
     for chosen, cause, does, fix in (

@@ -43,9 +43,7 @@ def _idle_without_profiler(facts: Facts) -> dict[int, int]:
     """The idle that each device would have without the profiler, where that is known, ns."""
     if facts.unprofiled_ns is None:
         return {}
-    slowed_ns = facts.window.length_ns - facts.unprofiled_ns
-    idle_ns = {x: measure(facts.idle(x)) for x in facts.timeline.devices}
-    return {device: max(0, ns - slowed_ns) for device, ns in idle_ns.items()}
+    return {x: measure(facts.idle(x)) - slowed_ns for x, slowed_ns in facts.slowed_ns.items()}
 
 
 def _settle(
@@ -77,7 +75,7 @@ def _settle(
         promised[device] = join(before, won)
         if device in spare_ns:
             won_idle_ns = measure(intersect(won, facts.idle(device)))
-            spare_ns[device] = max(0, spare_ns[device] - won_idle_ns)
+            spare_ns[device] -= won_idle_ns
     return Finding(
         rule=rule.id,
         title=claim.title,

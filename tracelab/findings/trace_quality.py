@@ -28,7 +28,6 @@ _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
 _BAD_TIMES = ("negative_durations", "absurd_times")
 OTHER_RANKS = "TL909"
 _MUCH = 0.05  # of the GPU's busy time: so much without a launch spoils the causes
-_SLOWER = 1.1  # times as long as without the profiler
 
 # What a rule says: how many, what, and the severity; None to stay silent.
 Answer = tuple[int, str, str] | None
@@ -115,13 +114,10 @@ def _other_ranks(facts: Facts) -> Answer:
 
 
 def _profiler(facts: Facts) -> Answer:
+    if facts.unprofiled_ns is None or facts.unprofiled_step_ns is None:
+        return None
     steps = [x.end_ns - x.start_ns for x in facts.timeline.steps]
-    if not steps or facts.unprofiled_step_ns is None:
-        return None
-    unprofiled_ms = facts.unprofiled_step_ns / 1e6
-    profiled_ms = statistics.median(steps) / 1e6
-    if profiled_ms < _SLOWER * unprofiled_ms:
-        return None
+    profiled_ms, unprofiled_ms = statistics.median(steps) / 1e6, facts.unprofiled_step_ns / 1e6
     told = f"a step takes {profiled_ms:.2f} ms here and {unprofiled_ms:.2f} ms without the profiler"
     return 1, told, INFO
 
@@ -200,10 +196,11 @@ QUALITY_RULES = (
     _rule(
         906,
         "overlapping activities",
-        "One stream runs one activity at a time, except under programmatic dependent launch, "
-        "where the next one begins early. Their common time is counted once.",
-        "It counts the activities that begin before the one before them in their stream ends.",
-        "Nothing, where the kernels are launched so; else two processes may share the file.",
+        "One stream runs one activity at a time, except where the launch lets the next one begin "
+        "early. These overlap without that: their common time is counted once.",
+        "It counts the activities that begin before the one before them in their stream ends, "
+        "without those under programmatic dependent launch or within one CUDA graph.",
+        "Look whether two processes share the file; record each into its own.",
         _overlapping,
     ),
     _rule(

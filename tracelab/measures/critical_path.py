@@ -122,13 +122,17 @@ class _Links:
 
 
 def _awaited_rows(graph: Graph) -> Int64Array:
-    """int64[m], per row the one that it waited for on the GPU and that ended last, else ABSENT."""
+    """int64[m], per row the one that it waited for on the GPU and that ended last, else ABSENT.
+
+    What begins early waited for the one before it in its stream too: to let it begin, not to end.
+    """
     timeline = graph.host.timeline
     start, end = timeline.start_ns, timeline.end_ns
     rows = np.arange(len(timeline.event))
     previous = np.full(len(rows), ABSENT, dtype=np.int64)
     follows = np.zeros(len(rows), dtype=np.bool_)
-    follows[1:] = (timeline.lane[1:] == timeline.lane[:-1]) & (end[:-1] <= start[1:])
+    over = (end[:-1] <= start[1:]) | timeline.early[1:]
+    follows[1:] = (timeline.lane[1:] == timeline.lane[:-1]) & over
     previous[follows] = rows[follows] - 1
     source = graph.event_source
     later = (source != ABSENT) & ((previous == ABSENT) | (end[source] > end[previous]))
@@ -172,7 +176,7 @@ class _Walk:
         event, start = links.event[row], links.start[row]
         self._spend(start, links.kind[row], event)
         awaited, launch_ns = links.awaited[row], links.launch_ns[row]
-        ready = links.end[awaited] if awaited != ABSENT else ABSENT
+        ready = min(links.end[awaited], start) if awaited != ABSENT else ABSENT
         if start - max(ready, launch_ns) > _QUEUE_LATENCY_NS:
             held_by = self._held_by(row)
             if held_by != ABSENT and links.end[held_by] > max(ready, launch_ns):

@@ -1,0 +1,49 @@
+"""What a program does when a person or its launcher asks it to end."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import types
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+SIGNALLED = 128  # what a shell adds to the number of the signal that ended a program
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """Let SIGTERM, by which a launcher ends its job, end the program as an exit would.
+
+    The program may set a handler of its own.
+    """
+
+    def leave(number: int, _: types.FrameType | None) -> None:
+        raise SystemExit(SIGNALLED + number)
+
+    with _handled({signal.SIGTERM: leave}):
+        yield
+
+
+@contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Hold off Ctrl-C and SIGTERM while something short is finished.
+
+    A launcher passes on the Ctrl-C that its processes got already.
+    """
+    with _handled(dict.fromkeys((signal.SIGINT, signal.SIGTERM), signal.SIG_IGN)):
+        yield
+
+
+@contextmanager
+def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield  # other threads may not
+        return
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
