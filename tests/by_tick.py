@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from hypothesis import strategies as st
+
 from tests.timelines_by_hand import (
     AUTOGRAD,
     MAIN,
@@ -27,6 +29,7 @@ from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 
 TICK = 10_000
 LONGEST_LAUNCH = 10  # ticks: 100 us
+LONGEST_FREE_CALL = 10  # ticks: 100 us
 
 INPUT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 BLOCKING = {
@@ -72,6 +75,20 @@ def wait(at, correlation, *, stream, of, recorded):
     ]
 
 
+@st.composite
+def beside_allocations(draw, rows):
+    """Rows of a strategy, some of whose launches take long, and allocations of any thread."""
+    chosen = draw(rows)
+    some = st.sampled_from(range(len(chosen)))
+    for i in draw(st.lists(some, max_size=6, unique=True)):
+        if chosen[i].category in HOST_CALLS:
+            chosen[i] = replace(chosen[i], end=chosen[i].end + draw(st.integers(8, 30)))
+    for _ in range(draw(st.integers(1, 4))):
+        start, thread = draw(st.integers(0, 60)), draw(st.sampled_from([MAIN, AUTOGRAD]))
+        chosen.append(call("cudaFree", start, start + draw(st.integers(0, 30)), thread=thread))
+    return chosen
+
+
 @dataclass(frozen=True)
 class Span:
     step: int | None
@@ -103,6 +120,7 @@ class Account:
         )
         self.windows, self.step_of = self._steps()
         self.blocking = self._blocking_calls()
+        self.held = self._held_calls()
 
     def kind(self, i):
         row = self.rows[i]
@@ -196,6 +214,47 @@ class Account:
             self.rows[event].start <= at < self.rows[event].end for event in self.step_events
         )
 
+    def _held_calls(self):
+        """Who got no further while another thread allocated: (since, allocation, call), sorted."""
+        rows, order, found = self.rows, list(self.blocking), []
+        allocations = [i for i, x in self.blocking.items() if x == Blocking.ALLOCATION]
+        for i in self.calls:
+            held = rows[i]
+            if i in self.blocking or held.thread == WATCHDOG or self._is_part_of_a_call(i):
+                continue
+            holders = [
+                j
+                for j in allocations
+                if rows[j].thread != held.thread
+                and rows[j].start < rows[j].end
+                and held.start < rows[j].end <= held.end
+            ]
+            covered = {t for j in holders for t in range(rows[j].start, rows[j].end)}
+            length = held.end - held.start
+            inside = covered & set(range(held.start, held.end))
+            if length > LONGEST_FREE_CALL and len(inside) >= length / 2:
+                found += [(max(rows[j].start, held.start), order.index(j), i) for j in holders]
+        return [(since, order[j], i) for since, j, i in sorted(found)]
+
+    def _is_part_of_a_call(self, i):
+        """Whether a call runs inside another one of its thread."""
+        rows = self.rows
+
+        def place(j):
+            return rows[j].start, -rows[j].end, j
+
+        return any(
+            rows[j].thread == rows[i].thread
+            and place(j) < place(i)
+            and rows[i].start < rows[j].end
+            and rows[i].end <= rows[j].end
+            for j in self.calls
+        )
+
+    def launched_at(self, i):
+        """When a launch call got to launch: at its start, or held up at its end."""
+        return self.rows[i].end if i in {x for *_, x in self.held} else self.rows[i].start
+
     def _told(self, threads, t, chosen=lambda _: True):
         """Whether any of these threads was recorded in something at a tick."""
         told = (*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
@@ -209,6 +268,9 @@ class Account:
         return any(
             self.rows[i].thread in threads and self.rows[i].start <= t < self.rows[i].end
             for i in self.blocking
+        ) or any(
+            self.rows[i].thread in threads and since <= t < self.rows[i].end
+            for since, _, i in self.held
         )
 
     # Idle time.
@@ -248,17 +310,18 @@ class Account:
         replay = [self.rows[i].start for i, j in self.launch.items() if j == launched_by]
         if call.name == "cudaGraphLaunch" and min(replay) <= start:
             return Cause.GRAPH, Reason.NONE
-        if t < call.start:
+        launched = self.launched_at(launched_by)
+        if t < launched:
             return self._late(call.thread, t)
         if launched_by in self.blocking:
             return Cause.HOST_BLOCKED, Reason.NONE
-        return self._launched(start, end, call, awaited, t)
+        return self._launched(start, end, launched, call, awaited, t)
 
-    def _launched(self, start, end, call, awaited, t):
+    def _launched(self, start, end, launched, call, awaited, t):
         """Why an activity had not started at a tick although it was launched."""
         if awaited is None:
             return Cause.UNKNOWN, Reason.WAIT_WITHOUT_RECORD
-        ready = max(start, call.start, min(awaited, end))
+        ready = max(start, launched, min(awaited, end))
         if t < ready:
             return Cause.DEPENDENCY, Reason.NONE
         if end - max(ready, call.end) > LONGEST_LAUNCH:
@@ -287,33 +350,36 @@ class Account:
 
     def prices(self):
         """Blocking call to the idle that it caused, in ticks, over all devices."""
-        price = dict.fromkeys(self.blocking, 0)
+        rows, price = self.rows, dict.fromkeys(self.blocking, 0)
+        # Since when, until when and in which thread something stood still, and through which call.
+        halts = [(rows[i].start, rows[i].end, rows[i].thread, i) for i in self.blocking]
+        halts += [(since, rows[i].end, rows[i].thread, j) for since, j, i in self.held]
+        halts.sort(key=lambda halt: halt[0])
         for device in self.devices:
             launches = [
-                self.rows[self.launch[i]].start
+                self.launched_at(self.launch[i])
                 for i in self.of(device)
                 if self.launch[i] is not None
             ]
             for start, end, after in self.gaps(device):
-                next_launch = self.launch[after]
-                if next_launch is None:
+                if self.launch[after] is None:
                     continue
-                owners = [c for c in self.blocking if self._stands_before(c, next_launch, launches)]
+                owners = [x for x in halts if self._stands_before(x, self.launch[after], launches)]
                 for t in range(start, end):
-                    begun = [c for c in owners if self.rows[c].start <= t]
+                    begun = [call for since, *_, call in owners if since <= t]
                     if begun:
                         price[begun[-1]] += 1
         return price
 
-    def _stands_before(self, call, next_launch, launches):
-        """Whether a call held up a launch: nothing reached the device from the one to the other."""
-        mine, then = self.rows[call], self.rows[next_launch]
-        if call != next_launch and mine.start >= then.start:
+    def _stands_before(self, halt, next_launch, launches):
+        """Whether a halt delayed a launch: nothing reached the device from the one to the other."""
+        since, until, thread, call = halt
+        then, launched = self.rows[next_launch], self.launched_at(next_launch)
+        if call != next_launch and since >= launched:
             return False
-        if any(mine.end <= at < then.start for at in launches):
+        if any(until <= at < launched for at in launches):
             return False
-        threads = {then.thread}
-        return mine.thread == then.thread or (
-            mine.thread in self.launching
-            and (then.thread == WATCHDOG or not self._told(threads, mine.start, _is_doing))
+        return thread == then.thread or (
+            thread in self.launching
+            and (then.thread == WATCHDOG or not self._told({then.thread}, since, _is_doing))
         )

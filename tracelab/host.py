@@ -10,7 +10,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, Intervals, join, union
+from tracelab.intervals import Int64Array, Intervals, join, measure, union
 from tracelab.kinds import copies_pageable_memory
 from tracelab.timeline import Timeline
 from tracelab.trace import ABSENT, HOST_CALLS, Category, Trace
@@ -46,6 +46,10 @@ _GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
 
 # Threads of libraries that only look whether work has finished, and wait for nobody's sake.
 _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
+# A launch takes some microseconds. While a thread allocates it holds the driver's lock, and what
+# other threads ask of the driver returns only after it: 7 and 40 ms were seen beside the
+# cudaHostAlloc of a DataLoader's pin_memory thread.
+_HELD_UP_NS = 100_000
 _INPUT = re.compile(
     r"enumerate\(DataLoader\)|torch/utils/data/(?!_utils/pin_memory)|DataLoader\w*\.__next__"
     r"|dataloader_next"
@@ -75,12 +79,38 @@ class BlockingCalls:
         return len(self.call)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldCalls:
+    """The calls that got no further while other threads allocated; by start, holder and call.
+
+    A call was held up if it lasted for more than 100 us, at least half of which lies in allocations
+    of other threads of its process that returned before it did. Calls that block by themselves
+    are none, nor are watchdogs' and what runs inside another call.
+
+    Attributes:
+        call: int64[h], event ids; a call is there once for each allocation that held it up.
+        holder: intp[h], index into the blocking calls: the allocation.
+        thread: int32[h], index into `Trace.threads` of the call's thread.
+        start_ns: int64[h], ns, when both the call and the allocation had begun.
+        end_ns: int64[h], ns, when the call returned.
+    """
+
+    call: Int64Array
+    holder: NDArray[np.intp]
+    thread: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.call)
+
+
 @dataclass(frozen=True, slots=True)
 class ThreadState:
     """What one host thread was recorded doing when.
 
     Attributes:
-        blocked: it sat in a blocking call.
+        blocked: it sat in a blocking call, or in one that another thread's allocation held up.
         input: it was in a data loader.
         recorded: it was in anything: a call, an operator, a Python function, a data loader.
         annotated: it was in a region that somebody named, a step for one, whatever it did there.
@@ -102,10 +132,22 @@ class Host:
     Attributes:
         timeline: whose host it is.
         blocking: the blocking calls.
+        held: the calls that another thread's allocation held up.
     """
 
     timeline: Timeline
     blocking: BlockingCalls
+    held: HeldCalls
+
+    @cached_property
+    def launched_ns(self) -> Int64Array:
+        """int64[n], ns, per event when it got to launch, if it is a call that launches.
+
+        That is its start, or its end where another thread's allocation held it up till then.
+        """
+        launched = self.timeline.trace.start_ns.copy()
+        launched[self.held.call] = self.held.end_ns
+        return launched
 
     @cached_property
     def states(self) -> dict[int, ThreadState]:
@@ -123,9 +165,12 @@ class Host:
             own = trace.thread[told] == thread
             rows, waits = told[own & (~is_region | is_input)], told[own & is_input]
             regions = told[own & is_region]
-            mine = self.blocking.thread == thread
+            blocking, held = self.blocking.thread == thread, self.held.thread == thread
             states[thread] = ThreadState(
-                blocked=union(self.blocking.start_ns[mine], self.blocking.end_ns[mine]),
+                blocked=join(
+                    union(self.blocking.start_ns[blocking], self.blocking.end_ns[blocking]),
+                    union(self.held.start_ns[held], self.held.end_ns[held]),
+                ),
                 input=union(trace.start_ns[waits], trace.end_ns[waits]),
                 recorded=union(trace.start_ns[rows], trace.end_ns[rows]),
                 annotated=union(trace.start_ns[regions], trace.end_ns[regions]),
@@ -156,15 +201,14 @@ class Host:
 
 
 def observe_host(timeline: Timeline) -> Host:
-    """Find the blocking calls of a timeline's trace."""
+    """Find the blocking calls of a timeline's trace, and those that they held up."""
     trace = timeline.trace
     calls = trace.of_category(*HOST_CALLS)
     kind = np.full(len(calls), ABSENT, dtype=np.int8)
     for blocking, pattern in _BLOCKING_NAMES.items():
         kind[_rows_named(trace, calls, pattern)] = blocking
     kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
-    watchdogs = [i for i, x in enumerate(trace.threads) if _WATCHDOG.search(x.name)]
-    kind[np.isin(trace.thread[calls], watchdogs)] = ABSENT
+    kind[np.isin(trace.thread[calls], _watchdogs(trace))] = ABSENT
     blocks = kind != ABSENT
     calls, kind = calls[blocks], kind[blocks]
     order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))
@@ -173,16 +217,14 @@ def observe_host(timeline: Timeline) -> Host:
     calls, kind = calls[outer], kind[outer]
     programs = calls != _profilers_own(timeline, calls, kind)
     calls, kind = calls[programs], kind[programs]
-    return Host(
-        timeline,
-        BlockingCalls(
-            call=calls.astype(np.int64),
-            kind=kind,
-            thread=trace.thread[calls],
-            start_ns=trace.start_ns[calls],
-            end_ns=trace.end_ns[calls],
-        ),
+    found = BlockingCalls(
+        call=calls.astype(np.int64),
+        kind=kind,
+        thread=trace.thread[calls],
+        start_ns=trace.start_ns[calls],
+        end_ns=trace.end_ns[calls],
     )
+    return Host(timeline, found, _held_calls(trace, found))
 
 
 def is_graph_launch(trace: Trace) -> NDArray[np.bool_]:
@@ -213,6 +255,68 @@ def _pageable_copies(timeline: Timeline) -> Int64Array:
     pageable = [name for name in np.unique(names) if copies_pageable_memory(trace.strings[name])]
     copies: Int64Array = launch[np.isin(names, pageable)]
     return copies[_rows_named(trace, copies, _ASYNC_COPY)]
+
+
+def _watchdogs(trace: Trace) -> list[int]:
+    """Index into `Trace.threads` of those that only look whether work has finished."""
+    return [i for i, x in enumerate(trace.threads) if _WATCHDOG.search(x.name)]
+
+
+def _held_calls(trace: Trace, blocking: BlockingCalls) -> HeldCalls:
+    """The calls that other threads' allocations held up.
+
+    An allocation that returned later than a call cannot have held it up. Rather it was the call
+    that held the lock, to load a module for one, and the allocation waited.
+    """
+    allocations = np.flatnonzero(blocking.kind == Blocking.ALLOCATION)
+    allocations = allocations[np.argsort(blocking.end_ns[allocations], kind="stable")]
+    calls = _long_calls(trace, blocking) if len(allocations) else np.zeros(0, dtype=np.intp)
+    ends = blocking.end_ns[allocations]
+    first = np.searchsorted(ends, trace.start_ns[calls], side="right")
+    count = np.searchsorted(ends, trace.end_ns[calls], side="right") - first
+    which = np.repeat(np.arange(len(calls)), count)
+    before = np.cumsum(count) - count
+    holder = allocations[np.arange(len(which)) - np.repeat(before - first, count)]
+    call = calls[which]
+    process = np.array([x.process for x in trace.threads])
+    mine, others = trace.thread[call], blocking.thread[holder]
+    possible = (mine != others) & (process[mine] == process[others])
+    possible &= blocking.end_ns[holder] > blocking.start_ns[holder]
+    call, holder = call[possible], holder[possible]
+    start_ns = np.maximum(trace.start_ns[call], blocking.start_ns[holder])
+    held = _mostly_covered(trace, call, start_ns, blocking.end_ns[holder])
+    call, holder, start_ns = call[held], holder[held], start_ns[held]
+    order = np.lexsort((call, holder, start_ns))
+    call, holder = call[order], holder[order]
+    return HeldCalls(
+        call=call.astype(np.int64),
+        holder=holder,
+        thread=trace.thread[call],
+        start_ns=start_ns[order],
+        end_ns=trace.end_ns[call],
+    )
+
+
+def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
+    """The outermost calls that took long and do not block by themselves, without watchdogs'."""
+    calls = trace.of_category(*HOST_CALLS)
+    calls = calls[trace.duration_ns[calls] > _HELD_UP_NS]
+    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
+    calls = calls[~_nested(trace, calls)]
+    others = np.isin(calls, blocking.call) | np.isin(trace.thread[calls], _watchdogs(trace))
+    return calls[~others]
+
+
+def _mostly_covered(
+    trace: Trace, call: NDArray[np.intp], start_ns: Int64Array, end_ns: Int64Array
+) -> NDArray[np.bool_]:
+    """bool[k], whether all stretches of the same call make up at least half of it."""
+    covered = np.zeros(len(call), dtype=np.bool_)
+    for event in np.unique(call).tolist():
+        own = call == event
+        inside = measure(union(start_ns[own], end_ns[own]))
+        covered[own] = 2 * inside >= trace.duration_ns[event]
+    return covered
 
 
 def _nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:

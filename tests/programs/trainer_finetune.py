@@ -40,6 +40,7 @@ def main():
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--workers", type=int, default=0)
     parser.add_argument("--bf16", action="store_true")
+    parser.add_argument("--compile", action="store_true")
     parser.add_argument("--logging-steps", type=int, default=1)
     parser.add_argument("--out", default="out-trainer")
     options = parser.parse_args()
@@ -62,6 +63,7 @@ def main():
             logging_steps=options.logging_steps,
             dataloader_num_workers=options.workers,
             bf16=options.bf16,
+            torch_compile=options.compile,
             save_strategy="no",
             report_to=[],
             disable_tqdm=True,

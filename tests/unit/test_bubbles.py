@@ -3,8 +3,9 @@ from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.by_tick import TICK, Account, scaled
+from tests.by_tick import TICK, Account, beside_allocations, scaled
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
@@ -50,8 +51,8 @@ def pieces(*rows, device=0):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
-@given(random_rows())
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN
     account, found = Account(rows), graph(*scaled(rows))
@@ -116,6 +117,71 @@ def idle_until_launched_at_50(*doing, thread=MAIN):
         launch(50, 55, 2, thread=thread),
         kernel(60, 70, correlation=2),
         *doing,
+    ]
+
+
+# In us: device 0 is idle in [10, 412); the call that launches what ends it lasts from 50 to 410,
+# unless a test says otherwise, and what allocates meanwhile is a thread that launches nothing.
+
+
+def launched_slowly(*allocations, until=410, thread=AUTOGRAD):
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        launch(50, until, 2),
+        kernel(412, 420, correlation=2),
+        *(call("cudaHostAlloc", *times, thread=thread) for times in allocations),
+    ]
+    scaled_rows = (replace(row, start=row.start * US, end=row.end * US) for row in rows)
+    return [(start // US, end // US, cause) for start, end, cause in pieces(*scaled_rows)]
+
+
+@pytest.mark.parametrize(
+    "allocations",
+    [
+        [(40, 400)],  # 350 of the 360 us
+        [(40, 410)],  # both return together
+        [(40, 230)],  # 180 us: half of it
+        [(40, 140), (140, 240)],  # 90 and 100 us: more than half
+    ],
+)
+def test_launch_that_another_threads_allocation_held_up_was_blocked(allocations):
+    assert launched_slowly(*allocations) == [
+        (10, 50, "host_not_recorded"),
+        (50, 410, "host_blocked"),
+        (410, 412, "launch"),
+    ]
+
+
+def test_held_up_launch_is_blocked_from_the_allocations_beginning():
+    assert launched_slowly((60, 400))[1:3] == [(50, 60, "host_busy"), (60, 410, "host_blocked")]
+
+
+@pytest.mark.parametrize(
+    "allocations",
+    [
+        [],
+        [(40, 229)],  # 179 of 360 us: less than half of it
+        [(40, 411)],  # it returns after the launch, which therefore did not wait for it
+        [(200, 200)],
+    ],
+)
+def test_long_launch_that_no_allocation_held_up_is_a_launch(allocations):
+    assert launched_slowly(*allocations) == [(10, 50, "host_not_recorded"), (50, 412, "launch")]
+
+
+def test_short_launch_beside_an_allocation_is_a_launch():
+    # The call lasts for 100 us, not for more; it must be more for the allocation to be to blame.
+    assert launched_slowly((40, 350), until=350)[1] == (50, 350, "host_blocked")
+    assert launched_slowly((40, 150), until=150)[1] == (50, 412, "nothing_in_the_way")
+
+
+def test_allocation_of_the_launching_thread_itself_is_an_ordinary_blocking_call():
+    assert launched_slowly((20, 45), thread=MAIN) == [
+        (10, 20, "host_not_recorded"),
+        (20, 45, "host_blocked"),
+        (45, 50, "host_not_recorded"),
+        (50, 412, "launch"),
     ]
 
 

@@ -116,6 +116,23 @@ def test_collectives_between_layers_are_no_alarm(alarms):
     assert [rule for rule, *_ in alarms(*rows) if rule.startswith("TL2")] == []
 
 
+@pytest.mark.parametrize("allocating", [False, True])
+def test_an_allocation_of_another_thread_beside_ordinary_launches_is_no_alarm(alarms, allocating):
+    # Each step of 1,000 us waits 150 for Python, whose launch takes 5 while memory is pinned.
+    rows = []
+    for i in range(4):
+        at = 1_000 * i
+        rows += [
+            python("train.py(3): step", at, 990),
+            launch(at + 140, 5, i + 1),
+            kernel("gemm", at + 150, 850, correlation=i + 1),
+        ]
+        if allocating:
+            rows.append(event("cudaHostAlloc", "cuda_runtime", at + 10, 300, tid=200))
+    found = alarms(*rows)
+    assert [(rule, cause) for rule, cause, _ in found] == [("TL301", "launch_bound")]
+
+
 def test_allocations_of_the_first_step_are_a_warm_up(alarms):
     rows = []
     for i in range(3):

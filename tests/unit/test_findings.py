@@ -20,6 +20,7 @@ from tests.traces_by_hand import (
     record,
     step,
     sync,
+    thread_name,
     write,
 )
 from tracelab import Options, analyze
@@ -296,6 +297,55 @@ def test_tl103_is_silent_where_the_queue_is_full(found):
     rows = [*work("gemm", 10, 100, 0, 1), *work("gemm", 110, 200, 3, 2)]
 
     assert found(*rows, call("cudaMalloc", 6, 106), *work("gemm", 310, 50, 114, 3)) == []
+
+
+# While another thread allocates from 105 to 480, a launch call lasts from 108 to 490 instead of 2:
+# of the 1,000 us the GPU is idle from 110 to 495.
+
+
+def held_up(*, allocates="cudaHostAlloc", name="pt_data_pin", pid=HOST):
+    rows = [
+        *work("gemm", 10, 100, 0, 1),
+        launch(108, 382, 2),
+        kernel("gemm", 495, 515, correlation=2),
+        event(allocates, "cuda_runtime", 105, 375, pid=pid, tid=OTHER_THREAD),
+    ]
+    return [*rows, thread_name(f"thread 300 ({name})", pid=pid, tid=OTHER_THREAD)]
+
+
+def test_tl103_allocation_of_dataloaders_pinning_thread_that_held_up_a_launch(findings):
+    [finding] = findings(*held_up())
+
+    assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", CRITICAL)
+    assert (finding.cost_ns, finding.bound_ns) == (385 * US, 385 * US)
+    assert (finding.where.api, finding.where.count, finding.evidence) == ("cudaHostAlloc", 1, (4,))
+    assert finding.title == (
+        "`cudaHostAlloc` in thread pt_data_pin keeps other threads from launching "
+        "(1 cudaHostAlloc in all)"
+    )
+    assert finding.fix.startswith("DataLoader's pin_memory thread asks CUDA for new pinned memory")
+
+
+def test_tl103_allocation_of_any_other_thread_that_held_up_a_launch(findings):
+    [finding] = findings(*held_up(allocates="cudaMalloc", name="loader"))
+
+    assert (finding.rule, finding.bound_ns) == ("TL103", 385 * US)
+    assert "DataLoader" not in finding.fix
+
+
+def test_tl103_tells_held_up_launches_from_what_the_launching_thread_allocates(findings):
+    # The main thread's own cudaFree lasts from 520 to 1,120; the GPU is idle from 1,010 to 1,130.
+    found = findings(*held_up(), call("cudaFree", 520, 600), *work("gemm", 1_130, 50, 1_125, 3))
+
+    assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in found] == [
+        ("TL103", "cudaHostAlloc", 1, 385),
+        ("TL103", "cudaFree", 1, 120),
+    ]
+
+
+def test_tl103_does_not_blame_another_process(found):
+    # Nothing else in the file tells why the launch took so long.
+    assert "TL103" not in [rule for rule, *_ in found(*held_up(pid=HOST + 1))]
 
 
 # TL201: a pinned copy of 50 us stands between 200 and 200 us of compute.
@@ -597,7 +647,7 @@ def test_tl301_is_silent_where_launches_are_ahead(found):
     ("unprofiled_ms", "severity", "bound"),
     [
         (0.1, CRITICAL, 50),  # 100 us, of which the GPU was busy for 50
-        ("0.053", INFO, 3),
+        ("0.053", WARNING, 3),  # of 53 us
         (0.01, INFO, 0),  # less than the GPU was busy: nothing to win at the host
         (5, CRITICAL, 135),
         (0, CRITICAL, 135),  # no such step

@@ -1,5 +1,5 @@
 from tests.timelines_by_hand import US
-from tests.traces_by_hand import kernel, launch, operator, python, record, step, sync, write
+from tests.traces_by_hand import event, kernel, launch, operator, python, record, step, sync, write
 from tracelab import analyze
 
 
@@ -30,6 +30,24 @@ def test_each_bubble_names_what_held_it(tmp_path):
         ("host_busy", "aten::mm", "train", 1, 30.0),
         ("host_blocked", "cudaStreamSynchronize", "train", 1, 10.0),
         ("launch", "cudaLaunchKernel", "train", 1, 10.0),
+    ]
+
+
+def test_a_held_up_launch_names_the_allocation_and_not_a_third_threads_call(tmp_path):
+    # Device 0 is idle in [10, 412); the launch call lasts from 20 to 410, beside an allocation.
+    events = [
+        step(1, 0, 500),
+        launch(0, 1, 1),
+        kernel("gemm", 2, 8, correlation=1),
+        launch(20, 390, 2),
+        kernel("gemm", 412, 8, correlation=2),
+        event("cudaStreamSynchronize", "cuda_runtime", 15, 400, tid=200),
+        event("cudaHostAlloc", "cuda_runtime", 18, 390, tid=300),
+    ]
+    assert held(tmp_path, events) == [
+        ("host_blocked", "cudaHostAlloc", None, 1, 390.0),
+        ("host_busy", "cudaLaunchKernel", None, 1, 10.0),
+        ("launch", "cudaLaunchKernel", None, 1, 2.0),
     ]
 
 

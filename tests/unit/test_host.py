@@ -1,7 +1,7 @@
 import pytest
 from hypothesis import given, settings
 
-from tests.by_tick import Account, scaled
+from tests.by_tick import TICK, Account, beside_allocations, scaled
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
@@ -41,6 +41,19 @@ def pairs(found):
 @given(random_rows())
 def test_blocking_calls_are_those_of_the_definition(rows):
     assert blocking(*scaled(rows)) == Account(rows).blocking
+
+
+@settings(derandomize=True, deadline=None, max_examples=120)
+@given(beside_allocations(random_rows()))
+def test_calls_that_allocations_held_up_are_those_of_the_definition(rows):
+    account, found = Account(rows), host(*scaled(rows))
+
+    calls = found.blocking.call[found.held.holder].tolist()
+    held = zip((found.held.start_ns // TICK).tolist(), calls, found.held.call.tolist(), strict=True)
+    assert list(held) == account.held
+    assert found.held.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
+    for i in {x for x in account.launch.values() if x is not None}:
+        assert found.launched_ns[i] == account.launched_at(i) * TICK
 
 
 @pytest.mark.parametrize(

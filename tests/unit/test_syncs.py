@@ -1,11 +1,15 @@
-from hypothesis import given, settings
+from dataclasses import replace
 
-from tests.by_tick import TICK, Account, scaled
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.by_tick import TICK, Account, beside_allocations, scaled
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
     MAIN,
     PAGEABLE_H2D,
+    US,
     call,
     copy,
     graph,
@@ -31,8 +35,8 @@ def prices(*rows):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
-@given(random_rows())
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
     account, found = Account(rows), graph(*scaled(rows))
     timeline = found.host.timeline
@@ -184,6 +188,46 @@ def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work()
         operator("Backward", 2, 56, thread=AUTOGRAD),
         thread=AUTOGRAD,
     )
+
+    assert prices(*rows) == {4: 0}
+
+
+def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_begun():
+    # GIVEN in us: idle in [10, 412); a synchronize in [5, 30), a launch call in [50, 410), and in
+    # [40, 400) an allocation of a thread that launches nothing
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaStreamSynchronize", 5, 30),
+        launch(50, 410, 2),
+        kernel(412, 420, correlation=2),
+        call("cudaHostAlloc", 40, 400, thread=AUTOGRAD),
+    ]
+
+    # THEN the synchronize pays until the launch, 40 us, the allocation from there on, 362 us, of
+    # which 12 are after it
+    measured = syncs(graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)))
+    assert measured.calls.call.tolist() == [2, 5]
+    assert measured.caused_idle_ns.tolist() == [40 * US, 362 * US]
+    assert measured.idle_after_ns.tolist() == [20 * US, 12 * US]
+
+
+def test_allocation_that_held_up_a_call_before_the_launch_pays_until_the_work_arrives():
+    # In us: the record of an event returns at 210 instead of at once, the launch comes at 220.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaEventRecord", 60, 210),
+        launch(220, 221, 2),
+        kernel(225, 230, correlation=2),
+        call("cudaHostAlloc", 40, 205, thread=AUTOGRAD),
+    ]
+
+    assert prices(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 165 * US}
+
+
+def test_allocation_pays_nothing_beside_a_short_launch():
+    rows = around(call("cudaHostAlloc", 5, 56, thread=AUTOGRAD))
 
     assert prices(*rows) == {4: 0}
 

@@ -1,7 +1,8 @@
 """Why a device was idle: every idle nanosecond has exactly one cause.
 
 A bubble ends where the device's next activity starts, so that activity tells the cause: before the
-host launched it, the host was what all waited for; after, it waited on the GPU.
+host launched it, the host was what all waited for; after, it waited on the GPU. A launch call that
+another thread's allocation held up has launched nothing before it returns.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import Graph
-from tracelab.host import NOTHING, is_graph_launch
+from tracelab.host import NOTHING, Host, is_graph_launch
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -35,7 +36,7 @@ _LONGEST_LAUNCH_NS = 100_000
 class Cause(IntEnum):
     """What an idle device waited for."""
 
-    HOST_BLOCKED = 0  # the thread that launches the next activity sat in a blocking call
+    HOST_BLOCKED = 0  # the thread that launches the next activity sat in a blocked call
     INPUT = 1  # it was in a data loader
     HOST_BUSY = 2  # it was executing operators, Python or launches
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
@@ -125,7 +126,8 @@ class Gaps:
         after: intp[g], timeline row of the activity that starts at the end; of several the one of
             the lowest stream.
         launch: int64[g], event id of the call that launched `after`, else ABSENT.
-        launched_ns: int64[g], when that call began, within the gap; its end without a launch.
+        launched_ns: int64[g], when that call got to launch (see `Host.launched_ns`), within the
+            gap; its end without a launch.
     """
 
     start_ns: Int64Array
@@ -135,8 +137,9 @@ class Gaps:
     launched_ns: Int64Array
 
 
-def device_gaps(timeline: Timeline, device: int) -> Gaps:
+def device_gaps(host: Host, device: int) -> Gaps:
     """The bubbles of one device."""
+    timeline = host.timeline
     rows = _working(timeline, device)
     start = timeline.start_ns[rows]
     busy = union(start, timeline.end_ns[rows])
@@ -144,7 +147,7 @@ def device_gaps(timeline: Timeline, device: int) -> Gaps:
     by_start = np.argsort(start, kind="stable")
     after = rows[by_start[np.searchsorted(start[by_start], gap_end)]]
     launch = timeline.launch[after]
-    launched = np.clip(timeline.trace.start_ns[launch], gap_start, gap_end)
+    launched = np.clip(host.launched_ns[launch], gap_start, gap_end)
     return Gaps(
         start_ns=gap_start,
         end_ns=gap_end,
@@ -161,7 +164,7 @@ def bubbles(graph: Graph, windows: Sequence[Window]) -> Bubbles:
     hull_end = max(window.end_ns for window in windows)
     found: list[tuple[int, _Pieces, Cause, Reason]] = []
     for device in timeline.devices:
-        for pieces, cause, reason in _explain(graph, device_gaps(timeline, device)):
+        for pieces, cause, reason in _explain(graph, device_gaps(graph.host, device)):
             found.append((device, pieces, cause, reason))
         found.append(
             (device, _edges(timeline, device, hull_start, hull_end), Cause.EDGE, Reason.NONE)

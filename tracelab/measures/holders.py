@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import Graph
-from tracelab.host import input_regions
+from tracelab.host import Host, input_regions
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.trace import ABSENT, Category, Trace
@@ -19,7 +19,8 @@ _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way o
 def holders(graph: Graph, found: Bubbles) -> Int64Array:
     """Per piece of idle time, the event that held it: int64[k], ABSENT where the file has none.
 
-    Of `host_blocked` it is the blocking call; of `input` the region or function that loads; of
+    Of `host_blocked` it is the blocking call, where another thread's allocation held up the thread
+    that launched next that allocation; of `input` the region or function that loads; of
     `host_busy` the operator or else the Python function that the host was in half-way through, else
     the launch that came late;
     of `dependency` the activity that was waited for; of `launch` and `graph` the launch call. The
@@ -41,6 +42,9 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
         held[mine] = _around(trace, events, middle[mine], thread[mine])
 
     give(Cause.HOST_BLOCKED, blocking.call)
+    holder = _holder(graph.host, middle, thread)
+    others = (found.cause == Cause.HOST_BLOCKED) & (holder != ABSENT)
+    held[others] = holder[others]
     give(Cause.INPUT, input_regions(trace))
     give(Cause.HOST_BUSY, trace.of_category(Category.OPERATOR))
     python = (found.cause == Cause.HOST_BUSY) & (held == ABSENT)
@@ -50,6 +54,16 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
     waited = (found.cause == Cause.DEPENDENCY) & (source != ABSENT)
     held[waited] = timeline.event[source[waited]]
     return held
+
+
+def _holder(host: Host, moments: Int64Array, threads: NDArray[np.integer[Any]]) -> Int64Array:
+    """The allocation that held each thread up at each moment: int64[k], else ABSENT."""
+    held, holder = host.held, np.full(len(moments), ABSENT, dtype=np.int64)
+    # By start: of several the one that began last.
+    for row in range(len(held)):
+        inside = (held.start_ns[row] <= moments) & (moments < held.end_ns[row])
+        holder[inside & (threads == held.thread[row])] = host.blocking.call[held.holder[row]]
+    return holder
 
 
 def _around(

@@ -3,7 +3,9 @@
 A blocking call costs nothing while the GPU has work. Its price is the time in which a device was
 idle while the call blocked, and from its return until work launched after it reached the device.
 Where several calls stand in one bubble, each pays from its own start to the start of the next. A
-call costs nothing where the thread that launched next was at work of its own when it began.
+call costs nothing where the thread that launched next was at work of its own when it began. An
+allocation that held up another thread's call stands for that thread, too, from when both had begun
+until that call returned, as if the thread had made it itself.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import EdgeKind, Graph
-from tracelab.host import BlockingCalls
+from tracelab.host import BlockingCalls, Host
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.places import Place, locate
@@ -78,7 +80,7 @@ def syncs(graph: Graph, lines: SourceLines | None = None) -> Syncs:
     charged: list[tuple[int, int, int, int]] = []
     if len(calls):
         for device in timeline.devices:
-            charged += _charge(graph, device, device_gaps(timeline, device))
+            charged += _charge(host, device, device_gaps(host, device))
     columns = np.array(charged, dtype=np.int64).reshape(-1, 4)
     caused = np.zeros(len(calls), dtype=np.int64)
     np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
@@ -115,51 +117,96 @@ def _awaited(graph: Graph) -> Int64Array:
     return np.array([last.get(x, ABSENT) for x in calls.call.tolist()], dtype=np.int64)
 
 
-def _charge(graph: Graph, device: int, idle: Gaps) -> list[tuple[int, int, int, int]]:
+@dataclass(frozen=True, slots=True, eq=False)
+class _Halts:
+    """The stretches in which a thread got no further; what the blocking calls held up comes last.
+
+    Attributes:
+        call: intp[h], index into the blocking calls: whose fault it was.
+        thread: int32[h], index into `Trace.threads` of who got no further.
+        start_ns, end_ns: int64[h], ns.
+        groups: the halts of one thread and sort, each by start and by end.
+    """
+
+    call: NDArray[np.intp]
+    thread: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    groups: tuple[NDArray[np.intp], ...]
+
+
+def _halts(host: Host) -> _Halts:
+    """The blocking calls, each of its own thread, and what allocations held up."""
+    calls, held = host.blocking, host.held
+    thread = np.concatenate((calls.thread, held.thread))
+    number = np.arange(len(thread))
+    is_held = number >= len(calls)
+    return _Halts(
+        call=np.concatenate((number[: len(calls)], held.holder)),
+        thread=thread,
+        start_ns=np.concatenate((calls.start_ns, held.start_ns)),
+        end_ns=np.concatenate((calls.end_ns, held.end_ns)),
+        groups=tuple(
+            number[(thread == one) & sort]
+            for one in np.unique(thread)
+            for sort in (~is_held, is_held)
+        ),
+    )
+
+
+def _charge(host: Host, device: int, idle: Gaps) -> list[tuple[int, int, int, int]]:
     """(call, device, start, end) of the idle of one device that each call caused."""
     charged = []
-    host, timeline = graph.host, graph.host.timeline
-    trace, calls = timeline.trace, host.blocking
+    timeline, calls, halts = host.timeline, host.blocking, _halts(host)
     launched = timeline.of(device=device) & (timeline.launch != ABSENT)
-    launch_ns = np.sort(trace.start_ns[timeline.launch[launched]])
+    launch_ns = np.sort(host.launched_ns[timeline.launch[launched]])
     # A call stands before a gap if no work for the device was launched between the two. Of one
     # thread's calls, in order and none inside another, those are neighbours.
-    called_ns = trace.start_ns[idle.launch]
+    called_ns = host.launched_ns[idle.launch]
     previous_ns = np.concatenate(([ABSENT], launch_ns))[np.searchsorted(launch_ns, called_ns)]
     near = []
     # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
     late = np.isin(idle.launch, calls.call)
     number = {call: i for i, call in enumerate(calls.call.tolist())}
-    for thread in np.unique(calls.thread):
-        own = np.flatnonzero(calls.thread == thread)
-        first = np.searchsorted(calls.end_ns[own], previous_ns, side="right")
-        last = np.searchsorted(calls.start_ns[own], called_ns)
+    for own in halts.groups:
+        first = np.searchsorted(halts.end_ns[own], previous_ns, side="right")
+        last = np.searchsorted(halts.start_ns[own], called_ns)
         near.append((own.tolist(), first, last))
         late |= first < last
     for gap in np.flatnonzero(late & (idle.launch != ABSENT)).tolist():
         launch = int(idle.launch[gap])
-        owners = [call for own, first, last in near for call in own[first[gap] : last[gap]]]
-        owners = [x for x in owners if holds_up(graph, x, int(trace.thread[launch]))]
-        owners = sorted([*owners, number[launch]] if launch in number else owners)
-        bounds = [*calls.start_ns[owners], idle.end_ns[gap]]
-        for call, since, until in zip(owners, bounds[:-1], bounds[1:], strict=True):
+        thread = int(timeline.trace.thread[launch])
+        owners = [halt for own, first, last in near for halt in own[first[gap] : last[gap]]]
+        owners = [
+            x
+            for x in owners
+            if _waits_for(host, thread, int(halts.thread[x]), int(halts.start_ns[x]))
+        ]
+        owners = [*owners, number[launch]] if launch in number else owners
+        owners = sorted(owners, key=lambda x: (halts.start_ns[x], x))
+        bounds = [*halts.start_ns[owners], idle.end_ns[gap]]
+        for halt, since, until in zip(owners, bounds[:-1], bounds[1:], strict=True):
             begun = max(int(since), int(idle.start_ns[gap]))
             ended = min(int(until), int(idle.end_ns[gap]))
             if ended > begun:
-                charged.append((call, device, begun, ended))
+                charged.append((int(halts.call[halt]), device, begun, ended))
     return charged
 
 
 def holds_up(graph: Graph, call: int, thread: int) -> bool:
     """Whether a launching thread waited for this call: its own, or made while it did nothing."""
     calls = graph.host.blocking
-    if calls.thread[call] == thread:
+    return _waits_for(graph.host, thread, int(calls.thread[call]), int(calls.start_ns[call]))
+
+
+def _waits_for(host: Host, thread: int, other: int, moment_ns: int) -> bool:
+    """Whether a launching thread waits for what begins at a moment in a thread, itself or not."""
+    if other == thread:
         return True
-    if int(calls.thread[call]) not in graph.host.launching_threads:
+    if other not in host.launching_threads:
         return False
-    state = graph.host.states.get(thread)
+    state = host.states.get(thread)
     if state is None:
         return True
-    moment = calls.start_ns[call]
-    at = int(np.searchsorted(state.recorded.starts, moment, side="right")) - 1
-    return at < 0 or bool(state.recorded.ends[at] <= moment)
+    at = int(np.searchsorted(state.recorded.starts, moment_ns, side="right")) - 1
+    return at < 0 or bool(state.recorded.ends[at] <= moment_ns)
