@@ -282,6 +282,22 @@ def test_a_window_that_is_a_tenth_longer_than_without_the_profiler(told, unprofi
     assert told(*rows, before={"tracelab": {"unprofiled_step_ms": unprofiled_ms}}) == said
 
 
+def test_the_profiler_is_not_blamed_for_one_slow_step(told):
+    # GIVEN three steps of 100 us, and a fourth in which Python takes 900
+    times = (0, 100, 200, 300)
+    rows = [
+        python("train.py(3): step", 0, 1_300),
+        *(row for i, t in enumerate(times) for row in (step(i, t, 100), launch(t, 2, i + 1))),
+        *(kernel("gemm", t + 2, 90, correlation=i + 1) for i, t in enumerate(times)),
+        step(4, 400, 900),
+        launch(1_200, 2, 5),
+        kernel("gemm", 1_202, 90, correlation=5),
+    ]
+    assert told(*rows, before={"tracelab": {"unprofiled_step_ms": 0.1}}) == []
+    # 5 steps of 100 us, where half of it is the profiler's
+    assert told(*rows, before={"tracelab": {"unprofiled_step_ms": 0.05}}) == [("TL910", INFO, 1)]
+
+
 def test_the_profiler_is_not_blamed_where_the_gpu_did_not_wait_for_the_host(told):
     assert told(*clean(), step(1, 0, 200), before={"tracelab": {"unprofiled_step_ms": 0.1}}) == []
 

@@ -27,9 +27,8 @@ _FIX_OF_PINNING = (
     "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other thread can "
     "launch meanwhile. It does so until it holds a block for each batch in flight: let it settle "
     "(record after more warm-up steps) before you judge. If it goes on: the same batch shape in "
-    "every step (pad, `drop_last=True`), fewer batches in flight (`num_workers` times "
-    "`prefetch_factor`), or one pool pinned at the start "
-    "(`PYTORCH_CUDA_ALLOC_CONF=pinned_reserve_segment_size_mb:...`)."
+    "every step (pad, `drop_last=True`), or fewer batches in flight (`num_workers` times "
+    "`prefetch_factor`)."
 )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -103,7 +104,10 @@ class Facts:
         steps = 1 if self.window.step is not None else len(self.timeline.steps)
         if self.unprofiled_step_ns is None or not steps:
             return dict.fromkeys(self.timeline.devices, 0)
-        longer_ns = max(0, self.window.length_ns - round(self.unprofiled_step_ns) * steps)
+        # A step that is slow for reasons of its own is not the profiler's: the median counts.
+        median_ns = statistics.median(x.end_ns - x.start_ns for x in self.timeline.steps)
+        step_ns = min(median_ns, self.window.length_ns / steps)
+        longer_ns = max(0, round(step_ns - self.unprofiled_step_ns) * steps)
         # It slows the host, and nothing else: what the GPU waited for otherwise has other reasons.
         slow_host = self.idle_by(Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED)
         return {

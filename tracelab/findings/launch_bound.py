@@ -52,7 +52,7 @@ def find(facts: Facts) -> list[Claim]:
                     fix=fix,
                     lost=lost,
                     limit_ns={
-                        x: measure(y) * _without_profiler(facts, total) // total
+                        x: measure(y) * max(0, total - facts.slowed_ns[x]) // total
                         for x, y in lost.items()
                         if (total := measure(facts.idle(x, late)))
                     },
@@ -93,15 +93,6 @@ def _dearest_place(facts: Facts, chosen: NDArray[np.bool_]) -> tuple[str, Place,
     groups = grouped(zip(names, facts.places(events), strict=True))
     name, place = max(groups, key=lambda x: sum(costs[i] for i in groups[x]))
     return name, place, dearest(events, costs)
-
-
-def _without_profiler(facts: Facts, lost_ns: int) -> int:
-    """The profiler slows the host: where the step's time without it is known, it limits this."""
-    steps = 1 if facts.window.step is not None else len(facts.timeline.steps)
-    unprofiled_ns = round(facts.unprofiled_step_ns or 0) * steps
-    if not unprofiled_ns:
-        return lost_ns
-    return min(lost_ns, max(0, unprofiled_ns - (facts.window.length_ns - lost_ns)))
 
 
 RULE = Rule(
