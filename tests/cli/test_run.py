@@ -1,8 +1,11 @@
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
+
+from tracelab import find_sources, read_trace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
@@ -45,8 +48,6 @@ def run(tmp_path):
 
 
 def recorded_steps(folder):
-    from tracelab import find_sources, read_trace
-
     trace = read_trace(find_sources([str(folder / "out" / "train.pt.trace.json.gz")])[0])
     return sum(name.startswith("ProfilerStep#") for name in trace.strings)
 
@@ -101,3 +102,47 @@ def test_whole_run_has_no_steps(tracelab):
     ran = tracelab("run", "--whole", "--stop-after", "train.py")
     assert ran.code == 2
     assert "--whole" in ran.err
+
+
+# Training scripts as they are written, small enough for a CPU.
+
+
+@without_gpu
+@pytest.mark.parametrize(
+    ("program", "needed", "arguments", "says"),
+    [
+        (
+            "image_classifier.py",
+            (),
+            "--batch-size 2 --size 16 --width 8 --blocks 1 --workers 0 --steps 24",
+            "20: loss ",
+        ),
+        (
+            "language_model.py",
+            (),
+            "--batch-size 2 --length 8 --width 16 --heads 2 --layers 1 --accumulate 2 --steps 24",
+            "20: loss ",
+        ),
+        (
+            "trainer_finetune.py",
+            ("transformers", "accelerate"),
+            "--batch-size 2 --length 16 --hidden 64 --layers 1 --steps 24",
+            "steps a second",
+        ),
+    ],
+    ids=lambda x: x if isinstance(x, str) and x.endswith(".py") else "",
+)
+def test_usual_training_scripts_run_unchanged(tmp_path, program, needed, arguments, says):
+    for library in needed:
+        pytest.importorskip(library, reason=f"{library} is not installed")
+    script = Path(__file__).parents[1] / "programs" / program
+    command = [sys.executable, "-m", "tracelab", "run", str(script), *arguments.split()]
+    ran = subprocess.run(
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+    )
+    assert ran.returncode == 4, ran.stderr
+    assert says in ran.stdout
+    assert "there is no GPU here" in ran.stderr
+    [source] = find_sources([str(tmp_path / "tracelab-run")])
+    steps = [x for x in read_trace(source).strings if x.startswith("ProfilerStep#")]
+    assert steps == [f"ProfilerStep#{number}" for number in (2, 3, 4, 5)]

@@ -7,6 +7,9 @@ import subprocess
 from pathlib import Path
 
 import matplotlib as mpl
+import pytest
+
+from tracelab.errors import MissingSupportError
 
 ROOT = Path(__file__).parents[2]
 
@@ -26,6 +29,23 @@ def test_graph_examples_run(tmp_path, monkeypatch):
     assert len(blocks) >= 5
     assert printed.getvalue().splitlines()[0] == "Memcpy DtoH (Device -> Pinned) on stream 7"
     assert (tmp_path / "part.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("document", ["README.md", "tracelab/docs/profile.md"])
+def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, monkeypatch):
+    torch = pytest.importorskip("torch", reason="torch is not installed")
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    blocks = [x for x in python_blocks(ROOT / document) if "tracelab.capture" in x]
+    blocks += [x for x in python_blocks(ROOT / document) if "profile_step" in x]
+    monkeypatch.chdir(tmp_path)
+    trained = []
+    with pytest.raises(MissingSupportError, match="no GPU here"):
+        exec(blocks[0], {"loader": range(22), "train": trained.append})
+    assert trained == [*range(22)]
+    assert (tmp_path / "tracelab-run" / "steps.pt.trace.json.gz").exists()
+    for block in blocks[1:]:
+        exec(block, {})
 
 
 def test_readme_shows_what_the_command_prints(tracelab):
