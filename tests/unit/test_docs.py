@@ -9,6 +9,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 
+import tracelab
 from tracelab.errors import MissingSupportError
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +46,7 @@ def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, mon
     assert trained == [*range(22)]
     assert (tmp_path / "tracelab-run" / "steps.pt.trace.json.gz").exists()
     for block in blocks[1:]:
-        exec(block, {})
+        exec(block, {"tracelab": tracelab})
 
 
 def test_readme_shows_what_the_command_prints(tracelab):
