@@ -403,9 +403,12 @@ def _exact_nanoseconds(value: Any) -> int | None:
 
 
 def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
-    rank = _integer(_mapping(metadata.get("distributedInfo")).get("rank"))
-    if rank != ABSENT:
-        return rank, "metadata"
-    if source.rank is not None:
+    """The rank, and what says so: the file, or its name.
+
+    In a job of one every rank is 0; there a name says more, which may count jobs side by side.
+    """
+    job = _mapping(metadata.get("distributedInfo"))
+    rank, alone = _integer(job.get("rank")), _integer(job.get("world_size")) == 1
+    if source.rank is not None and (rank == ABSENT or alone):
         return source.rank, "filename"
-    return None, "none"
+    return (rank, "metadata") if rank != ABSENT else (None, "none")

@@ -142,6 +142,18 @@ def test_rank_in_the_file_wins_over_its_name(analyze, tmp_path):
     assert files(report) == {"rank0_trace.json": (1, "metadata")}
 
 
+def test_independent_replicas_keep_the_numbers_of_their_names(analyze, tmp_path):
+    """GIVEN jobs of one, each of which is rank 0 to itself
+    THEN each has the rank of its name, not that of its place in the folder."""
+    for replica in (3, 1, 12):
+        save(tmp_path / f"rank{replica}_trace.json.gz", rank=0, world=1)
+    report, words = analyze(tmp_path)
+    assert files(report) == {
+        f"rank{replica}_trace.json.gz": (replica, "filename") for replica in (1, 3, 12)
+    }
+    assert words == ""
+
+
 # --- torchtitan -----------------------------------------------------------------------------
 
 
@@ -236,6 +248,39 @@ def test_lightning(analyze, tmp_path):
     assert steps(report, rank=3) == [None, 0, 1]
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "rank{}_trace.json",  # torchtitan's
+        "rank{}_trace.json.gz",
+        "1795263371.7-TP-{}.trace.json.gz",  # SGLang's
+        "1795263371.7-TP-{}-DECODE.trace.json.gz",
+        "dp0_pp0_tp{0}_dcp0_ep{0}_rank{0}.1795263371755872579.pt.trace.json.gz",  # vLLM's
+    ],
+)
+@pytest.mark.parametrize("keep", [False, True], ids=["nothing", "the beginning"])
+def test_rank_that_cannot_be_read_makes_a_check_fail(tracelab, tmp_path, name, keep):
+    """GIVEN two ranks, one of which is damaged before its first work of a GPU
+    THEN the other one's budgets are judged, and the exit code says that it is not the whole job."""
+    save(tmp_path / name.format(0), rank=0)
+    damaged = save(tmp_path / name.format(1), rank=1)
+    assert tracelab("check", tmp_path, "--max-idle", "70").code == 0
+    content = damaged.read_bytes()
+    content = gzip.decompress(content) if damaged.suffix == ".gz" else content
+    content = content[: content.index(b'"kernel"')] if keep else b""
+    damaged.write_bytes(gzip.compress(content) if damaged.suffix == ".gz" else content)
+    ran = tracelab("check", tmp_path, "--max-idle", "70")
+    assert (ran.code, "1 budget, kept." in ran.out) == (3, True)
+    assert f"left out: {damaged}" in ran.err
+
+
+def test_rank_without_the_step_that_is_judged_makes_a_check_fail(tracelab, tmp_path):
+    save(tmp_path / "rank0_trace.json", rank=0)
+    save(tmp_path / "rank1_trace.json", spans("ProfilerStep#9"), rank=1)
+    for step, code in (("9", 0), ("8", 3)):
+        assert tracelab("check", tmp_path, "--step", step, "--max-idle", "70").code == code
+
+
 # --- vLLM -----------------------------------------------------------------------------------
 
 ON_VLLM = "^execute_(context|new)_"
@@ -265,6 +310,20 @@ def test_vllm(analyze, vllm):
     assert "no GPU activity" in line
     report, _ = analyze(vllm, "--step-on", ON_VLLM)
     assert steps(report, rank=1) == [None, 0, 1]
+
+
+def test_vllm_front_end_breaks_no_check(tracelab, vllm):
+    """GIVEN budgets that the workers keep or break
+    THEN they decide, and the front end, of whose GPU there is nothing to say, is left out."""
+    for percent, code in (("42", 1), ("43", 0)):  # 60 of 140 us are idle
+        ran = tracelab("check", vllm, "--max-idle", percent)
+        assert ran.code == code
+        (line,) = ran.err.splitlines()
+        assert line.startswith("tracelab: left out: ")
+        assert "async_llm" in line
+    # AND named by itself it is what was asked for
+    (front_end,) = vllm.glob("*async_llm*")
+    assert tracelab("check", vllm, front_end, "--max-idle", "43").code == 3
 
 
 def test_vllm_before_0_12(analyze, tmp_path):

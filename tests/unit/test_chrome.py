@@ -762,6 +762,10 @@ def test_times_at_the_ends_of_their_range_do_not_wrap(tmp_path):
     [
         ("a.json", {"distributedInfo": {"rank": 3, "world_size": 8}}, (3, "metadata")),
         ("rank5.json", {"distributedInfo": {"rank": 3}}, (3, "metadata")),
+        ("rank5.json", {"distributedInfo": {"rank": 0, "world_size": 2}}, (0, "metadata")),
+        # Alone in its job it is rank 0 in any case: the name may count independent replicas.
+        ("rank5.json", {"distributedInfo": {"rank": 0, "world_size": 1}}, (5, "filename")),
+        ("a.json", {"distributedInfo": {"rank": 0, "world_size": 1}}, (0, "metadata")),
         ("rank5.json", {"distributedInfo": {}}, (5, "filename")),
         ("rank5.json", {"distributedInfo": {"rank": None}}, (5, "filename")),
         ("rank5.json", {"distributedInfo": [1]}, (5, "filename")),

@@ -1,13 +1,17 @@
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.by_tick import scaled
+from tests.by_tick import beside_allocations, scaled
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
+    MAIN,
     PAGEABLE_H2D,
+    THREADS,
     US,
     call,
     comm,
@@ -20,10 +24,13 @@ from tests.timelines_by_hand import (
     operator,
     step,
     sync_row,
+    trace,
 )
+from tracelab.graph import build_graph
+from tracelab.host import observe_host
 from tracelab.kinds import Kind
 from tracelab.measures.critical_path import PathKind, critical_paths
-from tracelab.timeline import Window
+from tracelab.timeline import Window, build_timeline
 from tracelab.trace import ABSENT
 
 LAUNCH, QUEUE, HOST, SYNC = PathKind.LAUNCH, PathKind.QUEUE, PathKind.HOST, PathKind.SYNC
@@ -51,17 +58,17 @@ def path(*rows, window=0):
 # What must hold of every trace; that it ends at all is a part of it.
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
-@given(random_rows())
+@settings(derandomize=True, deadline=None, max_examples=240)
+@given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
     found = graph(*scaled(rows))
     timeline = found.host.timeline
-    trace, launches = (
+    recorded, launches = (
         timeline.trace,
         dict(zip(timeline.event.tolist(), timeline.launch.tolist(), strict=True)),
     )
     kinds = dict(zip(timeline.event.tolist(), timeline.kind.tolist(), strict=True))
-    first, last = int(trace.start_ns.min()), int(trace.end_ns.max())
+    first, last = int(recorded.start_ns.min()), int(recorded.end_ns.max())
     windows = [*timeline.windows, Window(99, first, last), Window(98, last, last)]
 
     for window, measured in zip(windows, critical_paths(found, windows), strict=True):
@@ -74,15 +81,15 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
         for start, end, kind, event in parts:
             if kind <= MEMSET:
                 assert kinds[event] == kind
-                assert trace.start_ns[event] <= start < end <= trace.end_ns[event]
+                assert recorded.start_ns[event] <= start < end <= recorded.end_ns[event]
             elif kind == LAUNCH:
-                assert trace.start_ns[launches[event]] <= start
-                assert end <= trace.start_ns[event]
+                assert recorded.start_ns[launches[event]] <= start
+                assert end <= recorded.start_ns[event]
             elif kind == QUEUE:
-                assert end <= trace.start_ns[event]
+                assert end <= recorded.start_ns[event]
             elif kind == SYNC:
-                assert event in found.host.blocking.call
-                assert trace.start_ns[event] <= start < end <= trace.end_ns[event]
+                assert event in found.host.blocking.call or event in found.host.held.call
+                assert recorded.start_ns[event] <= start < end <= recorded.end_ns[event]
 
 
 # One rule after the other.
@@ -219,6 +226,102 @@ def test_call_that_has_not_returned_yet_is_not_what_came_before():
     ]
 
     assert path(*rows) == [(2, 50, HOST, 4), (50, 60, LAUNCH, 4), (60, 70, COMPUTE, 4)]
+
+
+# A launch that the allocation of another thread holds up. Times are microseconds.
+
+PIN = len(THREADS)  # the thread of a DataLoader that allocates; it launches nothing
+
+
+def path_beside_pin(*rows):
+    """The segments of the whole trace."""
+    rows = [replace(row, start=row.start * US, end=row.end * US) for row in rows]
+    recorded = trace(*rows, threads=(*THREADS, "thread 4 (pt_data_pin)"))
+    found = build_graph(observe_host(build_timeline(recorded)))
+    (whole,) = critical_paths(found, found.host.timeline.windows[:1])
+    return [(start // US, end // US, *rest) for start, end, *rest in segments(whole)]
+
+
+def launched_slowly(*allocations, start=412):
+    """A kernel until 10; the next is launched in [50, 410), and some allocations."""
+    return path_beside_pin(
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        launch(50, 410, 2),
+        kernel(start, 420, correlation=2),
+        *(call("cudaHostAlloc", *x, thread=PIN) for x in allocations),
+    )
+
+
+@pytest.mark.parametrize(
+    ("allocations", "since"),
+    [
+        ([(40, 400)], 50),
+        ([(60, 400)], 60),  # until it began, the host was slow by itself
+        ([(40, 140), (140, 240)], 50),
+        ([(60, 140), (55, 240)], 55),
+    ],
+)
+def test_launch_that_an_allocation_held_up_was_blocked_until_it_returned(allocations, since):
+    assert launched_slowly(*allocations) == [
+        (1, since, HOST, 2),
+        (since, 410, SYNC, 2),
+        (410, 412, LAUNCH, 3),
+        (412, 420, COMPUTE, 3),
+    ]
+
+
+def test_held_up_launch_is_blocked_no_longer_than_until_its_work_begins():
+    assert launched_slowly((40, 400), start=408) == [
+        (1, 50, HOST, 2),
+        (50, 408, SYNC, 2),
+        (408, 420, COMPUTE, 3),
+    ]
+
+
+def test_long_launch_that_no_allocation_held_up_is_a_launch():
+    # The allocation returns 1 us after the launch, which therefore did not wait for it.
+    assert launched_slowly((40, 411)) == [
+        (1, 50, HOST, 3),
+        (50, 412, LAUNCH, 3),
+        (412, 420, COMPUTE, 3),
+    ]
+
+
+@pytest.mark.parametrize("thread", [MAIN, AUTOGRAD])
+def test_call_that_an_allocation_held_up_before_the_launch(thread):
+    # The record of an event takes from 50 to 410, the launch comes at 450: from the same thread, or
+    # from autograd's, of which nothing else is recorded.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaEventRecord", 50, 410),
+        launch(450, 451, 2, thread=thread),
+        kernel(455, 460, correlation=2),
+        call("cudaHostAlloc", 40, 400, thread=PIN),
+    ]
+
+    assert path_beside_pin(*rows) == [
+        (1, 50, HOST, 2),
+        (50, 410, SYNC, 2),
+        (410, 450, HOST, 4),
+        (450, 455, LAUNCH, 4),
+        (455, 460, COMPUTE, 4),
+    ]
+
+
+def test_call_that_an_allocation_held_up_in_another_thread_than_the_one_at_work():
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaEventRecord", 50, 410),
+        launch(450, 451, 2, thread=AUTOGRAD),
+        kernel(455, 460, correlation=2),
+        call("cudaHostAlloc", 40, 400, thread=PIN),
+        operator("Backward", 45, 451, thread=AUTOGRAD),
+    ]
+
+    assert path_beside_pin(*rows)[0] == (1, 450, HOST, 4)
 
 
 def test_pageable_copy_waits_for_itself():

@@ -142,6 +142,36 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     assert waiting == (Obstacle.HOST_SYNC, 4)
 
 
+# A kernel whose launch call took long: allocations of another thread may have held it up.
+
+
+@pytest.mark.parametrize("launched", [12, 5], ids=["after", "before the other began"])
+@pytest.mark.parametrize(
+    ("allocations", "guilty"),
+    [
+        ([(4, 34)], 4),
+        ([(4, 35)], 4),  # both return together
+        ([(13, 15), (15, 34)], 5),  # the second one went on for 19 ticks, the first for 2
+        ([(13, 32), (32, 34)], 4),
+    ],
+)
+def test_allocation_that_held_up_the_launch_is_to_blame(launched, allocations, guilty):
+    held = [kernel(36, 40, correlation=3), launch(launched, 35, 3)]
+    calls = [call("cudaHostAlloc", *x, thread=AUTOGRAD) for x in allocations]
+
+    found = between(held, collective(), *calls, since=10)
+
+    assert found == (Obstacle.HOST_SYNC, guilty)
+
+
+def test_allocation_that_returned_after_the_launch_is_not_to_blame():
+    slow = [kernel(36, 40, correlation=3), launch(12, 35, 3)]
+
+    found = between(slow, collective(), call("cudaHostAlloc", 4, 36, thread=AUTOGRAD), since=10)
+
+    assert found == (Obstacle.LATE_LAUNCH, ABSENT)
+
+
 # Nothing orders the two.
 
 

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from tracelab.report import Report
     from tracelab.sources import Source
 
-_TRACE_NAME = re.compile(r"\.pt\.trace\.json(\.gz)?$")
+# torch.profiler's x.pt.trace.json, torchtitan's rank0_trace.json, SGLang's x-TP-0.trace.json.
+_TRACE_NAME = re.compile(r"trace\.json(\.gz)?$")
 _NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
 _GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
@@ -212,11 +213,26 @@ def _read_all(
 
 
 def _counts(source: Source) -> bool:
-    """Whether a file that cannot be read leaves the answer incomplete.
+    """Whether a file that cannot be analysed leaves the answer incomplete.
 
-    A folder may hold other files; but what calls itself a trace may be the rank that breaks.
+    A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
+    it has all that was recorded and no GPU is in it: vLLM's front end leaves such a trace.
     """
-    return source.named or bool(_TRACE_NAME.search(source.path))
+    if source.named:
+        return True
+    return bool(_TRACE_NAME.search(source.path)) and not _is_whole_without_gpu(source)
+
+
+def _is_whole_without_gpu(source: Source) -> bool:
+    """Whether a file is a trace, undamaged, in which no GPU did anything."""
+    from tracelab.chrome import read_trace
+    from tracelab.trace import GPU_ACTIVITIES
+
+    try:
+        trace = read_trace(source)
+    except TracelabError:
+        return False
+    return not trace.losses and not len(trace.of_category(*GPU_ACTIVITIES))
 
 
 def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:

@@ -21,9 +21,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import EdgeKind, Graph
-from tracelab.host import Blocking
+from tracelab.host import Blocking, Host
 from tracelab.intervals import Int64Array
-from tracelab.measures.syncs import holds_up
+from tracelab.measures.syncs import waits_for
 from tracelab.timeline import Window
 from tracelab.trace import ABSENT
 
@@ -41,7 +41,7 @@ class PathKind(IntEnum):
     LAUNCH = 4  # from the launch call to the start of the activity
     QUEUE = 5  # from the end of one activity to the start of the next, launched before
     HOST = 6  # on the host, which nothing on the GPU is known to have held up
-    SYNC = 7  # the host was in a blocking call whose work was done, or is not known
+    SYNC = 7  # the host was in a blocking call whose work was done or is not known, or held up
     UNKNOWN = 8  # the launch is not in the file, or nothing in the file comes before
 
 
@@ -53,8 +53,8 @@ class CriticalPath:
         start_ns, end_ns: int64[s], ns; each segment begins where the one before ends, the first
             at the window's start, the last ends at its end.
         kind: int8[s], a `PathKind`.
-        event: int64[s], the activity that ran or was waited for, or the blocking call; ABSENT
-            where the host led up to the window's end.
+        event: int64[s], the activity that ran or was waited for, or the call that blocked or that
+            an allocation held up; ABSENT where the host led up to the window's end.
     """
 
     start_ns: Int64Array
@@ -76,7 +76,10 @@ def critical_paths(graph: Graph, windows: Sequence[Window]) -> list[CriticalPath
 
 
 class _Links:
-    """What each activity and each blocking call waited for, as plain lists: the walk is a loop."""
+    """What each activity and each halt waited for, as plain lists: the walk is a loop.
+
+    A halt is a call in which a thread got no further: it blocks, or an allocation held it up.
+    """
 
     def __init__(self, graph: Graph) -> None:
         timeline, calls = graph.host.timeline, graph.host.blocking
@@ -86,10 +89,8 @@ class _Links:
         self.start: list[int] = timeline.start_ns.tolist()
         self.end: list[int] = timeline.end_ns.tolist()
         self.kind: list[int] = timeline.kind.tolist()
-        launch = timeline.launch
-        self.launch_ns: list[int] = np.where(
-            launch == ABSENT, ABSENT, trace.start_ns[launch]
-        ).tolist()
+        launch, launched_ns = timeline.launch, _launched_ns(graph.host)
+        self.launch_ns: list[int] = np.where(launch == ABSENT, ABSENT, launched_ns[launch]).tolist()
         self.launch_thread: list[int] = trace.thread[launch].tolist()
         self.awaited: list[int] = _awaited_rows(graph).tolist()
         self.device: list[int] = timeline.device.tolist()
@@ -114,11 +115,28 @@ class _Links:
         for row in np.flatnonzero(np.isin(launch, copying)).tolist():
             if timeline.start_ns[row] < trace.end_ns[launch[row]]:
                 self.sync_row[int(launch[row])] = row
-        self.call_event: list[int] = calls.call.tolist()
-        self.call_start: list[int] = calls.start_ns.tolist()
-        self.call_end: list[int] = calls.end_ns.tolist()
-        self.call_thread: list[int] = calls.thread.tolist()
+        # They come by start: of the allocations that held up a call, the first is the earliest.
+        held, first = np.unique(graph.host.held.call, return_index=True)
+        halt = np.concatenate((calls.call, held))
+        start_ns = np.concatenate((calls.start_ns, graph.host.held.start_ns[first]))
+        end_ns = np.concatenate((calls.end_ns, launched_ns[held]))
+        by_start = np.argsort(start_ns, kind="stable")
+        self.halt_event: list[int] = halt[by_start].tolist()
+        self.halt_start: list[int] = start_ns[by_start].tolist()
+        self.halt_end: list[int] = end_ns[by_start].tolist()
+        self.halt_thread: list[int] = trace.thread[halt[by_start]].tolist()
         self.threads = {step.number: int(trace.thread[step.event]) for step in timeline.steps}
+
+
+def _launched_ns(host: Host) -> Int64Array:
+    """int64[n], ns, per event when it got to launch: `Host.launched_ns`, cut to what it launched.
+
+    The work may begin just before the call returns that was held up: then it is held no more.
+    """
+    timeline, launched_ns = host.timeline, host.launched_ns.copy()
+    held = np.isin(timeline.launch, host.held.call)
+    np.minimum.at(launched_ns, timeline.launch[held], timeline.start_ns[held])
+    return launched_ns
 
 
 def _awaited_rows(graph: Graph) -> Int64Array:
@@ -192,21 +210,22 @@ class _Walk:
     def _through_host(self, thread: int, event: int) -> int:
         """Go back on the host to the activity that it last waited for, or ABSENT at the start.
 
-        A thread is held up by its own blocking calls, and by another's while it did nothing.
+        A thread is held up by its own halts, and by another's while it did nothing.
         """
         links = self._links
-        last = bisect_left(links.call_start, self._now)
-        for call in range(last - 1, -1, -1):
+        host = links.graph.host
+        last = bisect_left(links.halt_start, self._now)
+        for halt in range(last - 1, -1, -1):
             if self._now <= self._window.start_ns:
                 return ABSENT
-            ended, begun = links.call_end[call], links.call_start[call]
-            if ended > self._now or not (thread == ABSENT or holds_up(links.graph, call, thread)):
+            ended, begun, by = links.halt_end[halt], links.halt_start[halt], links.halt_thread[halt]
+            if ended > self._now or not (thread == ABSENT or waits_for(host, thread, by, begun)):
                 continue
-            row = links.sync_row.get(links.call_event[call], ABSENT)
+            row = links.sync_row.get(links.halt_event[halt], ABSENT)
             if row != ABSENT and links.end[row] <= begun:
                 continue  # the work was done before: the call did not wait
             self._spend(ended, PathKind.HOST, event)
-            event, thread = links.call_event[call], links.call_thread[call]
+            event, thread = links.halt_event[halt], by
             if row != ABSENT:
                 self._spend(links.end[row], PathKind.SYNC, event)
                 return row

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from tracelab.graph import Graph
 from tracelab.intervals import Int64Array
 from tracelab.kinds import Kind
-from tracelab.measures.syncs import holds_up
+from tracelab.measures.syncs import halts_of, waits_for
 from tracelab.timeline import Timeline
 from tracelab.trace import ABSENT, Category
 
@@ -25,7 +25,7 @@ class Obstacle(IntEnum):
 
     SAME_STREAM = 0  # they are in one stream
     EVENT_WAIT = 1  # one stream waited for an event of the other
-    HOST_SYNC = 2  # the host was in a blocking call and launched the second one late
+    HOST_SYNC = 2  # a blocking call kept the host from launching the second one in time
     LATE_LAUNCH = 3  # the host launched the second one late
     HARDWARE_QUEUE = 4  # both were launched and nothing orders them
     NO_FREE_SM = 5  # the first one left no multiprocessor free
@@ -36,26 +36,30 @@ class Obstacles:
     """Says of two rows of a timeline what was in the way.
 
     Attributes:
-        launch_ns: int64[m], ns, when the launch call of each row began; ABSENT without one.
+        launch_ns: int64[m], ns, when each row's launch call got to launch (`Host.launched_ns`);
+            ABSENT without one.
         thread: int64[m], the thread that launched it, ABSENT without a launch.
         blocking: the file's blocking calls.
     """
 
     def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self.blocking = graph.host.blocking
-        self._timeline = timeline = graph.host.timeline
+        host = graph.host
+        self.blocking = host.blocking
+        self._timeline = timeline = host.timeline
         trace = timeline.trace
         launched = timeline.launch != ABSENT
-        self.launch_ns = np.where(launched, trace.start_ns[timeline.launch], ABSENT)
+        self.launch_ns = np.where(launched, host.launched_ns[timeline.launch], ABSENT)
         self.thread = np.where(launched, trace.thread[timeline.launch], ABSENT)
         self._launched_ns = np.where(launched, trace.end_ns[timeline.launch], ABSENT)
         self._previous = _previous_in_stream(timeline)
         # Without CUPTI's rows not even the waiting stream is known, so it may be any.
         rows = trace.of_category(Category.SYNC)
         self._waits_are_unknown = not len(rows) and graph.links.unresolved > 0
-        # The blocking calls are in order of their starts; this is how far those up to each reach.
-        self._blocked_until = np.maximum.accumulate(self.blocking.end_ns)
+        self._halts = halts_of(host)
+        self._by_start = np.argsort(self._halts.start_ns, kind="stable")
+        # How far the halts reach up to each, in the order of their starts.
+        self._halted_until = np.maximum.accumulate(self._halts.end_ns[self._by_start])
         self._comm_ends = {x: _by_end(timeline, x) for x in timeline.devices}
 
     def between(self, row: int, other: int, since_ns: int) -> tuple[Obstacle, int]:
@@ -116,20 +120,24 @@ class Obstacles:
 
     def _late(self, row: int, since_ns: int) -> tuple[Obstacle, int]:
         """The host launched a row late: because of a blocking call, or because it was slow."""
-        calls = self.blocking
-        until = int(self.launch_ns[row])
-        first = int(np.searchsorted(self._blocked_until, since_ns, side="right"))
-        near = np.arange(first, max(first, int(np.searchsorted(calls.start_ns, until))))
-        blocked = near[calls.end_ns[near] > since_ns]
-        thread = int(self.thread[row])
-        blocked = blocked[[holds_up(self._graph, x, thread) for x in blocked.tolist()]]
-        if not len(blocked):
+        host, halts, order = self._graph.host, self._halts, self._by_start
+        until, thread = int(self.launch_ns[row]), int(self.thread[row])
+        first = int(np.searchsorted(self._halted_until, since_ns, side="right"))
+        last = int(np.searchsorted(halts.start_ns, until, sorter=order))
+        near = order[first : max(first, last)]
+        owners = [
+            x
+            for x in near[halts.end_ns[near] > since_ns].tolist()
+            if waits_for(host, thread, int(halts.thread[x]), int(halts.start_ns[x]))
+        ]
+        if not owners:
             return Obstacle.LATE_LAUNCH, ABSENT
-        # The one that held longest since then.
-        held = np.minimum(calls.end_ns[blocked], until) - np.maximum(
-            calls.start_ns[blocked], since_ns
+        # The one that held longest since then; of two allocations, by how long each went on.
+        call = halts.call[owners]
+        held = np.minimum(self.blocking.end_ns[call], until) - np.maximum(
+            halts.start_ns[owners], since_ns
         )
-        return Obstacle.HOST_SYNC, int(calls.call[blocked[np.argmax(held)]])
+        return Obstacle.HOST_SYNC, int(self.blocking.call[call[np.argmax(held)]])
 
 
 def _by_end(timeline: Timeline, device: int) -> tuple[Int64Array, NDArray[np.intp]]:

@@ -118,7 +118,7 @@ def _awaited(graph: Graph) -> Int64Array:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Halts:
+class Halts:
     """The stretches in which a thread got no further; what the blocking calls held up comes last.
 
     Attributes:
@@ -135,13 +135,13 @@ class _Halts:
     groups: tuple[NDArray[np.intp], ...]
 
 
-def _halts(host: Host) -> _Halts:
+def halts_of(host: Host) -> Halts:
     """The blocking calls, each of its own thread, and what allocations held up."""
     calls, held = host.blocking, host.held
     thread = np.concatenate((calls.thread, held.thread))
     number = np.arange(len(thread))
     is_held = number >= len(calls)
-    return _Halts(
+    return Halts(
         call=np.concatenate((number[: len(calls)], held.holder)),
         thread=thread,
         start_ns=np.concatenate((calls.start_ns, held.start_ns)),
@@ -157,7 +157,7 @@ def _halts(host: Host) -> _Halts:
 def _charge(host: Host, device: int, idle: Gaps) -> list[tuple[int, int, int, int]]:
     """(call, device, start, end) of the idle of one device that each call caused."""
     charged = []
-    timeline, calls, halts = host.timeline, host.blocking, _halts(host)
+    timeline, calls, halts = host.timeline, host.blocking, halts_of(host)
     launched = timeline.of(device=device) & (timeline.launch != ABSENT)
     launch_ns = np.sort(host.launched_ns[timeline.launch[launched]])
     # A call stands before a gap if no work for the device was launched between the two. Of one
@@ -180,7 +180,7 @@ def _charge(host: Host, device: int, idle: Gaps) -> list[tuple[int, int, int, in
         owners = [
             x
             for x in owners
-            if _waits_for(host, thread, int(halts.thread[x]), int(halts.start_ns[x]))
+            if waits_for(host, thread, int(halts.thread[x]), int(halts.start_ns[x]))
         ]
         owners = [*owners, number[launch]] if launch in number else owners
         owners = sorted(owners, key=lambda x: (halts.start_ns[x], x))
@@ -193,13 +193,7 @@ def _charge(host: Host, device: int, idle: Gaps) -> list[tuple[int, int, int, in
     return charged
 
 
-def holds_up(graph: Graph, call: int, thread: int) -> bool:
-    """Whether a launching thread waited for this call: its own, or made while it did nothing."""
-    calls = graph.host.blocking
-    return _waits_for(graph.host, thread, int(calls.thread[call]), int(calls.start_ns[call]))
-
-
-def _waits_for(host: Host, thread: int, other: int, moment_ns: int) -> bool:
+def waits_for(host: Host, thread: int, other: int, moment_ns: int) -> bool:
     """Whether a launching thread waits for what begins at a moment in a thread, itself or not."""
     if other == thread:
         return True

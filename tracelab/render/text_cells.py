@@ -35,7 +35,7 @@ PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
         "launch": "from the launch call to the start of the activity",
         "queue": "from the end of one activity to the start of the next, already launched",
         "host": "on the host, not held up by the GPU as far as is known",
-        "sync": "in a blocking call whose work was done, or is not known",
+        "sync": "in a blocking call whose work was done or is not known, or held up",
         "unknown": "nothing in the file comes before",
     }
 )
