@@ -99,7 +99,7 @@ class Recorder:
         self.count = 0
         self.created_s = time.time()
         self.waits_named: bool | None = None
-        self._path = Path(path)
+        self._path = Path(path).absolute()  # the program may change its folder
         self._metadata = dict(metadata or {})
         self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
         self._stacks, self._shapes = stacks, shapes

@@ -140,6 +140,18 @@ def test_a_recorder_that_was_left_stays_left(tmp_path):
     assert path.read_bytes() == written
 
 
+def test_program_may_change_its_folder(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    recorder = Recorder("out/cpu.pt.trace.json", steps=1, warmup=1, baseline=0)
+    with recorder:
+        monkeypatch.chdir(tmp_path / "elsewhere")
+        for _ in range(recorder.calls):
+            recorder.step()
+    assert recorder.path == tmp_path / "out" / "cpu.pt.trace.json"
+    assert recorder.path.exists()
+
+
 def test_unwritable_folder_is_told_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"), Recorder(tmp_path / "file" / "a.json", skip=3):
