@@ -77,12 +77,12 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         self.exit_code = 0
         self._prints = print_report
         self._kept: Analysis | None = None
+        self._has_told = False
 
     def step(self) -> None:
         """Say that one step of the loop has ended."""
-        was_done = self.done
         super().step()
-        if self.done and not was_done:
+        if self.done and not self._has_told:
             self._recorded(wait_s=LONGEST_WAIT_S)
 
     def __exit__(
@@ -91,15 +91,16 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        was_over = self.over
         super().__exit__(kind, error, traceback)
-        if was_over:
+        if self._has_told:
             return
         if self.done:
             # Where this rank failed, the others mostly hang in a collective.
             self._recorded(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
-        elif self.rank in {None, 0}:
-            tell(self.why_nothing())
+        else:
+            self._has_told = True
+            if self.rank in {None, 0}:
+                tell(self.why_nothing())
 
     def report(self) -> Report:
         """What this process's trace says; of a job's other ranks, `analyze` their files, too.
@@ -139,6 +140,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         return self._kept
 
     def _recorded(self, *, wait_s: float) -> None:
+        self._has_told = True
         if not self._prints:
             if not self.has_gpu:
                 tell(_host_alone(self))

@@ -69,6 +69,7 @@ class Recorder:
         has_gpu: whether there is a CUDA device; False as long as steps are left alone.
         over: whether nothing more is recorded.
         done: whether the trace is written.
+        gave_way: whether the program's own profiler kept this one from recording all.
         calls: how many calls of `step` fill the trace.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
@@ -77,6 +78,8 @@ class Recorder:
     """
 
     _armed: ClassVar[Recorder | None] = None
+    _others_are_watched: ClassVar[bool] = False
+    _others: ClassVar[set[int]] = set()  # the profilers of the program's own that are at work
 
     def __init__(
         self,
@@ -107,7 +110,7 @@ class Recorder:
         self.rank = _rank()
         self.ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.has_gpu = self.over = self.done = False
-        self._event_records = False
+        self._event_records = self.gave_way = False
         self._profiler: torch.profiler.profile | None = None
         self._begun_s = 0.0
         self._unprofiled_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
@@ -120,6 +123,7 @@ class Recorder:
     def __enter__(self) -> Self:
         # A folder that cannot be written is better told now than after the steps.
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        _watch_profilers()
         if self._skip == 0:
             self._begin()
         return self
@@ -147,6 +151,11 @@ class Recorder:
 
     def why_nothing(self) -> str:
         """Say why there is no trace."""
+        if self.gave_way:
+            return (
+                "the program has a profiler of its own, and a process has only one: analyze what "
+                "that one writes"
+            )
         if self.count == 0:
             return "no step has ended: nothing was recorded"
         before = [f"{self._skip} that are skipped"] if self._skip else []
@@ -200,9 +209,11 @@ class Recorder:
 
     def _arm(self) -> None:
         """Start the profiler's warm-up."""
+        if Recorder._others:
+            self.gave_way = self.over = True
+            return
         if Recorder._armed is not None:
-            # A process has one profiler, and a second one crashes it; a loop that failed may not
-            # have left its recorder.
+            # A loop that failed may not have left its recorder.
             Recorder._armed.__exit__(None, None, None)
         Recorder._armed = self
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -266,6 +277,33 @@ class Recorder:
         self.done = True
         if self.has_gpu:
             self.waits_named = _every_wait_is_named(self.path)
+
+
+def _watch_profilers() -> None:
+    """See to it that a process never has two profilers, which crashes it: the program's goes first.
+
+    A recorder that is at work when the program starts its own ends with what it has.
+    """
+    if Recorder._others_are_watched:
+        return
+    Recorder._others_are_watched = True
+    session_class = torch.autograd.profiler.profile
+    prepare, leave = session_class._prepare_trace, session_class.__exit__
+
+    def prepared(session: Any) -> None:
+        armed = Recorder._armed
+        if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
+            if armed is not None and not armed.over:
+                armed.gave_way = True
+                armed.__exit__(None, None, None)
+            Recorder._others.add(id(session))
+        prepare(session)
+
+    def left(session: Any, *error: Any) -> Any:
+        Recorder._others.discard(id(session))
+        return leave(session, *error)
+
+    session_class._prepare_trace, session_class.__exit__ = prepared, left
 
 
 def on_optimizer_step(call: Callable[[], None]) -> None:

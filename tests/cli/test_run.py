@@ -104,6 +104,35 @@ def test_whole_run_has_no_steps(tracelab):
     assert "--whole" in ran.err
 
 
+@pytest.mark.parametrize("first", [0, 17])
+def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
+    # GIVEN a script with a profiler of its own, from its start or when the other one is warming up
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent(f"""
+            import torch
+            model = torch.nn.Linear(4, 4)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            def train(steps):
+                for _ in range(steps):
+                    model(torch.randn(2, 4)).sum().backward()
+                    optimizer.step()
+            train({first})
+            with torch.profiler.profile() as own:
+                train(40)
+            print(sum(event.key == "aten::linear" and event.count for event in own.key_averages()))
+            """)
+    )
+    command = [sys.executable, "-m", "tracelab", "run", "-o", str(tmp_path / "out"), str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    # THEN that one has it all, and it is said why the other has nothing
+    assert ran.stdout == "40\n"
+    told = [line for line in ran.stderr.splitlines() if line.startswith("tracelab:")]
+    assert len(told) == 1
+    assert "a profiler of its own" in told[0]
+    assert ran.returncode == 2
+
+
 # Training scripts as they are written, small enough for a CPU.
 
 

@@ -95,7 +95,7 @@ def run(
     error = SystemExit(code) if code else None
     recorder.__exit__(type(error) if error else None, error, None)
     if not recorder.done:
-        if recorder.rank in {None, 0}:
+        if recorder.rank in {None, 0} and not recorder.gave_way:
             tell(_advice(recorder.count, skip, step_on))
         raise typer.Exit(code or UsageError.exit_code)
     raise typer.Exit(code or recorder.exit_code)
