@@ -9,6 +9,7 @@ import time
 import traceback
 from base64 import b64encode
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
@@ -19,6 +20,7 @@ from tracelab.drawing import analyze_and_draw, draw
 from tracelab.errors import MissingSupportError, TracelabError, UsageError
 from tracelab.recorder import Recorder
 from tracelab.report import Report
+from tracelab.running import around
 from tracelab.sources import find_sources
 
 if TYPE_CHECKING:
@@ -82,8 +84,12 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
     def step(self) -> None:
         """Say that one step of the loop has ended."""
         super().step()
-        if self.done and not self._has_told:
+        if self._has_told:
+            return
+        if self.done:
             self._recorded(wait_s=LONGEST_WAIT_S)
+        elif self.over:
+            self._tell_why_nothing()
 
     def __exit__(
         self,
@@ -98,9 +104,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             # Where this rank failed, the others mostly hang in a collective.
             self._recorded(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
         else:
-            self._has_told = True
-            if self.rank in {None, 0}:
-                tell(self.why_nothing())
+            self._tell_why_nothing()
 
     def report(self) -> Report:
         """What this process's trace says; of a job's other ranks, `analyze` their files, too.
@@ -124,8 +128,11 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
     def _repr_html_(self) -> str:
         from tracelab.render.text import render_notebook
 
-        if not self.done:
+        if not self.over:
             return f"<p>{self.count} steps have ended; after {self.calls} there is a report.</p>"
+        if not (self.done and self.has_gpu):
+            why = _host_alone(self) if self.done else self.why_nothing()
+            return f"<p>{escape(why)}</p>"
         picture = b64encode(self.png()._repr_png_()).decode()
         return f'{render_notebook(self.report())}<img src="data:image/png;base64,{picture}">'
 
@@ -138,6 +145,11 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             [source] = find_sources([str(self.path)])
             self._kept = analyze_source(source)
         return self._kept
+
+    def _tell_why_nothing(self) -> None:
+        self._has_told = True
+        if self.rank in {None, 0}:
+            tell(self.why_nothing())
 
     def _recorded(self, *, wait_s: float) -> None:
         self._has_told = True
@@ -173,6 +185,8 @@ def profile_step(
 ) -> Callable[..., Any]:
     """Make each call of a function one step of a `capture`, which prints its report.
 
+    The function may be a coroutine or a generator, whose step ends when it does.
+
     Example:
         @tracelab.profile_step
         def train_step(batch): ...
@@ -190,21 +204,19 @@ def profile_step(
 def _profiled(
     function: Callable[..., Any], path: str | os.PathLike[str] | None, settings: dict[str, Any]
 ) -> Callable[..., Any]:
-    cap: capture | None = None
+    name = getattr(function, "__name__", type(function).__name__)
+    file = FOLDER / f"{name}.pt.trace.json.gz" if path is None else path
+    cap = capture(file, print_report=True, **settings)
+    has_begun = False
 
-    @functools.wraps(function)
-    def stepped(*args: Any, **kwargs: Any) -> Any:
-        nonlocal cap
-        if cap is None:
-            file = FOLDER / f"{function.__name__}.pt.trace.json.gz" if path is None else path
-            cap = capture(file, print_report=True, **settings)
+    def begin() -> None:
+        nonlocal has_begun
+        if not has_begun:
+            has_begun = True
             cap.__enter__()
             atexit.register(cap.__exit__, None, None, None)
-        result = function(*args, **kwargs)
-        cap.step()
-        return result
 
-    return stepped
+    return around(function, before=begin, after=cap.step)
 
 
 def announce(recorder: Recorder, *, wait_s: float) -> int:

@@ -18,6 +18,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Self
@@ -37,6 +38,10 @@ _CUPTI_KIND_CUDA_EVENT = 36
 _RECORDS_LOST_SINCE = (12, 9)
 _WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
 _BLOCKS = 3  # in which the steps before the profiler are timed
+_GAVE_WAY = (
+    "the program has a profiler of its own, and a process can have only one: analyze what that one "
+    "writes"
+)
 _SMALL_FILE_BYTES = 64 * 1024 * 1024
 
 
@@ -69,7 +74,7 @@ class Recorder:
         has_gpu: whether there is a CUDA device; False as long as steps are left alone.
         over: whether nothing more is recorded.
         done: whether the trace is written.
-        gave_way: whether the program's own profiler kept this one from recording all.
+        reason: why not all is recorded, where that was not for the number of steps; else "".
         calls: how many calls of `step` fill the trace.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
@@ -110,7 +115,9 @@ class Recorder:
         self.rank = _rank()
         self.ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.has_gpu = self.over = self.done = False
-        self._event_records = self.gave_way = False
+        self._event_records = False
+        self.reason = ""
+        self._process = os.getpid()
         self._profiler: torch.profiler.profile | None = None
         self._begun_s = 0.0
         self._unprofiled_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
@@ -130,6 +137,8 @@ class Recorder:
 
     def step(self) -> None:
         """Say that one step of the loop has ended."""
+        if os.getpid() != self._process:
+            return  # a fork of the program, which must not write its file
         self.count += 1
         if self.over or self.count < self._skip:
             return
@@ -144,6 +153,8 @@ class Recorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if os.getpid() != self._process:
+            return
         if self._profiler is not None and not self.over:
             with uninterrupted():
                 self._profiler.__exit__(kind, error, traceback)
@@ -151,11 +162,8 @@ class Recorder:
 
     def why_nothing(self) -> str:
         """Say why there is no trace."""
-        if self.gave_way:
-            return (
-                "the program has a profiler of its own, and a process has only one: analyze what "
-                "that one writes"
-            )
+        if self.reason:
+            return self.reason
         if self.count == 0:
             return "no step has ended: nothing was recorded"
         before = [f"{self._skip} that are skipped"] if self._skip else []
@@ -193,7 +201,8 @@ class Recorder:
         elif self.count == self.calls - self._steps:
             # What was launched before the recording would run into it without its launch.
             self._begin_timing()
-        profiler.step()
+        with uninterrupted() if self.count == self.calls else nullcontext():
+            profiler.step()
 
     def _begin(self) -> None:
         """Leave the first steps behind.
@@ -210,10 +219,11 @@ class Recorder:
     def _arm(self) -> None:
         """Start the profiler's warm-up."""
         if Recorder._others:
-            self.gave_way = self.over = True
+            self.reason, self.over = _GAVE_WAY, True
             return
-        if Recorder._armed is not None:
+        if Recorder._armed is not None and not Recorder._armed.over:
             # A loop that failed may not have left its recorder.
+            Recorder._armed.reason = "another recording began, and a process can have only one"
             Recorder._armed.__exit__(None, None, None)
         Recorder._armed = self
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -272,8 +282,12 @@ class Recorder:
             _switch_event_records(on=False)
         # Whoever waits for the file must never find a part of it.
         part = self.path.with_name(f".{self.path.name}")
-        profiler.export_chrome_trace(str(part))
-        part.replace(self.path)
+        try:
+            profiler.export_chrome_trace(str(part))
+            part.replace(self.path)
+        except OSError as error:  # no reason to end somebody's training
+            self.reason = f"cannot write {self.path}: {(error.strerror or str(error)).lower()}"
+            return
         self.done = True
         if self.has_gpu:
             self.waits_named = _every_wait_is_named(self.path)
@@ -294,7 +308,7 @@ def _watch_profilers() -> None:
         armed = Recorder._armed
         if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
             if armed is not None and not armed.over:
-                armed.gave_way = True
+                armed.reason = _GAVE_WAY
                 armed.__exit__(None, None, None)
             Recorder._others.add(id(session))
         prepare(session)
@@ -358,7 +372,7 @@ def _source_folders() -> list[str]:
 
 
 def _path_of_rank(path: Path, rank: int | None) -> Path:
-    if rank is None or "rank" in path.name:
+    if rank is None or re.search(rf"rank[-_]?{rank}(?!\d)", path.name):
         return path
     stem, dot, endings = path.name.partition(".")
     return path.with_name(f"{stem}_rank{rank}{dot}{endings}")

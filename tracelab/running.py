@@ -9,12 +9,12 @@ from __future__ import annotations
 import ast
 import functools
 import importlib
+import inspect
 import runpy
 import signal
 import sys
-import traceback
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +27,46 @@ _HOOK = "__tracelab_step__"
 
 class StopRun(SystemExit):
     """The recording is done, and the user wants the program to end there."""
+
+
+def around(
+    function: Callable[..., Any],
+    *,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[], None],
+) -> Callable[..., Any]:
+    """Call something before and after each call of a function; of a coroutine, when it is done."""
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = await function(*args, **kwargs)
+        after()
+        return result
+
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = yield from function(*args, **kwargs)
+        after()
+        return result
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = function(*args, **kwargs)
+        after()
+        return result
+
+    if inspect.iscoroutinefunction(function):
+        return functools.update_wrapper(awaited, function)
+    if inspect.isgeneratorfunction(function):
+        return functools.update_wrapper(generated, function)
+    return functools.update_wrapper(called, function)
+
+
+def find_modules_of(target: str, *, as_module: bool) -> None:
+    """Let imports find what stands beside the script, or in the current folder for a module."""
+    folder = str(Path.cwd() if as_module else Path(target).resolve().parent)
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
 
 
 def run_program(target: str, arguments: Sequence[str], *, as_module: bool, step: str | None) -> int:
@@ -48,11 +88,11 @@ def run_program(target: str, arguments: Sequence[str], *, as_module: bool, step:
     sys.argv = [target, *arguments]
     try:
         if as_module:
-            sys.path.insert(0, "")
+            find_modules_of(target, as_module=True)
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
             code = _compiled(Path(target), step)
-            sys.path.insert(0, str(Path(target).resolve().parent))
+            find_modules_of(target, as_module=False)
             main = types.ModuleType("__main__")
             main.__file__ = target
             setattr(main, _HOOK, _hooks.get(step or ""))
@@ -86,13 +126,7 @@ def hook_function(name: str, ended: Callable[[], None]) -> None:
     """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(function)
-        def stepped(*args: Any, **kwargs: Any) -> Any:
-            result = function(*args, **kwargs)
-            ended()
-            return result
-
-        return stepped
+        return around(function, after=ended)
 
     module, colon, path = name.partition(":")
     if not colon:
@@ -103,7 +137,11 @@ def hook_function(name: str, ended: Callable[[], None]) -> None:
         owner: Any = importlib.import_module(module)
         for part in outer:
             owner = getattr(owner, part)
-        setattr(owner, last, wrap(getattr(owner, last)))
+        found = inspect.getattr_static(owner, last)
+        if isinstance(found, staticmethod | classmethod):
+            setattr(owner, last, type(found)(wrap(found.__func__)))
+        else:
+            setattr(owner, last, wrap(found))
     except (ImportError, AttributeError) as error:
         raise UsageError(f"--step-on {name}: {error}") from None
 
@@ -116,22 +154,20 @@ def _compiled(path: Path, step: str | None) -> types.CodeType:
         raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     tree = ast.parse(source, filename=str(path))  # a SyntaxError is the program's own
     if step is not None and step in _hooks:
-        found = _function(tree, step.split("."))
-        if found is not None:
-            name = ast.copy_location(ast.Name(_HOOK, ast.Load()), found)
-            found.decorator_list.insert(0, name)
-    return compile(tree, str(path), "exec")
+        for found in _functions(tree, step.split(".")):
+            # Innermost: what a static or a class method decorates is a function.
+            found.decorator_list.append(ast.copy_location(ast.Name(_HOOK, ast.Load()), found))
+    return compile(tree, str(path), "exec", dont_inherit=True)
 
 
-def _function(tree: ast.AST, path: list[str]) -> ast.FunctionDef | None:
-    """The function of this dotted name, at whatever depth its first part stands."""
+def _functions(tree: ast.AST, path: list[str]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """The functions of this dotted name, at whatever depth its first part stands."""
     first, *rest = path
     for node in ast.walk(tree):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == first:
-            if not rest:
-                return node if isinstance(node, ast.FunctionDef) else None
-            return _function(ast.Module(node.body, []), rest)
-    return None
+        if rest and isinstance(node, ast.ClassDef) and node.name == first:
+            yield from _functions(ast.Module(node.body, []), rest)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and [node.name] == path:
+            yield node
 
 
 def _exit_code(end: SystemExit) -> int:
@@ -147,6 +183,8 @@ def _exit_code(end: SystemExit) -> int:
 def _print_exception() -> None:
     """The traceback from the program's own first line on."""
     kind, error, trace = sys.exc_info()
+    assert kind is not None
+    assert error is not None
     while trace is not None and trace.tb_frame.f_code.co_filename in (__file__, runpy.__file__):
         trace = trace.tb_next
-    traceback.print_exception(kind, error, trace)
+    sys.excepthook(kind, error.with_traceback(trace), trace)

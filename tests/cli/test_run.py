@@ -95,7 +95,7 @@ def test_script_without_a_step_is_told(run):
     ran = run("--step-on", "nothing_like_it")
     assert ran.returncode == 2
     assert "no step has ended" in ran.stderr
-    assert "a function nor a region of this process is named nothing_like_it" in ran.stderr
+    assert "a function of the script nor a region named nothing_like_it has ended" in ran.stderr
 
 
 def test_whole_run_has_no_steps(tracelab):

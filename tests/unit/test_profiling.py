@@ -38,6 +38,10 @@ class capture_of_a_gpu(profiling.capture):  # noqa: N801
         os.utime(self.path)
 
 
+def work():
+    """Nothing."""
+
+
 def loop(cap, calls):
     for _ in range(calls):
         torch.randn(4, 4).sum()
@@ -115,6 +119,15 @@ def test_capture_shows_its_report_and_its_picture(cap):
     assert "TL101" in page
     encoded = page.partition("data:image/png;base64,")[2].partition('"')[0]
     assert base64.b64decode(encoded) == cap.png()._repr_png_()
+
+
+def test_capture_without_a_report_says_why(tmp_path):
+    with profiling.capture(tmp_path / "x.pt.trace.json") as cap:
+        loop(cap, 3)
+    assert cap._repr_html_().startswith("<p>there were 3 steps, too few")
+    with profiling.capture(tmp_path / "x.pt.trace.json", skip=1) as cap:
+        loop(cap, cap.calls)
+    assert "there is no GPU here" in cap._repr_html_()
 
 
 def test_capture_that_goes_on_says_how_far_it_is(tmp_path):
@@ -224,6 +237,19 @@ def test_a_method_can_be_the_step(tmp_path, monkeypatch):
     trainer = Trainer()
     assert [trainer.train_step(i) for i in range(22)] == [(trainer, i) for i in range(22)]
     assert (tmp_path / "tracelab-run" / "train_step.pt.trace.json.gz").exists()
+
+
+def test_what_has_no_name_can_be_the_step(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    step = profiling.profile_step(skip=1, steps=1)(torch.nn.Linear(2, 2))
+    for _ in range(10):
+        step(torch.ones(2))
+    assert (tmp_path / "tracelab-run" / "Linear.pt.trace.json.gz").exists()
+
+
+def test_settings_are_looked_at_when_decorating():
+    with pytest.raises(TypeError, match="stepz"):
+        profiling.profile_step(stepz=3)(work)
 
 
 def test_nothing_begins_before_the_first_call(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 import gzip
 import json
 import os
+import signal
 
 import pytest
 
@@ -152,6 +153,39 @@ def test_program_may_change_its_folder(tmp_path, monkeypatch):
     assert recorder.path.exists()
 
 
+def test_failing_to_write_does_not_end_the_training(tmp_path):
+    path = tmp_path / "taken.json"
+    path.mkdir()
+    recorder = Recorder(path, steps=1, warmup=1, baseline=0)
+    run(recorder, calls=recorder.calls + 2)
+    assert recorder.over
+    assert not recorder.done
+    assert recorder.why_nothing() == f"cannot write {path}: is a directory"
+
+
+def test_ctrl_c_while_writing_does_not_lose_the_trace(tmp_path, monkeypatch):
+    export = torch.profiler.profile.export_chrome_trace
+
+    def interrupted(profiler, name):
+        os.kill(os.getpid(), signal.SIGINT)
+        export(profiler, name)
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", interrupted)
+    recorder = Recorder(tmp_path / "cpu.json", steps=1, warmup=1, baseline=0)
+    run(recorder, calls=recorder.calls)
+    assert recorder.done
+
+
+def test_a_fork_of_the_program_does_not_record(tmp_path, monkeypatch):
+    recorder = Recorder(tmp_path / "cpu.json", steps=1, warmup=1, baseline=0)
+    with recorder:
+        monkeypatch.setattr(os, "getpid", lambda: -1)
+        recorder.step()
+        recorder.__exit__(None, None, None)
+        assert (recorder.count, recorder.over) == (0, False)
+        monkeypatch.undo()
+
+
 def test_unwritable_folder_is_told_at_once(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="file"), Recorder(tmp_path / "file" / "a.json", skip=3):
@@ -203,6 +237,7 @@ def test_a_recorder_that_was_never_left_makes_way_for_the_next(tmp_path):
     assert second.done
     first.__exit__(None, None, None)
     assert steps_in(second.path) == ["ProfilerStep#1", "ProfilerStep#2"]
+    assert first.why_nothing() == "another recording began, and a process can have only one"
 
 
 def test_file_says_where_the_program_has_its_modules(tmp_path, monkeypatch):
@@ -238,7 +273,11 @@ def test_stacks_are_recorded_on_request(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "expected"),
-    [("a.pt.trace.json.gz", "a_rank3.pt.trace.json.gz"), ("my-rank-3.json", "my-rank-3.json")],
+    [
+        ("a.pt.trace.json.gz", "a_rank3.pt.trace.json.gz"),
+        ("my-rank-3.json", "my-rank-3.json"),
+        ("ranker.json", "ranker_rank3.json"),
+    ],
 )
 def test_each_rank_of_a_job_has_its_file(monkeypatch, tmp_path, name, expected):
     monkeypatch.setenv("RANK", "3")

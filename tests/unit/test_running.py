@@ -6,7 +6,7 @@ import pytest
 
 from tracelab import running
 from tracelab.errors import UsageError
-from tracelab.running import hook_function, run_program
+from tracelab.running import find_modules_of, hook_function, run_program
 from tracelab.signals import terminable
 
 
@@ -142,6 +142,72 @@ def test_method_of_the_script_ends_a_step(run):
         """
     assert run(text, step="Trainer.step") == 0
     assert ended == [1]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("T.s", "staticmethod"), ("T.c", "classmethod"), ("T.p", "property")]
+)
+def test_any_kind_of_method_ends_a_step(run, name, kind):
+    ended = []
+    hook_function(name, lambda: ended.append(1))
+    text = f"""
+        class T:
+            @{kind}
+            def {name[-1]}(self=None): return 5
+        found = getattr(T(), {name[-1]!r})
+        assert (found if found == 5 else found()) == 5
+        """
+    assert run(text, step=name) == 0
+    assert ended == [1]
+
+
+def test_coroutines_and_generators_end_a_step_when_they_are_done(run):
+    ended = []
+    hook_function("work", lambda: ended.append(1))
+    text = """
+        import asyncio, sys
+        if len(sys.argv) > 1:
+            async def work(x):
+                await asyncio.sleep(0)
+                return x
+            assert asyncio.run(work(3)) == 3
+        else:
+            def work(x):
+                yield x
+                yield x + 1
+            made = work(3)
+            assert next(made) == 3
+            assert list(made) == [4]
+        """
+    assert run(text, "async", step="work") == 0
+    assert ended == [1]
+    assert run(text, step="work") == 0
+    assert ended == [1, 1]
+
+
+def test_function_of_a_module_beside_the_script_ends_a_step(run, tmp_path):
+    (tmp_path / "helper_of_the_script.py").write_text(
+        "class H:\n    @staticmethod\n    def st(x): return x\n"
+        "    @classmethod\n    def cl(cls): return cls.__name__\n"
+    )
+    ended = []
+    find_modules_of(str(tmp_path / "script.py"), as_module=False)
+    hook_function("helper_of_the_script:H.st", lambda: ended.append("st"))
+    hook_function("helper_of_the_script:H.cl", lambda: ended.append("cl"))
+    text = "from helper_of_the_script import H; assert (H.st(2), H().st(3), H.cl()) == (2, 3, 'H')"
+    assert run(text) == 0
+    assert ended == ["st", "st", "cl"]
+
+
+def test_annotations_are_what_the_script_wrote(run, capsys):
+    assert run("class A: x: int = 1\nprint(A.__annotations__['x'] is int)") == 0
+    assert capsys.readouterr().out == "True\n"
+
+
+def test_exception_goes_through_the_scripts_own_hook(run, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "excepthook", sys.excepthook)
+    assert run("import sys; sys.excepthook = lambda *_: print('mine'); raise ValueError") == 1
+    assert capsys.readouterr().out == "mine\n"
 
 
 def test_function_of_a_module_ends_a_step(run, monkeypatch):

@@ -62,7 +62,7 @@ def run(
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
     from tracelab.profiling import capture
     from tracelab.recorder import on_annotation, on_optimizer_step
-    from tracelab.running import StopRun, hook_function, run_program
+    from tracelab.running import StopRun, find_modules_of, hook_function, run_program
     from tracelab.signals import terminable
 
     if whole and (step_on or stop_after):
@@ -88,6 +88,7 @@ def run(
         on_optimizer_step(ended)
     else:
         on_annotation(step_on, ended)
+        find_modules_of(script, as_module=module)
         if ":" in step_on or not module:
             hook_function(step_on, ended)
     with terminable():
@@ -95,10 +96,11 @@ def run(
     error = SystemExit(code) if code else None
     recorder.__exit__(type(error) if error else None, error, None)
     if not recorder.done:
-        if recorder.rank in {None, 0} and not recorder.gave_way:
+        if recorder.rank in {None, 0} and not (code or recorder.reason):
             tell(_advice(recorder.count, skip, step_on))
         raise typer.Exit(code or UsageError.exit_code)
-    raise typer.Exit(code or recorder.exit_code)
+    # In a job a failure of the report alone would make the launcher kill the other ranks.
+    raise typer.Exit(code or (recorder.exit_code if recorder.rank is None else 0))
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:
@@ -106,7 +108,10 @@ def _advice(count: int, skip: int, step_on: str | None) -> str:
     if count:
         return f"run it longer{', or with --skip 1' if skip > 1 else ''}"
     if step_on:
-        return f"neither a function nor a region of this process is named {step_on}"
+        return (
+            f"neither a function of the script nor a region named {step_on} has ended; a function "
+            "of a module is named MODULE:FUNCTION"
+        )
     return (
         "no optimizer stepped in this process. Say what a step is with --step-on NAME, or record "
         "everything with --whole; processes that the script starts by itself are not recorded: "
