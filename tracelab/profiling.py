@@ -84,7 +84,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
     def step(self) -> None:
         """Say that one step of the loop has ended."""
         super().step()
-        if self._has_told:
+        if self._has_told or self.is_copy:
             return
         if self.done:
             self._recorded(wait_s=LONGEST_WAIT_S)
@@ -98,7 +98,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         traceback: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, traceback)
-        if self._has_told:
+        if self._has_told or self.is_copy:
             return
         if self.done:
             # Where this rank failed, the others mostly hang in a collective.

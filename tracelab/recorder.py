@@ -135,10 +135,15 @@ class Recorder:
             self._begin()
         return self
 
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is a fork of the program, which must neither write its file nor speak."""
+        return os.getpid() != self._process
+
     def step(self) -> None:
         """Say that one step of the loop has ended."""
-        if os.getpid() != self._process:
-            return  # a fork of the program, which must not write its file
+        if self.is_copy:
+            return
         self.count += 1
         if self.over or self.count < self._skip:
             return
@@ -153,7 +158,7 @@ class Recorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if os.getpid() != self._process:
+        if self.is_copy:
             return
         if self._profiler is not None and not self.over:
             with uninterrupted():

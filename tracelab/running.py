@@ -124,10 +124,7 @@ def hook_function(name: str, ended: Callable[[], None]) -> None:
     Raises:
         UsageError: the module has no such function.
     """
-
-    def wrap(function: Callable[..., Any]) -> Callable[..., Any]:
-        return around(function, after=ended)
-
+    wrap = functools.partial(around, after=ended)
     module, colon, path = name.partition(":")
     if not colon:
         _hooks[name] = wrap

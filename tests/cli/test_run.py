@@ -84,6 +84,24 @@ def test_exception_in_the_script_is_its_own(run):
     assert "recorded" in ran.stderr
 
 
+def test_a_fork_of_the_script_ends_as_it_would(tmp_path):
+    # GIVEN a script whose child ends by itself, before the script's own first step
+    script = tmp_path / "train.py"
+    script.write_text(
+        textwrap.dedent("""
+            import os, sys, torch
+            child = os.fork()
+            if child == 0:
+                sys.exit(0)
+            print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+            """)
+    )
+    command = [sys.executable, "-m", "tracelab", "run", "-o", str(tmp_path / "out"), str(script)]
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert ran.stdout == "child 0\n"
+    assert ran.stderr.count("no step has ended") == 1
+
+
 def test_too_few_steps_are_told(run):
     ran = run(steps=7)
     assert ran.returncode == 2

@@ -93,6 +93,8 @@ def run(
             hook_function(step_on, ended)
     with terminable():
         code = run_program(script, context.args, as_module=module, step=step_on)
+    if recorder.is_copy:
+        raise typer.Exit(code)
     error = SystemExit(code) if code else None
     recorder.__exit__(type(error) if error else None, error, None)
     if not recorder.done:

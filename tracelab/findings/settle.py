@@ -55,12 +55,12 @@ def _settle(
 ) -> Finding | None:
     """The finding of a claim; None where it is too little, or promised already."""
     cost, length = _cost(claim), facts.window.length_ns
+    free = {x: subtract(lost, promised.get(x, _NOTHING)) for x, lost in claim.lost.items()}
     bounds = {}
-    for device, lost in claim.lost.items():
-        free = subtract(lost, promised.get(device, _NOTHING))
-        left = measure(free)
+    for device, time in free.items():
+        left = measure(time)
         if device in spare_ns:  # what the profiler made idle is nobody's to win
-            idle_ns = measure(intersect(free, facts.idle(device)))
+            idle_ns = measure(intersect(time, facts.idle(device)))
             left -= max(0, idle_ns - spare_ns[device])
         bounds[device] = min(left, claim.limit_ns.get(device, left))
     bound = max(bounds.values(), default=0)
@@ -69,13 +69,11 @@ def _settle(
     little = cost < least * length or (bound == 0 and not hopeless)
     if little and (claim.lost or claim.told is None):
         return None
-    for device, lost in claim.lost.items():
-        before = promised.get(device, _NOTHING)
-        won = _earliest(subtract(lost, before), bounds[device])
-        promised[device] = join(before, won)
+    for device, time in free.items():
+        won = _earliest(time, bounds[device])
+        promised[device] = join(promised.get(device, _NOTHING), won)
         if device in spare_ns:
-            won_idle_ns = measure(intersect(won, facts.idle(device)))
-            spare_ns[device] -= won_idle_ns
+            spare_ns[device] -= measure(intersect(won, facts.idle(device)))
     return Finding(
         rule=rule.id,
         title=claim.title,
