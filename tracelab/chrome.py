@@ -10,17 +10,29 @@ from __future__ import annotations
 import gc
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from decimal import Decimal, InvalidOperation
+from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 import orjson
+from msgspec.structs import astuple
 from numpy.typing import NDArray
 
 from tracelab.errors import UnreadableInputError
+from tracelab.events import (
+    Arguments,
+    Event,
+    Number,
+    decode,
+    decode_texts,
+    decode_with_times_as_text,
+    is_event,
+    mapping,
+)
 from tracelab.intervals import Int64Array
 from tracelab.jsonstream import ArrayReader
 from tracelab.sources import Source, open_source
@@ -29,6 +41,7 @@ from tracelab.trace import (
     GPU_ACTIVITIES,
     HOST_CALLS,
     Category,
+    SparseColumn,
     Thread,
     Trace,
     count_losses,
@@ -68,12 +81,12 @@ def _is_one_of(*categories: Category) -> NDArray[np.bool_]:
 _IN_LANE = _is_one_of(*GPU_ACTIVITIES)
 _OF_SYNCS = _is_one_of(Category.SYNC, Category.CUDA_EVENT)
 _ON_DEVICE = _IN_LANE | _OF_SYNCS
-_WITH_CORRELATION = _ON_DEVICE | _is_one_of(*HOST_CALLS)
+_WITH_ARGUMENTS = _ON_DEVICE | _is_one_of(*HOST_CALLS)
 
 # Column, the categories that have it, whether it is in "args", and its key there. A column's
 # later keys stand in for an earlier one that is absent.
-_ARGUMENTS = (
-    ("correlation", _WITH_CORRELATION, True, "correlation"),
+_SPARSE = (
+    ("correlation", _WITH_ARGUMENTS, True, "correlation"),
     ("stream", _ON_DEVICE, True, "stream"),
     ("device", _ON_DEVICE, True, "device"),
     ("device", _IN_LANE, True, "inDevice"),  # a peer copy has no "device": this one's engine copies
@@ -88,16 +101,21 @@ _ARGUMENTS = (
 
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
+_UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
 # A float64 of microseconds with three decimals still tells nanoseconds apart below this value;
 # above it the digits of the text must be read.
 _EXACT_BELOW_US = 2.0**43
-_TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
+_NO_ARGUMENTS = Arguments()
 _LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
 # 142 years: any two such times, and a duration more, are less than int64 nanoseconds apart.
 _LAST_US = 2**52
 # A duration of a hundred days and more is a wrapped counter, not work.
 _LONGEST_US = 2**43
+
+
+class _InexactTimesError(UnreadableInputError):
+    """Times came as floats that are too coarse for nanoseconds."""
 
 
 def read_trace(source: Source) -> Trace:
@@ -107,9 +125,16 @@ def read_trace(source: Source) -> Trace:
         UnreadableInputError: it cannot be opened, is no trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
     """
+    try:
+        return _read_trace(source, decode)
+    except _InexactTimesError:
+        return _read_trace(source, decode_with_times_as_text)
+
+
+def _read_trace(source: Source, decode: Callable[[bytes], list[Event]]) -> Trace:
     columns = _Columns()
     with open_source(source) as stream, _collector_paused():
-        reader = ArrayReader(stream, source.path, _EVENTS, _decode, _is_event)
+        reader = ArrayReader(stream, source.path, _EVENTS, decode, is_event)
         for events in reader:
             columns.add(events)
     return columns.finish(source, reader.metadata, reader.losses)
@@ -123,7 +148,8 @@ def read_arguments(source: Source, positions: Iterable[int]) -> dict[int, dict[s
         positions: values of `Trace.position`.
 
     Returns:
-        the event's "args" object by position; empty where the event has none.
+        the event's "args" object by position; empty where the event has none, or none that can
+        be read.
 
     Raises:
         UnreadableInputError: the file can no longer be read.
@@ -133,13 +159,29 @@ def read_arguments(source: Source, positions: Iterable[int]) -> dict[int, dict[s
     found: dict[int, dict[str, Any]] = {}
     with open_source(source) as stream, _collector_paused():
         first = 0
-        for events in ArrayReader(stream, source.path, _EVENTS, orjson.loads, _is_event):
-            for position in wanted.intersection(range(first, first + len(events))):
-                found[position] = _mapping(_mapping(events[position - first]).get("args"))
+        # As much is read, and as much is lost, as when the events were numbered.
+        reader = ArrayReader(
+            stream,
+            source.path,
+            _EVENTS,
+            decode_texts,
+            lambda text: is_event(*decode(b"[%b]" % text)),
+        )
+        for texts in reader:
+            for position in wanted.intersection(range(first, first + len(texts))):
+                found[position] = _arguments_in(texts[position - first])
             if len(found) == len(wanted):
                 break
-            first += len(events)
+            first += len(texts)
     return found
+
+
+def _arguments_in(text: bytes) -> dict[str, Any]:
+    """All arguments of an event; none where they cannot be read."""
+    try:
+        return mapping(mapping(orjson.loads(text)).get("args"))
+    except orjson.JSONDecodeError:
+        return {}
 
 
 @contextmanager
@@ -154,21 +196,6 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _is_event(element: Any) -> bool:
-    return isinstance(element, dict) and "ph" in element
-
-
-def _decode(text: bytes) -> list[Any]:
-    """Decode an array of events; times that a float cannot hold exactly come as their text."""
-    events: list[Any] = orjson.loads(text)
-    for event in events:
-        if type(event) is dict:
-            time = event.get("ts")
-            if type(time) is float and not -_EXACT_BELOW_US < time < _EXACT_BELOW_US:
-                return list(orjson.loads(_TIME_FIELD.sub(rb'\1"\2"', text)))
-    return events
-
-
 class _Table(dict[Any, int]):
     """Numbers keys by the text that stands for them; every key is looked at once."""
 
@@ -181,12 +208,17 @@ class _Table(dict[Any, int]):
         number = self[key] = self.rows.setdefault(self._text(key), len(self.rows))
         return number
 
-    def numbers(self, keys: list[Any]) -> NDArray[np.int32]:
+    def numbers(self, keys: Collection[Hashable]) -> NDArray[np.int32]:
         """The number of each key."""
-        try:
-            return np.fromiter(map(self.__getitem__, keys), dtype=np.int32, count=len(keys))
-        except TypeError:  # a key that cannot be one: a list, say
-            return self.numbers([self._text(key) for key in keys])
+        return np.fromiter(map(self.__getitem__, keys), dtype=np.int32, count=len(keys))
+
+
+class _Categories(dict[str, int]):
+    """What the profilers' versions call the categories; every text is looked at once."""
+
+    def __missing__(self, text: str) -> int:
+        code = self[text] = _CATEGORIES.get(text.lower(), Category.OTHER)
+        return code
 
 
 class _Columns:
@@ -195,52 +227,52 @@ class _Columns:
     def __init__(self) -> None:
         self._names = _Table(str)
         self._threads = _Table(_thread_key)
-        self._categories: dict[Any, int] = {}
+        self._categories = _Categories()
         self._thread_names: dict[tuple[str, str], str] = {}
         self._losses: Counter[str] = Counter()
-        self._pieces: list[dict[str, NDArray[Any]]] = []
-        self._begin_end: list[tuple[int, dict[str, Any]]] = []
+        self._dense: list[dict[str, NDArray[Any]]] = []
+        self._sparse: list[dict[str, NDArray[Any]]] = []
+        self._begin_end: list[tuple[int, Event]] = []
         self._objects = 0
 
-    def add(self, events: list[Any]) -> None:
+    def add(self, events: list[Event]) -> None:
         """Take one piece of the file's array of events."""
-        complete: list[dict[str, Any]] = []
-        positions: list[int] = []
-        for position, event in enumerate(events, self._objects):
-            phase = event.get("ph") if type(event) is dict else None
-            if phase == "X":
-                complete.append(event)
-                positions.append(position)
-            elif phase == "M":
-                self._read_thread_name(event)
-            elif phase in ("B", "E"):
-                self._begin_end.append((position, event))
-            elif type(phase) is not str or phase not in _KNOWN_PHASES:
-                self._losses["unknown_phases"] += 1
+        phases = [event.ph for event in events]
+        rows = [row for row, phase in enumerate(phases) if phase == "X"]
+        if not _UNUSED_PHASES.issuperset(phases):
+            self._read_others(events)
+        self._add_complete([events[row] for row in rows], np.array(rows) + self._objects)
         self._objects += len(events)
-        self._add_complete(complete, positions)
 
     def finish(
         self, source: Source, metadata: Mapping[str, Any], losses: Mapping[str, int]
     ) -> Trace:
         """The trace of all the pieces."""
         self._add_pairs()
-        if not any(len(piece["start_ns"]) for piece in self._pieces):
+        if not any(len(piece["start_ns"]) for piece in self._dense):
             lost = count_losses(self._losses + Counter(losses))
             raise UnreadableInputError(f"{source.path}: the trace holds no complete event{lost}")
-        columns = {
-            key: np.concatenate([piece[key] for piece in self._pieces]) for key in self._pieces[0]
+        dense: dict[str, Any] = _joined(self._dense)
+        sparse = _joined(self._sparse)
+        has_arguments = dense.pop("has_arguments")
+        row = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
+        row[~has_arguments] = np.count_nonzero(has_arguments)
+        if np.any(np.diff(dense["position"]) < 0):  # begin and end events were joined last
+            order = np.argsort(dense["position"], kind="stable")
+            dense, row = {key: column[order] for key, column in dense.items()}, row[order]
+        origin_ns = int(dense["start_ns"].min())
+        dense["start_ns"] -= origin_ns
+        columns: dict[str, Any] = {
+            key: SparseColumn(row, np.append(values, values.dtype.type(ABSENT)))
+            for key, values in sparse.items()
         }
-        order = np.argsort(columns["position"], kind="stable")
-        columns = {key: column[order] for key, column in columns.items()}
-        origin_ns = int(columns["start_ns"].min())
-        columns["start_ns"] -= origin_ns
         rank, rank_source = _rank(metadata, source)
         return Trace(
             path=source.path,
             rank=rank,
             rank_source=rank_source,
             origin_ns=origin_ns,
+            **dense,
             **columns,
             strings=tuple(self._names.rows),
             threads=tuple(
@@ -252,77 +284,83 @@ class _Columns:
             losses=MappingProxyType(dict(self._losses + Counter(losses))),
         )
 
-    def _add_complete(self, events: list[dict[str, Any]], positions: list[int]) -> None:
-        starts, durations, names = (
-            [event.get(key) for event in events] for key in ("ts", "dur", "name")
-        )
-        if None in starts or None in durations or None in names:
-            values = zip(starts, durations, names, strict=True)
-            kept = [i for i, needed in enumerate(values) if None not in needed]
-            self._losses["incomplete_events"] += len(events) - len(kept)
-            self._add_complete([events[i] for i in kept], [positions[i] for i in kept])
-            return
+    def _add_complete(self, events: list[Event], position: Int64Array) -> None:
+        starts, durations = [event.ts for event in events], [event.dur for event in events]
+        names = [event.name for event in events]
         start_ns, start_known = _nanoseconds(starts)
         duration_ns, duration_known = _nanoseconds(durations)
-        category = np.array([self._category(event.get("cat")) for event in events], dtype=np.int8)
-        piece: dict[str, NDArray[Any]] = {
-            "start_ns": start_ns,
-            "duration_ns": duration_ns,
-            "category": category,
-            "name": self._names.numbers(names),
-            "thread": self._threads.numbers([(e.get("pid"), e.get("tid")) for e in events]),
-            "position": np.array(positions, dtype=np.int64),
-            **_argument_columns(events, category),
-        }
+        if not (start_known.all() and duration_known.all() and all(names)):
+            values = zip(starts, durations, names, strict=True)
+            kept = [row for row, needed in enumerate(values) if None not in needed]
+            if len(kept) < len(events):
+                self._losses["incomplete_events"] += len(events) - len(kept)
+                self._add_complete([events[row] for row in kept], position[kept])
+                return
+        categories = [event.cat for event in events]
+        category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
+        having = np.flatnonzero(_WITH_ARGUMENTS[category])
+        sparse = _arguments([events[row] for row in having.tolist()], category[having])
         absurd = ~start_known | ~duration_known | (duration_ns >= _LONGEST_US * 1000)
-        negative = duration_ns < 0
-        nowhere = (piece["device"] == ABSENT) | (piece["stream"] == ABSENT)
+        nowhere = np.zeros(len(events), dtype=np.bool_)
+        nowhere[having] = (sparse["device"] == ABSENT) | (sparse["stream"] == ABSENT)
         kept_rows = np.ones(len(events), dtype=np.bool_)
         for loss, faulty in (  # an event is counted under the first of its faults
             ("absurd_times", absurd),
-            ("negative_durations", negative),
+            ("negative_durations", duration_ns < 0),
             ("activities_without_lane", nowhere & _IN_LANE[category]),
         ):
             self._losses[loss] += int((kept_rows & faulty).sum())
             kept_rows &= ~faulty
-        self._pieces.append({key: column[kept_rows] for key, column in piece.items()})
+        dense: dict[str, NDArray[Any]] = {
+            "start_ns": start_ns,
+            "duration_ns": duration_ns,
+            "category": category,
+            "name": self._names.numbers(names),
+            "thread": self._threads.numbers([(event.pid, event.tid) for event in events]),
+            "position": position.astype(np.int32),
+            "has_arguments": _WITH_ARGUMENTS[category],
+        }
+        self._dense.append({key: column[kept_rows] for key, column in dense.items()})
+        kept_having = kept_rows[having]
+        self._sparse.append({key: column[kept_having] for key, column in sparse.items()})
+
+    def _read_others(self, events: list[Event]) -> None:
+        for position, event in enumerate(events, self._objects):
+            if event.ph == "M":
+                if event.name == "thread_name":
+                    name = event.args.name if event.args else None
+                    self._thread_names[_thread_key((event.pid, event.tid))] = str(name or "")
+            elif event.ph in ("B", "E"):
+                self._begin_end.append((position, event))
+            elif event.ph not in _KNOWN_PHASES:
+                self._losses["unknown_phases"] += 1
 
     def _add_pairs(self) -> None:
         """Join begin and end events: per thread, an end closes the latest open begin."""
-        times, known = _nanoseconds([event.get("ts") for _, event in self._begin_end])
+        times, known = _nanoseconds([event.ts for _, event in self._begin_end])
         order = [i for i in np.argsort(times, kind="stable").tolist() if known[i]]
         unmatched = len(times) - len(order)
-        open_events: dict[tuple[str, str], list[tuple[int, dict[str, Any]]]] = defaultdict(list)
-        complete: list[dict[str, Any]] = []
+        open_events: dict[tuple[str, str], list[int]] = defaultdict(list)
+        complete: list[Event] = []
         positions: list[int] = []
         for i in order:
             _, event = self._begin_end[i]
-            waiting = open_events[_thread_key((event.get("pid"), event.get("tid")))]
-            if event["ph"] == "B":
-                waiting.append((i, event))
+            waiting = open_events[_thread_key((event.pid, event.tid))]
+            if event.ph == "B":
+                waiting.append(i)
             elif waiting:
-                j, begin = waiting.pop()
-                length = Decimal(int(times[i] - times[j])).scaleb(-3)
-                arguments = {**_mapping(begin.get("args")), **_mapping(event.get("args"))}
-                complete.append({**begin, "dur": str(length), "args": arguments})
-                positions.append(self._begin_end[j][0])
+                j = waiting.pop()
+                position, begin = self._begin_end[j]
+                begin.dur = str(Decimal(int(times[i] - times[j])).scaleb(-3))
+                begin.args = _merged(begin.args, event.args)
+                complete.append(begin)
+                positions.append(position)
             else:
                 unmatched += 1
         unmatched += sum(map(len, open_events.values()))
         self._losses["unmatched_begin_end"] += unmatched
         if complete:
-            self._add_complete(complete, positions)
-
-    def _category(self, text: Any) -> int:
-        code = self._categories.get(text) if type(text) is str else Category.OTHER
-        if code is None:
-            code = self._categories[text] = _CATEGORIES.get(text.lower(), Category.OTHER)
-        return code
-
-    def _read_thread_name(self, event: dict[str, Any]) -> None:
-        if event.get("name") == "thread_name":
-            key = _thread_key((event.get("pid"), event.get("tid")))
-            self._thread_names[key] = str(_mapping(event.get("args")).get("name") or "")
+            self._add_complete(complete, np.array(positions))
 
 
 def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:
@@ -331,33 +369,38 @@ def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:
     return process, thread
 
 
-def _mapping(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
+def _joined(pieces: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    """The columns whose pieces these are; each piece is let go as soon as it is copied."""
+    return {key: np.concatenate([piece.pop(key) for piece in pieces]) for key in list(pieces[0])}
 
 
-def _argument_columns(
-    events: list[dict[str, Any]], category: NDArray[np.int8]
-) -> dict[str, NDArray[Any]]:
+def _merged(begin: Arguments | None, end: Arguments | None) -> Arguments | None:
+    """The arguments of a begin event with those that its end event has beside or instead."""
+    if begin is None or end is None:
+        return begin or end
+    pairs = zip(astuple(begin), astuple(end), strict=True)
+    return Arguments(*[old if new == ABSENT else new for old, new in pairs])
+
+
+def _arguments(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
     """The columns that come from the arguments of GPU activities, calls and syncs."""
-    columns = {field[0]: np.full(len(events), ABSENT, dtype=np.int64) for field in _ARGUMENTS}
-    for column, having, in_args, key in _ARGUMENTS:
+    arguments = [event.args or _NO_ARGUMENTS for event in events]
+    columns = {field[0]: np.full(len(events), ABSENT, dtype=np.int64) for field in _SPARSE}
+    for column, having, in_arguments, key in _SPARSE:
         values = columns[column]
         rows = np.flatnonzero(having[category] & (values == ABSENT))
-        chosen = [events[i] for i in rows.tolist()]
-        if in_args:
-            chosen = [_mapping(event.get("args")) for event in chosen]
-        values[rows] = _integers([fields.get(key) for fields in chosen])
+        chosen: list[Any] = arguments if in_arguments else events
+        values[rows] = _integers(list(map(attrgetter(key), map(chosen.__getitem__, rows.tolist()))))
     columns["device"][columns["device"] >= 2**31] = ABSENT
     return {**columns, "device": columns["device"].astype(np.int32)}
 
 
 def _integers(values: list[Any]) -> Int64Array:
     """int64[n]: each value by `_integer`."""
-    if set(map(type, values)) == {int}:
-        integers = np.array(values)
-        if integers.dtype == np.int64:
-            natural: Int64Array = np.maximum(integers, ABSENT)
-            return natural
+    integers = np.array(values)
+    if integers.dtype == np.int64:
+        natural: Int64Array = np.maximum(integers, ABSENT)
+        return natural
     return np.array([_integer(value) for value in values], dtype=np.int64)
 
 
@@ -372,18 +415,22 @@ def _integer(value: Any) -> int:
     return value if ABSENT < value < 2**63 else ABSENT
 
 
-def _nanoseconds(values: list[Any]) -> tuple[Int64Array, NDArray[np.bool_]]:
-    """Microseconds as decoded or as text: int64[n] ns, and bool[n], whether the value is a time."""
-    if set(map(type, values)) <= {int, float}:
-        us = np.array(values)
-        if us.dtype == np.int64:
-            known = (us >= -_LAST_US) & (us <= _LAST_US)
-            return np.where(known, us, 0) * 1000, known
-        if us.dtype == np.float64 and np.all(np.abs(us) < _EXACT_BELOW_US):
-            whole = np.floor(us)
-            fraction = np.rint((us - whole) * 1000)
-            ns = whole.astype(np.int64) * 1000 + fraction.astype(np.int64)
-            return ns, np.ones(len(values), dtype=np.bool_)
+def _nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
+    """Microseconds as decoded or as text: int64[n] ns, and bool[n], whether the value is a time.
+
+    Raises:
+        _InexactTimesError: a float is too large to tell nanoseconds apart.
+    """
+    us = np.array(values)
+    if us.dtype == np.int64:
+        known = (us >= -_LAST_US) & (us <= _LAST_US)
+        return np.where(known, us, 0) * 1000, known
+    if us.dtype == np.float64 and np.all(np.abs(us) < _EXACT_BELOW_US):
+        whole = np.floor(us)
+        fraction = np.rint((us - whole) * 1000)
+        return whole.astype(np.int64) * 1000 + fraction.astype(np.int64), np.ones(len(us), np.bool_)
+    if any(type(value) is float and abs(value) >= _EXACT_BELOW_US for value in values):
+        raise _InexactTimesError("its times are written so that nanoseconds are lost")
     exact = [_exact_nanoseconds(value) for value in values]
     known = np.array([value is not None for value in exact], dtype=np.bool_)
     return np.array([value or 0 for value in exact], dtype=np.int64), known
@@ -407,7 +454,7 @@ def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]
 
     In a job of one every rank is 0; there a name says more, which may count jobs side by side.
     """
-    job = _mapping(metadata.get("distributedInfo"))
+    job = mapping(metadata.get("distributedInfo"))
     rank, alone = _integer(job.get("rank")), _integer(job.get("world_size")) == 1
     if source.rank is not None and (rank == ABSENT or alone):
         return source.rank, "filename"

@@ -85,9 +85,34 @@ class Thread:
     name: str  # "" when the file gives none
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class SparseColumn:
+    """Integers that few events have, read like an array of one per event.
+
+    Attributes:
+        row: int32[n], each event's index into `values`; that of the last one for most.
+        values: int64[k + 1] or int32[k + 1]; the last is `ABSENT`.
+    """
+
+    row: NDArray[np.int32]
+    values: Int64Array | NDArray[np.int32]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def __getitem__(self, events: Any) -> Any:  # as many forms as an array's
+        return self.values[self.row[events]]
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self[:], dtype=dtype)
+
+
 @dataclass(frozen=True, eq=False)
 class Trace:
     """One file's complete events, in the file's order; every array is read-only.
+
+    Large files are mostly host events, which have no device, stream or event: those columns are
+    sparse.
 
     Attributes:
         path: where it came from.
@@ -104,7 +129,7 @@ class Trace:
         wait_stream, wait_correlation: int64[n], of syncs: the stream and the event record
             waited for.
         event: int64[n], the CUDA event of a sync or a record; reused over time.
-        position: int64[n], the event's place in the file's array of events.
+        position: int32[n], the event's place in the file's array of events.
         strings: the string table.
         threads: the threads, in order of appearance.
         metadata: what the file says beside its events.
@@ -121,13 +146,13 @@ class Trace:
     category: NDArray[np.int8]
     name: NDArray[np.int32]
     thread: NDArray[np.int32]
-    device: NDArray[np.int32]
-    stream: Int64Array
-    correlation: Int64Array
-    wait_stream: Int64Array
-    wait_correlation: Int64Array
-    event: Int64Array
-    position: Int64Array
+    device: SparseColumn
+    stream: SparseColumn
+    correlation: SparseColumn
+    wait_stream: SparseColumn
+    wait_correlation: SparseColumn
+    event: SparseColumn
+    position: NDArray[np.int32]
     strings: tuple[str, ...]
     threads: tuple[Thread, ...]
     metadata: Mapping[str, Any]
@@ -137,8 +162,10 @@ class Trace:
     def __post_init__(self) -> None:
         for field in fields(self):
             column = getattr(self, field.name)
-            if isinstance(column, np.ndarray):
-                column.flags.writeable = False
+            parts = (column.row, column.values) if isinstance(column, SparseColumn) else (column,)
+            for array in parts:
+                if isinstance(array, np.ndarray):
+                    array.flags.writeable = False
 
     def __len__(self) -> int:
         return len(self.start_ns)
