@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tracelab.errors import UnreadableInputError
+from tracelab.sources import READ_ERRORS
 
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace, so an element or a header above this is no trace.
@@ -147,7 +147,7 @@ class ArrayReader:
             while missing and (part := self._stream.read1(missing)):
                 parts.append(part)
                 missing -= len(part)
-        except (EOFError, zlib.error, OSError):
+        except READ_ERRORS:
             self.losses["truncated"] = 1
         return b"".join(parts)
 

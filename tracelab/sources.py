@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import os
 import re
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Set
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
+
+fast_zlib: Any = zlib
+with suppress(ImportError):
+    from isal import isal_zlib as fast_zlib  # unpacks several times as fast
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")
 _HEAD = 65_536  # bytes: a trace shows by then that it is one
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 _GZIP_MAGIC = b"\x1f\x8b"
+_PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
+READ_ERRORS = (
+    EOFError,
+    OSError,
+    zlib.error,
+    fast_zlib.error,
+)  # of a stream that `open_source` gave
 
 # "rank3", "global_rank-3". With its first group, a rank in a part of the job: "tp_rank1".
 _RANK = re.compile(
@@ -91,7 +101,43 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
             raise MissingSupportError(f"{source.path}: {error}") from None
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise _unreadable(source.path, error) from None
-        yield opened.enter_context(gzip.GzipFile(fileobj=stream)) if packed else stream
+        yield opened.enter_context(io.BufferedReader(_Unpacked(stream))) if packed else stream
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of a gzip file; of a damaged one, all those before the damage.
+
+    The standard library's own reader cannot unpack by another package, and that package's reader
+    gives nothing of a file that breaks off.
+    """
+
+    def __init__(self, packed: io.BufferedIOBase) -> None:
+        self._packed = packed
+        self._unread = b""
+        self._member: Any = None  # what unpacks it: a file may be several, one after the other
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        unpacked = b""
+        while not unpacked:
+            data = self._unread or self._packed.read(_PACKED_BYTES)
+            if self._member is None:
+                if not data:
+                    return 0
+                self._unread = data.lstrip(b"\0")  # files are padded to whole blocks
+                if self._unread:
+                    self._member = fast_zlib.decompressobj(wbits=31)
+                continue
+            unpacked = self._member.decompress(data, len(buffer))
+            if not data and not unpacked:
+                raise EOFError("the compressed data breaks off")
+            self._unread = self._member.unconsumed_tail
+            if self._member.eof:
+                self._unread, self._member = self._member.unused_data, None
+        buffer[: len(unpacked)] = unpacked
+        return len(unpacked)
 
 
 def _sources_of(path: str) -> list[Source]:
@@ -157,7 +203,7 @@ def _begins_like_a_trace(file: Path) -> bool:
     try:
         with open_source(Source(str(file), None, named=False)) as stream:
             head = stream.read(_HEAD)
-    except (TracelabError, OSError, EOFError, zlib.error):
+    except (TracelabError, *READ_ERRORS):
         return True
     is_list = head.lstrip().startswith(b"[") and b'"ph"' in head
     return is_list or any(key in head for key in _TRACE_KEYS)

@@ -6,6 +6,7 @@ import builtins
 import gzip
 import os
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -325,6 +326,53 @@ def test_gzip_is_known_by_its_content(tmp_path, name, content):
     assert bytes_of(path) == content
     path.write_bytes(gzip.compress(content) + gzip.compress(b"more"))
     assert bytes_of(path) == content + b"more"
+
+
+@pytest.fixture(params=["isal", "zlib"])
+def unpacker(request, monkeypatch):
+    """The package that unpacks gzip files."""
+    if request.param == "zlib":
+        monkeypatch.setattr(sources, "fast_zlib", zlib)
+    elif sources.fast_zlib is zlib:
+        pytest.skip("isal is not installed")
+
+
+@pytest.mark.usefixtures("unpacker")
+def test_large_and_padded_files_are_unpacked(tmp_path):
+    content = b"".join(b"%d," % (i * i) for i in range(300_000))
+    packed = gzip.compress(content)
+    for members in ([packed], [packed, b"\0" * 5000, packed], [packed, packed, b"\0" * 300_000]):
+        (tmp_path / "a").write_bytes(b"".join(members))
+        assert bytes_of(tmp_path / "a") == content * members.count(packed)
+
+
+@pytest.mark.usefixtures("unpacker")
+@pytest.mark.parametrize("damage", ["cut", "overwritten", "followed"])
+def test_what_stands_before_the_damage_is_unpacked(tmp_path, damage):
+    """GIVEN a gzip file that breaks off, holds other bytes, or is followed by some
+    THEN what was unpacked before is a prefix of the content, and then an error comes."""
+    content = b"".join(b"%d," % (i * i) for i in range(400_000))
+    packed = gzip.compress(content)
+    assert len(packed) > 1_000_000
+    for place in (100, len(packed) // 2, len(packed) - 4):
+        broken = {
+            "cut": packed[:place],
+            "overwritten": packed[:place] + bytes(4) + packed[place + 4 :],
+            "followed": packed + b"other" * place,
+        }[damage]
+        (tmp_path / "a").write_bytes(broken)
+        unpacked, failed = b"", False
+        with open_source(Source(str(tmp_path / "a"), None, True)) as stream:
+            try:
+                while part := stream.read1(100_000):
+                    unpacked += part
+            except sources.READ_ERRORS:
+                failed = True
+        assert failed
+        whole = len(content) if damage == "followed" else len(content) * place // len(packed)
+        assert len(unpacked) > whole - 1_000_000
+        if damage != "overwritten":  # a deflated byte that is wrong is noticed late
+            assert content.startswith(unpacked)
 
 
 def test_the_file_is_closed(tmp_path):
