@@ -221,6 +221,31 @@ class _Categories(dict[str, int]):
         return code
 
 
+class _Growing:
+    """Columns to which pieces are appended, so that no moment needs them twice."""
+
+    def __init__(self) -> None:
+        self._bytes: defaultdict[str, bytearray] = defaultdict(bytearray)
+        self._types: dict[str, np.dtype[Any]] = {}
+
+    def append(self, piece: Mapping[str, NDArray[Any]], kept: NDArray[np.bool_]) -> None:
+        """Append those rows of a piece that are to be kept."""
+        for name, column in piece.items():
+            self._types[name] = column.dtype
+            self._bytes[name] += (column if kept.all() else column[kept]).tobytes()
+
+    def append_absent(self) -> None:
+        """Append a row of nothing but `ABSENT`."""
+        for name, type_ in self._types.items():
+            self._bytes[name] += np.array(ABSENT, type_).tobytes()
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """The columns; nothing can be appended as long as one of them lives."""
+        return {
+            name: np.frombuffer(self._bytes[name], type_) for name, type_ in self._types.items()
+        }
+
+
 class _Columns:
     """Collects pieces of events into columns."""
 
@@ -230,8 +255,8 @@ class _Columns:
         self._categories = _Categories()
         self._thread_names: dict[tuple[str, str], str] = {}
         self._losses: Counter[str] = Counter()
-        self._dense: list[dict[str, NDArray[Any]]] = []
-        self._sparse: list[dict[str, NDArray[Any]]] = []
+        self._dense = _Growing()
+        self._sparse = _Growing()
         self._begin_end: list[tuple[int, Event]] = []
         self._objects = 0
 
@@ -249,11 +274,11 @@ class _Columns:
     ) -> Trace:
         """The trace of all the pieces."""
         self._add_pairs()
-        if not any(len(piece["start_ns"]) for piece in self._dense):
+        self._sparse.append_absent()
+        dense: dict[str, Any] = self._dense.arrays()
+        if not len(dense["start_ns"]):
             lost = count_losses(self._losses + Counter(losses))
             raise UnreadableInputError(f"{source.path}: the trace holds no complete event{lost}")
-        dense: dict[str, Any] = _joined(self._dense)
-        sparse = _joined(self._sparse)
         has_arguments = dense.pop("has_arguments")
         row = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
         row[~has_arguments] = np.count_nonzero(has_arguments)
@@ -262,9 +287,8 @@ class _Columns:
             dense, row = {key: column[order] for key, column in dense.items()}, row[order]
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
-        columns: dict[str, Any] = {
-            key: SparseColumn(row, np.append(values, values.dtype.type(ABSENT)))
-            for key, values in sparse.items()
+        sparse: dict[str, Any] = {
+            key: SparseColumn(row, values) for key, values in self._sparse.arrays().items()
         }
         rank, rank_source = _rank(metadata, source)
         return Trace(
@@ -273,7 +297,7 @@ class _Columns:
             rank_source=rank_source,
             origin_ns=origin_ns,
             **dense,
-            **columns,
+            **sparse,
             strings=tuple(self._names.rows),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))
@@ -320,9 +344,8 @@ class _Columns:
             "position": position.astype(np.int32),
             "has_arguments": _WITH_ARGUMENTS[category],
         }
-        self._dense.append({key: column[kept_rows] for key, column in dense.items()})
-        kept_having = kept_rows[having]
-        self._sparse.append({key: column[kept_having] for key, column in sparse.items()})
+        self._dense.append(dense, kept_rows)
+        self._sparse.append(sparse, kept_rows[having])
 
     def _read_others(self, events: list[Event]) -> None:
         for position, event in enumerate(events, self._objects):
@@ -367,11 +390,6 @@ def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:
     """Process and thread as text, because files use numbers and words, even for the same one."""
     process, thread = ("" if number is None else str(number) for number in numbers)
     return process, thread
-
-
-def _joined(pieces: list[dict[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
-    """The columns whose pieces these are; each piece is let go as soon as it is copied."""
-    return {key: np.concatenate([piece.pop(key) for piece in pieces]) for key in list(pieces[0])}
 
 
 def _merged(begin: Arguments | None, end: Arguments | None) -> Arguments | None:
