@@ -17,6 +17,14 @@ class Ran:
     err: str
 
 
+@pytest.fixture(scope="session", autouse=True)
+def cache_folder(tmp_path_factory):
+    """What commands keep of the files that they read goes where the tests' files are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
 @pytest.fixture
 def tracelab(monkeypatch, capsys):
     """Run the command line in this process: ``tracelab("analyze", path)``."""

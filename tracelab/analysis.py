@@ -6,13 +6,13 @@ import itertools
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import asdict as to_dict
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
+from tracelab.cache import load_trace
 from tracelab.chrome import read_arguments, read_trace
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.facts import Facts
@@ -20,6 +20,7 @@ from tracelab.findings.finding import Finding
 from tracelab.findings.rules import RULES
 from tracelab.findings.settle import find_all
 from tracelab.findings.trace_quality import OTHER_RANKS
+from tracelab.findings.unprofiled import unprofiled_ns
 from tracelab.graph import Graph, build_graph
 from tracelab.host import Blocking, observe_host
 from tracelab.intervals import measure_within
@@ -68,12 +69,15 @@ class Options:
         step: the only step to measure; None for the whole trace and every step.
         source_folders: where to look for the program's source, to name lines; after them, it is
             looked for where the trace says.
+        cache: keep what was read of large files in the user's cache folder, and use what an
+            earlier look has left there.
     """
 
     comm_patterns: tuple[str, ...] = ()
     step_pattern: str = PROFILER_STEP
     step: int | None = None
     source_folders: tuple[str, ...] = ()
+    cache: bool = True
 
 
 DEFAULTS = Options()
@@ -142,7 +146,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         UnreadableInputError: it is no trace, or it holds no GPU activity.
         UsageError: a pattern is wrong, or the step asked for is not in the file.
     """
-    trace = read_trace(source)
+    trace = load_trace(source) if options.cache else read_trace(source)
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
     )
@@ -183,16 +187,19 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
                 window.start_ns,
                 window.end_ns,
                 devices,
-                replace(facts, window=window).unprofiled_ns,
+                unprofiled,
             )
-            for window, devices in zip(
-                windows, _device_figures(graph, idle, unhidden, windows), strict=True
+            for window, devices, unprofiled in zip(
+                windows,
+                _device_figures(graph, idle, unhidden, windows),
+                unprofiled_ns(timeline, idle, windows),
+                strict=True,
             )
         ),
         overlaps=tuple(
-            OverlapFigures(rank, window.step, **to_dict(overlap))
+            OverlapFigures(rank, window.step, x.a, x.b, x.a_ns, x.b_ns, x.overlap_ns)
             for window, found in zip(windows, overlaps(timeline, windows), strict=True)
-            for overlap in found
+            for x in found
         ),
         syncs=tuple(_sync_figures(timeline, measured_syncs, rank, windows)),
         holders=_holder_figures(facts),

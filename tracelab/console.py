@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
@@ -56,18 +55,7 @@ def save_result(path: Path, save: Callable[[Path], _Result]) -> _Result:
         return save(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
-
-
-@contextmanager
-def progress(total: int) -> Iterator[Callable[[], None]]:
-    """A bar on stderr for the time of a `with` block; the given function moves it by one."""
-    if not sys.stderr.isatty():
-        yield lambda: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeElapsedColumn
-
-    columns = ("reading", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("reading", total=total)
-        yield lambda: bar.advance(task)
+    except (KeyboardInterrupt, SystemExit):
+        if path.is_file():  # half of it
+            path.unlink()
+        raise

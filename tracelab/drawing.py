@@ -48,7 +48,7 @@ def draw(
     """
     from tracelab.render.png import Picture, draw_timeline
 
-    analysis = trace if isinstance(trace, Analysis) else analyze_source(_only(trace), options)
+    analysis = trace if isinstance(trace, Analysis) else analyze_source(only_source(trace), options)
     window = analysis.windows[0]
     if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
         raise UsageError("a picture begins and ends at a number of milliseconds")
@@ -97,7 +97,13 @@ def analyze_and_draw(
     return analysis.report, picture
 
 
-def _only(trace: str | Path) -> Source:
+def only_source(trace: str | Path) -> Source:
+    """The file that a path stands for.
+
+    Raises:
+        UsageError: it stands for several.
+        UnreadableInputError: it stands for none.
+    """
     sources = find_sources([str(trace)])
     if len(sources) > 1:
         raise UsageError(f"{trace} holds {len(sources)} files; a picture shows one: name it")

@@ -4,25 +4,37 @@ from __future__ import annotations
 
 import importlib
 import os
-from collections.abc import Callable, Iterable, Iterator
+import signal
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import Any
+from multiprocessing import active_children
+from typing import Any, TypeVar
 
 from tracelab.errors import MissingSupportError, UsageError
+from tracelab.progress import progress
+from tracelab.signals import exit_when_signalled
+from tracelab.sources import Source, size_of
 
 FORMS = "serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION"
 
+_Result = TypeVar("_Result")
 
-@contextmanager
-def open_map(
-    tasks: int, spec: str | None = None, jobs: int | None = None
-) -> Iterator[Callable[..., Iterable[Any]]]:
-    """A function that maps like `map`, in order, for the time of a `with` block.
+
+def map_files(
+    function: Callable[..., _Result],
+    sources: Sequence[Source],
+    *more: Iterable[Any],
+    spec: str | None = None,
+    jobs: int | None = None,
+) -> list[_Result]:
+    """What a function gives for each file, in their order, with a bar for what takes long.
 
     Args:
-        tasks: how many items will be mapped.
-        spec: one of `FORMS`; None for processes where there are several items, else serial.
+        function: takes a source, and an item of each of `more`.
+        sources: the files.
+        more: further arguments, one for each file.
+        spec: one of `FORMS`; None for processes where there are several files, else serial.
             MODULE:FUNCTION names a function that returns a `concurrent.futures.Executor`.
         jobs: how many at once, where the form leaves it open; None for one per processor.
 
@@ -30,6 +42,22 @@ def open_map(
         UsageError: the form is none of these.
         MissingSupportError: it needs a package that is not installed.
     """
+    results = []
+    with (
+        _open_map(len(sources), spec, jobs) as run,
+        progress([size_of(source) for source in sources]) as bar,
+    ):
+        for result in run(function, sources, *more):
+            results.append(result)
+            bar.end_file()
+    return results
+
+
+@contextmanager
+def _open_map(
+    tasks: int, spec: str | None, jobs: int | None
+) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A function that maps like `map`, in order, for the time of a `with` block."""
     workers = max(1, min(tasks, jobs or os.cpu_count() or 1))
     form = spec or ("processes" if workers > 1 else "serial")
     if form == "serial":
@@ -42,7 +70,7 @@ def open_map(
 @contextmanager
 def _open_pool(form: str, workers: int) -> Iterator[Executor]:
     if form == "processes":
-        with ProcessPoolExecutor(workers) as pool:
+        with _open_processes(workers) as pool:
             yield pool
     elif form == "threads":
         with ThreadPoolExecutor(workers) as pool:
@@ -53,6 +81,25 @@ def _open_pool(form: str, workers: int) -> Iterator[Executor]:
     else:
         with _made_by(form) as pool:
             yield pool
+
+
+@contextmanager
+def _open_processes(workers: int) -> Iterator[Executor]:
+    others = set(active_children())
+    with ProcessPoolExecutor(workers, initializer=_end_when_told) as pool:
+        try:
+            yield pool
+        except BaseException:  # Ctrl-C above all: what they are at is of no use any more
+            pool.shutdown(wait=False, cancel_futures=True)
+            for worker in set(active_children()) - others:
+                worker.terminate()
+            raise
+
+
+def _end_when_told() -> None:
+    """Leave Ctrl-C to the process that waits for this one; it ends this one in good order."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, exit_when_signalled)
 
 
 def _connect(form: str) -> Any:

@@ -18,12 +18,13 @@ def terminable() -> Iterator[None]:
 
     The program may set a handler of its own.
     """
-
-    def leave(number: int, _: types.FrameType | None) -> None:
-        raise SystemExit(SIGNALLED + number)
-
-    with _handled({signal.SIGTERM: leave}):
+    with _handled({signal.SIGTERM: exit_when_signalled}):
         yield
+
+
+def exit_when_signalled(number: int, _: types.FrameType | None) -> None:
+    """A handler that ends the program as an exit would."""
+    raise SystemExit(SIGNALLED + number)
 
 
 @contextmanager

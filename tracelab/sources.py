@@ -7,8 +7,9 @@ import os
 import re
 import zlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -83,6 +84,14 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     return tuple(found.values())
 
 
+def size_of(source: Source) -> int:
+    """The bytes of a file as it lies there, packed or not; 0 where that is not known."""
+    try:
+        return 0 if _is_url(source.path) else Path(source.path).stat().st_size
+    except OSError:
+        return 0
+
+
 @contextmanager
 def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
     """A stream of the file's decompressed bytes; gzip is known by its content, not its name.
@@ -93,7 +102,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
     """
     with ExitStack() as opened:
         try:
-            stream = opened.enter_context(io.BufferedReader(_open_raw(source.path)))
+            stream = opened.enter_context(io.BufferedReader(_watch(_open_raw(source.path))))
             packed = stream.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
         except TracelabError:
             raise
@@ -102,6 +111,42 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise _unreadable(source.path, error) from None
         yield opened.enter_context(io.BufferedReader(_Unpacked(stream))) if packed else stream
+
+
+@contextmanager
+def watched(tell: Callable[[int], object]) -> Iterator[None]:
+    """Tell of each part that this thread reads of a file how many bytes, packed, it has."""
+    token = _watcher.set(tell)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+_watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)
+
+
+class _Watched(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, tell: Callable[[int], object]) -> None:
+        self._raw = raw
+        self._tell = tell
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self._raw.readinto(buffer)
+        self._tell(count or 0)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _watch(raw: io.RawIOBase) -> io.RawIOBase:
+    tell = _watcher.get()
+    return raw if tell is None else _Watched(raw, tell)
 
 
 class _Unpacked(io.RawIOBase):

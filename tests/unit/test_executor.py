@@ -3,11 +3,18 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from tracelab.errors import UsageError
-from tracelab.executor import open_map
+from tracelab.executor import map_files
+from tracelab.sources import Source
+
+SOURCES = tuple(Source(f"{number}.json", number, named=True) for number in (3, 1, 2))
 
 
-def double(number):
-    return 2 * number
+def double(source):
+    return 2 * source.rank
+
+
+def times(source, number):
+    return source.rank * number
 
 
 def make_pool():
@@ -20,14 +27,13 @@ def make_no_pool():
 
 @pytest.mark.parametrize("spec", ["serial", "threads", "processes", None])
 def test_maps_in_order(spec):
-    with open_map(3, spec) as run:
-        assert list(run(double, [3, 1, 2])) == [6, 2, 4]
+    assert map_files(double, SOURCES, spec=spec) == [6, 2, 4]
+    assert map_files(times, SOURCES, [1, 2, 3], spec=spec) == [3, 2, 6]
 
 
 def test_takes_any_pool_from_a_function(monkeypatch):
     monkeypatch.syspath_prepend(__file__.rsplit("/", 1)[0])
-    with open_map(2, "test_executor:make_pool") as run:
-        assert list(run(double, [1, 2])) == [2, 4]
+    assert map_files(double, SOURCES, spec="test_executor:make_pool") == [6, 2, 4]
 
 
 @pytest.mark.parametrize(
@@ -35,8 +41,8 @@ def test_takes_any_pool_from_a_function(monkeypatch):
 )
 def test_anything_else_is_wrong_usage(spec, monkeypatch):
     monkeypatch.syspath_prepend(__file__.rsplit("/", 1)[0])
-    with pytest.raises(UsageError), open_map(2, spec):
-        pass
+    with pytest.raises(UsageError):
+        map_files(double, SOURCES, spec=spec)
 
 
 def test_maps_on_a_dask_cluster():
@@ -50,5 +56,4 @@ def test_maps_on_a_dask_cluster():
     )
     with cluster:
         spec = cluster.scheduler_address.replace("tcp://", "dask://")
-        with open_map(2, spec) as run:
-            assert list(run(double, [1, 2])) == [2, 4]
+        assert map_files(double, SOURCES, spec=spec) == [6, 2, 4]

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
+from tracelab.cli.options import Cache, CommPattern, StepOn
 from tracelab.console import (
     output_in_color,
     output_width,
-    progress,
     save_result,
     tell,
     write_result,
@@ -38,14 +38,8 @@ def analyze(
             metavar="N|all", help="Only step N; 'all' prints every step as fully as the whole."
         ),
     ] = None,
-    step_on: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", help="Host annotations that are the steps."),
-    ] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
-    ] = None,
+    step_on: StepOn = None,
+    comm_pattern: CommPattern = None,
     source: Annotated[
         list[str] | None,
         typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
@@ -60,11 +54,12 @@ def analyze(
             help="serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION.",
         ),
     ] = None,
+    cache: Cache = True,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.analysis import Options, merge_reports
     from tracelab.drawing import analyze_and_draw
-    from tracelab.executor import open_map
+    from tracelab.executor import map_files
     from tracelab.render.text import render_text
     from tracelab.sources import find_sources
     from tracelab.timeline import PROFILER_STEP
@@ -74,14 +69,12 @@ def analyze(
         step_pattern=step_on or PROFILER_STEP,
         step=_step_number(step),
         source_folders=tuple(source or ()),
+        cache=cache,
     )
     sources = find_sources(paths)
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
-    with open_map(len(sources), executor, jobs) as run, progress(len(sources)) as advance:
-        results = []
-        for result in run(partial(analyze_and_draw, options=options), sources, pictures):
-            results.append(result)
-            advance()
+    draw = partial(analyze_and_draw, options=options)
+    results = map_files(draw, sources, pictures, spec=executor, jobs=jobs)
     report = merge_reports([result for result, _ in results], paths, options)
     if json == "-":
         write_result(report.to_json().decode())

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tracelab.cli import saved
+from tracelab.cli.options import Cache, CommPattern, StepOn
 from tracelab.console import (
     output_in_color,
     output_width,
-    progress,
     save_result,
     tell,
     write_result,
@@ -23,7 +24,7 @@ from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracelab.analysis import Options
+    from tracelab.analysis import Failure, Options
     from tracelab.budgets import Budgets, Result
     from tracelab.report import Report
     from tracelab.sources import Source
@@ -88,19 +89,15 @@ def check(
     step: Annotated[
         int | None, typer.Option(metavar="N", help="Only step N, not the whole trace.")
     ] = None,
-    step_on: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Host annotations that are the steps.")
-    ] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
-    ] = None,
+    step_on: StepOn = None,
+    comm_pattern: CommPattern = None,
     output_format: Annotated[
         Format, typer.Option("--format", help="Text, or GitHub's annotations and the text.")
     ] = Format.TEXT,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML as well.")
     ] = None,
+    cache: Cache = True,
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
     from tracelab.analysis import Options
@@ -125,6 +122,7 @@ def check(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=step,
+        cache=cache,
     )
     reports, missing = _read_all(paths, options, step_on)
     before = None if wanted.baseline is None else _read_baseline(wanted.baseline, options, step_on)
@@ -188,20 +186,18 @@ def _read_all(
         the reports, and whether one that counts could not be read.
     """
     from tracelab.analysis import Failure, merge_reports
+    from tracelab.executor import map_files
     from tracelab.sources import find_sources
 
     sources = find_sources(paths)
     as_saved: list[Report] = []
     measured: list[Report] = []
     failures: list[Failure] = []
-    with progress(len(sources)) as advance:
-        for source in sources:
-            try:
-                report, is_saved = _read(source, options)
-                (as_saved if is_saved else measured).append(report)
-            except TracelabError as error:
-                failures.append(Failure(source, error))
-            advance()
+    for report, is_saved in map_files(partial(_read_or_fail, options=options), sources):
+        if isinstance(report, Failure):
+            failures.append(report)
+        else:
+            (as_saved if is_saved else measured).append(report)
     for report in as_saved:
         _require_same_options(report, options, step_on)
     if not as_saved and not measured:
@@ -249,6 +245,16 @@ def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
     if len(found) > 1 and any(is_saved for _, is_saved in found):
         raise UsageError(f"{path}: a baseline is one saved report, or the traces of one job")
     return found[0][0] if len(found) == 1 else merge_reports([x for x, _ in found], [path], whole)
+
+
+def _read_or_fail(source: Source, options: Options) -> tuple[Report | Failure, bool]:
+    """The same, in whichever process: an expected error is returned, so that others go on."""
+    from tracelab.analysis import Failure
+
+    try:
+        return _read(source, options)
+    except TracelabError as error:
+        return Failure(source, error), False
 
 
 def _read(source: Source, options: Options) -> tuple[Report, bool]:

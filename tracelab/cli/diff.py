@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.cli import saved
+from tracelab.cli.options import Cache, CommPattern, StepOn
 from tracelab.console import (
     output_in_color,
     output_width,
-    progress,
     save_result,
     tell,
     write_result,
@@ -50,14 +50,9 @@ def diff(
         float | None,
         typer.Option(metavar="PERCENT", help="Exit 1 if a step takes longer by more than this."),
     ] = None,
-    step_on: Annotated[
-        str | None,
-        typer.Option(metavar="REGEX", help="Host annotations that are the steps."),
-    ] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
-    ] = None,
+    step_on: StepOn = None,
+    comm_pattern: CommPattern = None,
+    cache: Cache = True,
 ) -> None:
     """Tell what changed from one trace to another, and what of it is more than noise."""
     from tracelab.analysis import Options
@@ -68,7 +63,9 @@ def diff(
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
     options = Options(
-        comm_patterns=tuple(comm_pattern or ()), step_pattern=step_on or PROFILER_STEP
+        comm_patterns=tuple(comm_pattern or ()),
+        step_pattern=step_on or PROFILER_STEP,
+        cache=cache,
     )
     inputs = _find(before), _find(after)
     if png is not None:
@@ -144,17 +141,11 @@ def _read_sides(
     inputs: tuple[_Input, _Input], paths: tuple[str, str], options: Options, *, keep: bool
 ) -> tuple[tuple[Side, Side], list[Analysis]]:
     """Both sides, and for a picture their analyses."""
-    from tracelab.executor import open_map
+    from tracelab.executor import map_files
 
     sources = [source for side in inputs for source in side]
-    results: list[_Read] = []
-    with (
-        open_map(len(sources), "serial" if keep else None) as run,
-        progress(len(sources)) as advance,
-    ):
-        for result in run(partial(_read, options=options, keep=keep), sources):
-            results.append(result)
-            advance()
+    read = partial(_read, options=options, keep=keep)
+    results = map_files(read, sources, spec="serial" if keep else None)
     first = len(inputs[0])
     sides = (
         _side(results[:first], inputs[0], paths[0], options),

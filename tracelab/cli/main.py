@@ -16,6 +16,7 @@ from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
 from tracelab.console import tell
 from tracelab.errors import TracelabError
+from tracelab.signals import terminable
 from tracelab.version import __version__
 
 COMMANDS = (analyze, check, diff, timeline, explain, run, workload)
@@ -35,7 +36,8 @@ for command in COMMANDS:
 def main() -> None:
     """Run the command line; an expected error is one sentence and its exit code."""
     try:
-        app()
+        with terminable():  # so that nothing is left behind, no process either
+            app()
     except TracelabError as error:
         tell(str(error))
         sys.exit(error.exit_code)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from typing import TYPE_CHECKING
 
 from tracelab.errors import UnreadableInputError
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from tracelab.sources import Source
 
 _HEAD = 4096  # bytes in which a saved report names its schema
-_DAMAGE = (OSError, EOFError, zlib.error)
 
 
 def is_report(source: Source) -> bool:
@@ -21,12 +19,12 @@ def is_report(source: Source) -> bool:
     Raises:
         TracelabError: it cannot be opened.
     """
-    from tracelab.sources import open_source
+    from tracelab.sources import READ_ERRORS, open_source
 
     with open_source(source) as stream:
         try:
             head = stream.read(_HEAD)
-        except _DAMAGE:
+        except READ_ERRORS:
             return False  # the reader of traces says what is wrong with it
     return b'"schema"' in head and b'"tracelab.report/' in head
 
@@ -35,12 +33,12 @@ def is_report_in_any_order(source: Source) -> bool:
     """Whether it is one that something saved again with its keys in another order."""
     import orjson
 
-    from tracelab.sources import open_source
+    from tracelab.sources import READ_ERRORS, open_source
 
     try:
         with open_source(source) as stream:
             data = orjson.loads(stream.read())
-    except (*_DAMAGE, ValueError):
+    except (*READ_ERRORS, ValueError):
         return False
     return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
 
@@ -52,11 +50,11 @@ def load(source: Source) -> Report:
         UnreadableInputError: it cannot be read, or is no report of this schema.
     """
     from tracelab.report import parse_report
-    from tracelab.sources import open_source
+    from tracelab.sources import READ_ERRORS, open_source
 
     try:
         with open_source(source) as stream:
             content = stream.read()
-    except _DAMAGE as error:
+    except READ_ERRORS as error:
         raise UnreadableInputError(f"{source.path}: {error}") from None
     return parse_report(content, source.path)

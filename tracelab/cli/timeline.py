@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from tracelab.cli.options import Cache, CommPattern, StepOn
 from tracelab.console import tell
 
 
@@ -30,32 +31,32 @@ def timeline(
             help="Only these: host, device:0, stream:0/7, kind:comm (repeat, or use commas).",
         ),
     ] = None,
-    step_on: Annotated[
-        str | None, typer.Option(metavar="REGEX", help="Host annotations that are the steps.")
-    ] = None,
-    comm_pattern: Annotated[
-        list[str] | None,
-        typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
-    ] = None,
+    step_on: StepOn = None,
+    comm_pattern: CommPattern = None,
     width: Annotated[int, typer.Option(min=400, metavar="PX", help="Pixels across.")] = 1600,
+    cache: Cache = True,
 ) -> None:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
     from tracelab.analysis import Options
-    from tracelab.drawing import draw
+    from tracelab.drawing import draw, only_source
+    from tracelab.progress import progress
+    from tracelab.sources import size_of
     from tracelab.timeline import PROFILER_STEP
 
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=step,
+        cache=cache,
     )
-    draw(
-        path,
-        output,
-        options=options,
-        start_ms=start_ms,
-        end_ms=end_ms,
-        lanes=[name for text in lanes for name in text.split(",")] if lanes else None,
-        width_px=width,
-    )
+    with progress([size_of(only_source(path))]):
+        draw(
+            path,
+            output,
+            options=options,
+            start_ms=start_ms,
+            end_ms=end_ms,
+            lanes=[name for text in lanes for name in text.split(",")] if lanes else None,
+            width_px=width,
+        )
     tell(f"drew {output}")
