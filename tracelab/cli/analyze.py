@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import Cache, CommPattern, StepOn
+from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.console import (
     output_in_color,
     output_width,
@@ -22,7 +22,7 @@ from tracelab.errors import TracelabError, UsageError
 def analyze(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH...", help="Traces (.json, .json.gz), folders of them, URLs."),
+        typer.Argument(metavar="PATH", help="Traces (.json, .json.gz), folders of them, URLs."),
     ],
     json: Annotated[
         str | None,
@@ -54,7 +54,7 @@ def analyze(
             help="serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION.",
         ),
     ] = None,
-    cache: Cache = True,
+    no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.analysis import Options, merge_reports
@@ -69,7 +69,7 @@ def analyze(
         step_pattern=step_on or PROFILER_STEP,
         step=_step_number(step),
         source_folders=tuple(source or ()),
-        cache=cache,
+        cache=not no_cache,
     )
     sources = find_sources(paths)
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]

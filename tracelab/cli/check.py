@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.cli import saved
-from tracelab.cli.options import Cache, CommPattern, StepOn
+from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.console import (
     output_in_color,
     output_width,
@@ -47,7 +47,7 @@ def check(
     paths: Annotated[
         list[str],
         typer.Argument(
-            metavar="PATH...",
+            metavar="PATH",
             help="Traces or saved reports (analyze --json), folders of them, URLs.",
         ),
     ],
@@ -97,7 +97,7 @@ def check(
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML as well.")
     ] = None,
-    cache: Cache = True,
+    no_cache: NoCache = False,
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
     from tracelab.analysis import Options
@@ -122,7 +122,7 @@ def check(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=step,
-        cache=cache,
+        cache=not no_cache,
     )
     reports, missing = _read_all(paths, options, step_on)
     before = None if wanted.baseline is None else _read_baseline(wanted.baseline, options, step_on)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.cli import saved
-from tracelab.cli.options import Cache, CommPattern, StepOn
+from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.console import (
     output_in_color,
     output_width,
@@ -52,7 +52,7 @@ def diff(
     ] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
-    cache: Cache = True,
+    no_cache: NoCache = False,
 ) -> None:
     """Tell what changed from one trace to another, and what of it is more than noise."""
     from tracelab.analysis import Options
@@ -65,7 +65,7 @@ def diff(
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
-        cache=cache,
+        cache=not no_cache,
     )
     inputs = _find(before), _find(after)
     if png is not None:

@@ -27,10 +27,14 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    rich_markup_mode=None,  # its import would double the time of --help
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 for command in COMMANDS:
-    app.command(context_settings=SETTINGS if command is run else None)(command)
+    app.command(
+        short_help=(command.__doc__ or "").partition("\n")[0],  # else it is cut to fit
+        context_settings=SETTINGS if command is run else None,
+    )(command)
 
 
 def main() -> None:

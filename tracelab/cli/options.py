@@ -13,7 +13,7 @@ CommPattern = Annotated[
     list[str] | None,
     typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
 ]
-Cache = Annotated[
+NoCache = Annotated[
     bool,
-    typer.Option("--cache/--no-cache", help="Keep what was read of large files for the next time."),
+    typer.Option("--no-cache", help="Neither keep what is read of large files nor use what was."),
 ]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import Cache, CommPattern, StepOn
+from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.console import tell
 
 
@@ -34,7 +34,7 @@ def timeline(
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
     width: Annotated[int, typer.Option(min=400, metavar="PX", help="Pixels across.")] = 1600,
-    cache: Cache = True,
+    no_cache: NoCache = False,
 ) -> None:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
     from tracelab.analysis import Options
@@ -47,7 +47,7 @@ def timeline(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=step,
-        cache=cache,
+        cache=not no_cache,
     )
     with progress([size_of(only_source(path))]):
         draw(
