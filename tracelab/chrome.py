@@ -290,7 +290,7 @@ class _Columns:
         sparse: dict[str, Any] = {
             key: SparseColumn(row, values) for key, values in self._sparse.arrays().items()
         }
-        rank, rank_source = _rank(metadata, source)
+        rank, rank_source = rank_of(metadata, source)
         return Trace(
             path=source.path,
             rank=rank,
@@ -467,7 +467,7 @@ def _exact_nanoseconds(value: Any) -> int | None:
         return None
 
 
-def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
+def rank_of(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
     """The rank, and what says so: the file, or its name.
 
     In a job of one every rank is 0; there a name says more, which may count jobs side by side.
