@@ -8,13 +8,10 @@ processes that race see all of it or nothing.
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
-import tempfile
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, fields
 from functools import cache
@@ -81,6 +78,8 @@ def folder() -> Path:
 
 def _digest(path: Path, size: int) -> str:
     """What is the same for the same content, read by the same version."""
+    import hashlib
+    from concurrent.futures import ThreadPoolExecutor
 
     def digest_at(position: int) -> bytes:
         with open(path, "rb") as stream:
@@ -94,6 +93,8 @@ def _digest(path: Path, size: int) -> str:
 
 @cache
 def _reader_version() -> bytes:
+    import hashlib
+
     here = Path(__file__).parent
     text = b"".join((here / name).read_bytes() for name in _READER)
     return hashlib.sha256(__version__.encode() + text).digest()
@@ -189,6 +190,8 @@ def _save(trace: Trace, entry: Path, content: str) -> None:
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
     """A file that takes a path's place when all of it is written."""
+    import tempfile
+
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=_UNFINISHED, delete=False) as stream:
         unfinished = Path(stream.name)
         try:

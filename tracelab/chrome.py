@@ -407,6 +407,8 @@ def _arguments(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDA
     for column, having, in_arguments, key in _SPARSE:
         values = columns[column]
         rows = np.flatnonzero(having[category] & (values == ABSENT))
+        if not len(rows):
+            continue
         chosen: list[Any] = arguments if in_arguments else events
         values[rows] = _integers(list(map(attrgetter(key), map(chosen.__getitem__, rows.tolist()))))
     columns["device"][columns["device"] >= 2**31] = ABSENT

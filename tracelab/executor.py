@@ -6,10 +6,8 @@ import importlib
 import os
 import signal
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from multiprocessing import active_children
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracelab.errors import MissingSupportError, UsageError
 from tracelab.progress import progress
@@ -19,6 +17,9 @@ from tracelab.sources import Source, size_of
 FORMS = "serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION"
 
 _Result = TypeVar("_Result")
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 
 def map_files(
@@ -73,6 +74,8 @@ def _open_pool(form: str, workers: int) -> Iterator[Executor]:
         with _open_processes(workers) as pool:
             yield pool
     elif form == "threads":
+        from concurrent.futures import ThreadPoolExecutor
+
         with ThreadPoolExecutor(workers) as pool:
             yield pool
     elif form.startswith("dask://"):
@@ -85,6 +88,9 @@ def _open_pool(form: str, workers: int) -> Iterator[Executor]:
 
 @contextmanager
 def _open_processes(workers: int) -> Iterator[Executor]:
+    from concurrent.futures import ProcessPoolExecutor
+    from multiprocessing import active_children
+
     others = set(active_children())
     with ProcessPoolExecutor(workers, initializer=_end_when_told) as pool:
         try:
@@ -118,6 +124,8 @@ def _connect(form: str) -> Any:
 
 def _made_by(form: str) -> Executor:
     """The pool that MODULE:FUNCTION returns."""
+    from concurrent.futures import Executor
+
     module, _, function = form.partition(":")
     if not module or not function:
         raise UsageError(f"--executor {form!r} is none of: {FORMS}")

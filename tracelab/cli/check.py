@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # torch.profiler's x.pt.trace.json, torchtitan's rank0_trace.json, SGLang's x-TP-0.trace.json.
 _TRACE_NAME = re.compile(r"trace\.json(\.gz)?$")
-_NOT_IN_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
 _GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
@@ -385,4 +385,4 @@ def junit_xml(results: Sequence[Result]) -> bytes:
 
 def _xml_text(text: str) -> str:
     """The text without the characters that XML does not allow."""
-    return _NOT_IN_XML.sub("", text)
+    return re.sub(_NOT_IN_XML, "", text)
