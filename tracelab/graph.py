@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 from tracelab.host import Blocking, Host
 from tracelab.intervals import Int64Array
 from tracelab.kinds import Kind
-from tracelab.timeline import Timeline
+from tracelab.timeline import Timeline, each_of
 from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
-from tracelab.waits import LaneQueues, first_by_correlation, resolve_waits
+from tracelab.waits import ByCorrelation, LaneQueues, resolve_waits
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -203,8 +203,8 @@ def _host_edges(host: Host) -> tuple[Int64Array, Int64Array]:
     calls = trace.of_category(*HOST_CALLS)
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls], trace.thread[calls]))]
     sources, targets = [], []
-    for thread in np.unique(trace.thread[calls]):
-        own = calls[trace.thread[calls] == thread]
+    for _, places in each_of(trace.thread[calls]):
+        own = calls[places]
         reach = np.maximum.accumulate(trace.end_ns[own])
         outer = np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))
         outer_number = np.cumsum(outer) - 1
@@ -221,38 +221,73 @@ def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
     """From the last activities that a blocking call waited for to what could only come after."""
     timeline, blocking = host.timeline, host.blocking
     trace = timeline.trace
-    rows = first_by_correlation(trace, Category.SYNC)
-    calls = first_by_correlation(trace, *HOST_CALLS)
-    edges: list[tuple[int, int]] = []
-    for call, kind in zip(blocking.call.tolist(), blocking.kind.tolist(), strict=True):
-        if kind == Blocking.COPY or kind == Blocking.ALLOCATION:
-            continue
-        start, end = int(trace.start_ns[call]), int(trace.end_ns[call])
-        sync = rows.get(int(trace.correlation[call]), ABSENT)
-        device = int(trace.device[sync]) if sync != ABSENT else ABSENT
-        awaited: list[int] = []
-        if kind == Blocking.DEVICE:
-            awaited = [lanes.last_before(lane, start) for lane in lanes.of_device(device)]
-            if device == ABSENT:  # it waited for one device, and the file does not say for which
-                awaited = [row for row in awaited if row != ABSENT and timeline.end_ns[row] <= end]
-        elif kind == Blocking.STREAM and sync != ABSENT:
-            lane = lanes.find(device, int(trace.stream[sync]))
-            awaited = [] if lane is None else [lanes.last_before(lane, start)]
-        elif sync != ABSENT and int(trace.wait_correlation[sync]) in calls:
-            lane = lanes.find(device, int(trace.wait_stream[sync]))
-            record = calls[int(trace.wait_correlation[sync])]
-            time = int(trace.start_ns[record])
-            awaited = [] if lane is None else [lanes.last_before(lane, time)]
-        else:
-            # The file does not name the stream: it was the one that ended last during the call.
-            candidates = [lanes.last_before(lane, start) for lane in lanes.of_device(ABSENT)]
-            ends = {r: int(timeline.end_ns[r]) for r in candidates if r != ABSENT}
-            during = [r for r, ended in ends.items() if start < ended <= end]
-            awaited = sorted(during, key=ends.__getitem__)[-1:]
-        edges += [(int(timeline.event[row]), call) for row in awaited if row != ABSENT]
-    own = np.array(edges, dtype=np.int64).reshape(-1, 2)
+    waits = np.isin(blocking.kind, _RETURNS_WHEN_DONE)
+    call, kind = blocking.call[waits], blocking.kind[waits]
+    start = trace.start_ns[call]
+    sync = ByCorrelation(trace, Category.SYNC).find(trace.correlation[call])
+    told = sync != ABSENT
+    record = ByCorrelation(trace, *HOST_CALLS).find(
+        np.where(told, trace.wait_correlation[sync], ABSENT)
+    )
+    of_device = kind == Blocking.DEVICE
+    of_stream = (kind == Blocking.STREAM) & told
+    of_record = (kind == Blocking.EVENT) & told & (record != ABSENT)
+    named_lane = lanes.find(
+        np.where(told, trace.device[sync], ABSENT),
+        np.where(of_record, trace.wait_stream[sync], trace.stream[sync]),
+    )
+    found: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []  # numbers of calls, rows
+
+    def add(calls: NDArray[np.intp], rows: NDArray[np.intp]) -> None:
+        found.append((calls[rows != ABSENT], rows[rows != ABSENT]))
+
+    mine = np.flatnonzero(of_stream)
+    add(mine, lanes.last_before(named_lane[mine], start[mine]))
+    mine = np.flatnonzero(of_record)
+    add(mine, lanes.last_before(named_lane[mine], trace.start_ns[record[mine]]))
+    mine = np.flatnonzero(~of_device & ~of_stream & ~of_record)
+    add(mine, _ended_last_during(timeline, lanes, call[mine]))
+    device = np.where(told, trace.device[sync], ABSENT)
+    for number, lane in enumerate(timeline.lanes):
+        mine = np.flatnonzero(of_device & np.isin(device, (lane.device, ABSENT)))
+        last = lanes.last_before(np.full(len(mine), number), start[mine])
+        # It waited for one device, and the file may not say for which.
+        sure = (device[mine] != ABSENT) | (timeline.end_ns[last] <= trace.end_ns[call[mine]])
+        add(mine[sure], last[sure])
+    numbers, rows = (np.concatenate([x[i] for x in found]) for i in (0, 1))
+    by_call = np.argsort(numbers, kind="stable")
     copied, after = _after_copies(host)
-    return np.concatenate((own[:, 0], copied)), np.concatenate((own[:, 1], after))
+    return (
+        np.concatenate((timeline.event[rows[by_call]], copied)),
+        np.concatenate((call[numbers[by_call]], after)),
+    )
+
+
+def _ended_last_during(timeline: Timeline, lanes: LaneQueues, call: Int64Array) -> NDArray[np.intp]:
+    """What blocking calls waited for that name no stream: intp[k], rows, else ABSENT.
+
+    Of the last activities that each stream had been given before a call, the one that ended last
+    during it.
+    """
+    start, end = timeline.trace.start_ns[call], timeline.trace.end_ns[call]
+    given = lanes.launch_ns
+    same = np.flatnonzero(timeline.lane[1:] == timeline.lane[:-1])
+    followed = np.full(len(given), np.iinfo(np.int64).max)
+    followed[same] = given[same + 1]
+    by_end = np.argsort(timeline.end_ns, kind="stable")
+    ends = timeline.end_ns[by_end]
+    place = np.searchsorted(ends, end, side="right") - 1
+    found = np.full(len(call), ABSENT, dtype=np.intp)
+    open_ = np.arange(len(call))
+    while len(open_):  # all that have found nothing yet step back at once
+        open_ = open_[place[open_] >= 0]
+        open_ = open_[ends[place[open_]] > start[open_]]
+        row = by_end[place[open_]]
+        fits = (given[row] < start[open_]) & (start[open_] <= followed[row])
+        found[open_[fits]] = row[fits]
+        open_ = open_[~fits]
+        place[open_] -= 1
+    return found
 
 
 def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
@@ -260,13 +295,14 @@ def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
     timeline, blocking = host.timeline, host.blocking
     trace = timeline.trace
     copying = blocking.call[blocking.kind == Blocking.COPY]
-    launched = np.isin(timeline.launch, copying)
     calls = trace.of_category(*HOST_CALLS)
     sources, targets = [], []
-    for thread in np.unique(trace.thread[copying]):
-        own = calls[trace.thread[calls] == thread]
+    launched = np.flatnonzero(np.isin(timeline.launch, copying))
+    calls_of = dict(each_of(trace.thread[calls]))
+    for thread, places in each_of(trace.thread[timeline.launch[launched]]):
+        own = calls[calls_of[thread]]
         own = own[np.argsort(trace.start_ns[own], kind="stable")]
-        rows = np.flatnonzero(launched & (trace.thread[timeline.launch] == thread))
+        rows = launched[places]
         # A small copy from pageable memory is staged: its call may return before it has run.
         rows = rows[timeline.end_ns[rows] <= trace.end_ns[timeline.launch[rows]]]
         after = np.searchsorted(trace.start_ns[own], trace.end_ns[timeline.launch[rows]])
@@ -296,13 +332,16 @@ def _run_forward(
     trace = host.timeline.trace
     start, end = trace.start_ns, trace.end_ns
     is_wait = _pure_waits(host)
-    on_gpu = np.isin(trace.category, GPU_ACTIVITIES)
     moment = np.where(is_wait, end, start)
-    place = np.where(is_wait, 0, np.where(on_gpu, 2, 1))
-    order = np.empty(len(trace), dtype=np.int64)
+    is_node = np.zeros(len(trace), dtype=np.bool_)
+    is_node[source] = is_node[target] = True
+    nodes = np.flatnonzero(is_node)
+    on_gpu = np.isin(trace.category[nodes], GPU_ACTIVITIES)
+    place = np.where(is_wait[nodes], 0, np.where(on_gpu, 2, 1))
     # A call of no length that starts with the call around it comes after it.
-    length = np.where(on_gpu, end, -end)
-    order[np.lexsort((length, place, moment))] = np.arange(len(trace))
+    length = np.where(on_gpu, end[nodes], -end[nodes])
+    order = np.zeros(len(trace), dtype=np.int64)
+    order[nodes[np.lexsort((length, place, moment[nodes]))]] = np.arange(len(nodes))
     early = np.zeros(len(trace), dtype=np.bool_)
     early[host.timeline.event[host.timeline.early]] = True
     # What a launch or an enclosing call begins may end at any time, and so may what came before

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from enum import IntEnum
 from functools import cached_property
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, join, measure, union
 from tracelab.kinds import copies_pageable_memory
-from tracelab.timeline import Timeline
+from tracelab.timeline import Timeline, each_of, named
 from tracelab.trace import ABSENT, HOST_CALLS, Category, Trace
 
 
@@ -157,14 +158,13 @@ class Host:
             *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
         )
         is_region = trace.category[told] == Category.ANNOTATION
-        is_input = _rows_named(trace, told, _INPUT)
+        is_input = named(trace, told, _INPUT.search)
         states = {}
-        for thread in np.unique(trace.thread[told]).tolist():
+        for thread, own in each_of(trace.thread[told]):
             if _WATCHDOG.search(trace.threads[thread].name):
                 continue
-            own = trace.thread[told] == thread
-            rows, waits = told[own & (~is_region | is_input)], told[own & is_input]
-            regions = told[own & is_region]
+            rows, waits = told[own[~is_region[own] | is_input[own]]], told[own[is_input[own]]]
+            regions = told[own[is_region[own]]]
             blocking, held = self.blocking.thread == thread, self.held.thread == thread
             states[thread] = ThreadState(
                 blocked=join(
@@ -188,16 +188,37 @@ class Host:
 
         A thread that launches nothing, a logger for one, holds up nobody who does.
         """
-        state = NOTHING
-        for number, other in self.states.items():
-            if number != thread and number in self.launching_threads:
-                state = ThreadState(
-                    join(state.blocked, other.blocked),
-                    join(state.input, other.input),
-                    join(state.recorded, other.recorded),
-                    join(state.annotated, other.annotated),
-                )
-        return state
+        return ThreadState(*(crowd.without(thread) for crowd in self._crowds))
+
+    @cached_property
+    def _crowds(self) -> tuple[_Crowd, ...]:
+        """The threads that launch work, together: one for each field of a `ThreadState`."""
+        states = {x: state for x, state in self.states.items() if x in self.launching_threads}
+        return tuple(
+            _Crowd({thread: getattr(state, field.name) for thread, state in states.items()})
+            for field in fields(ThreadState)
+        )
+
+
+class _Crowd:
+    """When how many of some threads were doing something, to leave out any one of them at once."""
+
+    def __init__(self, doing: Mapping[int, Intervals]) -> None:
+        sizes = [len(x) for x in doing.values()]
+        thread = np.repeat(np.array(list(doing), dtype=np.int64), sizes)
+        moments = [*(x.starts for x in doing.values()), *(x.ends for x in doing.values())]
+        moment = np.concatenate(moments) if doing else np.zeros(0, dtype=np.int64)
+        order = np.argsort(moment, kind="stable")
+        self._moment = moment[order]
+        # From each moment on: how many threads, and the sum of their numbers, which is the number
+        # of a thread that is alone.
+        self._count = np.cumsum(np.repeat((1, -1), len(thread))[order])
+        self._sum = np.cumsum(np.concatenate((thread, -thread))[order])
+
+    def without(self, thread: int) -> Intervals:
+        """When any of them but this one did it."""
+        others = (self._count > 1) | ((self._count == 1) & (self._sum != thread))
+        return union(self._moment[:-1][others[:-1]], self._moment[1:][others[:-1]])
 
 
 def observe_host(timeline: Timeline) -> Host:
@@ -206,7 +227,7 @@ def observe_host(timeline: Timeline) -> Host:
     calls = trace.of_category(*HOST_CALLS)
     kind = np.full(len(calls), ABSENT, dtype=np.int8)
     for blocking, pattern in _BLOCKING_NAMES.items():
-        kind[_rows_named(trace, calls, pattern)] = blocking
+        kind[named(trace, calls, pattern.search)] = blocking
     kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
     kind[np.isin(trace.thread[calls], _watchdogs(trace))] = ABSENT
     blocks = kind != ABSENT
@@ -229,32 +250,22 @@ def observe_host(timeline: Timeline) -> Host:
 
 def is_graph_launch(trace: Trace) -> NDArray[np.bool_]:
     """bool[n], which events launch a CUDA graph."""
-    return _rows_named(trace, np.arange(len(trace)), _GRAPH_LAUNCH)
+    return named(trace, np.arange(len(trace)), _GRAPH_LAUNCH.search)
 
 
 def input_regions(trace: Trace) -> NDArray[np.intp]:
     """Event ids of the regions and functions in which a thread was in a data loader."""
     told = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
-    return told[_rows_named(trace, told, _INPUT)]
-
-
-def _rows_named(
-    trace: Trace, events: NDArray[np.intp], pattern: re.Pattern[str]
-) -> NDArray[np.bool_]:
-    """bool[len(events)], which of these events have a name that the pattern finds."""
-    names = np.unique(trace.name[events])
-    matching = [name for name in names.tolist() if pattern.search(trace.strings[name])]
-    return np.isin(trace.name[events], matching)
+    return told[named(trace, told, _INPUT.search)]
 
 
 def _pageable_copies(timeline: Timeline) -> Int64Array:
     """Asynchronous copy calls that the driver had to make wait: one side is pageable memory."""
     trace = timeline.trace
-    launch = timeline.launch[timeline.launch != ABSENT]
-    names = trace.name[timeline.event[timeline.launch != ABSENT]]
-    pageable = [name for name in np.unique(names) if copies_pageable_memory(trace.strings[name])]
-    copies: Int64Array = launch[np.isin(names, pageable)]
-    return copies[_rows_named(trace, copies, _ASYNC_COPY)]
+    launched = timeline.launch != ABSENT
+    pageable = named(trace, timeline.event[launched], copies_pageable_memory)
+    copies: Int64Array = timeline.launch[launched][pageable]
+    return copies[named(trace, copies, _ASYNC_COPY.search)]
 
 
 def _watchdogs(trace: Trace) -> list[int]:
@@ -322,8 +333,7 @@ def _mostly_covered(
 def _nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which calls (by start, longest first) run inside another of their thread."""
     nested = np.zeros(len(calls), dtype=np.bool_)
-    for thread in np.unique(trace.thread[calls]):
-        own = np.flatnonzero(trace.thread[calls] == thread)
+    for _, own in each_of(trace.thread[calls]):
         reach = np.maximum.accumulate(trace.end_ns[calls[own]])
         nested[own[1:]] = trace.end_ns[calls[own[1:]]] <= reach[:-1]
         # A call that merely begins where the one before ended is no part of it.

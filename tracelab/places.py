@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from typing import Any
@@ -13,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.source_lines import MODULE_CALL, NUMBER, TRUTH, SourceLines
-from tracelab.timeline import PROFILER_STEP, Timeline
+from tracelab.timeline import PROFILER_STEP, Timeline, each_of, named
 from tracelab.trace import ABSENT, Category, Trace
 
 # Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library.
@@ -27,6 +28,7 @@ _MODULE = re.compile(r"^nn\.Module: (?P<name>.+?)(?:_\d+)?$")
 _MODULE_FRAMES = ("_wrapped_call_impl", "_call_impl")
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
 _ENGINE = "autograd::engine::"
+_NONE = (None, None)
 
 # Frames that stand around the function that the program called, under a name of their own.
 _WRAPPERS = re.compile(
@@ -137,12 +139,12 @@ class _Nest:
         All rows still without an answer step to their candidate's candidate at once: what lies
         between a row and its candidate ends earlier than the row.
         """
-        rows = np.arange(len(self.event), dtype=np.int64)
-        first = np.searchsorted(self.thread, self.thread, side="left")
-        parent = rows - 1
-        open_ = rows
+        parent = np.arange(-1, len(self.event) - 1, dtype=np.int64)
+        alone, longer = np.diff(self.thread) != 0, np.diff(self.end) > 0
+        open_ = np.flatnonzero(alone | longer) + 1
         while len(open_):
-            there = parent[open_] >= first[open_]
+            before = parent[open_]
+            there = (before != ABSENT) & (self.thread[before] == self.thread[open_])
             parent[open_[~there]] = ABSENT
             open_ = open_[there]
             open_ = open_[self.end[parent[open_]] < self.end[open_]]
@@ -152,10 +154,8 @@ class _Nest:
     def innermost(self, events: Int64Array) -> Int64Array:
         """int64[k], the innermost row around each event on its own thread, else ABSENT."""
         found = np.full(len(events), ABSENT, dtype=np.int64)
-        threads = self._trace.thread[events]
-        for thread in np.unique(threads):
-            asked = np.flatnonzero(threads == thread)
-            found[asked] = self.innermost_on(int(thread), events[asked])
+        for thread, asked in each_of(self._trace.thread[events]):
+            found[asked] = self.innermost_on(thread, events[asked])
         return found
 
     def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
@@ -172,28 +172,24 @@ class _Nest:
             late = late[row[late] != ABSENT]
         return row
 
-    def stack(self, row: int) -> list[int]:
-        """This row and those around it, outermost first."""
-        rows = []
-        while row != ABSENT:
-            rows.append(row)
-            row = int(self.parent[row])
-        return rows[::-1]
+    def around(self, rows: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
+        """int64[k], of each row and those around it the innermost chosen one, else ABSENT."""
+        found = rows.copy()
+        open_ = np.flatnonzero(found != ABSENT)
+        while len(open_):
+            open_ = open_[~chosen[found[open_]]]
+            found[open_] = self.parent[found[open_]]
+            open_ = open_[found[open_] != ABSENT]
+        return found
 
-    def name(self, row: int) -> str:
-        """The name of one row's event."""
-        return self._trace.name_of(int(self.event[row]))
+    def names(self, rows: Int64Array) -> Int64Array:
+        """int64[k], the name of each row, as an index into `Trace.strings`; ABSENT stays."""
+        named_rows = self._trace.name[self.event[rows]] if len(self.event) else rows
+        return np.where(rows == ABSENT, ABSENT, named_rows).astype(np.int64)
 
-    @cached_property
-    def _by_parent(self) -> tuple[Int64Array, NDArray[np.intp]]:
-        order = np.argsort(self.parent, kind="stable")
-        return self.parent[order], order
-
-    def children(self, row: int) -> NDArray[np.intp]:
-        """Rows directly inside this one, in order."""
-        parents, order = self._by_parent
-        first, last = np.searchsorted(parents, (row, row + 1))
-        return order[first:last]
+    def have_name(self, test: Callable[[str], object]) -> NDArray[np.bool_]:
+        """bool[n], which rows have a name that passes a test."""
+        return named(self._trace, self.event, test)
 
 
 class _Locator:
@@ -201,22 +197,20 @@ class _Locator:
 
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
-        steps = np.array([step.event for step in timeline.steps], dtype=np.int64)
+        is_step = np.zeros(len(trace), dtype=np.bool_)
+        is_step[[step.event for step in timeline.steps]] = True
         expression = re.compile(PROFILER_STEP)
-        named = [i for i, text in enumerate(trace.strings) if expression.search(text)]
 
         def of(category: Category) -> NDArray[np.integer[Any]]:
             # Old files write the steps as operators.
-            events = np.setdiff1d(trace.of_category(category), steps)
-            return events[~np.isin(trace.name[events], named)]
+            events = trace.of_category(category)
+            return events[~is_step[events] & ~named(trace, events, expression.search)]
 
         self._trace = trace
         self._operators = _Nest(trace, of(Category.OPERATOR))
         self._annotations = _Nest(trace, of(Category.ANNOTATION))
         self._frames = _Nest(trace, trace.of_category(Category.PYTHON))
-        self._own: dict[int, bool] = {}  # by name
-        self._called: dict[int, str] = {}  # by name
-        self._same: dict[tuple[int, str], dict[int, int]] = {}
+        self._name_of_call = cache(_name_called)
 
     def places(self, events: Int64Array, lines: SourceLines | None) -> tuple[Place, ...]:
         """The place of each event."""
@@ -225,35 +219,160 @@ class _Locator:
         frame = self._frames.innermost(events)
         caller = self._callers(events, frame)
         borrowed = np.flatnonzero(caller != ABSENT)
-        for thread in np.unique(caller[borrowed]):
-            rows = borrowed[caller[borrowed] == thread]
-            frame[rows] = self._frames.innermost_on(int(thread), events[rows])
-            around = self._annotations.innermost_on(int(thread), events[rows])
+        for thread, places in each_of(caller[borrowed]):
+            rows = borrowed[places]
+            frame[rows] = self._frames.innermost_on(thread, events[rows])
+            around = self._annotations.innermost_on(thread, events[rows])
             annotation[rows] = np.where(annotation[rows] == ABSENT, around, annotation[rows])
+        own, inside, called = self._calls(frame)
+        # The operators of autograd's thread are not the ones of the thread that called backward.
+        direct = self._outermost_in(np.where(caller == ABSENT, operator, ABSENT), own)
+        ordinal, count = (
+            self._among_calls(own, np.where(called == inside, inside, ABSENT))
+            if lines is not None
+            else np.full((2, len(events)), ABSENT)
+        )
+        columns = (
+            self._operators.names(self._called(operator)),
+            self._annotations.names(annotation),
+            self._frames.names(own),
+            self._frames.names(inside),
+            self._frames.names(called),
+            self._operators.names(direct),
+            ordinal,
+            count,
+        )
         place = cache(partial(self._place, lines))
-        columns = (operator, annotation, frame, caller)
         return tuple(map(place, *(column.tolist() for column in columns)))
 
     def _place(
-        self, lines: SourceLines | None, operator: int, annotation: int, frame: int, caller: int
+        self,
+        lines: SourceLines | None,
+        operator: int,
+        annotation: int,
+        own: int,
+        inside: int,
+        called: int,
+        direct: int,
+        ordinal: int,
+        count: int,
     ) -> Place:
-        # The operators of autograd's thread are not the ones of the thread that called backward.
-        operators = self._operators.stack(operator)
-        code = self._code(frame, operators if caller == ABSENT else [], lines)
+        """The place that these names (indices into the strings, or ABSENT) tell."""
+        code = _Code()
+        if own != ABSENT:
+            call, looked_for = self._call(inside, called, direct)
+            many = None if ordinal == ABSENT or looked_for == MODULE_CALL else (ordinal, count)
+            code = _code(self._trace.strings[own], call, looked_for, many, lines)
         return Place(
-            operator=_called_operator([self._operators.name(row) for row in operators]),
-            annotation=self._named(annotation),
+            operator=self._string(operator),
+            annotation=self._without_numbers(annotation),
             function=code.function,
             file=code.file,
             line=code.line,
             call=code.call,
         )
 
-    def _named(self, annotation: int) -> str | None:
+    def _string(self, name: int) -> str | None:
+        return None if name == ABSENT else self._trace.strings[name]
+
+    def _without_numbers(self, annotation: int) -> str | None:
         """The name of a region; its numbers, which may count the steps, as #."""
-        if annotation == ABSENT:
-            return None
-        return re.sub(r"\d+", "#", self._annotations.name(annotation))
+        name = self._string(annotation)
+        return None if name is None else re.sub(r"\d+", "#", name)
+
+    def _call(self, inside: int, called: int, direct: int) -> tuple[str | None, str | None]:
+        """What a frame called, and its name in the source."""
+        strings = self._trace.strings
+        if inside == ABSENT:
+            return (None, None) if direct == ABSENT else _WITHOUT_NAME.get(strings[direct], _NONE)
+        if called == ABSENT:
+            return self._name_of_call(strings[inside]), None
+        call = self._name_of_call(strings[called])
+        if strings[called].startswith("nn.Module:") or call in _MODULE_FRAMES:
+            return call, MODULE_CALL
+        return call, call
+
+    def _called(self, operator: Int64Array) -> Int64Array:
+        """The operator that the program called: of ``aten::item`` and all that it calls, the first.
+
+        int64[k], rows; those asked for are the innermost, or ABSENT.
+        """
+        nest, called = self._operators, operator.copy()
+        open_ = np.flatnonzero(operator != ABSENT)
+        while len(open_):
+            here = called[open_]
+            outer = nest.parent[here]
+            same = (outer != ABSENT) & self._is_aten[here] & self._is_aten[outer]
+            open_ = open_[same]
+            called[open_] = outer[same]
+        return called
+
+    def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
+        """The own function around each frame, what ran directly inside it, and what it called.
+
+        Three times int64[k], rows. Of the frames inside, from the outermost on, the first that is
+        no wrapper was called; ABSENT without any.
+        """
+        own = frame.copy()
+        inside, called = np.full((2, len(frame)), ABSENT, dtype=np.int64)
+        open_ = np.flatnonzero(own != ABSENT)
+        while len(open_):
+            open_ = open_[~self._is_own[own[open_]]]
+            here = own[open_]
+            inside[open_] = here
+            called[open_] = np.where(self._is_wrapper[here], called[open_], here)
+            own[open_] = self._frames.parent[here]
+            open_ = open_[own[open_] != ABSENT]
+        return own, inside, called
+
+    def _outermost_in(self, operator: Int64Array, own: Int64Array) -> Int64Array:
+        """int64[k], of each operator and those around it the outermost in a frame, else ABSENT."""
+        nest, frames = self._operators, self._frames
+        found = np.full(len(own), ABSENT, dtype=np.int64)
+        here = operator.copy()
+        open_ = np.flatnonzero((here != ABSENT) & (own != ABSENT))
+        while len(open_):
+            frame, row = own[open_], here[open_]
+            within = (nest.start[row] >= frames.start[frame]) & (nest.end[row] <= frames.end[frame])
+            open_ = open_[within]
+            found[open_] = here[open_]
+            here[open_] = nest.parent[here[open_]]
+            open_ = open_[here[open_] != ABSENT]
+        return found
+
+    def _among_calls(self, own: Int64Array, inside: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Which of the calls of one name directly inside a frame each row is, and of how many.
+
+        Twice int64[k], ABSENT for a row that is ABSENT.
+        """
+        ordinal, count = np.full((2, len(own)), ABSENT, dtype=np.int64)
+        asked = np.flatnonzero((own != ABSENT) & (inside != ABSENT))
+        holds = np.zeros(len(self._frames.event), dtype=np.bool_)
+        holds[own[asked]] = True
+        rows = np.flatnonzero((self._frames.parent != ABSENT) & holds[self._frames.parent])
+        parent, call = self._frames.parent[rows], self._call_numbers(rows)
+        order = np.lexsort((call, parent))
+        rows, parent, call = rows[order], parent[order], call[order]
+        changes = (np.diff(parent, prepend=ABSENT) != 0) | (np.diff(call, prepend=ABSENT) != 0)
+        group = np.cumsum(changes) - 1
+        begins = np.flatnonzero(changes)
+        place = np.zeros(len(holds), dtype=np.intp)
+        place[rows] = np.arange(len(rows))
+        mine = place[inside[asked]]
+        ordinal[asked] = mine - begins[group[mine]]
+        count[asked] = np.diff(begins, append=len(rows))[group[mine]]
+        return ordinal, count
+
+    def _call_numbers(self, rows: NDArray[np.intp]) -> Int64Array:
+        """int64[k], a number for what each frame calls: the same for the same name of a call."""
+        names = self._frames.names(rows)
+        number_of_name = np.zeros(len(self._trace.strings), dtype=np.int64)
+        number_of_name[names] = 1
+        numbers: dict[str, int] = {}
+        for name in np.flatnonzero(number_of_name).tolist():
+            call = self._name_of_call(self._trace.strings[name])
+            number_of_name[name] = numbers.setdefault(call, len(numbers))
+        return number_of_name[names]
 
     def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
         """int64[k], the thread whose backward pass made each event of autograd's, else ABSENT.
@@ -264,111 +383,74 @@ class _Locator:
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
         alone = alone[np.isin(self._trace.thread[events[alone]], self._autograd_threads)]
-        if not len(alone) or not len(self._backward):
+        if not len(alone):
             return caller
         count = np.zeros(len(alone), dtype=np.int64)
-        for thread in np.unique(self._frames.thread[self._backward]):
-            inside = self._is_in_backward(int(thread), events[alone])
+        for thread, _ in each_of(self._frames.thread[self._is_backward]):
+            # The innermost built-in of the thread at that time is ``run_backward``.
+            row = self._frames.innermost_on(thread, events[alone])
+            row = self._frames.around(row, self._is_built_in)
+            inside = (row != ABSENT) & self._is_backward[row]
             count += inside
             caller[alone[inside]] = thread
         caller[alone[count != 1]] = ABSENT
         return caller
 
-    def _is_in_backward(self, thread: int, events: Int64Array) -> NDArray[np.bool_]:
-        """bool[k], whether the innermost built-in of a thread is ``run_backward`` at that time."""
-        rows, which = np.unique(self._frames.innermost_on(thread, events), return_inverse=True)
-        inside = []
-        for row in rows.tolist():
-            names = map(self._frames.name, reversed(self._frames.stack(row)))
-            built_in = next((x for x in names if _BUILT_IN.match(x)), "")
-            inside.append(bool(_RUN_BACKWARD.match(built_in)))
-        return np.array(inside, dtype=np.bool_)[which]
+    @cached_property
+    def _is_aten(self) -> NDArray[np.bool_]:
+        """bool[operators]."""
+        return self._operators.have_name(lambda x: x.startswith("aten::"))
 
     @cached_property
-    def _backward(self) -> NDArray[np.intp]:
-        """Rows of the frames of the calls into autograd's engine."""
-        names = [i for i, x in enumerate(self._trace.strings) if _RUN_BACKWARD.match(x)]
-        return np.flatnonzero(np.isin(self._trace.name[self._frames.event], names))
+    def _is_own(self) -> NDArray[np.bool_]:
+        """bool[frames], which are of the program's own code."""
+        return self._frames.have_name(lambda x: not _LIBRARY_FRAME.search(x))
+
+    @cached_property
+    def _is_wrapper(self) -> NDArray[np.bool_]:
+        """bool[frames], which stand around what the program called."""
+        return self._frames.have_name(_WRAPPERS.search)
+
+    @cached_property
+    def _is_built_in(self) -> NDArray[np.bool_]:
+        """bool[frames]."""
+        return self._frames.have_name(_BUILT_IN.match)
+
+    @cached_property
+    def _is_backward(self) -> NDArray[np.bool_]:
+        """bool[frames], which are calls into autograd's engine."""
+        return self._frames.have_name(_RUN_BACKWARD.match)
 
     @cached_property
     def _autograd_threads(self) -> NDArray[np.int32]:
-        trace = self._trace
-        names = [i for i, x in enumerate(trace.strings) if x.startswith(_ENGINE)]
-        busy = self._operators.thread[np.isin(trace.name[self._operators.event], names)]
-        named = [i for i, x in enumerate(trace.threads) if "autograd" in x.name]
-        return np.union1d(busy, np.array(named, dtype=np.int32))
+        """Index into `Trace.threads` of those that ran autograd's engine, or have its name."""
+        is_engine = np.array(["autograd" in x.name for x in self._trace.threads], dtype=np.bool_)
+        busy = self._operators.have_name(lambda x: x.startswith(_ENGINE))
+        is_engine[self._operators.thread[busy]] = True
+        return np.flatnonzero(is_engine).astype(np.int32)
 
-    def _code(self, frame: int, operators: list[int], lines: SourceLines | None) -> _Code:
-        """What the frames tell, given the operators of the same thread, outermost first."""
-        own, *inside = self._from_own(frame) or [ABSENT]
-        if own == ABSENT:
-            return _Code()
-        parts = _FRAME.match(self._frames.name(own))
-        if parts is None:
-            return _Code()
-        call, looked_for, ordinal, count = self._call(own, inside, operators)
-        line = None
-        if lines is not None and looked_for is not None:
-            line = lines.line_of(
-                parts["file"], parts["function"], int(parts["line"]), looked_for, ordinal, count
-            )
-        return _Code(parts["function"], parts["file"], line, call)
 
-    def _call(
-        self, own: int, inside: list[int], operators: list[int]
-    ) -> tuple[str | None, str | None, int | None, int | None]:
-        """What a frame called, its name in the source, and which of how many calls of that name."""
-        if not inside:
-            return *self._without_name(own, operators), None, None
-        names = [self._frames.name(row) for row in inside]
-        depth = next((i for i, x in enumerate(names) if not _WRAPPERS.search(x)), None)
-        if depth is None:
-            return self._name_of_call(inside[0]), None, None, None
-        call = self._name_of_call(inside[depth])
-        if names[depth].startswith("nn.Module:") or call in _MODULE_FRAMES:
-            return call, MODULE_CALL, None, None
-        if depth:
-            # Other calls in the same wrapper may be of the same function or not.
-            return call, call, None, None
-        same = self._same_called(own, call)
-        return call, call, same[inside[0]], len(same)
-
-    def _without_name(self, own: int, operators: list[int]) -> tuple[str | None, str | None]:
-        start, end = self._frames.start[own], self._frames.end[own]
-        nest = self._operators
-        direct = (x for x in operators if nest.start[x] >= start and nest.end[x] <= end)
-        first = next(direct, ABSENT)
-        return _WITHOUT_NAME.get(nest.name(first), (None, None)) if first != ABSENT else (None,) * 2
-
-    def _from_own(self, frame: int) -> list[int]:
-        """The frames from the innermost of the program's own code on; empty without any."""
-        rows = []
-        while frame != ABSENT:
-            rows.append(frame)
-            if self._is_own(frame):
-                return rows[::-1]
-            frame = int(self._frames.parent[frame])
-        return []
-
-    def _is_own(self, row: int) -> bool:
-        name = int(self._trace.name[self._frames.event[row]])
-        if name not in self._own:
-            self._own[name] = not _LIBRARY_FRAME.search(self._trace.strings[name])
-        return self._own[name]
-
-    def _same_called(self, own: int, call: str) -> dict[int, int]:
-        """The rows directly inside a frame that are calls of this name, and their numbers."""
-        if (own, call) not in self._same:
-            for row in self._frames.children(own).tolist():
-                same = self._same.setdefault((own, self._name_of_call(row)), {})
-                same[row] = len(same)
-        return self._same[own, call]
-
-    def _name_of_call(self, row: int) -> str:
-        name = int(self._trace.name[self._frames.event[row]])
-        if name not in self._called:
-            self._called[name] = _name_called(self._trace.strings[name])
-        return self._called[name]
+def _code(
+    frame: str,
+    call: str | None,
+    looked_for: str | None,
+    many: tuple[int, int] | None,
+    lines: SourceLines | None,
+) -> _Code:
+    """What the frame of an own function tells, given what it called: which of how many calls."""
+    parts = _FRAME.match(frame)
+    if parts is None:
+        return _Code()
+    line = None
+    if lines is not None and looked_for is not None:
+        line = lines.line_of(
+            parts["file"],
+            parts["function"],
+            int(parts["line"]),
+            looked_for,
+            *(many if many is not None else (None, None)),
+        )
+    return _Code(parts["function"], parts["file"], line, call)
 
 
 def _name_called(frame: str) -> str:
@@ -378,20 +460,6 @@ def _name_called(frame: str) -> str:
             return found["name"]
     found = _FRAME.match(frame)
     return found["function"] if found else frame
-
-
-def _called_operator(inside: list[str]) -> str | None:
-    """The operator that the program called: of ``aten::item`` and all that it calls, the first."""
-    if not inside:
-        return None
-    called = len(inside) - 1
-    while (
-        called > 0
-        and inside[called].startswith("aten::")
-        and inside[called - 1].startswith("aten::")
-    ):
-        called -= 1
-    return inside[called]
 
 
 # What was worked out of a file, for as long as somebody holds its timeline: rules ask for the

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,7 +96,8 @@ class Timeline:
     @cached_property
     def device(self) -> NDArray[np.int32]:
         """int32[m]."""
-        return self.trace.device[self.event]
+        device: NDArray[np.int32] = self.trace.device[self.event]
+        return device
 
     @cached_property
     def lane(self) -> NDArray[np.intp]:
@@ -125,6 +127,55 @@ class Timeline:
         if kind is not None:
             chosen &= self.kind == kind
         return chosen
+
+
+def named(
+    trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
+) -> NDArray[np.bool_]:
+    """bool[k], which of these events (event ids) have a name that passes a test."""
+    passes = np.zeros(len(trace.strings), dtype=np.bool_)
+    passes[trace.name[events]] = True
+    for name in np.flatnonzero(passes).tolist():
+        passes[name] = bool(test(trace.strings[name]))
+    passing: NDArray[np.bool_] = passes[trace.name[events]]
+    return passing
+
+
+def each_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Every value but ABSENT, ascending, and its places, ascending."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    bounds = np.flatnonzero(np.diff(ordered)) + 1
+    for places in np.split(order, bounds) if len(values) else ():
+        if values[places[0]] != ABSENT:
+            yield int(values[places[0]]), places
+
+
+def last_in_group(
+    group: NDArray[np.integer[Any]],
+    key: Int64Array,
+    asked_group: NDArray[np.integer[Any]],
+    asked_key: Int64Array,
+    side: Literal["left", "right"] = "left",
+) -> NDArray[np.intp]:
+    """Per question the last entry of a group with a smaller key, or ("right") one no greater.
+
+    Args:
+        group: int[entries], ascending.
+        key: int64[entries], ascending within each group.
+        asked_group: int[questions], in any order; ABSENT for no group.
+        asked_key: int64[questions].
+        side: as in `numpy.searchsorted`.
+
+    Returns:
+        intp[questions], places among the entries, ABSENT where there is none.
+    """
+    found = np.full(len(asked_group), ABSENT, dtype=np.intp)
+    for number, asked in each_of(asked_group):
+        first, last = np.searchsorted(group, (number, number + 1))
+        place = first + np.searchsorted(key[first:last], asked_key[asked], side) - 1
+        found[asked] = np.where(place >= first, place, ABSENT)
+    return found
 
 
 def build_timeline(
@@ -205,9 +256,8 @@ def _may_begin_early(trace: Trace, launch: Int64Array) -> NDArray[np.bool_]:
 
 def _launched_by(trace: Trace, launch: Int64Array, pattern: str) -> NDArray[np.bool_]:
     """bool[m], which activities were launched by a call of such a name."""
-    names = [i for i, text in enumerate(trace.strings) if re.match(pattern, text)]
-    launched: NDArray[np.bool_] = (launch != ABSENT) & np.isin(trace.name[launch], names)
-    return launched
+    launched: NDArray[np.bool_] = launch != ABSENT
+    return launched & named(trace, launch, re.compile(pattern).match)
 
 
 def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
@@ -239,9 +289,8 @@ def _steps(
         expression = re.compile(pattern)
     except re.error as error:
         raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
-    matching = [i for i, text in enumerate(trace.strings) if expression.search(text)]
     hosts = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
-    hosts = hosts[np.isin(trace.name[hosts], matching)]
+    hosts = hosts[named(trace, hosts, expression.search)]
     hosts = hosts[np.argsort(trace.start_ns[hosts], kind="stable")]
     step = np.full(len(launch), ABSENT, dtype=np.int32)
     launched = np.flatnonzero(launch != ABSENT)

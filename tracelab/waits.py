@@ -10,16 +10,17 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.timeline import Timeline
+from tracelab.timeline import Timeline, last_in_group, named
 from tracelab.trace import ABSENT, HOST_CALLS, Category, Trace
 
-_LONG_AGO = -(2**62)
+_LONG_AGO, _END_OF_TIME = -(2**62), 2**62
 _STREAM_WAIT_ROW = "Stream Wait Event"
 _STREAM_WAIT_CALLS = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
 _RECORD_CALLS = ("cudaEventRecord", "cuEventRecord", "hipEventRecord")
@@ -61,7 +62,11 @@ class StreamWaits:
 
 
 class LaneQueues:
-    """Which activity of a stream was the last, or the first, to be launched by some moment."""
+    """Which activity of a stream was the last, or the first, to be launched by some moment.
+
+    Attributes:
+        launch_ns: int64[m], ns, when each row and all before it in its lane had been launched.
+    """
 
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
@@ -71,29 +76,25 @@ class LaneQueues:
         for lane in timeline.lanes:
             queue = self.launch_ns[lane.first : lane.last]
             np.maximum.accumulate(queue, out=queue)
-        self._timeline = timeline
+        self._lane = timeline.lane
+        self._bounds = np.array([(x.first, x.last) for x in timeline.lanes], dtype=np.intp)
         self._numbers = {(x.device, x.stream): i for i, x in enumerate(timeline.lanes)}
 
-    def find(self, device: int, stream: int) -> int | None:
-        """A lane's number, if the stream worked at all."""
-        return self._numbers.get((device, stream))
+    def find(self, device: NDArray[np.int32], stream: Int64Array) -> NDArray[np.intp]:
+        """intp[k], the lane of each stream, ABSENT where it never worked."""
+        streams = zip(device.tolist(), stream.tolist(), strict=True)
+        return np.array([self._numbers.get(x, ABSENT) for x in streams], dtype=np.intp)
 
-    def of_device(self, device: int) -> list[int]:
-        """The lanes of a device; of all devices where it is ABSENT."""
-        lanes = self._timeline.lanes
-        return [i for i, x in enumerate(lanes) if device in (x.device, ABSENT)]
+    def last_before(self, lane: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+        """intp[k], the row of each lane that was launched last before each moment, else ABSENT."""
+        return last_in_group(self._lane, self.launch_ns, lane, time_ns)
 
-    def last_before(self, lane: int, time_ns: int) -> int:
-        """The row that was launched last before this moment, else ABSENT."""
-        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
-        row = first + int(np.searchsorted(self.launch_ns[first:last], time_ns, side="left")) - 1
-        return row if row >= first else ABSENT
-
-    def first_from(self, lane: int, time_ns: int) -> int:
-        """The row that was launched first from this moment on, else ABSENT."""
-        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
-        row = first + int(np.searchsorted(self.launch_ns[first:last], time_ns, side="left"))
-        return row if row < last else ABSENT
+    def first_from(self, lane: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+        """intp[k], the row of each lane launched first from each moment on, else ABSENT."""
+        first, last = self._bounds[lane].T
+        before = self.last_before(lane, time_ns)
+        row = np.where(before == ABSENT, first, before + 1)
+        return np.where((lane != ABSENT) & (row < last), row, ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,154 +114,228 @@ class _Behind:
 
     def and_also(self, later: _Behind) -> _Behind:
         """Both together; the other's waits come later."""
+        if self is _NOTHING or later is _NOTHING:
+            return later if self is _NOTHING else self
         rows = dict(self.rows)
         for lane, row in later.rows.items():
             rows[lane] = max(row, rows.get(lane, ABSENT))
-        guessed = (self.guessed | later.guessed) & frozenset(rows.values())
-        return _Behind(rows, guessed, later.unnamed if later.unnamed != ABSENT else self.unnamed)
+        guessed = self.guessed | later.guessed
+        return _Behind(
+            rows,
+            guessed & frozenset(rows.values()) if guessed else guessed,
+            later.unnamed if later.unnamed != ABSENT else self.unnamed,
+        )
+
+
+_NOTHING = _Behind()
 
 
 def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
     """Find what the activities of a file waited for on other streams."""
     trace = timeline.trace
-    records = _Records(trace)
     waits = _wait_rows(trace)
-    delays = _Delays(timeline, lanes)
+    records, delays = _Records(trace, waits), _Delays(timeline, lanes)
+    before = _follow(trace, lanes, records, _found_behind(trace, lanes, records, delays))
+    row = np.fromiter(before, dtype=np.intp, count=len(before))
+    pairs = _pairs(timeline, before)
+    ended = np.full(len(row), _LONG_AGO, dtype=np.int64)
+    np.maximum.at(ended, pairs[:, 0], timeline.end_ns[pairs[:, 1]])
+    delays.now_known(row, ended)
+    last_unnamed = np.array([x.unnamed for x in before.values()], dtype=np.int64)
+    asked = np.flatnonzero((last_unnamed != ABSENT) & (delays.of(row) > _SHORTEST_DELAY_NS))
+    late, wait = row[asked], last_unnamed[asked]
+    source = delays.ended_between(
+        delays.ready_ns[late],
+        timeline.start_ns[late],
+        trace.start_ns[wait],
+        without=timeline.lane[late],
+    )
     unknown = np.zeros(len(timeline.event), dtype=np.bool_)
-    pairs: list[tuple[int, int, bool]] = []
-    told: set[int] = set()
-    for row, behind in _Waits(timeline, lanes, records, delays).follow(waits).items():
-        own = int(timeline.lane[row])
-        sources = {x for lane, x in behind.rows.items() if lane != own}
-        pairs += [(row, source, source in behind.guessed) for source in sources]
-        ended = max((int(timeline.end_ns[source]) for source in sources), default=_LONG_AGO)
-        delays.now_known(row, ended)
-        if behind.unnamed == ABSENT or not delays.is_late(row):
-            continue
-        source = delays.source_of(row, int(trace.start_ns[behind.unnamed]))
-        if source == ABSENT:
-            unknown[row] = delays.needs_reason(row)
-        else:
-            pairs.append((row, source, True))
-            told.add(behind.unnamed)
-            delays.now_known(row, int(timeline.end_ns[source]))
-    for row, copy in _held_up_by_peer_copies(timeline, lanes, delays.ready_ns):
-        pairs.append((row, copy, True))
-        unknown[row] = False
-    unnamed = {wait for wait in waits if records.awaited(wait) == ABSENT}
-    unresolved = len(unnamed - told)
+    unknown[late] = (source == ABSENT) & (delays.of(late) > _LONGEST_LATENCY_NS)
+    told = source != ABSENT
+    delays.now_known(late[told], timeline.end_ns[source[told]])
+    inferred = np.stack((asked[told], source[told], np.ones(told.sum(), dtype=np.intp)), axis=1)
+    pairs = np.concatenate((pairs, inferred))
+    pairs = pairs[np.argsort(pairs[:, 0], kind="stable")]
+    held_up, copy = _held_up_by_peer_copies(timeline, lanes, delays.ready_ns)
+    unknown[held_up] = False
+    unnamed = int((records.awaited == ABSENT).sum())
+    told_by_time = len(np.unique(wait[told]))
+    unresolved = unnamed - told_by_time
     if not len(trace.of_category(Category.SYNC)):
         # Without sync rows not even the waiting stream is known. In a file that has some, Kineto
         # left a row out because no activity ran on that stream.
         unresolved = len(_calls(trace, _STREAM_WAIT_CALLS))
-    table = np.array(pairs, dtype=np.intp).reshape(-1, 3)
     return StreamWaits(
-        row=table[:, 0],
-        source=table[:, 1],
-        inferred=table[:, 2].astype(np.bool_),
+        row=np.concatenate((row[pairs[:, 0]], held_up)),
+        source=np.concatenate((pairs[:, 1], copy)),
+        inferred=np.concatenate((pairs[:, 2] > 0, np.ones(len(copy), dtype=np.bool_))),
         unknown=unknown,
-        named=len(waits) - len(unnamed),
-        told_by_time=len(unnamed & told),
+        named=len(waits) - unnamed,
+        told_by_time=told_by_time,
         unresolved=unresolved,
     )
 
 
-class _Waits:
-    """The waits of all streams, followed in the order in which the host asked for them.
+def _pairs(timeline: Timeline, before: Mapping[int, _Behind]) -> NDArray[np.intp]:
+    """What stands behind waits on other streams: intp[p, 3].
 
-    A record stands for what its stream had been given by then: the last activity, and the waits
-    after it. So a wait reaches through streams that did nothing but wait themselves.
+    The columns are the place of what waited in the mapping, the row that it waited for, and 1 where
+    only the times tell so.
+    """
+    lane, found = timeline.lane, []
+    own = lane[np.fromiter(before, dtype=np.intp, count=len(before))].tolist()
+    for place, behind in enumerate(before.values()):
+        sources = {x for number, x in behind.rows.items() if number != own[place]}
+        found += [(place, x, x in behind.guessed) for x in sources]
+    return np.array(found, dtype=np.intp).reshape(-1, 3)
+
+
+class _Records:
+    """The waits of streams, in the order in which the host asked for them, and their records.
+
+    Attributes:
+        wait: intp[w], event ids of the waits' rows.
+        awaited: int64[w], correlation of the record that each waited for, else ABSENT.
+        reached: int64[w], event id of the row that tells when the GPU reached that record, else
+            ABSENT.
+        call: int64[w], event id of the host's call that made that record, else ABSENT.
+        device, stream: int64[w], where that record was made, as far as the file says.
     """
 
-    def __init__(
-        self, timeline: Timeline, lanes: LaneQueues, records: _Records, delays: _Delays
-    ) -> None:
-        self._trace, self._lanes = timeline.trace, lanes
-        self._records, self._delays = records, delays
-        self._calls = first_by_correlation(self._trace, *HOST_CALLS)
-        # Per stream the times of its waits, ascending, and what stands behind each of them and
-        # those before it since the stream's last activity.
-        self._standing: dict[tuple[int, int], tuple[list[int], list[_Behind]]] = defaultdict(
-            lambda: ([], [])
-        )
-        calls = _calls(self._trace, _STREAM_WAIT_CALLS)
-        rows = self._trace.of_category(Category.SYNC)
-        if len(rows):
-            with_row = np.isin(self._trace.correlation[calls], self._trace.correlation[rows])
-            calls = calls[~with_row]
-        self._without_row = calls
-        self._without_row_ns = self._trace.start_ns[calls]
+    def __init__(self, trace: Trace, waits: NDArray[np.intp]) -> None:
+        reached = ByCorrelation(trace, Category.CUDA_EVENT)
+        self.wait = waits
+        self.awaited = _awaited_records(trace, waits, reached.event)
+        self.reached = reached.find(self.awaited)
+        self.call = ByCorrelation(trace, *HOST_CALLS).find(self.awaited)
+        known = self.reached != ABSENT
+        self.device = np.where(known, trace.device[self.reached], trace.device[waits])
+        self.stream = np.where(known, trace.stream[self.reached], trace.wait_stream[waits])
 
-    def follow(self, waits: list[int]) -> dict[int, _Behind]:
-        """What stands behind all waits of each row that comes first after one, by row."""
-        trace = self._trace
-        before: dict[int, _Behind] = {}
-        for wait in waits:
-            start = int(trace.start_ns[wait])
-            stream = int(trace.device[wait]), int(trace.stream[wait])
-            lane = self._lanes.find(*stream)
-            _, launched = self._last_given(lane, start)
-            behind = self._standing_at(stream, start + 1, launched).and_also(self._behind(wait))
-            times, standing = self._standing[stream]
-            times.append(start)
-            standing.append(behind)
-            row = ABSENT if lane is None else self._lanes.first_from(lane, start)
-            if row != ABSENT:
-                before[row] = behind
-        return before
 
-    def _last_given(self, lane: int | None, time_ns: int) -> tuple[int, int]:
-        """The last row that a stream had been given by some moment, and when."""
-        row = ABSENT if lane is None else self._lanes.last_before(lane, time_ns)
-        return row, _LONG_AGO if row == ABSENT else int(self._lanes.launch_ns[row])
+def _awaited_records(
+    trace: Trace, waits: NDArray[np.intp], reached: NDArray[np.intp]
+) -> Int64Array:
+    """The correlation of the record that each wait's row names: int64[w], else ABSENT.
 
-    def _standing_at(self, stream: tuple[int, int], time_ns: int, launched_ns: int) -> _Behind:
-        """What stands behind a stream's waits before some moment and after its last activity."""
-        times, standing = self._standing[stream]
-        last = bisect_left(times, time_ns) - 1
-        return standing[last] if last >= 0 and times[last] > launched_ns else _Behind()
+    Kineto names no record of another device. There, what the row does name, the event, has
+    been recorded last before the wait; events are used again and again.
+    """
+    awaited: Int64Array = trace.wait_correlation[waits].copy()
+    records = reached[trace.event[reached] != ABSENT]
+    records = records[np.lexsort((trace.correlation[records], trace.event[records]))]
+    asked = np.flatnonzero(awaited == ABSENT)
+    last = last_in_group(
+        trace.event[records],
+        trace.correlation[records],
+        trace.event[waits[asked]],
+        trace.correlation[waits[asked]],
+    )
+    found = last != ABSENT
+    awaited[asked[found]] = trace.correlation[records[last[found]]]
+    return awaited
 
-    def _behind(self, wait: int) -> _Behind:
-        """What a wait's record stands for."""
-        trace = self._trace
-        record = self._records.awaited(wait)
+
+def _found_behind(
+    trace: Trace, lanes: LaneQueues, records: _Records, delays: _Delays
+) -> list[_Behind]:
+    """What the record of each wait stands for by itself, without the waits before it."""
+    lane = lanes.find(records.device, records.stream)
+    known, called = records.reached != ABSENT, records.call != ABSENT
+    row = np.where(called, lanes.last_before(lane, trace.start_ns[records.call]), ABSENT)
+    # Recorded before the file began, and maybe reached inside it.
+    old = np.flatnonzero(~called & known & (lane != ABSENT))
+    row[old] = delays.last_ended(lane[old], trace.start_ns[records.reached[old]])
+    idle = np.flatnonzero(called & known & (lane == ABSENT))
+    row[idle] = _behind_idle_streams(trace, delays, records.call[idle], records.reached[idle])
+    guessed = np.zeros(len(row), dtype=np.bool_)
+    guessed[idle] = True
+    lane = np.where(row == ABSENT, ABSENT, delays.timeline.lane[row])
+    columns = (records.wait, records.awaited, lane, row, guessed)
+    found = []
+    for wait, record, number, last, guess in zip(*(x.tolist() for x in columns), strict=True):
         if record == ABSENT:
-            return _Behind(unnamed=wait)
-        reached = self._records.reached.get(record, ABSENT)
-        device, stream = int(trace.device[wait]), int(trace.wait_stream[wait])
-        if reached != ABSENT:
-            device, stream = int(trace.device[reached]), int(trace.stream[reached])
-        lane = self._lanes.find(device, stream)
-        call = self._calls.get(record, ABSENT)
-        if call == ABSENT:  # recorded before the file began, and maybe reached inside it
-            row = ABSENT
-            if lane is not None and reached != ABSENT:
-                row = self._delays.last_ended(lane, int(trace.start_ns[reached]))
-            return _Behind({} if lane is None or row == ABSENT else {lane: row})
-        recorded = int(trace.start_ns[call])
-        row, launched = self._last_given(lane, recorded)
-        if lane is None:
-            found = _Behind() if reached == ABSENT else self._behind_idle_stream(call, reached)
+            found.append(_Behind(unnamed=wait))
+        elif last == ABSENT:
+            found.append(_NOTHING)
         else:
-            found = _Behind() if row == ABSENT else _Behind({lane: row})
-        return found.and_also(self._standing_at((device, stream), recorded, launched))
+            found.append(_Behind({number: last}, frozenset([last] if guess else ())))
+    return found
 
-    def _behind_idle_stream(self, call: int, reached: int) -> _Behind:
-        """What a record on a stream without any activity stands for.
 
-        Kineto leaves out the rows of that stream's waits, so the file only tells that some stream
-        waited, and when the record was reached: late, if it waited for something.
-        """
-        trace = self._trace
-        before = int(np.searchsorted(self._without_row_ns, trace.start_ns[call]))
-        reached_ns, ready_ns = int(trace.start_ns[reached]), int(trace.end_ns[call])
-        if not before or reached_ns - ready_ns <= _SHORTEST_DELAY_NS:
-            return _Behind()
-        wait = int(self._without_row[before - 1])
-        lane, row = self._delays.ended_between(
-            ready_ns, reached_ns, int(trace.start_ns[wait]), without=ABSENT
-        )
-        return _Behind() if row == ABSENT else _Behind({lane: row}, frozenset({row}))
+def _behind_idle_streams(
+    trace: Trace, delays: _Delays, call: Int64Array, reached: Int64Array
+) -> NDArray[np.intp]:
+    """The rows that records on streams without any activity stand for: intp[k], else ABSENT.
+
+    Kineto leaves out the rows of such a stream's waits, so the file only tells that some stream
+    waited, and when the record was reached: late, if it waited for something.
+    """
+    waited = _calls(trace, _STREAM_WAIT_CALLS)
+    rows = trace.of_category(Category.SYNC)
+    waited = waited[~np.isin(trace.correlation[waited], trace.correlation[rows])]
+    before = np.searchsorted(trace.start_ns[waited], trace.start_ns[call])
+    reached_ns, ready_ns = trace.start_ns[reached], trace.end_ns[call]
+    late = np.flatnonzero((before > 0) & (reached_ns - ready_ns > _SHORTEST_DELAY_NS))
+    found = np.full(len(call), ABSENT, dtype=np.intp)
+    found[late] = delays.ended_between(
+        ready_ns[late],
+        reached_ns[late],
+        trace.start_ns[waited[before[late] - 1]],
+        without=np.full(len(late), ABSENT),
+    )
+    return found
+
+
+def _follow(
+    trace: Trace, lanes: LaneQueues, records: _Records, found: Sequence[_Behind]
+) -> dict[int, _Behind]:
+    """What stands behind all waits of each row that comes first after one, by row.
+
+    A record stands for what its stream had been given by then: the last activity (`found`), and
+    the waits after it. So a wait reaches through streams that did nothing but wait themselves.
+    """
+    waits, calls = records.wait, records.call
+    wait_ns, called_ns = trace.start_ns[waits], trace.start_ns[calls]
+    lane = lanes.find(trace.device[waits], trace.stream[waits])
+    columns = (
+        wait_ns,
+        _launched_ns(lanes, lane, wait_ns),
+        lanes.first_from(lane, wait_ns),
+        calls,
+        called_ns,
+        _launched_ns(lanes, lanes.find(records.device, records.stream), called_ns),
+    )
+    streams = zip(trace.device[waits].tolist(), trace.stream[waits].tolist(), strict=True)
+    recorded = zip(records.device.tolist(), records.stream.tolist(), strict=True)
+    # Per stream the times of its waits, ascending, and what stands behind each of them and
+    # those before it since the stream's last activity.
+    standing: dict[tuple[int, int], tuple[list[int], list[_Behind]]] = defaultdict(lambda: ([], []))
+    before: dict[int, _Behind] = {}
+    for own, stream, record, time, given, row, call, record_time, record_given in zip(
+        found, streams, recorded, *(x.tolist() for x in columns), strict=True
+    ):
+        behind = own
+        times, behinds = standing[stream]
+        if call != ABSENT:
+            others, stands = standing[record]
+            last = bisect_left(others, record_time) - 1
+            if last >= 0 and others[last] > record_given:
+                behind = behind.and_also(stands[last])
+        if times and times[-1] > given:
+            behind = behinds[-1].and_also(behind)
+        times.append(time)
+        behinds.append(behind)
+        if row != ABSENT:
+            before[row] = behind
+    return before
+
+
+def _launched_ns(lanes: LaneQueues, lane: NDArray[np.intp], time_ns: Int64Array) -> Int64Array:
+    """When each lane had last been given anything before each moment: int64[k], ns."""
+    row = lanes.last_before(lane, time_ns)
+    return np.where(row == ABSENT, _LONG_AGO, lanes.launch_ns[row])
 
 
 class _Delays:
@@ -268,81 +343,93 @@ class _Delays:
 
     An activity that could have started earlier (its launch call was over, its stream was free) was
     waiting for something; what it waited for had just ended when it started.
+
+    Attributes:
+        timeline: whose activities they are.
+        ready_ns: int64[m], ns, when each row's launch call and the row before it on its stream were
+            over, so that it could have started; its own start where that explains it or the file
+            shows no launch.
     """
 
     def __init__(self, timeline: Timeline, lanes: LaneQueues) -> None:
-        self._timeline, self._lanes = timeline, lanes
+        self.timeline = timeline
         self._ended = timeline.end_ns.copy()
         for lane in timeline.lanes:
             ends = self._ended[lane.first : lane.last]
             np.maximum.accumulate(ends, out=ends)
         trace = timeline.trace
-        # When each row's launch call and the row before it on its stream were over, so that it
-        # could have started; its own start where that explains it or the file shows no launch.
         launched = timeline.launch != ABSENT
         free = np.where(launched, trace.end_ns[timeline.launch], timeline.start_ns)
         same = np.flatnonzero(timeline.lane[1:] == timeline.lane[:-1]) + 1
         free[same] = np.maximum(free[same], self._ended[same - 1])
         self.ready_ns: Int64Array = free
-        self._record_ns = np.sort(trace.start_ns[_calls(trace, _RECORD_CALLS)])
+        self._record_ns, self._recorded = self._records_after(lanes, same)
 
-    def now_known(self, row: int, ended_ns: int) -> None:
-        """What a row waited for is known, and when that ended: is there a delay beyond it?"""
-        start = int(self._timeline.start_ns[row])
-        ready = int(self.ready_ns[row])
-        explains = ready <= ended_ns <= start <= ended_ns + _LONGEST_HANDOVER_NS
-        self.ready_ns[row] = start if explains else max(ready, ended_ns)
+    def _records_after(
+        self, lanes: LaneQueues, same: NDArray[np.intp]
+    ) -> tuple[Int64Array, NDArray[np.intp]]:
+        """When an event was first recorded after each row's launch: int64[m], ns.
 
-    def is_late(self, row: int) -> bool:
-        """Whether a row started late."""
-        return int(self._timeline.start_ns[row] - self.ready_ns[row]) > _SHORTEST_DELAY_NS
+        And the rows, by end, after which one was before the next row of their lane was launched.
+        """
+        trace = self.timeline.trace
+        record_ns = np.append(np.sort(trace.start_ns[_calls(trace, _RECORD_CALLS)]), _END_OF_TIME)
+        after_ns = record_ns[np.searchsorted(record_ns, lanes.launch_ns)]
+        until_ns = np.full(len(after_ns), _END_OF_TIME)
+        until_ns[same - 1] = lanes.launch_ns[same]
+        rows = np.flatnonzero(after_ns < until_ns)
+        return after_ns, rows[np.argsort(self._ended[rows], kind="stable")]
 
-    def needs_reason(self, row: int) -> bool:
-        """Whether a row started later than any latency explains."""
-        return int(self._timeline.start_ns[row] - self.ready_ns[row]) > _LONGEST_LATENCY_NS
+    def now_known(self, row: NDArray[np.intp], ended_ns: Int64Array) -> None:
+        """What rows waited for is known, and when that ended: is there a delay beyond it?"""
+        start, ready = self.timeline.start_ns[row], self.ready_ns[row]
+        explains = (ready <= ended_ns) & (ended_ns <= start)
+        explains &= start <= ended_ns + _LONGEST_HANDOVER_NS
+        self.ready_ns[row] = np.where(explains, start, np.maximum(ready, ended_ns))
 
-    def last_ended(self, lane: int, time_ns: int) -> int:
-        """The last row of a lane that had ended at this moment, else ABSENT."""
-        first, last = self._timeline.lanes[lane].first, self._timeline.lanes[lane].last
-        row = first + int(np.searchsorted(self._ended[first:last], time_ns, side="right")) - 1
-        return row if row >= first else ABSENT
+    def of(self, row: NDArray[np.intp]) -> Int64Array:
+        """How much later than they could have rows started: int64[k], ns."""
+        return self.timeline.start_ns[row] - self.ready_ns[row]
 
-    def source_of(self, row: int, wait_ns: int) -> int:
-        """What a late row waited for, after a wait at this moment; ABSENT where nothing fits."""
-        own, start = int(self._timeline.lane[row]), int(self._timeline.start_ns[row])
-        return self.ended_between(int(self.ready_ns[row]), start, wait_ns, without=own)[1]
+    def last_ended(self, lane: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
+        """intp[k], the last row of each lane that had ended at each moment, else ABSENT."""
+        return last_in_group(self.timeline.lane, self._ended, lane, time_ns, "right")
 
     def ended_between(
-        self, ready_ns: int, time_ns: int, wait_ns: int, *, without: int
-    ) -> tuple[int, int]:
-        """The lane and row that ended last of all that a wait can have waited for.
+        self,
+        ready_ns: Int64Array,
+        time_ns: Int64Array,
+        wait_ns: Int64Array,
+        *,
+        without: NDArray[np.intp],
+    ) -> NDArray[np.intp]:
+        """What each wait can have waited for and ended last, in another lane: intp[k], else ABSENT.
 
         It ended just before `time_ns`, when something started, and after that could have started:
-        otherwise it held nothing up.
+        otherwise it held nothing up. An event was recorded after its launch, before the next one
+        and the wait.
         """
-        since = max(ready_ns, time_ns - _LONGEST_HANDOVER_NS)
-        best = (_LONG_AGO, ABSENT, ABSENT)
-        for lane, span in enumerate(self._timeline.lanes):
-            row = ABSENT if lane == without else self.last_ended(lane, time_ns)
-            while row >= span.first and int(self._ended[row]) >= since:
-                if self._recorded_after(row, span.last, wait_ns):
-                    best = max(best, (int(self._ended[row]), lane, row))
-                    break
-                row -= 1
-        return best[1:]
-
-    def _recorded_after(self, row: int, lane_end: int, wait_ns: int) -> bool:
-        """Whether an event was recorded after a row's launch, before the next one and the wait."""
-        launch_ns = self._lanes.launch_ns
-        until = wait_ns if row + 1 == lane_end else min(wait_ns, int(launch_ns[row + 1]))
-        first, last = np.searchsorted(self._record_ns, (launch_ns[row], until))
-        return bool(last > first)
+        since = np.maximum(ready_ns, time_ns - _LONGEST_HANDOVER_NS)
+        ends = self._ended[self._recorded]
+        place = np.searchsorted(ends, time_ns, side="right") - 1
+        found = np.full(len(place), ABSENT, dtype=np.intp)
+        open_ = np.arange(len(place))
+        while len(open_):  # all that have found nothing yet step back at once
+            open_ = open_[place[open_] >= 0]
+            open_ = open_[ends[place[open_]] >= since[open_]]
+            row = self._recorded[place[open_]]
+            fits = self._record_ns[row] < wait_ns[open_]
+            fits &= self.timeline.lane[row] != without[open_]
+            found[open_[fits]] = row[fits]
+            open_ = open_[~fits]
+            place[open_] -= 1
+        return found
 
 
 def _held_up_by_peer_copies(
     timeline: Timeline, lanes: LaneQueues, ready_ns: Int64Array
-) -> list[tuple[int, int]]:
-    """Pairs of a row that waited without any wait, and the copy between devices that it waited for.
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Rows that waited without any wait, and the copies between devices that they waited for.
 
     A copy in a device's default stream holds up what is launched after it in the other device's
     default stream: CUDA does that by itself. The file does not tell which streams those are, so
@@ -350,8 +437,7 @@ def _held_up_by_peer_copies(
     the copy, far later than it could have started (`ready_ns`, int64[m]) and just after the copy.
     """
     trace = timeline.trace
-    names = [i for i, text in enumerate(trace.strings) if text.startswith(_PEER_COPY)]
-    copies = np.flatnonzero(np.isin(trace.name[timeline.event], names))
+    copies = np.flatnonzero(named(trace, timeline.event, lambda text: text.startswith(_PEER_COPY)))
     copies = copies[lanes.launch_ns[copies] != _LONG_AGO]
     copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
     found: dict[int, int] = {}
@@ -364,52 +450,41 @@ def _held_up_by_peer_copies(
         held_up = (ended >= ready_ns[row]) & (start - ready_ns[row] > _LONGEST_LATENCY_NS)
         held_up &= (start >= ended) & (start - ended <= _LONGEST_HANDOVER_NS)
         found |= dict(zip(row[held_up].tolist(), copied[held_up].tolist(), strict=True))
-    return list(found.items())
+    held_up_rows = np.fromiter(found, dtype=np.intp, count=len(found))
+    return held_up_rows, np.fromiter(found.values(), dtype=np.intp, count=len(found))
 
 
-class _Records:
-    """Which event record each wait waited for, by correlation."""
+class ByCorrelation:
+    """The events of some categories by correlation; the first where several share one.
 
-    def __init__(self, trace: Trace) -> None:
-        self._trace = trace
-        self.reached = first_by_correlation(trace, Category.CUDA_EVENT)
-        self._of_event: dict[int, list[int]] = defaultdict(list)
-        for correlation, row in sorted(self.reached.items()):
-            if trace.event[row] != ABSENT:
-                self._of_event[int(trace.event[row])].append(correlation)
+    Attributes:
+        event: intp[c], event ids, by correlation.
+    """
 
-    def awaited(self, wait: int) -> int:
-        """The correlation of the record that a wait's row names, else ABSENT.
+    def __init__(self, trace: Trace, *categories: Category) -> None:
+        events = trace.of_category(*categories)
+        events = events[trace.correlation[events] != ABSENT]
+        self._correlation, first = np.unique(trace.correlation[events], return_index=True)
+        self.event = events[first]
 
-        Kineto names no record of another device. There, what the row does name, the event, has
-        been recorded last before the wait; events are used again and again.
-        """
-        named = int(self._trace.wait_correlation[wait])
-        if named != ABSENT:
-            return named
-        records = self._of_event.get(int(self._trace.event[wait]), [])
-        place = bisect_left(records, int(self._trace.correlation[wait]))
-        return records[place - 1] if place else ABSENT
+    def find(self, correlation: Int64Array) -> NDArray[np.intp]:
+        """intp[k], event ids, ABSENT where there is none."""
+        if not len(self.event):
+            return np.full(len(correlation), ABSENT, dtype=np.intp)
+        place = np.searchsorted(self._correlation, correlation)
+        place = np.minimum(place, len(self.event) - 1)
+        return np.where(self._correlation[place] == correlation, self.event[place], ABSENT)
 
 
-def first_by_correlation(trace: Trace, *categories: Category) -> dict[int, int]:
-    """Event ids by correlation; the first where several share one."""
-    events = trace.of_category(*categories)
-    events = events[trace.correlation[events] != ABSENT][::-1]
-    return dict(zip(trace.correlation[events].tolist(), events.tolist(), strict=True))
-
-
-def _wait_rows(trace: Trace) -> list[int]:
+def _wait_rows(trace: Trace) -> NDArray[np.intp]:
     """The rows of waits of streams, in the order in which the host asked for them."""
-    names = [i for i, text in enumerate(trace.strings) if text == _STREAM_WAIT_ROW]
     rows = trace.of_category(Category.SYNC)
-    rows = rows[np.isin(trace.name[rows], names)]
-    return [int(row) for row in rows[np.argsort(trace.start_ns[rows], kind="stable")]]
+    rows = rows[named(trace, rows, _STREAM_WAIT_ROW.__eq__)]
+    return rows[np.argsort(trace.start_ns[rows], kind="stable")]
 
 
 def _calls(trace: Trace, prefixes: tuple[str, ...]) -> NDArray[np.intp]:
     """The host's calls with names that begin so, by start."""
-    names = [i for i, text in enumerate(trace.strings) if text.startswith(prefixes)]
     calls = trace.of_category(*HOST_CALLS)
-    calls = calls[np.isin(trace.name[calls], names)]
+    calls = calls[named(trace, calls, lambda x: x.startswith(prefixes))]
     return calls[np.argsort(trace.start_ns[calls], kind="stable")]

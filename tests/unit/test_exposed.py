@@ -3,6 +3,7 @@
 from collections import Counter
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -135,7 +136,7 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
             if timeline.device[row] != device:
                 continue
             mine, kind = rows[int(timeline.event[row])], Kind(timeline.kind[row])
-            side = side_of_independent_work(timeline, row)
+            side = Side(side_of_independent_work(timeline, np.array([row]))[0])
             hiding = compute if kind == Kind.COMM else compute | communication
             if side == Side.BEFORE and mine.start < min(hiding, default=mine.start + 1):
                 continue
@@ -180,13 +181,13 @@ def test_trace_without_copies_and_communication_has_nothing_exposed():
 def test_side_of_independent_work(maker, name, side):
     timeline = graph(maker(0, 20_000, name)).host.timeline
 
-    assert side_of_independent_work(timeline, 0) == side
+    assert side_of_independent_work(timeline, np.array([0])).tolist() == [side]
 
 
 def test_tiny_copies_are_no_work_for_another_stream():
     timeline = graph(copy(0, 9_999, H2D)).host.timeline
 
-    assert side_of_independent_work(timeline, 0) == Side.NONE
+    assert side_of_independent_work(timeline, np.array([0])).tolist() == [Side.NONE]
 
 
 # Which stretches.

@@ -1,5 +1,6 @@
 """What was in the way of a row. Times are ticks of 10 us: a launch's latency is at most 5 ticks."""
 
+import numpy as np
 import pytest
 
 from tests.by_tick import TICK, scaled, wait, work
@@ -24,7 +25,10 @@ def between(row, other, *rows, since):
     """What kept the first activity from running beside the second, which ran since a tick."""
     found = graph(*scaled([*row, *other, *rows]))
     events = found.host.timeline.event.tolist()
-    return Obstacles(found).between(events.index(ROW), events.index(OTHER), since * TICK)
+    [obstacle], [call_behind] = Obstacles(found).between(
+        *(np.array([x]) for x in (events.index(ROW), events.index(OTHER), since * TICK))
+    )
+    return obstacle, call_behind
 
 
 # In every test, a collective runs in stream 20 of device 0 from tick 10 to 30.

@@ -320,3 +320,67 @@ def test_innermost_of_any_rows_is_the_last_begun_that_holds_the_call(spans, star
     ]
     innermost = max(around, default=(0, 0, None), key=lambda x: (*x[:2], int(x[2][2:])))
     assert found.operator == innermost[2]
+
+
+_OWN, _LIBRARY, _WRAPPER = (
+    "train.py(3): step",
+    "/lib/torch/nn.py(7): relu",
+    "/lib/torch/optim/optimizer.py(5): wrapper",
+)
+_FRAMES = st.lists(
+    st.tuples(
+        st.integers(0, 30),
+        st.integers(0, 30),
+        st.sampled_from([_OWN, _LIBRARY, _WRAPPER, ITEM, "eval.py(9): test"]),
+    ),
+    min_size=1,
+    max_size=25,
+)
+
+
+class _Ordinals:
+    """In the place of source lines: the line is what was asked about the call."""
+
+    def line_of(self, _file, _function, _first_line, called, ordinal=None, count=None):
+        return called, ordinal, count
+
+
+@settings(derandomize=True, deadline=None, max_examples=300)
+@given(_FRAMES, st.integers(0, 30), st.integers(0, 3))
+def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets(
+    spans, start, length
+):
+    rows = sorted(
+        (python(name, min(a, b), max(a, b)) for a, b, name in spans),
+        key=lambda x: (x.start, -x.end),
+    )
+
+    found = place(*rows, start=start, end=start + length, lines=_Ordinals())
+
+    def parent(i, end):
+        return next((j for j in range(i - 1, -1, -1) if rows[j].end >= end), None)
+
+    def called(i):
+        return {_LIBRARY: "relu", _WRAPPER: "wrapper", ITEM: "item"}.get(
+            rows[i].name, rows[i].name.split()[-1]
+        )
+
+    stack = []
+    begun = sum(row.start <= start for row in rows)
+    here = parent(begun, start + length)
+    while here is not None and rows[here].name in (_LIBRARY, _WRAPPER, ITEM):
+        stack.insert(0, here)
+        here = parent(here, rows[here].end)
+    if here is None:
+        assert found == NOWHERE
+        return
+    assert found.function == rows[here].name.split()[-1]
+    plain = [i for i in stack if rows[i].name != _WRAPPER]
+    if not plain:
+        assert (found.call, found.line) == (called(stack[0]) if stack else None, None)
+        return
+    siblings = [i for i in range(len(rows)) if parent(i, rows[i].end) == here]
+    same = [i for i in siblings if called(i) == called(plain[0])]
+    many = (same.index(stack[0]), len(same)) if plain[0] == stack[0] else (None, None)
+    assert found.call == called(plain[0])
+    assert found.line == (called(plain[0]), *many)

@@ -1,7 +1,9 @@
 from itertools import pairwise
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests.by_tick import TICK, Account, scaled
 from tests.random_rows import random_rows
@@ -20,7 +22,7 @@ from tests.timelines_by_hand import (
 from tracelab.errors import UsageError
 from tracelab.intervals import measure
 from tracelab.kinds import Kind
-from tracelab.timeline import Lane, build_timeline, only_launched
+from tracelab.timeline import Lane, build_timeline, each_of, last_in_group, only_launched
 from tracelab.trace import ABSENT
 
 
@@ -338,3 +340,47 @@ def test_selections():
     assert found.of(device=1, kind=Kind.COPY).tolist() == [False, False, False]
     busy = found.busy(found.of(device=0))
     assert (busy.starts.tolist(), busy.ends.tolist()) == ([0], [20])
+
+
+# Looking things up by group.
+
+_GROUPS = st.lists(st.tuples(st.integers(ABSENT, 4), st.integers(0, 9)), max_size=30)
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(_GROUPS)
+def test_each_value_but_absent_comes_once_with_its_places(entries):
+    values = np.array([group for group, _ in entries], dtype=np.int64)
+
+    found = [(value, places.tolist()) for value, places in each_of(values)]
+
+    assert found == [
+        (value, [i for i, x in enumerate(values.tolist()) if x == value])
+        for value in sorted(set(values.tolist()) - {ABSENT})
+    ]
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(_GROUPS, _GROUPS)
+def test_last_in_group_is_the_last_entry_of_the_group_that_comes_before(side, entries, questions):
+    entries.sort()
+    group, key, asked_group, asked_key = (
+        np.array([x[column] for x in rows], dtype=np.int64)
+        for rows in (entries, questions)
+        for column in (0, 1)
+    )
+
+    found = last_in_group(group, key, asked_group, asked_key, side)
+
+    assert found.tolist() == [
+        max(
+            (
+                i
+                for i, (number, at) in enumerate(entries)
+                if number == asked != ABSENT and (at < moment or (at == moment and side == "right"))
+            ),
+            default=ABSENT,
+        )
+        for asked, moment in questions
+    ]

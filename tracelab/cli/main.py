@@ -38,16 +38,13 @@ for command in COMMANDS:
 
 
 def main() -> None:
-    """Run the command line; an expected error is one sentence and its exit code."""
+    """Run the command line; an expected error is one sentence and its exit code, Ctrl-C is 130."""
     try:
         with terminable():  # so that nothing is left behind, no process either
             app()
     except TracelabError as error:
         tell(str(error))
         sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        tell("interrupted")
-        sys.exit(130)
 
 
 def _print_version(wanted: bool) -> None:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.finding import Where
+from tracelab.findings.unprofiled import slowed_ns, unprofiled_ns, unprofiled_step_ns, works
 from tracelab.graph import Graph
-from tracelab.intervals import Int64Array, Intervals, clip, measure, union
+from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.kinds import Kind, copies_pageable_memory, qualified_name
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed, launched_in_backward
@@ -28,7 +28,6 @@ from tracelab.trace import ABSENT, Trace
 
 MOST_EVIDENCE = 20
 
-SLOWER = 1.1  # times as long as without the profiler: less is no reason to speak of it
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 _Key = TypeVar("_Key", bound=Hashable)
@@ -89,49 +88,26 @@ class Facts:
         """bool[m], which timeline rows autograd's threads launched."""
         return launched_in_backward(self.timeline)
 
-    @cached_property
+    @property
     def unprofiled_step_ns(self) -> float | None:
         """How long the capture measured a step to take without the profiler; None if it did not."""
-        try:
-            step_ns = float(self.trace.about.get("unprofiled_step_ms", "")) * 1e6
-        except ValueError:
-            return None
-        return step_ns if 0 < step_ns < float("inf") else None
+        return unprofiled_step_ns(self.trace)
 
     @cached_property
     def slowed_ns(self) -> Mapping[int, int]:
         """By how much the profiler made this window longer, by device, ns; 0 where unknown."""
-        steps = 1 if self.window.step is not None else len(self.timeline.steps)
-        if self.unprofiled_step_ns is None or not steps:
-            return dict.fromkeys(self.timeline.devices, 0)
-        # A step that is slow for reasons of its own is not the profiler's: the median counts.
-        median_ns = statistics.median(x.end_ns - x.start_ns for x in self.timeline.steps)
-        step_ns = min(median_ns, self.window.length_ns / steps)
-        longer_ns = max(0, round(step_ns - self.unprofiled_step_ns) * steps)
-        # It slows the host, and nothing else: what the GPU waited for otherwise has other reasons.
-        slow_host = self.idle_by(Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED)
-        return {
-            device: min(longer_ns, measure(self.idle(device, slow_host)))
-            for device in self.timeline.devices
-        }
+        slowed = slowed_ns(self.timeline, self.bubbles, [self.window])
+        return {device: int(ns[0]) for device, ns in slowed.items()}
 
-    @property
+    @cached_property
     def unprofiled_ns(self) -> int | None:
         """What this window would take without the profiler; None if unknown, or hardly less."""
-        slowed_ns = max((self.slowed_ns[x] for x in self.working_devices), default=0)
-        left_ns = self.window.length_ns - slowed_ns
-        return left_ns if SLOWER * left_ns <= self.window.length_ns else None
+        return unprofiled_ns(self.timeline, self.bubbles, [self.window])[0]
 
     @cached_property
     def working_devices(self) -> tuple[int, ...]:
         """The devices that do at least a hundredth of what the busiest does in this window."""
-        start, end = self.window.start_ns, self.window.end_ns
-        timeline = self.timeline
-        busy = {
-            x: measure(clip(timeline.busy(timeline.of(device=x)), start, end))
-            for x in timeline.devices
-        }
-        return tuple(x for x, ns in busy.items() if 100 * ns >= max(busy.values()))
+        return tuple(x for x, working in works(self.timeline, [self.window]).items() if working[0])
 
     @cached_property
     def holders(self) -> Int64Array:
@@ -143,9 +119,9 @@ class Facts:
         """Which streams took turns, in the whole file."""
         return turns(self.graph)
 
-    def inside(self, start_ns: Iterable[int], end_ns: Iterable[int]) -> Intervals:
+    def inside(self, start_ns: Int64Array, end_ns: Int64Array) -> Intervals:
         """The part of these stretches that is in the window."""
-        return clip(union(list(start_ns), list(end_ns)), self.window.start_ns, self.window.end_ns)
+        return clip(union(start_ns, end_ns), self.window.start_ns, self.window.end_ns)
 
     def by_device(
         self,
@@ -234,6 +210,7 @@ def told(place: Place, otherwise: str) -> str:
     return f"{called} in {place.function} ({place.file}{line})"
 
 
+@lru_cache(maxsize=10_000)
 def short_name(name: str) -> str:
     """A kernel's name without return type, template arguments and arguments."""
     if name.startswith(("Memcpy", "Memset", "Copy")):

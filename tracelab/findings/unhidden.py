@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import numpy as np
@@ -72,10 +73,10 @@ def _feeds_the_next_layer(facts: Facts, pieces: NDArray[np.intp]) -> bool:
     timeline = facts.timeline
     unique = np.unique(facts.exposed.row[pieces])
     steps = 1 if facts.window.step is not None else max(1, len(timeline.steps))
-    after = [side_of_independent_work(timeline, x) == Side.AFTER for x in unique.tolist()]
+    after = side_of_independent_work(timeline, unique) == Side.AFTER
     return (
         bool((timeline.kind[unique] == Kind.COMM).all())
-        and all(after)
+        and bool(after.all())
         and not facts.in_backward[unique].any()
         and len(unique) > _ONCE * steps
     )
@@ -85,11 +86,11 @@ def _behind(facts: Facts, pieces: NDArray[np.intp]) -> str:
     """The blocking call behind most of these stretches, or the kernel that waited; "" without."""
     calls = [x for x in facts.exposed.held_by[pieces].tolist() if x >= 0]
     if calls:
-        call = max(set(calls), key=calls.count)
+        [(call, _)] = Counter(calls).most_common(1)
         [place] = facts.places([call])
         return f", because {told(place, facts.trace.name_of(call))} blocks"
-    names = [facts.trace.name_of(event) for event in _held(facts, pieces)]
-    return f"; {short_name(max(set(names), key=names.count))} waits for it" if names else ""
+    names = Counter(facts.trace.name_of(event) for event in _held(facts, pieces))
+    return "".join(f"; {short_name(name)} waits for it" for name, _ in names.most_common(1))
 
 
 def _held(facts: Facts, pieces: NDArray[np.intp]) -> tuple[int, ...]:

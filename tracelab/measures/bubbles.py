@@ -25,7 +25,7 @@ from tracelab.intervals import (
     overlapping_pairs,
     union,
 )
-from tracelab.timeline import Timeline, Window
+from tracelab.timeline import Timeline, Window, each_of
 from tracelab.trace import ABSENT
 
 # From the end of a launch call to the start of an activity that nothing holds up, less than 50 us
@@ -88,7 +88,7 @@ class Bubbles:
 
     def by_cause(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Idle of one device per window: cause in small letters to ns, every cause listed."""
-        totals = {cause: self._within(device, self.cause == cause, windows) for cause in Cause}
+        totals = {cause: self.within(device, self.cause == cause, windows) for cause in Cause}
         return [
             {cause.name.lower(): int(column[i]) for cause, column in totals.items()}
             for i in range(len(windows))
@@ -96,17 +96,16 @@ class Bubbles:
 
     def by_reason(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Idle of unknown cause of one device per window: reason in small letters to ns."""
-        totals = {
-            reason: self._within(device, self.reason == reason, windows) for reason in REASONS
-        }
+        totals = {reason: self.within(device, self.reason == reason, windows) for reason in REASONS}
         return [
             {reason.name.lower(): int(x[i]) for reason, x in totals.items() if x[i]}
             for i in range(len(windows))
         ]
 
-    def _within(
+    def within(
         self, device: int, chosen: NDArray[np.bool_], windows: Sequence[Window]
     ) -> Int64Array:
+        """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
         rows = chosen & (self.device == device)
         return measure_within(
             union(self.start_ns[rows], self.end_ns[rows]),
@@ -243,10 +242,11 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
         (pieces(queued & ~held, ready, idle.end_ns), Cause.LAUNCH, Reason.NONE),
         (pieces(held, ready, idle.end_ns), Cause.UNKNOWN, Reason.NOTHING_IN_THE_WAY),
     ]
-    threads = timeline.trace.thread[idle.launch]
-    for thread in np.unique(threads[waiting]).tolist():
-        late = pieces(waiting & (threads == thread), idle.start_ns, idle.launched_ns)
-        found += _explain_late_launch(graph, thread, late)
+    late = np.flatnonzero(waiting & (idle.launched_ns > idle.start_ns))
+    for thread, places in each_of(timeline.trace.thread[idle.launch[late]]):
+        own = late[places]
+        stretches = _Pieces(idle.start_ns[own], idle.launched_ns[own], idle.after[own])
+        found += _explain_late_launch(graph, thread, stretches)
     return found
 
 

@@ -12,7 +12,7 @@ name) or, without any, one that was still running (no free multiprocessor).
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,11 +24,13 @@ from tracelab.graph import EdgeKind, Graph
 from tracelab.host import Blocking, Host
 from tracelab.intervals import Int64Array
 from tracelab.measures.syncs import waits_for
-from tracelab.timeline import Window
+from tracelab.timeline import Timeline, Window
 from tracelab.trace import ABSENT
 
 # Ten times the usual gap between two activities of one stream that wait for nothing (H200: 1.6 us).
 _QUEUE_LATENCY_NS = 16_000
+_HOST = -2  # in the place of a row: the walk goes on on the host
+_NEVER = 2**63 - 1
 
 
 class PathKind(IntEnum):
@@ -43,6 +45,9 @@ class PathKind(IntEnum):
     HOST = 6  # on the host, which nothing on the GPU is known to have held up
     SYNC = 7  # the host was in a blocking call whose work was done or is not known, or held up
     UNKNOWN = 8  # the launch is not in the file, or nothing in the file comes before
+
+
+_KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,7 +71,7 @@ class CriticalPath:
         """Length per kind in small letters, ns; every kind is listed."""
         totals = np.zeros(len(PathKind), dtype=np.int64)
         np.add.at(totals, self.kind, self.end_ns - self.start_ns)
-        return {kind.name.lower(): int(totals[kind]) for kind in PathKind}
+        return dict(zip(_KIND_NAMES, totals.tolist(), strict=True))
 
 
 def critical_paths(graph: Graph, windows: Sequence[Window]) -> list[CriticalPath]:
@@ -76,56 +81,122 @@ def critical_paths(graph: Graph, windows: Sequence[Window]) -> list[CriticalPath
 
 
 class _Links:
-    """What each activity and each halt waited for, as plain lists: the walk is a loop.
+    """What each activity and each halt waited for.
 
-    A halt is a call in which a thread got no further: it blocks, or an allocation held it up.
+    A halt is a call in which a thread got no further: it blocks, or an allocation held it up. What
+    the walk asks at every turn is a plain list.
+
+    Attributes:
+        start_ns, end_ns, kind, event: of each row, as in the timeline and its trace.
+        launch_thread: int32[m], the thread that launched each row.
+        before: per row the one to go on with, _HOST where that is its launch, or ABSENT.
+        until_ns: per row when what stands between it and that began, at most its own start.
+        between: int8[m], the `PathKind` of the time between.
+        by_end, ends: per device its rows by end, and their ends, int64[rows], ns.
+        halt_event, halt_start, halt_end, halt_thread: of each halt, by start.
+        halt_row: per halt the row that it waited for, else ABSENT.
+        halted_until: per halt how far it or one before it reaches.
+        threads: the thread of each step, by its number.
     """
 
     def __init__(self, graph: Graph) -> None:
-        timeline, calls = graph.host.timeline, graph.host.blocking
+        timeline = graph.host.timeline
         trace = timeline.trace
-        self.graph = graph
-        self.event: list[int] = timeline.event.tolist()
-        self.start: list[int] = timeline.start_ns.tolist()
-        self.end: list[int] = timeline.end_ns.tolist()
-        self.kind: list[int] = timeline.kind.tolist()
-        launch, launched_ns = timeline.launch, _launched_ns(graph.host)
-        self.launch_ns: list[int] = np.where(launch == ABSENT, ABSENT, launched_ns[launch]).tolist()
-        self.launch_thread: list[int] = trace.thread[launch].tolist()
-        self.awaited: list[int] = _awaited_rows(graph).tolist()
-        self.device: list[int] = timeline.device.tolist()
+        self.host = graph.host
+        self.start_ns, self.end_ns = timeline.start_ns, timeline.end_ns
+        self.kind, self.event = timeline.kind, timeline.event
+        self.launch_thread = trace.thread[timeline.launch]
         by_end = np.lexsort((timeline.start_ns, timeline.end_ns))
-        self.by_end: dict[int, list[int]] = {
-            device: by_end[timeline.device[by_end] == device].tolist()
-            for device in timeline.devices
-        }
-        self.ends = {x: [self.end[row] for row in rows] for x, rows in self.by_end.items()}
+        self.by_end = {x: by_end[timeline.device[by_end] == x] for x in timeline.devices}
+        self.ends = {x: self.end_ns[rows] for x, rows in self.by_end.items()}
+        self._link_rows(graph)
+        self._link_halts(graph)
+        self.threads = {step.number: int(trace.thread[step.event]) for step in timeline.steps}
+
+    def _link_rows(self, graph: Graph) -> None:
+        timeline, start = graph.host.timeline, self.start_ns
+        launch_ns = np.where(
+            timeline.launch == ABSENT, ABSENT, _launched_ns(graph.host)[timeline.launch]
+        )
+        awaited = _awaited_rows(graph)
+        ready = np.where(awaited == ABSENT, ABSENT, np.minimum(self.end_ns[awaited], start))
+        known = np.maximum(ready, launch_ns)
+        late = np.flatnonzero(start - known > _QUEUE_LATENCY_NS)
+        held_by = self._held_by(timeline, late)
+        held = (held_by != ABSENT) & (self.end_ns[held_by] > known[late])
+        late, held_by = late[held], held_by[held]
+        awaited[late], ready[late] = held_by, np.minimum(self.end_ns[held_by], start[late])
+        launched = launch_ns > ready
+        until = np.where(launched, launch_ns, np.where(awaited == ABSENT, start, ready))
+        self.before: list[int] = np.where(launched, _HOST, awaited).tolist()
+        self.until_ns: list[int] = np.minimum(until, start).tolist()
+        queued = np.where(launch_ns == ABSENT, PathKind.UNKNOWN, PathKind.QUEUE)
+        self.between = np.where(launched, PathKind.LAUNCH, queued).astype(np.int8)
+
+    def _held_by(self, timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The row that most likely kept each of these from starting earlier, else ABSENT."""
+        start, held_by = self.start_ns[rows], np.full(len(rows), ABSENT, dtype=np.intp)
+        device = timeline.device[rows]
+        for number in timeline.devices:
+            mine = np.flatnonzero(device == number)
+            held_by[mine] = self.ended_before(number, start[mine])
+        far = (held_by == ABSENT) | (start - self.end_ns[held_by] > _QUEUE_LATENCY_NS)
+        far_rows = np.flatnonzero(far)
+        begun = np.full(len(far_rows), _NEVER)
+        for lane in timeline.lanes:
+            starts = self.start_ns[lane.first : lane.last]
+            other = lane.first + np.searchsorted(starts, start[far_rows]) - 1
+            runs = (other >= lane.first) & (self.end_ns[other] > start[far_rows])
+            runs &= (device[far_rows] == lane.device) & (self.start_ns[other] < begun)
+            begun[runs] = self.start_ns[other[runs]]
+            held_by[far_rows[runs]] = other[runs]
+        return held_by
+
+    def ended_before(self, device: int, time_ns: Int64Array) -> NDArray[np.intp]:
+        """The row of a device that ended last by each moment and began before it: else ABSENT."""
+        rows, ends = self.by_end[device], self.ends[device]
+        empty = ends[ends == self.start_ns[rows]]
+        # Of those that end at the moment, the ones that begin there as well come last.
+        at_once = np.searchsorted(empty, time_ns, "right") - np.searchsorted(empty, time_ns)
+        place = np.searchsorted(ends, time_ns, "right") - at_once - 1
+        return np.where(place >= 0, rows[place], ABSENT)
+
+    def ended_last(self, time_ns: int) -> int:
+        """The row that ended last by a moment, of any device, else ABSENT."""
+        last = ABSENT
+        for device, ends in self.ends.items():
+            place = int(np.searchsorted(ends, time_ns, "right")) - 1
+            if place >= 0 and (last == ABSENT or ends[place] > self.end_ns[last]):
+                last = int(self.by_end[device][place])
+        return last
+
+    def _link_halts(self, graph: Graph) -> None:
+        timeline, calls, held_calls = graph.host.timeline, graph.host.blocking, graph.host.held
+        trace, launch = timeline.trace, timeline.launch
         row_of = np.full(len(trace), ABSENT, dtype=np.int64)
         row_of[timeline.event] = np.arange(len(timeline.event))
-        sync = graph.kind == EdgeKind.SYNC
-        self.sync_row: dict[int, int] = {}
-        for source, target in zip(
-            row_of[graph.source[sync]].tolist(), graph.target[sync].tolist(), strict=True
-        ):
-            known = self.sync_row.get(target)
-            if known is None or self.end[source] > self.end[known]:
-                self.sync_row[target] = source
+        sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
+        # The last of a call's assignments stays: what ended last, of several the first edge.
+        sync = sync[np.lexsort((-sync, trace.end_ns[graph.source[sync]]))]
+        awaited = np.full(len(trace), ABSENT, dtype=np.int64)
+        awaited[graph.target[sync]] = row_of[graph.source[sync]]
         # A blocking copy waits for what it launches itself, unless its memory was only staged.
-        copying = calls.call[calls.kind == Blocking.COPY]
-        for row in np.flatnonzero(np.isin(launch, copying)).tolist():
-            if timeline.start_ns[row] < trace.end_ns[launch[row]]:
-                self.sync_row[int(launch[row])] = row
+        copies = np.isin(launch, calls.call[calls.kind == Blocking.COPY])
+        copies &= timeline.start_ns < trace.end_ns[launch]
+        awaited[launch[copies]] = np.flatnonzero(copies)
         # They come by start: of the allocations that held up a call, the first is the earliest.
-        held, first = np.unique(graph.host.held.call, return_index=True)
+        held, first = np.unique(held_calls.call, return_index=True)
         halt = np.concatenate((calls.call, held))
-        start_ns = np.concatenate((calls.start_ns, graph.host.held.start_ns[first]))
-        end_ns = np.concatenate((calls.end_ns, launched_ns[held]))
+        start_ns = np.concatenate((calls.start_ns, held_calls.start_ns[first]))
+        end_ns = np.concatenate((calls.end_ns, _launched_ns(graph.host)[held]))
         by_start = np.argsort(start_ns, kind="stable")
-        self.halt_event: list[int] = halt[by_start].tolist()
+        halt, end_ns = halt[by_start], end_ns[by_start]
+        self.halt_event: list[int] = halt.tolist()
         self.halt_start: list[int] = start_ns[by_start].tolist()
-        self.halt_end: list[int] = end_ns[by_start].tolist()
-        self.halt_thread: list[int] = trace.thread[halt[by_start]].tolist()
-        self.threads = {step.number: int(trace.thread[step.event]) for step in timeline.steps}
+        self.halt_end: list[int] = end_ns.tolist()
+        self.halt_thread: list[int] = trace.thread[halt].tolist()
+        self.halt_row: list[int] = awaited[halt].tolist()
+        self.halted_until: list[int] = np.maximum.accumulate(end_ns).tolist()
 
 
 def _launched_ns(host: Host) -> Int64Array:
@@ -164,96 +235,81 @@ class _Walk:
         self._links = links
         self._window = window
         self._now = window.end_ns
-        self._segments: list[tuple[int, int, int, int]] = []
+        self._rows: list[int] = []  # the activities that were passed
+        # How many of them came before it, then start, kind and event of what else was passed.
+        self._others: list[tuple[int, int, int, int]] = []
 
     def path(self) -> CriticalPath:
         """Walk, then give the segments in order."""
         links, window = self._links, self._window
-        ended = [self._ended_by(device, window.end_ns) for device in links.ends]
-        row = max(ended, key=lambda row: links.end[row] if row != ABSENT else ABSENT)
-        if row == ABSENT or links.end[row] < window.end_ns:
+        row = links.ended_last(window.end_ns)
+        if row == ABSENT or links.end_ns[row] < window.end_ns:
             # The GPU was done before: the host's annotation is what ends the window.
             thread = links.threads.get(window.step, ABSENT) if window.step is not None else ABSENT
             row = self._through_host(thread, ABSENT)
         while row != ABSENT and self._now > window.start_ns:
-            row = self._through_activity(row)
+            row = self._through_activities(row)
         self._spend(window.start_ns, PathKind.UNKNOWN, ABSENT)
-        columns = np.array(self._segments[::-1], dtype=np.int64).reshape(-1, 4).T
-        return CriticalPath(columns[0], columns[1], columns[2].astype(np.int8), columns[3])
+        return self._segments()
+
+    def _segments(self) -> CriticalPath:
+        """The time from each thing that was passed to what was passed before it."""
+        links, window = self._links, self._window
+        rows = np.array(self._rows, dtype=np.intp)
+        until = np.array([links.until_ns[row] for row in self._rows], dtype=np.int64)
+        # Of each activity the time that it ran, and the time until the one before it.
+        since = np.stack((links.start_ns[rows], until), axis=1).ravel()
+        kind = np.stack((links.kind[rows], links.between[rows]), axis=1).ravel()
+        event = np.repeat(links.event[rows], 2)
+        others = np.array(self._others, dtype=np.int64)
+        place = 2 * others[:, 0]
+        since = np.maximum(np.insert(since, place, others[:, 1]), window.start_ns)
+        kind, event = np.insert(kind, place, others[:, 2]), np.insert(event, place, others[:, 3])
+        bounds = np.minimum.accumulate(np.concatenate(([window.end_ns], since)))
+        spent = np.flatnonzero(bounds[1:] < bounds[:-1])[::-1]
+        return CriticalPath(bounds[spent + 1], bounds[spent], kind[spent], event[spent])
 
     def _spend(self, since: int, kind: int, event: int) -> None:
         """Give the time from `since` to now to a kind, and go there."""
-        since = max(since, self._window.start_ns)
-        if since < self._now:
-            self._segments.append((since, self._now, kind, event))
-            self._now = since
+        self._others.append((len(self._rows), since, kind, event))
+        self._now = min(self._now, since)
 
-    def _through_activity(self, row: int) -> int:
-        """Pass an activity and what it waited for; the row that comes before, or ABSENT."""
-        links = self._links
-        event, start = links.event[row], links.start[row]
-        self._spend(start, links.kind[row], event)
-        awaited, launch_ns = links.awaited[row], links.launch_ns[row]
-        ready = min(links.end[awaited], start) if awaited != ABSENT else ABSENT
-        if start - max(ready, launch_ns) > _QUEUE_LATENCY_NS:
-            held_by = self._held_by(row)
-            if held_by != ABSENT and links.end[held_by] > max(ready, launch_ns):
-                awaited, ready = held_by, min(links.end[held_by], start)
-        if launch_ns > ready:
-            self._spend(launch_ns, PathKind.LAUNCH, event)
-            return self._through_host(links.launch_thread[row], event)
-        if awaited != ABSENT:
-            kind = PathKind.QUEUE if launch_ns != ABSENT else PathKind.UNKNOWN
-            self._spend(ready, kind, event)
-        return awaited
+    def _through_activities(self, row: int) -> int:
+        """Pass activities until the host leads on, and it; the row that comes before, or ABSENT."""
+        links, first_ns = self._links, self._window.start_ns
+        before, until_ns, rows, now = links.before, links.until_ns, self._rows, self._now
+        while row >= 0 and now > first_ns:
+            rows.append(row)
+            now = min(now, until_ns[row])
+            row = before[row]
+        self._now = now
+        if row != _HOST:
+            return row
+        return self._through_host(int(links.launch_thread[rows[-1]]), int(links.event[rows[-1]]))
 
     def _through_host(self, thread: int, event: int) -> int:
         """Go back on the host to the activity that it last waited for, or ABSENT at the start.
 
         A thread is held up by its own halts, and by another's while it did nothing.
         """
-        links = self._links
-        host = links.graph.host
-        last = bisect_left(links.halt_start, self._now)
-        for halt in range(last - 1, -1, -1):
-            if self._now <= self._window.start_ns:
-                return ABSENT
+        links, first_ns = self._links, self._window.start_ns
+        for halt in range(bisect_left(links.halt_start, self._now) - 1, -1, -1):
+            if self._now <= first_ns or links.halted_until[halt] <= first_ns:
+                break
             ended, begun, by = links.halt_end[halt], links.halt_start[halt], links.halt_thread[halt]
-            if ended > self._now or not (thread == ABSENT or waits_for(host, thread, by, begun)):
+            if ended > self._now or not (
+                thread == ABSENT or waits_for(links.host, thread, by, begun)
+            ):
                 continue
-            row = links.sync_row.get(links.halt_event[halt], ABSENT)
-            if row != ABSENT and links.end[row] <= begun:
+            row = links.halt_row[halt]
+            row_end = int(links.end_ns[row])
+            if row != ABSENT and row_end <= begun:
                 continue  # the work was done before: the call did not wait
             self._spend(ended, PathKind.HOST, event)
             event, thread = links.halt_event[halt], by
             if row != ABSENT:
-                self._spend(links.end[row], PathKind.SYNC, event)
+                self._spend(row_end, PathKind.SYNC, event)
                 return row
             self._spend(begun, PathKind.SYNC, event)
-        self._spend(self._window.start_ns, PathKind.HOST, event)
-        return ABSENT
-
-    def _held_by(self, row: int) -> int:
-        """The row that most likely kept another from starting earlier, else ABSENT."""
-        links, start = self._links, self._links.start[row]
-        ended = self._ended_by(links.device[row], start, started_before=start)
-        if ended != ABSENT and start - links.end[ended] <= _QUEUE_LATENCY_NS:
-            return ended
-        running = [
-            other
-            for lane in links.graph.host.timeline.lanes
-            if lane.device == links.device[row]
-            and (other := bisect_left(links.start, start, lane.first, lane.last) - 1) >= lane.first
-            and links.end[other] > start
-        ]
-        return min(running, key=links.start.__getitem__, default=ended)
-
-    def _ended_by(self, device: int, time_ns: int, started_before: int = 2**63 - 1) -> int:
-        """The row of a device that ended last by a moment, else ABSENT."""
-        links = self._links
-        place = bisect_right(links.ends[device], time_ns)
-        for index in range(place - 1, -1, -1):
-            row = links.by_end[device][index]
-            if links.start[row] < started_before:
-                return row
+        self._spend(first_ns, PathKind.HOST, event)
         return ABSENT

@@ -10,10 +10,10 @@ of a pipeline receives is needed at once: nothing is independent.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from functools import cache, partial
+from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ from tracelab.intervals import (
 )
 from tracelab.kinds import Kind, copy_direction
 from tracelab.measures.obstacles import Obstacle, Obstacles
-from tracelab.timeline import Timeline
+from tracelab.timeline import Timeline, each_of, named
 from tracelab.trace import ABSENT, Category
 
 _END_OF_TIME = 2**62
@@ -48,6 +48,9 @@ class Side(IntEnum):
     NONE = 0
     BEFORE = 1
     AFTER = 2
+
+
+_SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -83,34 +86,13 @@ def exposed(graph: Graph) -> Exposed:
     """Find and explain what nothing hid, on every device."""
     timeline = graph.host.timeline
     finder = _Finder(graph)
-    pieces: list[_Piece] = []
+    found: list[Exposed] = []
     for device in timeline.devices:
         compute, comm = (timeline.of(device=device, kind=k) for k in (Kind.COMPUTE, Kind.COMM))
         copies = timeline.of(device=device, kind=Kind.COPY)
-        pieces += finder.pieces(comm, hidden_by=compute)
-        pieces += finder.pieces(copies, hidden_by=compute | comm)
-    return Exposed(
-        row=np.array([x.row for x in pieces], dtype=np.intp),
-        start_ns=np.array([x.start_ns for x in pieces], dtype=np.int64),
-        end_ns=np.array([x.end_ns for x in pieces], dtype=np.int64),
-        obstacle=np.array([x.obstacle for x in pieces], dtype=np.int8),
-        held=np.array([x.held for x in pieces], dtype=np.intp),
-        held_by=np.array([x.held_by for x in pieces], dtype=np.int64),
-        bound_ns=np.array([x.bound_ns for x in pieces], dtype=np.int64),
-        delays=np.array([x.delays for x in pieces], dtype=np.bool_),
-    )
-
-
-@dataclass(slots=True)
-class _Piece:
-    row: int
-    start_ns: int
-    end_ns: int
-    obstacle: Obstacle = Obstacle.TRUE_DEPENDENCY
-    held: int = ABSENT
-    held_by: int = ABSENT
-    bound_ns: int = 0
-    delays: bool = False
+        found.append(finder.pieces(comm, hidden_by=compute))
+        found.append(finder.pieces(copies, hidden_by=compute | comm))
+    return Exposed(*(np.concatenate([getattr(x, y.name) for x in found]) for y in fields(Exposed)))
 
 
 class _Finder:
@@ -120,9 +102,8 @@ class _Finder:
         self._timeline = timeline = graph.host.timeline
         self._obstacles = Obstacles(graph)
         self._in_backward = launched_in_backward(timeline)
-        self._side = cache(partial(side_of_independent_work, timeline))
 
-    def pieces(self, rows: NDArray[np.bool_], *, hidden_by: NDArray[np.bool_]) -> list[_Piece]:
+    def pieces(self, rows: NDArray[np.bool_], *, hidden_by: NDArray[np.bool_]) -> Exposed:
         """What ran of these rows while none of the others did, explained."""
         timeline = self._timeline
         hiding = np.flatnonzero(hidden_by & (timeline.end_ns > timeline.start_ns))
@@ -130,72 +111,80 @@ class _Finder:
         mine = np.flatnonzero(rows)
         mine = mine[np.argsort(timeline.start_ns[mine], kind="stable")]
         busy = timeline.busy(hidden_by)
-        found = [_Piece(*x) for x in _uncovered(timeline, mine, busy)]
         # Compute that already hides something has no room for more.
         free = subtract(busy, timeline.busy(rows))
-        self._explain(found, hiding)
+        found = self._explained(*_uncovered(timeline, mine, busy), hiding)
         self._bound(found, mine, hiding, free)
         self._follow_the_others(found, hiding)
-        for piece in found:
-            if piece.obstacle == Obstacle.TRUE_DEPENDENCY or piece.bound_ns == 0:
-                piece.obstacle, piece.bound_ns = Obstacle.TRUE_DEPENDENCY, 0
-                piece.held_by = ABSENT
+        hopeless = (found.obstacle == Obstacle.TRUE_DEPENDENCY) | (found.bound_ns == 0)
+        found.obstacle[hopeless] = Obstacle.TRUE_DEPENDENCY
+        found.bound_ns[hopeless] = 0
+        found.held_by[hopeless] = ABSENT
         return found
 
-    def _explain(self, pieces: list[_Piece], hiding: NDArray[np.intp]) -> None:
+    def _explained(
+        self,
+        row: NDArray[np.intp],
+        start_ns: Int64Array,
+        end_ns: Int64Array,
+        hiding: NDArray[np.intp],
+    ) -> Exposed:
+        """These pieces and what was in their way; their bounds are still to be found."""
         timeline = self._timeline
         # What comes next is asked of the stream that computes most: the kernel that divides the
         # gradients in a side stream needs what the collective made, the backward pass does not.
         busiest = hiding[timeline.lane[hiding] == self._busiest_lane(hiding)]
-        starts, next_starts = timeline.start_ns[hiding], timeline.start_ns[busiest]
+        at = np.searchsorted(timeline.start_ns[busiest], end_ns)
+        followed = np.flatnonzero(at < len(busiest))
+        after = np.full(len(row), ABSENT, dtype=np.intp)
+        after[followed] = busiest[at[followed]]
+        obstacle = np.full(len(row), Obstacle.TRUE_DEPENDENCY, dtype=np.int8)
+        held_by = np.full(len(row), ABSENT, dtype=np.int64)
+        obstacle[followed], held_by[followed] = self._obstacles.between(
+            after[followed], row[followed], start_ns[followed]
+        )
+        delays = np.isin(obstacle, (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT))
+        side = side_of_independent_work(timeline, row)
+        early = side != Side.AFTER
+        obstacle[early], held_by[early] = Obstacle.TRUE_DEPENDENCY, ABSENT
+        before = np.searchsorted(timeline.start_ns[hiding], start_ns) - 1
+        led = np.flatnonzero((side == Side.BEFORE) & (before >= 0))
         reach = np.maximum.accumulate(timeline.end_ns[hiding])
-        for piece in pieces:
-            side = self._side(piece.row)
-            at = int(np.searchsorted(next_starts, piece.end_ns))
-            after = int(busiest[at]) if at < len(busiest) else ABSENT
-            holds_after, held_by = Obstacle.TRUE_DEPENDENCY, ABSENT
-            if after != ABSENT:
-                holds_after, held_by = self._obstacles.between(after, piece.row, piece.start_ns)
-            piece.delays = holds_after in (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT)
-            before = int(np.searchsorted(starts, piece.start_ns)) - 1
-            if side == Side.AFTER:
-                piece.obstacle, piece.held, piece.held_by = holds_after, after, held_by
-            elif side == Side.BEFORE and before >= 0:
-                piece.held = piece.row
-                ended = min(int(reach[before]), piece.start_ns)
-                piece.obstacle, piece.held_by = self._obstacles.between(
-                    piece.row, int(hiding[before]), ended - 1
-                )
+        obstacle[led], held_by[led] = self._obstacles.between(
+            row[led], hiding[before[led]], np.minimum(reach[before[led]], start_ns[led]) - 1
+        )
+        held = np.where(early, ABSENT, after)
+        held[led] = row[led]
+        bound_ns = np.zeros(len(row), dtype=np.int64)
+        return Exposed(row, start_ns, end_ns, obstacle, held, held_by, bound_ns, delays)
 
-    def _follow_the_others(self, pieces: list[_Piece], hiding: NDArray[np.intp]) -> None:
+    def _follow_the_others(self, found: Exposed, hiding: NDArray[np.intp]) -> None:
         """What comes before all other work of the file, as the first batch does, is like the rest.
 
         The work that it could have run beside was done before the recording began. Where those
         that follow in its stream under its name have an obstacle for the most part, it has it too,
         and their share to win.
         """
-        timeline = self._timeline
-        begins = int(timeline.start_ns[hiding].min(initial=_END_OF_TIME))
-        name = timeline.trace.name[timeline.event]
-        first: dict[tuple[int, int], list[_Piece]] = defaultdict(list)
-        later: dict[tuple[int, int], list[_Piece]] = defaultdict(list)
-        for piece in pieces:
-            # What could have run beside the result of others is recorded, however early they ran.
-            if self._side(piece.row) == Side.BEFORE:
-                alike = first if timeline.start_ns[piece.row] < begins else later
-                alike[int(name[piece.row]), int(timeline.lane[piece.row])].append(piece)
-        for key, early in first.items():
-            held = [x for x in later[key] if x.obstacle != Obstacle.TRUE_DEPENDENCY]
-            bound = sum(x.bound_ns for x in held)
-            length = sum(x.end_ns - x.start_ns for x in later[key])
-            if 2 * bound <= length:
+        timeline, row = self._timeline, found.row
+        begins = timeline.start_ns[hiding].min(initial=_END_OF_TIME)
+        length = found.end_ns - found.start_ns
+        obstructed = found.obstacle != Obstacle.TRUE_DEPENDENCY
+        # What could have run beside the result of others is recorded, however early they ran.
+        led = np.flatnonzero(side_of_independent_work(timeline, row) == Side.BEFORE)
+        early = timeline.start_ns[row] < begins
+        name = timeline.trace.name[timeline.event[row[led]]].astype(np.int64)
+        for _, alike in each_of(name * len(timeline.lanes) + timeline.lane[row[led]]):
+            group = led[alike]
+            first, later = group[early[group]], group[~early[group]]
+            held = later[obstructed[later]]
+            bound, whole = int(found.bound_ns[held].sum()), int(length[later].sum())
+            if 2 * bound <= whole:
                 continue
-            example = max(held, key=lambda x: x.bound_ns)
-            for piece in early:
-                if piece.obstacle == Obstacle.TRUE_DEPENDENCY:
-                    piece.obstacle, piece.held = example.obstacle, piece.row
-                    piece.held_by = example.held_by
-                    piece.bound_ns = (piece.end_ns - piece.start_ns) * bound // length
+            example = held[np.argmax(found.bound_ns[held])]
+            for piece in first[~obstructed[first]].tolist():
+                found.obstacle[piece], found.held[piece] = found.obstacle[example], row[piece]
+                found.held_by[piece] = found.held_by[example]
+                found.bound_ns[piece] = int(length[piece]) * bound // whole
 
     def _busiest_lane(self, hiding: NDArray[np.intp]) -> int:
         timeline = self._timeline
@@ -207,86 +196,92 @@ class _Finder:
 
     def _bound(
         self,
-        pieces: list[_Piece],
+        found: Exposed,
         mine: NDArray[np.intp],
         hiding: NDArray[np.intp],
         free: Intervals,
     ) -> None:
         """Limit each piece to the independent work that there is."""
-        lengths: dict[int, int] = {}
-        held = [x for x in pieces if x.obstacle != Obstacle.TRUE_DEPENDENCY]
-        for piece in held:
-            length = piece.end_ns - piece.start_ns
-            lengths[piece.row] = lengths.get(piece.row, 0) + length
-        sides = np.array([self._side(x) for x in mine.tolist()], int)
-        allowed = self._allowed_before(mine[sides == Side.BEFORE], free, lengths)
-        allowed |= self._allowed_after(mine[sides == Side.AFTER], hiding, free, lengths)
-        for piece in held:
-            piece.bound_ns = min(piece.end_ns - piece.start_ns, allowed.get(piece.row, 0))
-            if piece.bound_ns:
-                allowed[piece.row] -= piece.bound_ns
+        held = np.flatnonzero(found.obstacle != Obstacle.TRUE_DEPENDENCY)
+        row, length = found.row[held], (found.end_ns - found.start_ns)[held]
+        lengths, allowed = (np.zeros(len(self._timeline.event), dtype=np.int64) for _ in range(2))
+        np.add.at(lengths, row, length)
+        sides = side_of_independent_work(self._timeline, mine)
+        for side, allow in (
+            (Side.BEFORE, self._allowed_before),
+            (Side.AFTER, partial(self._allowed_after, hiding)),
+        ):
+            rows = mine[sides == side]
+            allowed[rows] = allow(rows, free, lengths[rows])
+        # The pieces of one row stand together: the first has the first of what is allowed.
+        gone = np.cumsum(length) - length
+        begins = np.diff(row, prepend=ABSENT) != 0
+        gone -= np.maximum.accumulate(np.where(begins, gone, 0))
+        found.bound_ns[held] = np.clip(allowed[row] - gone, 0, length)
 
     def _allowed_before(
-        self, rows: NDArray[np.intp], free: Intervals, lengths: dict[int, int]
-    ) -> dict[int, int]:
-        """What each of these rows, by start, can hide under since the one before it."""
-        if not len(rows):
-            return {}
+        self, rows: NDArray[np.intp], free: Intervals, lengths: Int64Array
+    ) -> Int64Array:
+        """What each of these rows, by start, can hide under since the one before it: int64[n]."""
         timeline = self._timeline
         start, reach = timeline.start_ns[rows], np.maximum.accumulate(timeline.end_ns[rows])
-        since = np.minimum(np.concatenate(([ABSENT], reach[:-1])), start)
-        room = measure_within(free, since, start).tolist()
-        return {
-            row: min(lengths.get(row, 0), space)
-            for row, space in zip(rows.tolist(), room, strict=True)
-        }
+        since = np.minimum(np.concatenate(([ABSENT], reach))[: len(rows)], start)
+        return np.minimum(lengths, measure_within(free, since, start))
 
     def _allowed_after(
         self,
-        rows: NDArray[np.intp],
         hiding: NDArray[np.intp],
+        rows: NDArray[np.intp],
         free: Intervals,
-        lengths: dict[int, int],
-    ) -> dict[int, int]:
+        lengths: Int64Array,
+    ) -> list[int]:
         """What each of these rows, by start, can hide under until the next one begins.
 
         Gradients are needed when the backward pass is over, so all that is left of it can hide
         them. Of other results nothing is known but what comes next.
         """
-        if not len(rows):
-            return {}
         timeline = self._timeline
         start, end = timeline.start_ns[rows], timeline.end_ns[rows]
         limit = self._ends_of_backward(rows, hiding)
-        until = np.append(start[1:], _END_OF_TIME)
+        until = np.append(start, _END_OF_TIME)[1:]
         until = np.where(limit == ABSENT, until, np.minimum(until, limit))
-        room = measure_within(free, end, np.maximum(end, until)).tolist()
-        allowed: dict[int, int] = {}
+        room = measure_within(free, end, np.maximum(end, until))
+        allowed: list[int] = []
         left, phase = 0, ABSENT
-        for i in range(len(rows) - 1, -1, -1):
-            row, ends = int(rows[i]), int(limit[i])
-            space = room[i] + (left if ends == phase else 0)
-            allowed[row] = min(lengths.get(row, 0), space)
-            left, phase = (space - allowed[row], ends) if ends != ABSENT else (0, ABSENT)
-        return allowed
+        # From the last one on: what it leaves is there for the ones before it.
+        columns = (x[::-1].tolist() for x in (lengths, room, limit))
+        for length, own, ends in zip(*columns, strict=True):
+            space = own + (left if ends == phase else 0)
+            allowed.append(min(length, space))
+            left, phase = (space - allowed[-1], ends) if ends != ABSENT else (0, ABSENT)
+        return allowed[::-1]
 
     def _ends_of_backward(self, rows: NDArray[np.intp], hiding: NDArray[np.intp]) -> Int64Array:
         """When the backward pass ended that launched each row: int64[n], ABSENT outside any.
 
         That is when the last compute ended that the row's thread launched before another did.
         """
-        timeline = self._timeline
-        order = hiding[np.argsort(self._obstacles.launch_ns[hiding], kind="stable")]
-        launch_ns, thread = self._obstacles.launch_ns[order], self._obstacles.thread[order]
-        last_of_run = np.append(np.flatnonzero(np.diff(thread)), len(order) - 1)
+        timeline, obstacles = self._timeline, self._obstacles
+        order = hiding[np.argsort(obstacles.launch_ns[hiding], kind="stable")]
+        thread = obstacles.thread[order]
+        mine = np.flatnonzero(self._in_backward[rows])
+        at = np.searchsorted(obstacles.launch_ns[order], obstacles.launch_ns[rows[mine]])
         ends = np.full(len(rows), ABSENT, dtype=np.int64)
-        for i in np.flatnonzero(self._in_backward[rows]).tolist():
-            at = int(np.searchsorted(launch_ns, self._obstacles.launch_ns[rows[i]]))
-            ends[i] = timeline.end_ns[rows[i]]
-            if at < len(order) and thread[at] == self._obstacles.thread[rows[i]]:
-                last = last_of_run[np.searchsorted(last_of_run, at)]
-                ends[i] = timeline.end_ns[order[at : last + 1]].max()
+        ends[mine] = timeline.end_ns[rows[mine]]
+        inside = at < len(order)
+        inside[inside] = thread[at[inside]] == obstacles.thread[rows[mine[inside]]]
+        ends[mine[inside]] = _last_of_run(thread, timeline.end_ns[order])[at[inside]]
         return ends
+
+
+def _last_of_run(thread: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
+    """The greatest end from each entry on, up to where the thread changes: int64[k], ns."""
+    ends, place = np.unique(end_ns, return_inverse=True)
+    # From the back each run ranks above the ones before, so that a maximum never leaves its run.
+    run = np.cumsum(np.diff(thread[::-1], prepend=thread[-1:]) != 0)
+    rank = np.maximum.accumulate(run * len(ends) + place[::-1])
+    last: Int64Array = ends[(rank - run * len(ends))[::-1]]
+    return last
 
 
 def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
@@ -300,18 +295,24 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
     return by_one
 
 
-def side_of_independent_work(timeline: Timeline, row: int) -> Side:
-    """Where the work is that a copy or a collective could run beside."""
-    name = timeline.trace.name_of(int(timeline.event[row]))
-    if timeline.kind[row] == Kind.COPY:
-        if timeline.end_ns[row] - timeline.start_ns[row] < _TINY_COPY_NS:
-            return Side.NONE  # another stream for it would cost more
-        return {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}.get(
-            copy_direction(name), Side.NONE
-        )
-    if _NEEDS_NOTHING_BEFORE.search(name):
-        return Side.BEFORE
-    return Side.NONE if needed_at_once(name) else Side.AFTER
+def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
+    """Where the work is that copies or collectives could run beside: int8[k], a `Side`."""
+    trace, events = timeline.trace, timeline.event[rows]
+    side = np.full(len(rows), Side.AFTER, dtype=np.int8)
+    side[named(trace, events, needed_at_once)] = Side.NONE
+    side[named(trace, events, _NEEDS_NOTHING_BEFORE.search)] = Side.BEFORE
+    copies = np.flatnonzero(timeline.kind[rows] == Kind.COPY)
+    side[copies] = Side.NONE
+    # For a tiny copy another stream would cost more.
+    length = timeline.end_ns[rows[copies]] - timeline.start_ns[rows[copies]]
+    copies = copies[length >= _TINY_COPY_NS]
+    for direction, there in _SIDES_OF_COPIES.items():
+        side[copies[named(trace, events[copies], partial(_copies_to, direction))]] = there
+    return side
+
+
+def _copies_to(direction: str, name: str) -> bool:
+    return copy_direction(name) == direction
 
 
 def needed_at_once(name: str) -> bool:
@@ -321,17 +322,14 @@ def needed_at_once(name: str) -> bool:
 
 def _uncovered(
     timeline: Timeline, rows: NDArray[np.intp], cover: Intervals
-) -> list[tuple[int, int, int]]:
-    """(row, start, end) of what ran of these rows (by start) outside a set, ascending."""
+) -> tuple[NDArray[np.intp], Int64Array, Int64Array]:
+    """Row, start and end of what ran of these rows (by start) outside a set, ascending."""
     start, end = timeline.start_ns[rows], timeline.end_ns[rows]
     reach = np.maximum.accumulate(np.concatenate(([ABSENT], end)))[:-1]
     own_start = np.maximum(start, reach)
     filled = end > own_start
     own = Intervals(own_start[filled], end[filled])
-    if not len(own):
-        return []
     alone = subtract(join(own, own), cover)
     i, j = overlapping_pairs(own, alone)
     begun = np.maximum(own.starts[i], alone.starts[j])
-    ended = np.minimum(own.ends[i], alone.ends[j])
-    return list(zip(rows[filled][i].tolist(), begun.tolist(), ended.tolist(), strict=True))
+    return rows[filled][i], begun, np.minimum(own.ends[i], alone.ends[j])

@@ -11,6 +11,7 @@ from tracelab.graph import Graph
 from tracelab.host import Host, input_regions
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.timeline import each_of
 from tracelab.trace import ABSENT, Category, Trace
 
 _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out
@@ -57,13 +58,41 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
 
 
 def _holder(host: Host, moments: Int64Array, threads: NDArray[np.integer[Any]]) -> Int64Array:
-    """The allocation that held each thread up at each moment: int64[k], else ABSENT."""
+    """The allocation that held each thread up at each moment: int64[k], else ABSENT.
+
+    Of several the one that began last.
+    """
     held, holder = host.held, np.full(len(moments), ABSENT, dtype=np.int64)
-    # By start: of several the one that began last.
-    for row in range(len(held)):
-        inside = (held.start_ns[row] <= moments) & (moments < held.end_ns[row])
-        holder[inside & (threads == held.thread[row])] = host.blocking.call[held.holder[row]]
+    asked_of = dict(each_of(threads)) if len(held) else {}
+    for thread, own in each_of(held.thread):
+        asked = asked_of.get(thread, np.zeros(0, dtype=np.intp))
+        place = _last_begun(held.start_ns[own], held.end_ns[own], moments[asked], len(own))
+        found = place != ABSENT
+        holder[asked[found]] = host.blocking.call[held.holder[own[place[found]]]]
     return holder
+
+
+def _last_begun(
+    start_ns: Int64Array, end_ns: Int64Array, moments: Int64Array, most: int
+) -> NDArray[np.intp]:
+    """The last of some stretches, by start, to hold each moment: intp[k], else ABSENT.
+
+    It is looked for among the `most` last ones that had begun.
+    """
+    found = np.full(len(moments), ABSENT, dtype=np.intp)
+    reach = np.maximum.accumulate(end_ns)
+    place = np.searchsorted(start_ns, moments, side="right") - 1
+    open_ = np.arange(len(moments))
+    for _ in range(most):  # all that have found nothing yet step back at once
+        open_ = open_[place[open_] >= 0]
+        open_ = open_[reach[place[open_]] > moments[open_]]
+        if not len(open_):
+            break
+        holds = end_ns[place[open_]] > moments[open_]
+        found[open_[holds]] = place[open_[holds]]
+        open_ = open_[~holds]
+        place[open_] -= 1
+    return found
 
 
 def _around(
@@ -75,8 +104,8 @@ def _around(
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
     around = np.full(len(moments), ABSENT, dtype=np.int64)
     events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    for thread in np.unique(trace.thread[events]).tolist():
-        own = events[trace.thread[events] == thread]
+    for thread, places in each_of(trace.thread[events]):
+        own = events[places]
         reach = np.maximum.accumulate(trace.end_ns[own])
         outer = own[np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))]
         place = np.searchsorted(trace.start_ns[outer], moments, side="right") - 1
@@ -91,13 +120,10 @@ def _innermost(trace: Trace, moments: Int64Array, threads: NDArray[np.integer[An
     inner = np.full(len(moments), ABSENT, dtype=np.int64)
     events = trace.of_category(Category.PYTHON)
     events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    for thread in np.unique(threads).tolist():
-        own = events[trace.thread[events] == thread]
-        asked = np.flatnonzero(threads == thread)
-        place = np.searchsorted(trace.start_ns[own], moments[asked], side="right") - 1
-        for i, last in zip(asked.tolist(), place.tolist(), strict=True):
-            for row in range(last, max(-1, last - _MOST_SIBLINGS), -1):
-                if trace.end_ns[own[row]] > moments[i]:
-                    inner[i] = own[row]
-                    break
+    of_thread = dict(each_of(trace.thread[events]))
+    for thread, asked in each_of(threads):
+        own = events[of_thread.get(thread, np.zeros(0, dtype=np.intp))]
+        place = _last_begun(trace.start_ns[own], trace.end_ns[own], moments[asked], _MOST_SIBLINGS)
+        found = place != ABSENT
+        inner[asked[found]] = own[place[found]]
     return inner

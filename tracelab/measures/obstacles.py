@@ -11,7 +11,7 @@ from tracelab.graph import Graph
 from tracelab.intervals import Int64Array
 from tracelab.kinds import Kind
 from tracelab.measures.syncs import halts_of, waits_for
-from tracelab.timeline import Timeline
+from tracelab.timeline import Timeline, last_in_group
 from tracelab.trace import ABSENT, Category
 
 # What separates the end of the work that was waited for from the start of what waited. Longer, and
@@ -60,63 +60,85 @@ class Obstacles:
         self._by_start = np.argsort(self._halts.start_ns, kind="stable")
         # How far the halts reach up to each, in the order of their starts.
         self._halted_until = np.maximum.accumulate(self._halts.end_ns[self._by_start])
-        self._comm_ends = {x: _by_end(timeline, x) for x in timeline.devices}
+        comm = np.flatnonzero(timeline.kind == Kind.COMM)
+        by_end = np.lexsort((timeline.end_ns[comm], timeline.device[comm]))
+        self._comm_by_end = comm[by_end]  # within each device
 
-    def between(self, row: int, other: int, since_ns: int) -> tuple[Obstacle, int]:
-        """What kept a row from running beside another that ran since some moment, and which call.
+    def between(
+        self, row: NDArray[np.intp], other: NDArray[np.intp], since_ns: Int64Array
+    ) -> tuple[NDArray[np.int8], Int64Array]:
+        """What kept rows from running beside others that ran since some moments, and which calls.
 
-        Walks back through what was binding, while that is short work between the two. The call is
-        the event id of the blocking call behind HOST_SYNC, else ABSENT.
+        Walks back through what was binding, while that is short work between the two.
+
+        Returns:
+            int8[k], an `Obstacle`, and int64[k], event id of the blocking call behind HOST_SYNC,
+            else ABSENT.
         """
         timeline = self._timeline
-        if timeline.launch[row] == timeline.launch[other]:
-            # One replay of a CUDA graph, whose order the file does not tell, or no launch at all.
-            return Obstacle.TRUE_DEPENDENCY, ABSENT
-        waited = False
+        start, end = timeline.start_ns, timeline.end_ns
+        obstacle = np.full(len(row), Obstacle.TRUE_DEPENDENCY, dtype=np.int8)
+        held_by = np.full(len(row), ABSENT, dtype=np.int64)
+        row, waited = row.copy(), np.zeros(len(row), dtype=np.bool_)
+        # Within one replay of a CUDA graph the file does not tell the order, nor without a launch.
+        open_ = np.flatnonzero(timeline.launch[row] != timeline.launch[other])
         for _ in range(_MOST_HOPS):
-            before, source = int(self._previous[row]), int(self._graph.event_source[row])
-            ends = {x: int(timeline.end_ns[x]) for x in (before, source) if x != ABSENT}
-            free_ns = max([*ends.values(), int(self._launched_ns[row])])
-            started_at_once = int(timeline.start_ns[row]) - free_ns <= LATENCY_NS
-            if self.launch_ns[row] >= since_ns and (
-                started_at_once and free_ns == self._launched_ns[row]
-            ):
-                return self._late(row, since_ns)
-            if int(timeline.start_ns[row]) - max(free_ns, since_ns) > LATENCY_NS:
-                # The kernels of one communicator run one after the other, whatever their streams.
-                other_comm = self._comm_just_before(row)
-                if other_comm != ABSENT and timeline.end_ns[other_comm] >= since_ns:
-                    row, waited = other_comm, True
-                    continue
-                return self._unnamed(row), ABSENT
-            binding = max(ends, key=lambda x: ends[x]) if ends else ABSENT
-            if binding == ABSENT or ends[binding] < since_ns:
-                return Obstacle.TRUE_DEPENDENCY, ABSENT  # no more than a launch's latency
-            waited |= binding == source
-            behind_it = timeline.lane[binding] == timeline.lane[other] and (
-                timeline.end_ns[binding] >= timeline.end_ns[other] or binding == other
-            )
-            if behind_it or timeline.kind[binding] == timeline.kind[other]:
-                return (Obstacle.EVENT_WAIT if waited else Obstacle.SAME_STREAM), ABSENT
-            row = binding
-        return Obstacle.TRUE_DEPENDENCY, ABSENT
+            if not len(open_):
+                break
+            here, since = row[open_], since_ns[open_]
+            before, source = self._previous[here], self._graph.event_source[here]
+            before_end = np.where(before == ABSENT, ABSENT, end[before])
+            source_end = np.where(source == ABSENT, ABSENT, end[source])
+            launched_ns = self._launched_ns[here]
+            free_ns = np.maximum(launched_ns, np.maximum(before_end, source_end))
+            late = (self.launch_ns[here] >= since) & (free_ns == launched_ns)
+            late &= start[here] - free_ns <= LATENCY_NS
+            for i in np.flatnonzero(late).tolist():
+                obstacle[open_[i]], held_by[open_[i]] = self._late(int(here[i]), int(since[i]))
+            far = ~late & (start[here] - np.maximum(free_ns, since) > LATENCY_NS)
+            # The kernels of one communicator run one after the other, whatever their streams.
+            comm = np.where(far, self._comm_just_before(here), ABSENT)
+            after_comm = far & (comm != ABSENT) & (end[comm] >= since)
+            unnamed = far & ~after_comm
+            obstacle[open_[unnamed]] = self._unnamed(here[unnamed])
+            binding = np.where(source_end > before_end, source, before)
+            waited[open_] |= after_comm | (~far & (binding == source))
+            # What ended before leaves no more than a launch's latency.
+            bound = ~late & ~far & (binding != ABSENT) & (end[binding] >= since)
+            beside = other[open_]
+            found = timeline.lane[binding] == timeline.lane[beside]
+            found &= (end[binding] >= end[beside]) | (binding == beside)
+            found |= timeline.kind[binding] == timeline.kind[beside]
+            found &= bound
+            behind = open_[found]
+            obstacle[behind] = np.where(waited[behind], Obstacle.EVENT_WAIT, Obstacle.SAME_STREAM)
+            row[open_] = np.where(after_comm, comm, binding)
+            open_ = open_[after_comm | (bound & ~found)]
+        return obstacle, held_by
 
-    def _unnamed(self, row: int) -> Obstacle:
-        """What held a row for which the file shows nothing."""
-        if self.launch_ns[row] == ABSENT:
-            return Obstacle.TRUE_DEPENDENCY  # it may have been launched late
-        waited = bool(self._graph.after_unknown_wait[row]) or self._waits_are_unknown
-        return Obstacle.EVENT_WAIT if waited else Obstacle.HARDWARE_QUEUE
+    def _unnamed(self, row: NDArray[np.intp]) -> NDArray[np.int8]:
+        """What held rows for which the file shows nothing: int8[k]."""
+        waited = self._graph.after_unknown_wait[row] | self._waits_are_unknown
+        held = np.where(waited, Obstacle.EVENT_WAIT, Obstacle.HARDWARE_QUEUE)
+        # Without a launch in the file it may have been launched late.
+        unknown = self.launch_ns[row] == ABSENT
+        return np.where(unknown, Obstacle.TRUE_DEPENDENCY, held).astype(np.int8)
 
-    def _comm_just_before(self, row: int) -> int:
-        """The collective of its device that ended within a latency before a collective began."""
-        timeline = self._timeline
-        if timeline.kind[row] != Kind.COMM:
-            return ABSENT
-        ends, rows = self._comm_ends[int(timeline.device[row])]
-        at = int(np.searchsorted(ends, timeline.start_ns[row], side="right")) - 1
-        near = at >= 0 and timeline.start_ns[row] - ends[at] <= LATENCY_NS
-        return int(rows[at]) if near else ABSENT
+    def _comm_just_before(self, row: NDArray[np.intp]) -> NDArray[np.intp]:
+        """The collective of its device that ended within a latency before each collective began.
+
+        intp[k], ABSENT where there is none.
+        """
+        timeline, comm = self._timeline, self._comm_by_end
+        start, ends = timeline.start_ns[row], timeline.end_ns[comm]
+        found = np.full(len(row), ABSENT, dtype=np.intp)
+        asked = np.flatnonzero(timeline.kind[row] == Kind.COMM)
+        last = last_in_group(
+            timeline.device[comm], ends, timeline.device[row[asked]], start[asked], "right"
+        )
+        near = (last != ABSENT) & (start[asked] - ends[last] <= LATENCY_NS)
+        found[asked[near]] = comm[last[near]]
+        return found
 
     def _late(self, row: int, since_ns: int) -> tuple[Obstacle, int]:
         """The host launched a row late: because of a blocking call, or because it was slow."""
@@ -138,13 +160,6 @@ class Obstacles:
             halts.start_ns[owners], since_ns
         )
         return Obstacle.HOST_SYNC, int(self.blocking.call[call[np.argmax(held)]])
-
-
-def _by_end(timeline: Timeline, device: int) -> tuple[Int64Array, NDArray[np.intp]]:
-    """The ends of a device's collectives, ascending, and their rows."""
-    rows = np.flatnonzero(timeline.of(device=device, kind=Kind.COMM))
-    rows = rows[np.argsort(timeline.end_ns[rows], kind="stable")]
-    return timeline.end_ns[rows], rows
 
 
 def _previous_in_stream(timeline: Timeline) -> NDArray[np.intp]:

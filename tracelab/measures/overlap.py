@@ -95,10 +95,13 @@ def overlaps(timeline: Timeline, windows: Sequence[Window]) -> list[list[Overlap
     for group in groups:
         lengths = {name: spans.measure(busy) for name, busy in group.items()}
         for a, b in combinations(group, 2):
+            worked = np.flatnonzero((lengths[a] > 0) & (lengths[b] > 0)).tolist()
+            if not worked:
+                continue
             both = spans.measure(intersect(group[a], group[b]))
-            for i, row in enumerate(found):
-                if lengths[a][i] and lengths[b][i]:
-                    row.append(Overlap(a, b, int(lengths[a][i]), int(lengths[b][i]), int(both[i])))
+            for i in worked:
+                one = Overlap(a, b, int(lengths[a][i]), int(lengths[b][i]), int(both[i]))
+                found[i].append(one)
     return found
 
 
@@ -111,6 +114,8 @@ class _Spans:
 
     def measure(self, busy: Intervals) -> Int64Array:
         """int64[windows], ns."""
+        if not len(busy):  # of many streams, most pairs never meet
+            return np.zeros(len(self.starts), dtype=np.int64)
         return measure_within(busy, self.starts, self.ends)
 
 

@@ -7,7 +7,7 @@ which a rule asks for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import combinations
 
 import numpy as np
@@ -51,19 +51,15 @@ def turns(graph: Graph) -> Turns:
     """Find the streams that took turns, on every device."""
     timeline = graph.host.timeline
     obstacles = Obstacles(graph)
-    found: list[tuple[int, int, int, int, Obstacle, int, int]] = []
-    for a, b in combinations(_computing(timeline), 2):
-        if a.device == b.device and _exclude_each_other(timeline, a, b):
-            found += _turns_of(timeline, obstacles, a, b)
-    columns = list(zip(*found, strict=True)) if found else [()] * 7
+    found = [
+        _turns_of(timeline, obstacles, a, b)
+        for a, b in combinations(_computing(timeline), 2)
+        if a.device == b.device and _exclude_each_other(timeline, a, b)
+    ]
+    nothing = np.zeros(0, dtype=np.int64)
+    none = Turns(nothing, nothing, nothing, nothing, nothing.astype(np.int8), nothing, nothing)
     return Turns(
-        row=np.array(columns[0], dtype=np.intp),
-        other=np.array(columns[1], dtype=np.intp),
-        start_ns=np.array(columns[2], dtype=np.int64),
-        end_ns=np.array(columns[3], dtype=np.int64),
-        obstacle=np.array(columns[4], dtype=np.int8),
-        held_by=np.array(columns[5], dtype=np.int64),
-        bound_ns=np.array(columns[6], dtype=np.int64),
+        *(np.concatenate([getattr(x, y.name) for x in (none, *found)]) for y in fields(Turns))
     )
 
 
@@ -84,9 +80,7 @@ def _exclude_each_other(timeline: Timeline, a: Lane, b: Lane) -> bool:
     return measure(intersect(one, other)) <= _AT_ONCE * min(measure(one), measure(other))
 
 
-def _turns_of(
-    timeline: Timeline, obstacles: Obstacles, a: Lane, b: Lane
-) -> list[tuple[int, int, int, int, Obstacle, int, int]]:
+def _turns_of(timeline: Timeline, obstacles: Obstacles, a: Lane, b: Lane) -> Turns:
     """Every change from one of two streams to the other, unless the launch alone came late."""
     rows = np.flatnonzero(_compute(timeline, a) | _compute(timeline, b))
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
@@ -98,13 +92,16 @@ def _turns_of(
     blocked = union(obstacles.blocking.start_ns, obstacles.blocking.end_ns)
     launch_ns = obstacles.launch_ns[row]
     waited = measure_within(blocked, start, np.maximum(start, launch_ns)) > 0
-    found: list[tuple[int, int, int, int, Obstacle, int, int]] = []
-    for i in np.flatnonzero((end > start) & ((launch_ns < start) | waited)).tolist():
-        obstacle, held_by = obstacles.between(int(row[i]), int(other[i]), int(start[i]))
-        if obstacle in (Obstacle.TRUE_DEPENDENCY, Obstacle.LATE_LAUNCH):
-            continue
-        bound = min(int(end[i] - start[i]), int(worked[i + 1]))
-        found.append(
-            (int(row[i]), int(other[i]), int(start[i]), int(end[i]), obstacle, held_by, bound)
-        )
-    return found
+    turns = np.flatnonzero((end > start) & ((launch_ns < start) | waited))
+    obstacle, held_by = obstacles.between(row[turns], other[turns], start[turns])
+    held = ~np.isin(obstacle, (Obstacle.TRUE_DEPENDENCY, Obstacle.LATE_LAUNCH))
+    turns = turns[held]
+    return Turns(
+        row=row[turns],
+        other=other[turns],
+        start_ns=start[turns],
+        end_ns=end[turns],
+        obstacle=obstacle[held],
+        held_by=held_by[held],
+        bound_ns=np.minimum(end[turns] - start[turns], worked[turns + 1]),
+    )

@@ -21,6 +21,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.places import Place, locate
 from tracelab.source_lines import SourceLines
+from tracelab.timeline import each_of
 from tracelab.trace import ABSENT
 
 
@@ -140,16 +141,15 @@ def halts_of(host: Host) -> Halts:
     calls, held = host.blocking, host.held
     thread = np.concatenate((calls.thread, held.thread))
     number = np.arange(len(thread))
-    is_held = number >= len(calls)
     return Halts(
         call=np.concatenate((number[: len(calls)], held.holder)),
         thread=thread,
         start_ns=np.concatenate((calls.start_ns, held.start_ns)),
         end_ns=np.concatenate((calls.end_ns, held.end_ns)),
         groups=tuple(
-            number[(thread == one) & sort]
-            for one in np.unique(thread)
-            for sort in (~is_held, is_held)
+            group
+            for _, own in each_of(thread)
+            for group in np.split(own, [np.searchsorted(own, len(calls))])
         ),
     )
 
