@@ -31,7 +31,7 @@ from tracelab.version import __version__
 SMALLEST_FILE_BYTES = 1 << 20  # a smaller one is read again in no time
 LARGEST_BYTES = 2 << 30  # of all entries together; the least recently used go first
 
-_BLOCK_BYTES = 8 << 20
+_BLOCK_BYTES = 1 << 20
 _ENDING, _UNFINISHED = ".columns", ".unfinished"
 _ABANDONED_S = 3600  # a file that is still being written after so long belongs to no process
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
