@@ -23,7 +23,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tracelab.chrome import rank_of, read_trace
+from tracelab.chrome import read_trace
+from tracelab.columns import rank_of
 from tracelab.sources import Source, fast_zlib
 from tracelab.trace import SparseColumn, Thread, Trace
 from tracelab.version import __version__
@@ -38,7 +39,7 @@ _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")
 _MAGIC = b"tracelab"
 _ALIGNMENT = 64
 # The part of the package whose change may change what is read of the same file.
-_READER = ("cache.py", "chrome.py", "events.py", "jsonstream.py", "trace.py")
+_READER = ("cache.py", "chrome.py", "columns.py", "events.py", "jsonstream.py", "trace.py")
 
 
 def load_trace(source: Source) -> Trace:
