@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tracelab.cache import load_trace
-from tracelab.chrome import read_arguments, read_trace
+from tracelab.chrome import read_arguments
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.facts import Facts
 from tracelab.findings.finding import Finding
@@ -30,6 +30,7 @@ from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.overlap import device_times, overlaps
 from tracelab.measures.syncs import Syncs, syncs
+from tracelab.parts import read_trace_in_parts
 from tracelab.places import Place
 from tracelab.report import (
     SCHEMA,
@@ -71,6 +72,8 @@ class Options:
             looked for where the trace says.
         cache: keep what was read of large files in the user's cache folder, and use what an
             earlier look has left there.
+        processes: how many may read a huge file at once. More than one must not be asked for by
+            a script that starts processes when it is imported.
     """
 
     comm_patterns: tuple[str, ...] = ()
@@ -78,6 +81,7 @@ class Options:
     step: int | None = None
     source_folders: tuple[str, ...] = ()
     cache: bool = True
+    processes: int = 1
 
 
 DEFAULTS = Options()
@@ -146,7 +150,8 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         UnreadableInputError: it is no trace, or it holds no GPU activity.
         UsageError: a pattern is wrong, or the step asked for is not in the file.
     """
-    trace = load_trace(source) if options.cache else read_trace(source)
+    read = load_trace if options.cache else read_trace_in_parts
+    trace = read(source, options.processes)
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
     )

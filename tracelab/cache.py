@@ -23,8 +23,8 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
-from tracelab.chrome import read_trace
 from tracelab.columns import rank_of
+from tracelab.parts import read_trace_in_parts
 from tracelab.sources import Source, fast_zlib
 from tracelab.trace import SparseColumn, Thread, Trace
 from tracelab.version import __version__
@@ -39,13 +39,25 @@ _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")
 _MAGIC = b"tracelab"
 _ALIGNMENT = 64
 # The part of the package whose change may change what is read of the same file.
-_READER = ("cache.py", "chrome.py", "columns.py", "events.py", "jsonstream.py", "trace.py")
+_READER = (
+    "cache.py",
+    "chrome.py",
+    "columns.py",
+    "events.py",
+    "jsonstream.py",
+    "parts.py",
+    "trace.py",
+)
 
 
-def load_trace(source: Source) -> Trace:
+def load_trace(source: Source, processes: int = 1) -> Trace:
     """Read one file, or open what an earlier look at the same content has left in the cache.
 
     Only local files of some size are kept. Where the cache cannot be used, it is not.
+
+    Args:
+        source: the file.
+        processes: how many may read it, if it is huge.
 
     Raises:
         UnreadableInputError: the file cannot be opened, is no trace, or holds no complete event.
@@ -55,15 +67,15 @@ def load_trace(source: Source) -> Trace:
     try:
         before = path.stat()
         if not path.is_file() or before.st_size < SMALLEST_FILE_BYTES:
-            return read_trace(source)
+            return read_trace_in_parts(source, processes)
         content = _digest(path, before.st_size)
     except OSError:
-        return read_trace(source)  # it says what is wrong
+        return read_trace_in_parts(source, processes)  # it says what is wrong
     entry = folder() / f"{content}{_ENDING}"
     trace = _open(entry, content, source)
     if trace is None:
-        trace = read_trace(source)
-        with suppress(OSError):
+        trace = read_trace_in_parts(source, processes)
+        with suppress(OSError, orjson.JSONEncodeError):  # what orjson reads may nest too deep
             after = path.stat()
             if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
                 _save(trace, entry, content)
@@ -106,9 +118,10 @@ def _open(entry: Path, content: str, source: Source) -> Trace | None:
     try:
         with open(entry, "rb") as stream:
             data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-        os.utime(entry)
     except (OSError, ValueError):  # an empty file cannot be mapped
         return None
+    with suppress(OSError):
+        os.utime(entry)
     if len(data) < _BEGIN.itemsize:
         return None
     begin = np.frombuffer(data, _BEGIN, 1)[0]
@@ -200,7 +213,7 @@ def _replacing(path: Path) -> Iterator[IO[bytes]]:
             stream.close()
             unfinished.replace(path)
         except BaseException:
-            unfinished.unlink()
+            unfinished.unlink(missing_ok=True)
             raise
 
 
@@ -213,14 +226,14 @@ def _make_room(folder: Path, size: int) -> None:
             files.append((status.st_mtime, status.st_size, file))
     total = size + sum(file_bytes for _, file_bytes, _ in files)
     for modified, file_bytes, file in sorted(files):
-        if file.suffix == _UNFINISHED:
-            needless = time.time() - modified > _ABANDONED_S
-        else:
-            needless = total > LARGEST_BYTES
-        if needless:
+        needless = {
+            _ENDING: total > LARGEST_BYTES,
+            _UNFINISHED: time.time() - modified > _ABANDONED_S,
+        }
+        if needless.get(file.suffix):
             with suppress(OSError):
                 file.unlink()
-            total -= file_bytes
+                total -= file_bytes
 
 
 def _aligned(position: int) -> int:

@@ -7,6 +7,7 @@ begin/end pairs, with numbers or words as process ids.
 from __future__ import annotations
 
 import re
+from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
 from decimal import Decimal, InvalidOperation
@@ -342,8 +343,8 @@ def _arguments(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDA
 
 def _integers(values: list[Any]) -> Int64Array:
     """int64[n]: each value by `_integer`."""
-    integers = np.array(values)
-    if integers.dtype == np.int64:
+    integers = _numbers(values)
+    if integers is not None and integers.dtype == np.int64:
         natural: Int64Array = np.maximum(integers, ABSENT)
         return natural
     return np.array([_integer(value) for value in values], dtype=np.int64)
@@ -366,11 +367,11 @@ def _nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     Raises:
         InexactTimesError: a float is too large to tell nanoseconds apart.
     """
-    us = np.array(values)
-    if us.dtype == np.int64:
+    us = _numbers(values)
+    if us is not None and us.dtype == np.int64:
         known = (us >= -_LAST_US) & (us <= _LAST_US)
         return np.where(known, us, 0) * 1000, known
-    if us.dtype == np.float64 and np.all(np.abs(us) < _EXACT_BELOW_US):
+    if us is not None and np.all(np.abs(us) < _EXACT_BELOW_US):
         whole = np.floor(us)
         fraction = np.rint((us - whole) * 1000)
         return whole.astype(np.int64) * 1000 + fraction.astype(np.int64), np.ones(len(us), np.bool_)
@@ -379,6 +380,19 @@ def _nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     exact = [_exact_nanoseconds(value) for value in values]
     known = np.array([value is not None for value in exact], dtype=np.bool_)
     return np.array([value or 0 for value in exact], dtype=np.int64), known
+
+
+def _numbers(values: list[Any]) -> NDArray[Any] | None:
+    """int64[n] or float64[n]; None if a value is no number, or is too large for either.
+
+    numpy itself would make an array as wide as the longest text.
+    """
+    for letter in "qd":
+        try:
+            return np.asarray(array(letter, values))
+        except (TypeError, OverflowError):
+            continue
+    return None
 
 
 def _exact_nanoseconds(value: Any) -> int | None:

@@ -104,7 +104,7 @@ def _regular(element: Any) -> Event:
         tid=_text(fields.get("tid")),
         ts=_number(fields.get("ts")),
         dur=_number(fields.get("dur")),
-        args=Arguments(**{key: arguments[key] for key in _ARGUMENTS.intersection(arguments)}),
+        args=Arguments(**{x: _number(arguments[x]) for x in _ARGUMENTS.intersection(arguments)}),
     )
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracelab.errors import MissingSupportError, UsageError
+from tracelab.processes import open_processes
 from tracelab.progress import progress
-from tracelab.signals import exit_when_signalled
 from tracelab.sources import Source, size_of
 
 FORMS = "serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION"
@@ -54,26 +54,44 @@ def map_files(
     return results
 
 
+def processes_for_one(files: int, spec: str | None = None, jobs: int | None = None) -> int:
+    """How many processes may read one huge file: several if no other file is to be read.
+
+    Args:
+        files: how many are to be read.
+        spec: the form that was asked for, if any.
+        jobs: the number that was asked for, if any.
+    """
+    return (jobs or _processors()) if files == 1 and spec is None else 1
+
+
+def _processors() -> int:
+    """Those that this process may use: a container often has fewer than the machine."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 @contextmanager
 def _open_map(
     tasks: int, spec: str | None, jobs: int | None
 ) -> Iterator[Callable[..., Iterable[Any]]]:
     """A function that maps like `map`, in order, for the time of a `with` block."""
-    workers = max(1, min(tasks, jobs or os.cpu_count() or 1))
+    workers = max(1, min(tasks, jobs or _processors()))
     form = spec or ("processes" if workers > 1 else "serial")
     if form == "serial":
         yield map
-        return
-    with _open_pool(form, workers) as pool:
-        yield pool.map
+    elif form == "processes":
+        with open_processes(workers) as run:
+            yield run
+    else:
+        with _open_pool(form, workers) as pool:
+            yield pool.map
 
 
 @contextmanager
 def _open_pool(form: str, workers: int) -> Iterator[Executor]:
-    if form == "processes":
-        with _open_processes(workers) as pool:
-            yield pool
-    elif form == "threads":
+    if form == "threads":
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(workers) as pool:
@@ -86,28 +104,6 @@ def _open_pool(form: str, workers: int) -> Iterator[Executor]:
             yield pool
 
 
-@contextmanager
-def _open_processes(workers: int) -> Iterator[Executor]:
-    from concurrent.futures import ProcessPoolExecutor
-    from multiprocessing import active_children
-
-    others = set(active_children())
-    with ProcessPoolExecutor(workers, initializer=_end_when_told) as pool:
-        try:
-            yield pool
-        except BaseException:  # Ctrl-C above all: what they are at is of no use any more
-            pool.shutdown(wait=False, cancel_futures=True)
-            for worker in set(active_children()) - others:
-                worker.terminate()
-            raise
-
-
-def _end_when_told() -> None:
-    """Leave Ctrl-C to the process that waits for this one; it ends this one in good order."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, exit_when_signalled)
-
-
 def _connect(form: str) -> Any:
     """A client of the dask cluster whose scheduler listens there."""
     try:
@@ -118,7 +114,7 @@ def _connect(form: str) -> Any:
         ) from None
     try:
         return Client(form.replace("dask://", "tcp://"), timeout="10s")
-    except OSError as error:
+    except (OSError, ValueError) as error:
         raise UsageError(f"{form}: no dask scheduler answers there: {error}") from None
 
 
@@ -131,7 +127,7 @@ def _made_by(form: str) -> Executor:
         raise UsageError(f"--executor {form!r} is none of: {FORMS}")
     try:
         made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
         raise UsageError(f"--executor {form!r}: {error}") from None
     if not isinstance(made, Executor):
         raise UsageError(f"--executor {form!r} gave no concurrent.futures.Executor")

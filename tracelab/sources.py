@@ -24,7 +24,7 @@ _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")
 _HEAD = 65_536  # bytes: a trace shows by then that it is one
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
-_GZIP_MAGIC = b"\x1f\x8b"
+GZIP_MAGIC = b"\x1f\x8b"
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
 READ_ERRORS = (
     EOFError,
@@ -103,7 +103,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
     with ExitStack() as opened:
         try:
             stream = opened.enter_context(io.BufferedReader(_watch(_open_raw(source.path))))
-            packed = stream.peek(len(_GZIP_MAGIC)).startswith(_GZIP_MAGIC)
+            packed = stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
         except TracelabError:
             raise
         except ImportError as error:
@@ -121,6 +121,13 @@ def watched(tell: Callable[[int], object]) -> Iterator[None]:
         yield
     finally:
         _watcher.reset(token)
+
+
+def tell_watcher(count: int) -> None:
+    """Tell that so many bytes of a file were read by something else than a stream of this file."""
+    tell = _watcher.get()
+    if tell is not None:
+        tell(count)
 
 
 _watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)

@@ -6,6 +6,7 @@ import gc
 import gzip
 import json
 import random
+import tracemalloc
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -843,3 +844,18 @@ def test_the_collector_is_left_as_it_was(tmp_path):
 def test_a_negative_number_is_absent_and_zero_is_not(tmp_path):
     got = trace(tmp_path, launch(1, 2, 0), launch(2, 2, -5), operator("o", 1, 1))
     assert got.correlation[:].tolist() == [0, ABSENT, ABSENT]
+
+
+@pytest.mark.parametrize("key", ["ts", "dur", "stream", "device", "correlation"])
+def test_one_long_text_among_numbers_takes_no_more_memory_than_it_has(tmp_path, key):
+    """GIVEN a text of 100,000 letters where a number should be, among 3,000 events
+    THEN reading it takes no array that is as wide for every event."""
+    events = [kernel(f"k{i}", 10 * i, 5.5) for i in range(3000)]
+    event = json.loads(text([kernel("wide", 1, 2)]))["traceEvents"][0]
+    (event if key in event else event["args"])[key] = "7" * 100_000
+    tracemalloc.start()
+    got = read_bytes(tmp_path, text([*events, event]))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(got) >= 3000
+    assert peak < 50e6

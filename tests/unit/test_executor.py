@@ -1,8 +1,12 @@
+import os
+import signal
+import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from tracelab.errors import UsageError
+from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.executor import map_files
 from tracelab.sources import Source
 
@@ -37,7 +41,15 @@ def test_takes_any_pool_from_a_function(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "spec", ["cluster", "no_such_module:f", "test_executor:none", "test_executor:make_no_pool"]
+    "spec",
+    [
+        "cluster",
+        "no_such_module:f",
+        "test_executor:none",
+        "test_executor:make_no_pool",
+        ".relative:f",
+        "os:sep",
+    ],
 )
 def test_anything_else_is_wrong_usage(spec, monkeypatch):
     monkeypatch.syspath_prepend(__file__.rsplit("/", 1)[0])
@@ -57,3 +69,30 @@ def test_maps_on_a_dask_cluster():
     with cluster:
         spec = cluster.scheduler_address.replace("tcp://", "dask://")
         assert map_files(double, SOURCES, spec=spec) == [6, 2, 4]
+
+
+def die(source):
+    if source.rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the system does where memory is short
+    time.sleep(0.01)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGKILL")
+def test_a_process_that_is_killed_is_told():
+    with pytest.raises(UnreadableInputError, match="a process was killed while it read a file"):
+        map_files(die, SOURCES, spec="processes")
+
+
+def wait(source):
+    time.sleep(60 if source.rank else 0)
+
+
+def test_an_error_here_does_not_wait_for_the_others(monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("tracelab.progress.Bar.end_file", interrupt)
+    begun = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        map_files(wait, [Source("a", 0, named=True), *SOURCES], spec="processes", jobs=2)
+    assert time.monotonic() - begun < 30

@@ -202,7 +202,8 @@ def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
     assert os.waitstatus_to_exitcode(status) == 130
     assert b"Traceback" not in said
     assert not _running(str(path))
-    assert not [file for file in tmp_path.rglob("*") if file.is_file()]
+    left = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert {file.suffix for file in left} <= {".columns"}  # whole ones are of use the next time
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGTERM")

@@ -45,7 +45,10 @@ def analyze(
         typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Files to read at the same time.")
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes: for so many files, or parts of a huge one."
+        ),
     ] = None,
     executor: Annotated[
         str | None,
@@ -59,19 +62,20 @@ def analyze(
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.analysis import Options, merge_reports
     from tracelab.drawing import analyze_and_draw
-    from tracelab.executor import map_files
+    from tracelab.executor import map_files, processes_for_one
     from tracelab.render.text import render_text
     from tracelab.sources import find_sources
     from tracelab.timeline import PROFILER_STEP
 
+    sources = find_sources(paths)
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
         step=_step_number(step),
         source_folders=tuple(source or ()),
         cache=not no_cache,
+        processes=processes_for_one(len(sources), executor, jobs),
     )
-    sources = find_sources(paths)
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
     draw = partial(analyze_and_draw, options=options)
     results = map_files(draw, sources, pictures, spec=executor, jobs=jobs)

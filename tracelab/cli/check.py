@@ -185,11 +185,14 @@ def _read_all(
     Returns:
         the reports, and whether one that counts could not be read.
     """
+    from dataclasses import replace
+
     from tracelab.analysis import Failure, merge_reports
-    from tracelab.executor import map_files
+    from tracelab.executor import map_files, processes_for_one
     from tracelab.sources import find_sources
 
     sources = find_sources(paths)
+    options = replace(options, processes=processes_for_one(len(sources)))
     as_saved: list[Report] = []
     measured: list[Report] = []
     failures: list[Failure] = []

@@ -39,6 +39,7 @@ def timeline(
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
     from tracelab.analysis import Options
     from tracelab.drawing import draw, only_source
+    from tracelab.executor import processes_for_one
     from tracelab.progress import progress
     from tracelab.sources import size_of
     from tracelab.timeline import PROFILER_STEP
@@ -48,6 +49,7 @@ def timeline(
         step_pattern=step_on or PROFILER_STEP,
         step=step,
         cache=not no_cache,
+        processes=processes_for_one(1),
     )
     with progress([size_of(only_source(path))]):
         draw(
