@@ -139,6 +139,7 @@ def compare(folder: Path, arguments: argparse.Namespace) -> str:
     notes += said
     loading = [
         Tool(TRACELAB, _way(sys.executable, "tracelab")),
+        Tool("tracelab, all processors", _way(sys.executable, "tracelab_in_parts")),
         Tool("tracelab, second look", _way(sys.executable, "tracelab_again")),
         Tool("orjson, whole file", _way(sys.executable, "whole_file")),
         Tool("orjson, 512 KiB chunks", _way(sys.executable, "in_chunks")),
@@ -190,7 +191,8 @@ def compare(folder: Path, arguments: argparse.Namespace) -> str:
         f"    {shlex.join(['python', *sys.argv])}",
         f"Medians of {arguments.rounds} runs, each a whole process with its start and imports. "
         "Ratio: time against tracelab's. Growth: time of a MB against that in the smallest file "
-        "of the kind. Events: the complete ones that are kept.",
+        "of the kind. Peak: of the largest process. Events: the complete ones "
+        "that are kept.",
         "**Loading**",
         cost_table(loaded, with_events=True),
         "**End to end**",

@@ -29,14 +29,22 @@ _HTA_REPORTS = (
 
 
 def tracelab(path: str) -> dict[str, Any]:
-    """tracelab's reader."""
+    """tracelab's reader, in one process."""
     from tracelab.chrome import read_trace
 
     return _told_of(read_trace(_source(path)))
 
 
+def tracelab_in_parts(path: str) -> dict[str, Any]:
+    """The same by as many processes as the command line takes for one file."""
+    from tracelab.executor import processes_for_one
+    from tracelab.parts import read_trace_in_parts
+
+    return _told_of(read_trace_in_parts(_source(path), processes_for_one(1)))
+
+
 def tracelab_again(path: str) -> dict[str, Any]:
-    """The same with its cache."""
+    """What a second look at the same file takes: its columns are in the cache."""
     from tracelab.cache import load_trace
 
     return _told_of(load_trace(_source(path)))
@@ -148,6 +156,7 @@ def _hta_analysis(path: str, parser: str = "") -> Any:
 
 WAYS: dict[str, Callable[[str], dict[str, Any]]] = {
     "tracelab": tracelab,
+    "tracelab_in_parts": tracelab_in_parts,
     "tracelab_again": tracelab_again,
     "whole_file": whole_file,
     "in_chunks": in_chunks,
