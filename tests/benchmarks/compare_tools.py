@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import platform
 import select
@@ -48,7 +47,7 @@ KINDS = {"stacks": large_traces.STACKS, "plain": large_traces.PLAIN}
 SMALL = large_traces.ROOT / "traces/prefetch_loader.pt.trace.json.gz"  # 3 MB of JSON
 SMALL_ROUNDS = 15
 TRACELAB = "tracelab"
-OTHERS = ("HTA", "TraceLens")  # how their rows begin
+OTHERS = ("orjson", "HTA", "TraceLens")  # how their rows begin
 
 # HTA goes by a new name since 0.6. TraceLens is installed from its repository as its authors say:
 # on PyPI that name is another project's. ijson is what HTA's faster parsers need.
@@ -112,9 +111,9 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[50, 250, 1000])
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[50, 100, 250, 1000])
     parser.add_argument(
-        "--others-up-to", type=int, default=50, metavar="MB", help="larger ones take them minutes"
+        "--others-at", type=int, default=100, metavar="MB", help="the only size they are run on"
     )
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--timeout", type=float, default=900, help="seconds a run may take")
@@ -179,7 +178,7 @@ def compare(folder: Path, arguments: argparse.Namespace) -> str:
             check=True,
             stdout=sys.stderr,
         )
-    limits = arguments.rounds, arguments.timeout, arguments.others_up_to
+    limits = arguments.rounds, arguments.timeout, arguments.others_at
     loaded = run_rounds(loading, files, *limits)
     reported = run_rounds(reports, files, *limits)
     started = run_rounds(small, [SMALL], SMALL_ROUNDS, arguments.timeout)
@@ -289,14 +288,14 @@ def run_rounds(
     files: list[Path],
     rounds: int,
     timeout: float,
-    others_up_to: float = math.inf,
+    others_at: int | None = None,
 ) -> Results:
     """Each tool on each file, once a round. A tool that failed on a file is not run on it again."""
     results: Results = {
         (tool, file): Measured()
         for file in files
         for tool in tools
-        if not tool.name.startswith(OTHERS) or file.stat().st_size < (others_up_to + 10) * 1e6
+        if not tool.name.startswith(OTHERS) or others_at in (None, _megabytes_of(file))
     }
     for number in range(rounds):
         for file in files:
@@ -313,6 +312,11 @@ def run_rounds(
                     said = measured.failure or f"{measured.costs[-1].seconds:.2f} s"
                     _say(f"round {number + 1} of {rounds}: {file.name}: {tool.name}: {said}")
     return results
+
+
+def _megabytes_of(file: Path) -> int:
+    """The size that an input was asked for with."""
+    return int("".join(filter(str.isdigit, file.stem)) or 0)
 
 
 def measure(command: Command, folder: Path, timeout: float) -> Cost | str:
