@@ -41,7 +41,8 @@ def test_importing_the_package_imports_nothing_heavy():
 
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["timeline", "--help"]])
 def test_help_imports_nothing_heavy(arguments):
-    heavy = {"torch", "pandas", "matplotlib", "numpy", "networkx", "orjson"}
+    heavy = {"torch", "pandas", "matplotlib", "numpy", "networkx", "orjson", "msgspec", "pydantic"}
+    heavy |= {"rich", "platformdirs", "multiprocessing", "concurrent.futures"}
     run = (
         f"sys.argv = ['tracelab', *{arguments!r}]; from tracelab.cli.main import main\n"
         "try: main()\nexcept SystemExit: pass"
@@ -52,5 +53,5 @@ def test_help_imports_nothing_heavy(arguments):
 def test_analyzing_a_trace_imports_neither_torch_nor_matplotlib():
     trace = "traces/events_item.pt.trace.json.gz"
     loaded = _modules_after(f"import tracelab; tracelab.analyze({trace!r})")
-    assert not {"torch", "pandas", "matplotlib", "networkx"} & loaded
+    assert not {"torch", "pandas", "matplotlib", "networkx", "rich", "multiprocessing"} & loaded
     assert "numpy" in loaded

@@ -1,0 +1,104 @@
+"""The time of each stage from a file to its report, to compare one commit with another.
+
+    python -m pytest tests/benchmarks/bench_stages.py --benchmark-autosave
+    python -m pytest tests/benchmarks/bench_stages.py --benchmark-compare
+
+pytest does not collect this file by itself: seconds are for people to look at, not for CI.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
+from tracelab import cache
+from tracelab.analysis import Options, analyze_source
+from tracelab.chrome import read_trace
+from tracelab.graph import build_graph
+from tracelab.host import observe_host
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.critical_path import critical_paths
+from tracelab.measures.exposed import exposed
+from tracelab.measures.overlap import overlaps
+from tracelab.measures.syncs import syncs
+from tracelab.render.text import render_text
+from tracelab.source_lines import SourceLines
+from tracelab.sources import Source
+from tracelab.timeline import build_timeline
+
+MEGABYTES = 20
+
+
+@pytest.fixture(scope="module", params=[PLAIN, STACKS], ids=["plain", "stacks"])
+def source(request, tmp_path_factory):
+    path = tmp_path_factory.mktemp("stages") / "trace.json"
+    repeat(request.param, MEGABYTES * 1e6, path)
+    return Source(str(path), None, named=True)
+
+
+@pytest.fixture(scope="module")
+def trace(source):
+    return read_trace(source)
+
+
+@pytest.fixture(scope="module")
+def timeline(trace):
+    return build_timeline(trace)
+
+
+@pytest.fixture(scope="module")
+def graph(timeline):
+    return build_graph(observe_host(timeline))
+
+
+def test_read_trace(benchmark, source):
+    benchmark(read_trace, source)
+
+
+def test_open_what_the_cache_has(benchmark, source, tmp_path, monkeypatch):
+    monkeypatch.setattr(cache, "folder", lambda: tmp_path)
+    cache.load_trace(source)
+    benchmark(cache.load_trace, source)
+
+
+def test_build_timeline(benchmark, trace):
+    benchmark(build_timeline, trace)
+
+
+def test_observe_host(benchmark, timeline):
+    benchmark(observe_host, timeline)
+
+
+def test_build_graph(benchmark, timeline):
+    benchmark(lambda: build_graph(observe_host(timeline)))
+
+
+def test_bubbles(benchmark, graph, timeline):
+    benchmark(bubbles, graph, timeline.windows)
+
+
+def test_syncs(benchmark, graph):
+    benchmark(lambda: syncs(graph, SourceLines(())))
+
+
+def test_exposed(benchmark, graph):
+    benchmark(exposed, graph)
+
+
+def test_overlaps(benchmark, timeline):
+    benchmark(overlaps, timeline, timeline.windows)
+
+
+def test_critical_paths(benchmark, graph, timeline):
+    benchmark(critical_paths, graph, timeline.windows)
+
+
+def test_whole_analysis(benchmark, source):
+    benchmark(analyze_source, source, Options(cache=False))
+
+
+def test_text(benchmark, source):
+    report = analyze_source(source, Options(cache=False)).report
+    benchmark(partial(render_text, report, width=100, color=False))
