@@ -64,20 +64,16 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
         MissingSupportError: its URL needs a package that is not installed.
     """
     path = Path(source.path)
-    try:
-        before = path.stat()
-        if not path.is_file() or before.st_size < SMALLEST_FILE_BYTES:
-            return read_trace_in_parts(source, processes)
-        content = _digest(path, before.st_size)
-    except OSError:
-        return read_trace_in_parts(source, processes)  # it says what is wrong
+    known = _content_of(path)
+    if known is None:
+        return read_trace_in_parts(source, processes)
+    content, before = known
     entry = folder() / f"{content}{_ENDING}"
     trace = _open(entry, content, source)
     if trace is None:
         trace = read_trace_in_parts(source, processes)
         with suppress(OSError, orjson.JSONEncodeError):  # what orjson reads may nest too deep
-            after = path.stat()
-            if (before.st_size, before.st_mtime_ns) == (after.st_size, after.st_mtime_ns):
+            if _state_of(path) == before:
                 _save(trace, entry, content)
     return trace
 
@@ -87,6 +83,23 @@ def folder() -> Path:
     import platformdirs
 
     return platformdirs.user_cache_path("tracelab")
+
+
+def _content_of(path: Path) -> tuple[str, tuple[int, int]] | None:
+    """What tells a file's content, and its state before; None for what is not to be kept."""
+    try:
+        before = _state_of(path)
+        if path.is_file() and before[0] >= SMALLEST_FILE_BYTES:
+            return _digest(path, before[0]), before
+    except OSError:  # its reader says what is wrong
+        pass
+    return None
+
+
+def _state_of(path: Path) -> tuple[int, int]:
+    """Size and time of the last change: not the same when it was written meanwhile."""
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
 
 
 def _digest(path: Path, size: int) -> str:

@@ -58,9 +58,9 @@ def read_trace_in_parts(source: Source, processes: int) -> Trace:
                 columns.add_all(others)
                 metadata |= beside
                 tell_watcher(size)
+        return columns.finish(source, metadata, {})
     except (UnreadableInputError, OSError):  # or there is no room for processes
         return read_trace(source)
-    return columns.finish(source, metadata, {})
 
 
 def _cut(path: Path) -> list[_Part]:

@@ -82,8 +82,8 @@ def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
     assert int(whole.duration_ns[0]) == 100_000_000
 
 
-def many(extra="", count=6000):
-    return text([operator(f"o{i}", 10 * i, 5) for i in range(count)] + ([extra] if extra else []))
+def many(*others, count=6000):
+    return text([*(operator(f"o{i}", 10 * i, 5) for i in range(count)), *others])
 
 
 def test_what_only_looks_like_a_gap_is_noticed(tmp_path):
@@ -99,13 +99,19 @@ def test_what_only_looks_like_a_gap_is_noticed(tmp_path):
     assert len(cut) == 60
 
 
-@pytest.mark.parametrize("fault", ["cut off", "an event", "bare nan", "the end", "float times"])
+@pytest.mark.parametrize(
+    "fault", ["cut off", "an event", "bare nan", "the end", "float times", "float times of pairs"]
+)
 def test_a_damaged_file_is_read_in_one_go(tmp_path, fault):
     content = {
         "cut off": lambda: many()[:-500],
         "an event": lambda: many().replace(b'"name": "o3000"', b'"name": o3000'),
         "bare nan": lambda: many().replace(b'"name": "o3000"', b'"name": "o3000", "a": nan'),
         "the end": lambda: many() + b"garbage",
+        "float times of pairs": lambda: many(
+            {"ph": "B", "name": "b", "ts": 99999999999999.125},
+            {"ph": "E", "ts": 99999999999999.5},
+        ),
         "float times": lambda: many().replace(b'"ts": ', b'"ts": 99999999999999.'),
     }[fault]()
     path = tmp_path / "trace.json"
