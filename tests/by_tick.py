@@ -28,6 +28,7 @@ from tracelab.measures.bubbles import Cause, Reason
 from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 
 TICK = 10_000
+FAR = 9 * 10**18 - 10**9
 LONGEST_LAUNCH = 10  # ticks: 100 us
 LONGEST_FREE_CALL = 10  # ticks: 100 us
 
@@ -73,6 +74,11 @@ def wait(at, correlation, *, stream, of, recorded):
             wait_correlation=correlation,
         ),
     ]
+
+
+def far_away(rows):
+    """Rows in nanoseconds, at the latest times that a trace may have."""
+    return [replace(row, start=row.start + FAR, end=row.end + FAR) for row in rows]
 
 
 @st.composite

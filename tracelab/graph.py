@@ -270,23 +270,13 @@ def _ended_last_during(timeline: Timeline, lanes: LaneQueues, call: Int64Array) 
     during it.
     """
     start, end = timeline.trace.start_ns[call], timeline.trace.end_ns[call]
-    given = lanes.launch_ns
-    same = np.flatnonzero(timeline.lane[1:] == timeline.lane[:-1])
-    followed = np.full(len(given), np.iinfo(np.int64).max)
-    followed[same] = given[same + 1]
-    by_end = np.argsort(timeline.end_ns, kind="stable")
-    ends = timeline.end_ns[by_end]
-    place = np.searchsorted(ends, end, side="right") - 1
     found = np.full(len(call), ABSENT, dtype=np.intp)
-    open_ = np.arange(len(call))
-    while len(open_):  # all that have found nothing yet step back at once
-        open_ = open_[place[open_] >= 0]
-        open_ = open_[ends[place[open_]] > start[open_]]
-        row = by_end[place[open_]]
-        fits = (given[row] < start[open_]) & (start[open_] <= followed[row])
-        found[open_[fits]] = row[fits]
-        open_ = open_[~fits]
-        place[open_] -= 1
+    found_ns = start.copy()
+    for number in range(len(timeline.lanes)):
+        last = lanes.last_before(np.full(len(call), number), start)
+        ended = np.where(last == ABSENT, ABSENT, timeline.end_ns[last])
+        later = (ended > start) & (ended <= end) & (ended >= found_ns)
+        found[later], found_ns[later] = last[later], ended[later]
     return found
 
 

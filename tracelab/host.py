@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, join, measure, union
 from tracelab.kinds import copies_pageable_memory
-from tracelab.timeline import Timeline, each_of, named
+from tracelab.timeline import Timeline, each_of, each_place, named
 from tracelab.trace import ABSENT, HOST_CALLS, Category, Trace
 
 
@@ -43,7 +43,6 @@ _BLOCKING_NAMES = {
     ),
 }
 _ASYNC_COPY = re.compile(rf"{_API}Memcpy\w*Async")
-_GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
 
 # Threads of libraries that only look whether work has finished, and wait for nobody's sake.
 _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
@@ -188,7 +187,14 @@ class Host:
 
         A thread that launches nothing, a logger for one, holds up nobody who does.
         """
-        return ThreadState(*(crowd.without(thread) for crowd in self._crowds))
+        if thread not in self._others:
+            self._others[thread] = ThreadState(*(x.without(thread) for x in self._crowds))
+        return self._others[thread]
+
+    @cached_property
+    def _others(self) -> dict[int, ThreadState]:
+        """What `others` has found so far: it is asked of each thread again for every device."""
+        return {}
 
     @cached_property
     def _crowds(self) -> tuple[_Crowd, ...]:
@@ -248,11 +254,6 @@ def observe_host(timeline: Timeline) -> Host:
     return Host(timeline, found, _held_calls(trace, found))
 
 
-def is_graph_launch(trace: Trace) -> NDArray[np.bool_]:
-    """bool[n], which events launch a CUDA graph."""
-    return named(trace, np.arange(len(trace)), _GRAPH_LAUNCH.search)
-
-
 def input_regions(trace: Trace) -> NDArray[np.intp]:
     """Event ids of the regions and functions in which a thread was in a data loader."""
     told = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
@@ -284,11 +285,9 @@ def _held_calls(trace: Trace, blocking: BlockingCalls) -> HeldCalls:
     calls = _long_calls(trace, blocking) if len(allocations) else np.zeros(0, dtype=np.intp)
     ends = blocking.end_ns[allocations]
     first = np.searchsorted(ends, trace.start_ns[calls], side="right")
-    count = np.searchsorted(ends, trace.end_ns[calls], side="right") - first
-    which = np.repeat(np.arange(len(calls)), count)
-    before = np.cumsum(count) - count
-    holder = allocations[np.arange(len(which)) - np.repeat(before - first, count)]
-    call = calls[which]
+    last = np.searchsorted(ends, trace.end_ns[calls], side="right")
+    number, place = each_place(first, last)
+    call, holder = calls[number], allocations[place]
     process = np.array([x.process for x in trace.threads])
     mine, others = trace.thread[call], blocking.thread[holder]
     possible = (mine != others) & (process[mine] == process[others])
@@ -323,8 +322,7 @@ def _mostly_covered(
 ) -> NDArray[np.bool_]:
     """bool[k], whether all stretches of the same call make up at least half of it."""
     covered = np.zeros(len(call), dtype=np.bool_)
-    for event in np.unique(call).tolist():
-        own = call == event
+    for event, own in each_of(call):
         inside = measure(union(start_ns[own], end_ns[own]))
         covered[own] = 2 * inside >= trace.duration_ns[event]
     return covered

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.source_lines import MODULE_CALL, NUMBER, TRUTH, SourceLines
-from tracelab.timeline import PROFILER_STEP, Timeline, each_of, named
+from tracelab.timeline import PROFILER_STEP, Timeline, each_of, each_place, named
 from tracelab.trace import ABSENT, Category, Trace
 
 # Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library.
@@ -131,6 +131,8 @@ class _Nest:
         self.event = events[order].astype(np.int64)
         self.start, self.end, self.thread = start[order], end[order], thread[order]
         self._trace = trace
+        threads = np.arange(len(trace.threads) + 1, dtype=self.thread.dtype)
+        self._bounds = np.searchsorted(self.thread, threads)
         self.parent = self._parents()
 
     def _parents(self) -> Int64Array:
@@ -161,7 +163,7 @@ class _Nest:
     def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
         """int64[k], the innermost row of a thread around the time of each event, else ABSENT."""
         start, end = self._trace.start_ns[events], self._trace.end_ns[events]
-        first, last = np.searchsorted(self.thread, (thread, thread + 1))
+        first, last = self._bounds[thread : thread + 2]
         row = np.searchsorted(self.start[first:last], start, side="right").astype(np.int64)
         row += first - 1
         row[row < first] = ABSENT
@@ -171,6 +173,19 @@ class _Nest:
             row[late] = self.parent[row[late]]
             late = late[row[late] != ABSENT]
         return row
+
+    def children(self, rows: Int64Array) -> NDArray[np.intp]:
+        """The rows directly inside each of these: those of one row ascending, one after another."""
+        by_parent, parent = self._by_parent
+        first, last = np.searchsorted(parent, rows), np.searchsorted(parent, rows, "right")
+        _, places = each_place(first, last)
+        return by_parent[places]
+
+    @cached_property
+    def _by_parent(self) -> tuple[NDArray[np.intp], Int64Array]:
+        """The rows by parent, then ascending; and their parents."""
+        rows = np.argsort(self.parent, kind="stable")
+        return rows, self.parent[rows]
 
     def around(self, rows: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
         """int64[k], of each row and those around it the innermost chosen one, else ABSENT."""
@@ -347,16 +362,14 @@ class _Locator:
         """
         ordinal, count = np.full((2, len(own)), ABSENT, dtype=np.int64)
         asked = np.flatnonzero((own != ABSENT) & (inside != ABSENT))
-        holds = np.zeros(len(self._frames.event), dtype=np.bool_)
-        holds[own[asked]] = True
-        rows = np.flatnonzero((self._frames.parent != ABSENT) & holds[self._frames.parent])
+        rows = self._frames.children(np.unique(own[asked]))
         parent, call = self._frames.parent[rows], self._call_numbers(rows)
         order = np.lexsort((call, parent))
         rows, parent, call = rows[order], parent[order], call[order]
         changes = (np.diff(parent, prepend=ABSENT) != 0) | (np.diff(call, prepend=ABSENT) != 0)
         group = np.cumsum(changes) - 1
         begins = np.flatnonzero(changes)
-        place = np.zeros(len(holds), dtype=np.intp)
+        place = np.zeros(len(self._frames.event), dtype=np.intp)
         place[rows] = np.arange(len(rows))
         mine = place[inside[asked]]
         ordinal[asked] = mine - begins[group[mine]]

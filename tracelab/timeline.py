@@ -151,6 +151,16 @@ def each_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.
             yield int(values[places[0]]), places
 
 
+def each_place(
+    first: NDArray[np.intp], last: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """All places of some ranges, one range after another: the number of the range, the place."""
+    count = np.maximum(last - first, 0)
+    number = np.repeat(np.arange(len(count)), count)
+    before = np.cumsum(count) - count
+    return number, np.arange(len(number)) - np.repeat(before - first, count)
+
+
 def last_in_group(
     group: NDArray[np.integer[Any]],
     key: Int64Array,
@@ -172,7 +182,8 @@ def last_in_group(
     """
     found = np.full(len(asked_group), ABSENT, dtype=np.intp)
     for number, asked in each_of(asked_group):
-        first, last = np.searchsorted(group, (number, number + 1))
+        same = group.dtype.type(number)  # another type would have all of the group cast
+        first, last = np.searchsorted(group, same), np.searchsorted(group, same, "right")
         place = first + np.searchsorted(key[first:last], asked_key[asked], side) - 1
         found[asked] = np.where(place >= first, place, ABSENT)
     return found

@@ -20,7 +20,7 @@ from tracelab.intervals import Int64Array
 from tracelab.timeline import Timeline, last_in_group, named
 from tracelab.trace import ABSENT, HOST_CALLS, Category, Trace
 
-_LONG_AGO, _END_OF_TIME = -(2**62), 2**62
+_LONG_AGO, _END_OF_TIME = -(2**62), np.iinfo(np.int64).max
 _STREAM_WAIT_ROW = "Stream Wait Event"
 _STREAM_WAIT_CALLS = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
 _RECORD_CALLS = ("cudaEventRecord", "cuEventRecord", "hipEventRecord")
@@ -134,6 +134,9 @@ def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
     """Find what the activities of a file waited for on other streams."""
     trace = timeline.trace
     waits = _wait_rows(trace)
+    if not len(timeline.event):
+        nothing, never = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
+        return StreamWaits(nothing, nothing, never, never, 0, 0, len(waits))
     records, delays = _Records(trace, waits), _Delays(timeline, lanes)
     before = _follow(trace, lanes, records, _found_behind(trace, lanes, records, delays))
     row = np.fromiter(before, dtype=np.intp, count=len(before))

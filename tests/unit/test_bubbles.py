@@ -468,10 +468,11 @@ def test_graph():
     ]
 
 
-def test_bubble_inside_a_replay_is_the_graphs_whatever_ran_before_it():
+@pytest.mark.parametrize("name", ["cudaGraphLaunch", "cuGraphLaunch", "hipGraphLaunch"])
+def test_bubble_inside_a_replay_is_the_graphs_whatever_ran_before_it(name):
     # A copy that is not of the graph ends last before the bubble.
     rows = [
-        call("cudaGraphLaunch", 0, 2, correlation=1),
+        call(name, 0, 2, correlation=1),
         launch(2, 3, 2, name="cudaMemcpyAsync"),
         kernel(5, 20, correlation=1),
         copy(18, 25, correlation=2, stream=13),

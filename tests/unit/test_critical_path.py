@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.by_tick import beside_allocations, scaled
+from tests.by_walk import Walks
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
@@ -90,6 +91,24 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
             elif kind == SYNC:
                 assert event in found.host.blocking.call or event in found.host.held.call
                 assert recorded.start_ns[event] <= start < end <= recorded.end_ns[event]
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.one_of(random_rows(), beside_allocations(random_rows())))
+def test_path_is_the_one_that_a_slow_walk_finds(rows):
+    rows = scaled(rows)
+    found = graph(*rows)
+    whole, walks = found.host.timeline.windows[0], Walks(rows, found)
+    middle = (whole.start_ns + whole.end_ns) // 2
+    windows = [
+        *found.host.timeline.windows,
+        Window(None, middle, whole.end_ns + 5 * US),
+        Window(None, whole.start_ns, middle),
+    ]
+
+    paths = critical_paths(found, windows)
+
+    assert [segments(x) for x in paths] == [walks.critical_path(x) for x in windows]
 
 
 # One rule after the other.

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.by_tick import TICK, Account, scaled, wait, work
+from tests.by_tick import FAR, TICK, Account, far_away, scaled, wait, work
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
@@ -71,6 +71,16 @@ def rows_of_all_directions(draw):
         for row in draw(random_rows())
     ]
     return [*rows, operator(BACKWARD, 0, 60, thread=AUTOGRAD)] if draw(st.booleans()) else rows
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(rows_of_all_directions())
+def test_what_is_exposed_is_the_same_at_the_latest_times(rows):
+    early, late = (exposed(graph(*x)) for x in (scaled(rows), far_away(scaled(rows))))
+
+    assert (late.start_ns - FAR).tolist() == early.start_ns.tolist()
+    for column in ("row", "obstacle", "held", "held_by", "bound_ns", "delays"):
+        assert getattr(late, column).tolist() == getattr(early, column).tolist()
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)

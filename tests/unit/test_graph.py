@@ -54,6 +54,14 @@ def wait(start, correlation, *, stream, device=0, **waited_for):
     )
 
 
+def test_calls_without_any_activity():
+    found = graph(launch(0, 3, 1), call("cudaStreamSynchronize", 5, 7, correlation=2))
+
+    assert edges(found, EdgeKind.HOST) == [(0, 1)]
+    assert len(found.source) == 1
+    assert found.links == EventLinks(0, 0, 0)
+
+
 # What must hold of every trace.
 
 

@@ -1,6 +1,12 @@
-from tests.timelines_by_hand import US
+from hypothesis import given, settings
+
+from tests.by_tick import far_away, scaled
+from tests.random_rows import random_rows
+from tests.timelines_by_hand import US, graph
 from tests.traces_by_hand import event, kernel, launch, operator, python, record, step, sync, write
 from tracelab import analyze
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.holders import holders
 
 
 def held(tmp_path, events):
@@ -83,3 +89,13 @@ def test_a_dependency_names_the_work_that_was_waited_for(tmp_path):
         kernel("second", 52, 8, correlation=3),
     ]
     assert ("dependency", "other", None, 1, 40.0) in held(tmp_path, events)
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(random_rows())
+def test_holders_are_the_same_at_the_latest_times(rows):
+    early, late = (graph(*x) for x in (scaled(rows), far_away(scaled(rows))))
+
+    first, second = (holders(x, bubbles(x, x.host.timeline.windows)) for x in (early, late))
+
+    assert second.tolist() == first.tolist()

@@ -21,7 +21,7 @@ from tests.timelines_by_hand import (
     step,
     trace,
 )
-from tracelab.host import Blocking, is_graph_launch, observe_host
+from tracelab.host import Blocking, observe_host
 from tracelab.timeline import build_timeline
 from tracelab.trace import Category
 
@@ -299,11 +299,3 @@ def test_input_is_told_by_name(name, is_input):
     found = host(kernel(0, 99), python(name, 10, 30))
 
     assert pairs(found.states[MAIN].input) == ([(10, 30)] if is_input else [])
-
-
-@pytest.mark.parametrize(
-    ("name", "launches"),
-    [("cudaGraphLaunch", True), ("hipGraphLaunch", True), ("cudaGraphInstantiate", False)],
-)
-def test_graph_launches(name, launches):
-    assert is_graph_launch(trace(call(name, 0, 1))).tolist() == [launches]

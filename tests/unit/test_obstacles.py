@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from tests.by_tick import TICK, scaled, wait, work
+from tests.by_tick import TICK, beside_allocations, scaled, wait, work
+from tests.by_walk import Walks
+from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
     AUTOGRAD,
     call,
@@ -31,7 +35,23 @@ def between(row, other, *rows, since):
     return obstacle, call_behind
 
 
-# In every test, a collective runs in stream 20 of device 0 from tick 10 to 30.
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(st.one_of(random_rows(), beside_allocations(random_rows())))
+def test_obstacle_is_the_one_that_a_slow_walk_finds(rows):
+    rows = scaled(rows)
+    found = graph(*rows)
+    walks, start = Walks(rows, found), found.host.timeline.start_ns
+    row, other = (x.ravel() for x in np.indices((len(start), len(start))))
+
+    for since in (start[other], np.maximum(start[row] - 8 * TICK, 0)):
+        obstacle, call_behind = Obstacles(found).between(row, other, since)
+
+        asked = zip(row.tolist(), other.tolist(), since.tolist(), strict=True)
+        expected = [walks.between(*x) for x in asked]
+        assert list(zip(obstacle.tolist(), call_behind.tolist(), strict=True)) == expected
+
+
+# In every other test, a collective runs in stream 20 of device 0 from tick 10 to 30.
 
 
 def collective(**changed):

@@ -22,7 +22,14 @@ from tests.timelines_by_hand import (
 from tracelab.errors import UsageError
 from tracelab.intervals import measure
 from tracelab.kinds import Kind
-from tracelab.timeline import Lane, build_timeline, each_of, last_in_group, only_launched
+from tracelab.timeline import (
+    Lane,
+    build_timeline,
+    each_of,
+    each_place,
+    last_in_group,
+    only_launched,
+)
 from tracelab.trace import ABSENT
 
 
@@ -384,3 +391,18 @@ def test_last_in_group_is_the_last_entry_of_the_group_that_comes_before(side, en
         )
         for asked, moment in questions
     ]
+
+
+def test_last_in_group_of_the_greatest_number():
+    greatest = np.iinfo(np.int64).max
+    group, key = np.array([1, greatest]), np.array([0, 0])
+
+    assert last_in_group(group, key, np.array([greatest]), np.array([9])).tolist() == [1]
+
+
+def test_each_place_of_ranges():
+    first, last = np.array([3, 5, 9, 0]), np.array([5, 5, 7, 1])
+
+    number, place = each_place(first, last)
+
+    assert (number.tolist(), place.tolist()) == ([0, 0, 3], [3, 4, 0])

@@ -6,11 +6,22 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from tests.by_tick import scaled
+from tests.by_tick import far_away, scaled
 from tests.random_rows import random_rows
-from tests.timelines_by_hand import US, call, copy, event_row, graph, kernel, launch, sync_row
+from tests.timelines_by_hand import (
+    US,
+    call,
+    copy,
+    event_row,
+    graph,
+    kernel,
+    launch,
+    sync_row,
+    timeline,
+)
 from tracelab.graph import EdgeKind, EventLinks
 from tracelab.trace import ABSENT, Category
+from tracelab.waits import LaneQueues, resolve_waits
 
 
 def found_in(*rows):
@@ -361,3 +372,25 @@ def test_no_source_runs_against_time_and_every_wait_is_counted_once(rows):
             assert (late > 0).all()
             soon = timeline.start_ns[waited] - timeline.end_ns[source]
             assert (soon <= 35 * US).all()
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(random_rows())
+def test_waits_are_the_same_at_the_latest_times(rows):
+    for kept in (rows, _without_records(rows)):
+        early, late = (graph(*x) for x in (scaled(kept), far_away(scaled(kept))))
+
+        assert late.event_source.tolist() == early.event_source.tolist()
+        assert after_unknown(late) == after_unknown(early)
+        assert late.links == early.links
+
+
+def test_waits_of_a_file_without_activities_are_unresolved():
+    found = timeline(
+        record(2, 10), wait(4, 11, stream=20, wait_stream=7, wait_correlation=10), launch(5, 6, 1)
+    )
+
+    waits = resolve_waits(found, LaneQueues(found))
+
+    assert (len(waits.row), len(waits.source), len(waits.unknown)) == (0, 0, 0)
+    assert (waits.named, waits.told_by_time, waits.unresolved) == (0, 0, 1)

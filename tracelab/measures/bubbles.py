@@ -7,6 +7,7 @@ another thread's allocation held up has launched nothing before it returns.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.graph import Graph
-from tracelab.host import NOTHING, Host, is_graph_launch
+from tracelab.host import NOTHING, Host
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -25,12 +26,13 @@ from tracelab.intervals import (
     overlapping_pairs,
     union,
 )
-from tracelab.timeline import Timeline, Window, each_of
+from tracelab.timeline import Timeline, Window, each_of, named
 from tracelab.trace import ABSENT
 
 # From the end of a launch call to the start of an activity that nothing holds up, less than 50 us
 # was seen in 120 complete traces of H100, H200, H800, B200 and MI300.
 _LONGEST_LAUNCH_NS = 100_000
+_GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
 
 
 class Cause(IntEnum):
@@ -162,8 +164,9 @@ def bubbles(graph: Graph, windows: Sequence[Window]) -> Bubbles:
     hull_start = min(window.start_ns for window in windows)
     hull_end = max(window.end_ns for window in windows)
     found: list[tuple[int, _Pieces, Cause, Reason]] = []
+    began_ns = _launch_began_ns(timeline)
     for device in timeline.devices:
-        for pieces, cause, reason in _explain(graph, device_gaps(graph.host, device)):
+        for pieces, cause, reason in _explain(graph, device_gaps(graph.host, device), began_ns):
             found.append((device, pieces, cause, reason))
         found.append(
             (device, _edges(timeline, device, hull_start, hull_end), Cause.EDGE, Reason.NONE)
@@ -208,12 +211,12 @@ class _Pieces:
         )
 
 
-def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
+def _explain(graph: Graph, idle: Gaps, began_ns: Int64Array) -> list[tuple[_Pieces, Cause, Reason]]:
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
     timeline = graph.host.timeline
     known = idle.launch != ABSENT
-    replayed = known & is_graph_launch(timeline.trace)[idle.launch]
-    in_graph = replayed & (_first_start(timeline, idle.launch) <= idle.start_ns)
+    replayed = known & named(timeline.trace, idle.launch, _GRAPH_LAUNCH.search)
+    in_graph = replayed & (began_ns[idle.after] <= idle.start_ns)
     blocks = np.isin(idle.launch, graph.host.blocking.call)
     unknown_wait = graph.after_unknown_wait[idle.after] & (len(timeline.devices) > 1)
     queued = known & ~in_graph & ~blocks & ~unknown_wait
@@ -293,9 +296,9 @@ def _working(timeline: Timeline, device: int) -> NDArray[np.intp]:
     return np.flatnonzero(timeline.of(device=device) & (timeline.end_ns > timeline.start_ns))
 
 
-def _first_start(timeline: Timeline, launch: Int64Array) -> Int64Array:
-    """When the first of all activities of each of these launches started: int64[n], ns."""
+def _launch_began_ns(timeline: Timeline) -> Int64Array:
+    """Per row when the first of all activities of its launch started: int64[m], ns."""
     launches, number = np.unique(timeline.launch, return_inverse=True)
     first = np.full(len(launches), np.iinfo(np.int64).max)
     np.minimum.at(first, number, timeline.start_ns)
-    return first[np.searchsorted(launches, launch)]
+    return first[number]

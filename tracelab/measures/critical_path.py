@@ -95,7 +95,6 @@ class _Links:
         by_end, ends: per device its rows by end, and their ends, int64[rows], ns.
         halt_event, halt_start, halt_end, halt_thread: of each halt, by start.
         halt_row: per halt the row that it waited for, else ABSENT.
-        halted_until: per halt how far it or one before it reaches.
         threads: the thread of each step, by its number.
     """
 
@@ -189,14 +188,33 @@ class _Links:
         halt = np.concatenate((calls.call, held))
         start_ns = np.concatenate((calls.start_ns, held_calls.start_ns[first]))
         end_ns = np.concatenate((calls.end_ns, _launched_ns(graph.host)[held]))
-        by_start = np.argsort(start_ns, kind="stable")
-        halt, end_ns = halt[by_start], end_ns[by_start]
+        # Where the work was done before, the call did not wait.
+        row = awaited[halt]
+        waited = np.flatnonzero((row == ABSENT) | (self.end_ns[row] > start_ns))
+        order = waited[np.argsort(start_ns[waited], kind="stable")]
+        halt, start_ns, end_ns = halt[order], start_ns[order], end_ns[order]
         self.halt_event: list[int] = halt.tolist()
-        self.halt_start: list[int] = start_ns[by_start].tolist()
+        self.halt_start: list[int] = start_ns.tolist()
         self.halt_end: list[int] = end_ns.tolist()
         self.halt_thread: list[int] = trace.thread[halt].tolist()
-        self.halt_row: list[int] = awaited[halt].tolist()
-        self.halted_until: list[int] = np.maximum.accumulate(end_ns).tolist()
+        self.halt_row: list[int] = row[order].tolist()
+        self._halts_of: dict[int, list[int]] = {ABSENT: list(range(len(halt)))}
+
+    def last_halt(self, thread: int, before: int, now: int) -> int:
+        """The last of the halts before one that held up a thread and was over by now, else ABSENT.
+
+        A thread is held up by its own halts, and by another's while it did nothing.
+        """
+        if thread not in self._halts_of:
+            others, moments = np.array(self.halt_thread), np.array(self.halt_start)
+            holds = waits_for(self.host, np.full(len(others), thread), others, moments)
+            self._halts_of[thread] = np.flatnonzero(holds).tolist()
+        halts = self._halts_of[thread]
+        # Of each thread hardly more than one has begun and is not over.
+        for place in range(bisect_left(halts, before) - 1, -1, -1):
+            if self.halt_end[halts[place]] <= now:
+                return halts[place]
+        return ABSENT
 
 
 def _launched_ns(host: Host) -> Int64Array:
@@ -288,28 +306,19 @@ class _Walk:
         return self._through_host(int(links.launch_thread[rows[-1]]), int(links.event[rows[-1]]))
 
     def _through_host(self, thread: int, event: int) -> int:
-        """Go back on the host to the activity that it last waited for, or ABSENT at the start.
-
-        A thread is held up by its own halts, and by another's while it did nothing.
-        """
+        """Go back on the host to the activity that it last waited for, or ABSENT at the start."""
         links, first_ns = self._links, self._window.start_ns
-        for halt in range(bisect_left(links.halt_start, self._now) - 1, -1, -1):
-            if self._now <= first_ns or links.halted_until[halt] <= first_ns:
+        halt = bisect_left(links.halt_start, self._now)
+        while self._now > first_ns:
+            halt = links.last_halt(thread, halt, self._now)
+            if halt == ABSENT:
                 break
-            ended, begun, by = links.halt_end[halt], links.halt_start[halt], links.halt_thread[halt]
-            if ended > self._now or not (
-                thread == ABSENT or waits_for(links.host, thread, by, begun)
-            ):
-                continue
+            self._spend(links.halt_end[halt], PathKind.HOST, event)
+            event, thread = links.halt_event[halt], links.halt_thread[halt]
             row = links.halt_row[halt]
-            row_end = int(links.end_ns[row])
-            if row != ABSENT and row_end <= begun:
-                continue  # the work was done before: the call did not wait
-            self._spend(ended, PathKind.HOST, event)
-            event, thread = links.halt_event[halt], by
             if row != ABSENT:
-                self._spend(row_end, PathKind.SYNC, event)
+                self._spend(int(links.end_ns[row]), PathKind.SYNC, event)
                 return row
-            self._spend(begun, PathKind.SYNC, event)
+            self._spend(links.halt_start[halt], PathKind.SYNC, event)
         self._spend(first_ns, PathKind.HOST, event)
         return ABSENT

@@ -33,7 +33,7 @@ from tracelab.measures.obstacles import Obstacle, Obstacles
 from tracelab.timeline import Timeline, each_of, named
 from tracelab.trace import ABSENT, Category
 
-_END_OF_TIME = 2**62
+_END_OF_TIME = np.iinfo(np.int64).max
 _AUTOGRAD = "autograd::engine::evaluate_function"
 _NEEDS_NOTHING_BEFORE = re.compile(r"all_?gather", re.IGNORECASE)
 _NEEDED_AT_ONCE = re.compile(

@@ -35,7 +35,7 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
     launch = np.where(found.next_event == ABSENT, ABSENT, timeline.launch[row])
     source = np.where(found.next_event == ABSENT, ABSENT, graph.event_source[row])
     thread = np.where(launch == ABSENT, ABSENT, trace.thread[launch])
-    middle = (found.start_ns + found.end_ns) // 2
+    middle = found.start_ns + (found.end_ns - found.start_ns) // 2
     held = np.full(len(launch), ABSENT, dtype=np.int64)
 
     def give(cause: Cause, events: NDArray[np.integer[Any]]) -> None:

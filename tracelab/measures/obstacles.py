@@ -11,7 +11,7 @@ from tracelab.graph import Graph
 from tracelab.intervals import Int64Array
 from tracelab.kinds import Kind
 from tracelab.measures.syncs import halts_of, waits_for
-from tracelab.timeline import Timeline, last_in_group
+from tracelab.timeline import Timeline, each_of, each_place, last_in_group
 from tracelab.trace import ABSENT, Category
 
 # What separates the end of the work that was waited for from the start of what waited. Longer, and
@@ -38,7 +38,7 @@ class Obstacles:
     Attributes:
         launch_ns: int64[m], ns, when each row's launch call got to launch (`Host.launched_ns`);
             ABSENT without one.
-        thread: int64[m], the thread that launched it, ABSENT without a launch.
+        thread: int32[m], the thread that launched it, ABSENT without a launch.
         blocking: the file's blocking calls.
     """
 
@@ -57,9 +57,13 @@ class Obstacles:
         rows = trace.of_category(Category.SYNC)
         self._waits_are_unknown = not len(rows) and graph.links.unresolved > 0
         self._halts = halts_of(host)
-        self._by_start = np.argsort(self._halts.start_ns, kind="stable")
-        # How far the halts reach up to each, in the order of their starts.
-        self._halted_until = np.maximum.accumulate(self._halts.end_ns[self._by_start])
+        by_start = np.argsort(self._halts.start_ns, kind="stable")
+        # Per thread its halts, their starts, and how far each or one before it reaches.
+        self._halts_of: dict[int, tuple[NDArray[np.intp], Int64Array, Int64Array]] = {}
+        for thread, places in each_of(self._halts.thread[by_start]):
+            own = by_start[places]
+            reach = np.maximum.accumulate(self._halts.end_ns[own])
+            self._halts_of[thread] = own, self._halts.start_ns[own], reach
         comm = np.flatnonzero(timeline.kind == Kind.COMM)
         by_end = np.lexsort((timeline.end_ns[comm], timeline.device[comm]))
         self._comm_by_end = comm[by_end]  # within each device
@@ -93,8 +97,7 @@ class Obstacles:
             free_ns = np.maximum(launched_ns, np.maximum(before_end, source_end))
             late = (self.launch_ns[here] >= since) & (free_ns == launched_ns)
             late &= start[here] - free_ns <= LATENCY_NS
-            for i in np.flatnonzero(late).tolist():
-                obstacle[open_[i]], held_by[open_[i]] = self._late(int(here[i]), int(since[i]))
+            obstacle[open_[late]], held_by[open_[late]] = self._late(here[late], since[late])
             far = ~late & (start[here] - np.maximum(free_ns, since) > LATENCY_NS)
             # The kernels of one communicator run one after the other, whatever their streams.
             comm = np.where(far, self._comm_just_before(here), ABSENT)
@@ -140,26 +143,37 @@ class Obstacles:
         found[asked[near]] = comm[last[near]]
         return found
 
-    def _late(self, row: int, since_ns: int) -> tuple[Obstacle, int]:
-        """The host launched a row late: because of a blocking call, or because it was slow."""
-        host, halts, order = self._graph.host, self._halts, self._by_start
-        until, thread = int(self.launch_ns[row]), int(self.thread[row])
-        first = int(np.searchsorted(self._halted_until, since_ns, side="right"))
-        last = int(np.searchsorted(halts.start_ns, until, sorter=order))
-        near = order[first : max(first, last)]
-        owners = [
-            x
-            for x in near[halts.end_ns[near] > since_ns].tolist()
-            if waits_for(host, thread, int(halts.thread[x]), int(halts.start_ns[x]))
-        ]
-        if not owners:
-            return Obstacle.LATE_LAUNCH, ABSENT
+    def _late(
+        self, row: NDArray[np.intp], since_ns: Int64Array
+    ) -> tuple[NDArray[np.int8], Int64Array]:
+        """The host launched rows late: because of a blocking call, or because it was slow.
+
+        The first array is int8[k], an `Obstacle`, the second int64[k], the call's event id.
+        """
+        host, halts = self._graph.host, self._halts
+        until_ns, thread = self.launch_ns[row], self.thread[row]
+        places, owners = [np.zeros(0, dtype=np.intp)], [np.zeros(0, dtype=np.intp)]
+        for other, (own, start, reach) in self._halts_of.items():
+            asked = np.flatnonzero((thread == other) | (other in host.launching_threads))
+            first = np.searchsorted(reach, since_ns[asked], side="right")
+            number, halt = each_place(first, np.searchsorted(start, until_ns[asked]))
+            places.append(asked[number])
+            owners.append(own[halt])
+        place, owner = np.concatenate(places), np.concatenate(owners)
+        waits = halts.end_ns[owner] > since_ns[place]
+        waits &= waits_for(host, thread[place], halts.thread[owner], halts.start_ns[owner])
+        place, owner = place[waits], owner[waits]
         # The one that held longest since then; of two allocations, by how long each went on.
-        call = halts.call[owners]
-        held = np.minimum(self.blocking.end_ns[call], until) - np.maximum(
-            halts.start_ns[owners], since_ns
-        )
-        return Obstacle.HOST_SYNC, int(self.blocking.call[call[np.argmax(held)]])
+        call, start_ns = halts.call[owner], halts.start_ns[owner]
+        held = np.minimum(self.blocking.end_ns[call], until_ns[place])
+        held -= np.maximum(start_ns, since_ns[place])
+        # The last one of each row stays: of those that held as long, the first.
+        order = np.lexsort((-owner, -start_ns, held))
+        held_by = np.full(len(row), ABSENT, dtype=np.int64)
+        held_by[place[order]] = self.blocking.call[call[order]]
+        blocked = held_by != ABSENT
+        obstacle = np.where(blocked, Obstacle.HOST_SYNC, Obstacle.LATE_LAUNCH)
+        return obstacle.astype(np.int8), held_by
 
 
 def _previous_in_stream(timeline: Timeline) -> NDArray[np.intp]:

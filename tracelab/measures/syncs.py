@@ -11,6 +11,7 @@ until that call returned, as if the thread had made it itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.places import Place, locate
 from tracelab.source_lines import SourceLines
-from tracelab.timeline import each_of
+from tracelab.timeline import each_of, each_place
 from tracelab.trace import ABSENT
 
 
@@ -78,11 +79,10 @@ def syncs(graph: Graph, lines: SourceLines | None = None) -> Syncs:
         first, last = np.searchsorted(calls.start_ns, (start, end))
         inside = step[first:last]
         inside[inside == ABSENT] = index
-    charged: list[tuple[int, int, int, int]] = []
+    charged = [np.zeros((0, 4), dtype=np.int64)]
     if len(calls):
-        for device in timeline.devices:
-            charged += _charge(host, device, device_gaps(host, device))
-    columns = np.array(charged, dtype=np.int64).reshape(-1, 4)
+        charged += [_charge(host, x, device_gaps(host, x)) for x in timeline.devices]
+    columns = np.concatenate(charged)
     caused = np.zeros(len(calls), dtype=np.int64)
     np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
     after = np.zeros(len(calls), dtype=np.int64)
@@ -154,53 +154,54 @@ def halts_of(host: Host) -> Halts:
     )
 
 
-def _charge(host: Host, device: int, idle: Gaps) -> list[tuple[int, int, int, int]]:
-    """(call, device, start, end) of the idle of one device that each call caused."""
-    charged = []
+def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
+    """The idle of one device that calls caused: int64[c, 4]: call, device, start and end."""
     timeline, calls, halts = host.timeline, host.blocking, halts_of(host)
     launched = timeline.of(device=device) & (timeline.launch != ABSENT)
     launch_ns = np.sort(host.launched_ns[timeline.launch[launched]])
     # A call stands before a gap if no work for the device was launched between the two. Of one
     # thread's calls, in order and none inside another, those are neighbours.
-    called_ns = host.launched_ns[idle.launch]
+    known = np.flatnonzero(idle.launch != ABSENT)
+    called_ns = host.launched_ns[idle.launch[known]]
     previous_ns = np.concatenate(([ABSENT], launch_ns))[np.searchsorted(launch_ns, called_ns)]
-    near = []
-    # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
-    late = np.isin(idle.launch, calls.call)
-    number = {call: i for i, call in enumerate(calls.call.tolist())}
+    gaps, owners = [], []
     for own in halts.groups:
         first = np.searchsorted(halts.end_ns[own], previous_ns, side="right")
-        last = np.searchsorted(halts.start_ns[own], called_ns)
-        near.append((own.tolist(), first, last))
-        late |= first < last
-    for gap in np.flatnonzero(late & (idle.launch != ABSENT)).tolist():
-        launch = int(idle.launch[gap])
-        thread = int(timeline.trace.thread[launch])
-        owners = [halt for own, first, last in near for halt in own[first[gap] : last[gap]]]
-        owners = [
-            x
-            for x in owners
-            if waits_for(host, thread, int(halts.thread[x]), int(halts.start_ns[x]))
-        ]
-        owners = [*owners, number[launch]] if launch in number else owners
-        owners = sorted(owners, key=lambda x: (halts.start_ns[x], x))
-        bounds = [*halts.start_ns[owners], idle.end_ns[gap]]
-        for halt, since, until in zip(owners, bounds[:-1], bounds[1:], strict=True):
-            begun = max(int(since), int(idle.start_ns[gap]))
-            ended = min(int(until), int(idle.end_ns[gap]))
-            if ended > begun:
-                charged.append((int(halts.call[halt]), device, begun, ended))
-    return charged
+        number, place = each_place(first, np.searchsorted(halts.start_ns[own], called_ns))
+        gaps.append(known[number])
+        owners.append(own[place])
+    gap, owner = np.concatenate(gaps), np.concatenate(owners)
+    thread = timeline.trace.thread[idle.launch[gap]]
+    waits = waits_for(host, thread, halts.thread[owner], halts.start_ns[owner])
+    # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
+    blocking = np.flatnonzero(np.isin(idle.launch, calls.call))
+    by_event = np.argsort(calls.call)
+    launch = by_event[np.searchsorted(calls.call, idle.launch[blocking], sorter=by_event)]
+    gap, owner = np.append(gap[waits], blocking), np.append(owner[waits], launch)
+    order = np.lexsort((owner, halts.start_ns[owner], gap))
+    gap, owner = gap[order], owner[order]
+    since = halts.start_ns[owner]
+    until = idle.end_ns[gap]
+    followed = np.flatnonzero(gap[1:] == gap[:-1])
+    until[followed] = since[followed + 1]
+    begun, ended = np.maximum(since, idle.start_ns[gap]), np.minimum(until, idle.end_ns[gap])
+    paid = ended > begun
+    call = halts.call[owner[paid]]
+    return np.stack((call, np.full(len(call), device), begun[paid], ended[paid]), axis=1)
 
 
-def waits_for(host: Host, thread: int, other: int, moment_ns: int) -> bool:
-    """Whether a launching thread waits for what begins at a moment in a thread, itself or not."""
-    if other == thread:
-        return True
-    if other not in host.launching_threads:
-        return False
-    state = host.states.get(thread)
-    if state is None:
-        return True
-    at = int(np.searchsorted(state.recorded.starts, moment_ns, side="right")) - 1
-    return at < 0 or bool(state.recorded.ends[at] <= moment_ns)
+def waits_for(
+    host: Host,
+    thread: NDArray[np.integer[Any]],
+    other: NDArray[np.integer[Any]],
+    moment_ns: Int64Array,
+) -> NDArray[np.bool_]:
+    """bool[k], whether launching threads wait for what begins then in others, or in themselves."""
+    waits = np.isin(other, list(host.launching_threads))
+    for number, places in each_of(thread):
+        if number in host.states:
+            recorded, moments = host.states[number].recorded, moment_ns[places]
+            begun = np.searchsorted(recorded.starts, moments, side="right")
+            waits[places] &= begun == np.searchsorted(recorded.ends, moments, side="right")
+    own: NDArray[np.bool_] = other == thread
+    return waits | own
