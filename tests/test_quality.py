@@ -41,7 +41,7 @@ def test_importing_the_package_imports_nothing_heavy():
 
 @pytest.mark.parametrize("arguments", [["--help"], ["analyze", "--help"], ["timeline", "--help"]])
 def test_help_imports_nothing_heavy(arguments):
-    heavy = {"torch", "pandas", "matplotlib", "numpy", "networkx", "orjson", "msgspec", "pydantic"}
+    heavy = {"torch", "pandas", "matplotlib", "numpy", "networkx", "orjson", "msgspec"}
     heavy |= {"rich", "platformdirs", "multiprocessing", "concurrent.futures"}
     run = (
         f"sys.argv = ['tracelab', *{arguments!r}]; from tracelab.cli.main import main\n"

@@ -103,6 +103,12 @@ class SparseColumn:
     def __getitem__(self, events: Any) -> Any:  # as many forms as an array's
         return self.values[self.row[events]]
 
+    def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return np.asarray(self[:] == other)
+
+    def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
+        return np.asarray(self[:] != other)
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype=dtype)
 

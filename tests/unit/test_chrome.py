@@ -297,6 +297,19 @@ def test_columns_are_frozen_and_typed(tmp_path):
         got.metadata["a"] = 1
 
 
+def test_a_sparse_column_reads_and_compares_like_an_array(tmp_path):
+    got = trace(tmp_path, *SCENE)
+    for name in ARRAYS:
+        column = getattr(got, name)
+        plain = np.asarray(column)
+        assert len(column) == len(plain) == 5
+        assert (column == plain[0]).tolist() == (plain == plain[0]).tolist()
+        assert (column != plain[0]).tolist() == (plain != plain[0]).tolist()
+        assert column[[3, 1]].tolist() == plain[[3, 1]].tolist()
+        assert column[plain > 0].tolist() == plain[plain > 0].tolist()
+        assert int(column[2]) == int(plain[2])
+
+
 # --- ages and makers ------------------------------------------------------------------------
 
 
