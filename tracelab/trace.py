@@ -109,6 +109,8 @@ class SparseColumn:
     def __ne__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         return np.asarray(self[:] != other)
 
+    __hash__ = None  # type: ignore[assignment]  # as an array's
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         return np.asarray(self[:], dtype=dtype)
 

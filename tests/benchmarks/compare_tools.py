@@ -111,7 +111,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--megabytes", type=int, nargs="+", default=[50, 100, 250, 1000])
+    parser.add_argument("--megabytes", type=int, nargs="+", default=[50, 100, 1000])
     parser.add_argument(
         "--others-at", type=int, default=100, metavar="MB", help="the only size they are run on"
     )
