@@ -24,7 +24,6 @@ import json
 import os
 import platform
 import select
-import shlex
 import signal
 import subprocess
 import sys
@@ -187,7 +186,9 @@ def compare(folder: Path, arguments: argparse.Namespace) -> str:
         _say(note)
     blocks = [
         machine(python),
-        f"    {shlex.join(['python', *sys.argv])}",
+        "    python tests/benchmarks/compare_tools.py "
+        f"--megabytes {' '.join(map(str, sizes))} --others-at {arguments.others_at} "
+        f"--rounds {arguments.rounds}",
         f"Medians of {arguments.rounds} runs, each a whole process with its start and imports. "
         "Ratio: time against tracelab's. Growth: time of a MB against that in the smallest file "
         "of the kind. Peak: of the largest process. Events: the complete ones "
