@@ -185,6 +185,8 @@ def compare(folder: Path, arguments: argparse.Namespace) -> str:
     for note in notes:
         _say(note)
     blocks = [
+        "# Large traces: measured",
+        "What this is and how to read it: [large traces](large_traces.md).",
         machine(python),
         "    python tests/benchmarks/compare_tools.py "
         f"--megabytes {' '.join(map(str, sizes))} --others-at {arguments.others_at} "
