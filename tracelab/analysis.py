@@ -72,8 +72,9 @@ class Options:
             looked for where the trace says.
         cache: keep what was read of large files in the user's cache folder, and use what an
             earlier look has left there.
-        processes: how many may read a huge file at once. More than one must not be asked for by
-            a script that starts processes when it is imported.
+        processes: how many may read a huge file at once. Where Python starts processes afresh (not
+            on Linux before 3.14), a script must ask for more than one under
+            ``if __name__ == "__main__":`` only, as for any pool of processes.
     """
 
     comm_patterns: tuple[str, ...] = ()

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from tracelab.columns import rank_of
 from tracelab.parts import read_trace_in_parts
+from tracelab.processes import processors
 from tracelab.sources import Source, fast_zlib
 from tracelab.trace import SparseColumn, Thread, Trace
 from tracelab.version import __version__
@@ -112,7 +113,7 @@ def _digest(path: Path, size: int) -> str:
             stream.seek(position)
             return hashlib.sha256(stream.read(_BLOCK_BYTES)).digest()
 
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+    with ThreadPoolExecutor(min(8, processors())) as pool:
         blocks = pool.map(digest_at, range(0, size, _BLOCK_BYTES))
         return hashlib.sha256(b"".join((_reader_version(), *blocks))).hexdigest()
 

@@ -52,10 +52,16 @@ def save_result(path: Path, save: Callable[[Path], _Result]) -> _Result:
     """Write a file, folders above it too; a path that cannot be written is wrong usage."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        before = _written_ns(path)
         return save(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
     except (KeyboardInterrupt, SystemExit):
-        if path.is_file():  # half of it
-            path.unlink()
+        if _written_ns(path) != before:  # half of it; an older file that is whole stays
+            path.unlink(missing_ok=True)
         raise
+
+
+def _written_ns(path: Path) -> int | None:
+    """When a file was last written; None where there is none."""
+    return path.stat().st_mtime_ns if path.is_file() else None

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import importlib
-import os
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracelab.errors import MissingSupportError, UsageError
-from tracelab.processes import open_processes
+from tracelab.processes import open_processes, processors
 from tracelab.progress import progress
 from tracelab.sources import Source, size_of
 
@@ -62,14 +60,7 @@ def processes_for_one(files: int, spec: str | None = None, jobs: int | None = No
         spec: the form that was asked for, if any.
         jobs: the number that was asked for, if any.
     """
-    return (jobs or _processors()) if files == 1 and spec is None else 1
-
-
-def _processors() -> int:
-    """Those that this process may use: a container often has fewer than the machine."""
-    if sys.platform == "linux":
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
+    return (jobs or processors()) if files == 1 and spec is None else 1
 
 
 @contextmanager
@@ -77,7 +68,7 @@ def _open_map(
     tasks: int, spec: str | None, jobs: int | None
 ) -> Iterator[Callable[..., Iterable[Any]]]:
     """A function that maps like `map`, in order, for the time of a `with` block."""
-    workers = max(1, min(tasks, jobs or _processors()))
+    workers = max(1, min(tasks, jobs or processors()))
     form = spec or ("processes" if workers > 1 else "serial")
     if form == "serial":
         yield map

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import sys
 import time
 import types
 from collections import deque
@@ -18,6 +20,13 @@ if TYPE_CHECKING:
     from multiprocessing.process import BaseProcess
 
 _PATIENCE_S = 3
+
+
+def processors() -> int:
+    """Those that this process may use: a container often has fewer than the machine."""
+    if sys.platform == "linux":
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 @contextmanager

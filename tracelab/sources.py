@@ -18,7 +18,7 @@ from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputE
 
 fast_zlib: Any = zlib
 with suppress(ImportError):
-    from isal import isal_zlib as fast_zlib  # unpacks several times as fast
+    from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")

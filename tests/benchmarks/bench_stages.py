@@ -8,12 +8,15 @@ pytest does not collect this file by itself: seconds are for people to look at, 
 
 from __future__ import annotations
 
+import gzip
+import zlib
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab import cache
+from tracelab import cache, sources
 from tracelab.analysis import Options, analyze_source
 from tracelab.chrome import read_trace
 from tracelab.graph import build_graph
@@ -102,3 +105,18 @@ def test_whole_analysis(benchmark, source):
 def test_text(benchmark, source):
     report = analyze_source(source, Options(cache=False)).report
     benchmark(partial(render_text, report, width=100, color=False))
+
+
+@pytest.mark.parametrize("package", ["isal", "zlib"])
+def test_unpack(benchmark, source, tmp_path, monkeypatch, package):
+    if package == "zlib":
+        monkeypatch.setattr(sources, "fast_zlib", zlib)
+    packed = tmp_path / "trace.json.gz"
+    packed.write_bytes(gzip.compress(Path(source.path).read_bytes()))
+
+    def unpack():
+        with sources.open_source(Source(str(packed), None, named=True)) as stream:
+            while stream.read1(1 << 19):
+                pass
+
+    benchmark(unpack)

@@ -159,6 +159,18 @@ def test_an_interrupted_file_is_not_left_half_written(tmp_path):
     assert not path.exists()
 
 
+def test_an_interrupt_before_anything_is_written_keeps_the_older_file(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"whole")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_result(path, interrupt)
+    assert path.read_bytes() == b"whole"
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """A folder of two ranks, each of which takes longer than a moment."""

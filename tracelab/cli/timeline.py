@@ -51,9 +51,10 @@ def timeline(
         cache=not no_cache,
         processes=processes_for_one(1),
     )
-    with progress([size_of(only_source(path))]):
+    source = only_source(path)
+    with progress([size_of(source)]):
         draw(
-            path,
+            source.path,
             output,
             options=options,
             start_ms=start_ms,

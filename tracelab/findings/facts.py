@@ -23,7 +23,7 @@ from tracelab.measures.serial import Turns, turns
 from tracelab.measures.syncs import Syncs
 from tracelab.places import NOWHERE, Place, locate
 from tracelab.source_lines import SourceLines
-from tracelab.timeline import Timeline, Window
+from tracelab.timeline import Timeline, Window, named
 from tracelab.trace import ABSENT, Trace
 
 MOST_EVIDENCE = 20
@@ -73,8 +73,7 @@ class Facts:
     @cached_property
     def pageable_copies(self) -> NDArray[np.intp]:
         """Timeline rows of the launched copies between the GPU and pageable memory."""
-        names = [i for i, x in enumerate(self.trace.strings) if copies_pageable_memory(x)]
-        copies = np.isin(self.trace.name[self.timeline.event], names)
+        copies = named(self.trace, self.timeline.event, copies_pageable_memory)
         copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch != ABSENT)
         return np.flatnonzero(copies)
 

@@ -11,7 +11,7 @@ import numpy as np
 from tracelab.findings.facts import Facts
 from tracelab.findings.finding import INFO, WARNING, Claim, Finding, Rule, Where
 from tracelab.host import Blocking
-from tracelab.timeline import Timeline
+from tracelab.timeline import Timeline, named
 from tracelab.trace import ABSENT, HOST_CALLS, LOSSES, Category
 
 _DAMAGE = (
@@ -49,9 +49,9 @@ def _no_sync_rows(facts: Facts) -> Answer:
     trace = facts.trace
     if len(trace.of_category(Category.SYNC)):
         return None
-    names = [i for i, x in enumerate(trace.strings) if "StreamWaitEvent" in x]
     blocking = facts.graph.host.blocking  # without the profiler's own and NCCL's watchdog's
-    calls = int(np.isin(trace.name[trace.of_category(*HOST_CALLS)], names).sum())
+    host_calls = trace.of_category(*HOST_CALLS)
+    calls = int(named(trace, host_calls, lambda x: "StreamWaitEvent" in x).sum())
     calls += int(np.isin(blocking.kind, _SYNCHRONIZES).sum())
     return (
         (calls, f"{calls} waits and synchronizes stand in the trace as calls alone", INFO)

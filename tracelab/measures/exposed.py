@@ -287,9 +287,9 @@ def _last_of_run(thread: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64A
 def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
     """bool[m], which rows were launched by a thread of autograd's."""
     trace = timeline.trace
-    names = [i for i, x in enumerate(trace.strings) if x.startswith(_AUTOGRAD)]
     operators = trace.of_category(Category.OPERATOR)
-    threads = np.unique(trace.thread[operators[np.isin(trace.name[operators], names)]])
+    autograds = operators[named(trace, operators, lambda x: x.startswith(_AUTOGRAD))]
+    threads = np.unique(trace.thread[autograds])
     by_one: NDArray[np.bool_] = np.isin(trace.thread[timeline.launch], threads)
     by_one[timeline.launch == ABSENT] = False
     return by_one
