@@ -1,4 +1,9 @@
-"""Functions in several processes that end at once, and all of them, when they are told to."""
+"""Functions in several processes that end at once, and all of them, when they are told to.
+
+The pools of the standard library send all results through one pipe. A process that is ended while
+it writes there leaves half a result, for the rest of which they wait for ever; so each process
+has a pipe of its own here.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,18 @@ import os
 import signal
 import sys
 import time
-import types
+import traceback
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tracelab.errors import UnreadableInputError
 from tracelab.signals import exit_when_signalled
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
+    from multiprocessing.connection import Connection
     from multiprocessing.process import BaseProcess
 
 _PATIENCE_S = 3
@@ -33,58 +39,98 @@ def processors() -> int:
 def open_processes(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
     """A function that maps like `map`, in order, in so many processes, during a `with` block.
 
+    It raises what the function raises, and:
+
     Raises:
         UnreadableInputError: one of the processes was killed.
     """
-    from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
-    from multiprocessing import active_children
+    from multiprocessing import Pipe, Process
 
-    others = set(active_children())
+    processes: list[BaseProcess] = []
+    connections = []
     try:
-        with ProcessPoolExecutor(workers, initializer=_end_when_told) as pool:
-            try:
-                yield _map_in(pool)
-            except BaseException:  # Ctrl-C above all: what they are at is of no use any more
-                _end([child for child in active_children() if child not in others])
-                raise
-    except BrokenExecutor:
+        for _ in range(workers):
+            here, there = Pipe()
+            connections.append(here)
+            process = Process(target=_serve, args=(there, here))
+            process.start()
+            processes.append(process)
+            there.close()  # now that it is open there only, its end is the end of the process
+        yield partial(_map_in, connections)
+    finally:
+        _end(processes)
+        for connection in connections:
+            connection.close()
+
+
+def _map_in(
+    connections: Sequence[Connection], function: Callable[..., Any], *arguments: Any
+) -> Iterator[Any]:
+    from multiprocessing.connection import wait
+
+    tasks = deque(enumerate(zip(*arguments, strict=True)))
+    busy: dict[Connection, int] = {}
+    outcomes: dict[int, tuple[Any, Exception | None]] = {}
+
+    def begin_next(connection: Connection) -> None:
+        if tasks:
+            busy[connection], each = tasks.popleft()
+            connection.send((function, each))
+
+    with _death_told():
+        for connection in connections:
+            begin_next(connection)
+    for number in range(len(tasks) + len(busy)):
+        with _death_told():
+            while number not in outcomes:
+                ready = wait(busy)
+                for connection in [each for each in busy if each in ready]:
+                    outcomes[busy.pop(connection)] = connection.recv()
+                    begin_next(connection)
+        result, error = outcomes.pop(number)
+        if error is not None:
+            raise error
+        yield result
+
+
+@contextmanager
+def _death_told() -> Iterator[None]:
+    try:
+        yield
+    except (EOFError, OSError):
         raise UnreadableInputError(
             "a process was killed while it read a file, most likely for lack of memory; "
             "--jobs 1 reads one file after the other"
         ) from None
 
 
-def _map_in(pool: Executor) -> Callable[..., Iterator[Any]]:
-    def run(function: Callable[..., Any], *arguments: Any) -> Iterator[Any]:
-        # The pool's own `map` cancels what is left when it is given up, and a pool of Python 3.11
-        # that then loses its processes complains.
-        futures = deque(pool.submit(function, *each) for each in zip(*arguments, strict=True))
-        while futures:
-            yield futures.popleft().result()
+def _serve(connection: Connection, other_end: Connection) -> None:
+    """What a process does: call functions until nobody wants more of them."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever waits for this process ends it
+    signal.signal(signal.SIGTERM, exit_when_signalled)
+    other_end.close()
+    with suppress(EOFError, OSError):
+        while True:
+            connection.send(_outcome(*connection.recv()))
 
-    return run
+
+def _outcome(
+    function: Callable[..., Any], arguments: Sequence[Any]
+) -> tuple[Any, Exception | None]:
+    """What a function gives, or raises."""
+    try:
+        return function(*arguments), None
+    except Exception as error:
+        error.add_note(f"in a process of its own: {traceback.format_exc()}")
+        return None, error
 
 
-def _end(workers: list[BaseProcess]) -> None:
+def _end(processes: Sequence[BaseProcess]) -> None:
     """End processes: in good order if they can, in any case soon."""
+    for process in processes:
+        process.terminate()
     impatient = time.monotonic() + _PATIENCE_S
-    while any(worker.is_alive() for worker in workers):
-        for worker in workers:
-            if time.monotonic() < impatient:
-                worker.terminate()
-            else:
-                worker.kill()
-        for worker in workers:
-            worker.join(0.1)
-
-
-def _end_when_told() -> None:
-    """Leave Ctrl-C to the process that waits for this one; it ends this one."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, _tidy_up)
-
-
-def _tidy_up(number: int, frame: types.FrameType | None) -> None:
-    """End the function that runs; the next signal ends the process, whatever it is at."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    exit_when_signalled(number, frame)
+    for process in processes:
+        process.join(max(0, impatient - time.monotonic()))
+        process.kill()
+        process.join()
