@@ -1,6 +1,6 @@
 """Read one huge file in parts, by several processes.
 
-The file is cut at what looks like the gap between two events, about every 32 MiB. Each part is
+The file is cut at what looks like the gap between two events, about every 16 MiB. Each part is
 read as a trace of its own; if nothing is wrong with any of them, all the cuts are between events:
 the first part begins at one, a part that is a whole array ends at one, and there the next begins
 (JSON is unambiguous). If anything is wrong, whatever it is, the file is read again in one go.
@@ -23,7 +23,7 @@ from tracelab.processes import open_processes
 from tracelab.sources import GZIP_MAGIC, Source, tell_watcher
 from tracelab.trace import Trace
 
-PART_BYTES = 32 << 20
+PART_BYTES = 16 << 20
 _FEWEST = 4  # parts that make up for the start of the processes
 _GLANCE_BYTES = 1 << 16  # in which an event ends
 _GAP = re.compile(rb"\}(\s*,\s*)(?=\{)")
