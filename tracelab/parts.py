@@ -112,7 +112,7 @@ class _PartStream(io.RawIOBase):
 
     def __init__(self, file: io.RawIOBase, part: _Part) -> None:
         self._file = file
-        self._before, self._after = part.before, part.after
+        self._before, self._after = io.BytesIO(part.before), io.BytesIO(part.after)
         self._left = part.end - part.begin
         file.seek(part.begin)
 
@@ -120,14 +120,13 @@ class _PartStream(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        if not self._before and self._left:
-            count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
-            self._left = self._left - count if count else 0  # the file may have become shorter
-            return count or self.readinto(buffer)
-        text = self._before or self._after
-        buffer[: len(text)] = text
-        if self._before:
-            self._before = b""
-        else:
-            self._after = b""
-        return len(text)
+        return (
+            self._before.readinto(buffer)
+            or self._read_file_into(buffer)
+            or self._after.readinto(buffer)
+        )
+
+    def _read_file_into(self, buffer: Any) -> int:
+        count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
+        self._left -= count
+        return count

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tests.traces_by_hand import kernel, operator, text
 from tests.unit.test_cache import assert_equal
-from tracelab import parts
+from tracelab import jsonstream, parts
 from tracelab.chrome import read_trace
 from tracelab.errors import UnreadableInputError
 from tracelab.parts import read_trace_in_parts
@@ -132,8 +132,8 @@ def test_losses_of_events_are_counted_in_parts_as_well(tmp_path):
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
-@given(st.integers(300, 5000), st.integers(100, 4000), st.booleans())
-def test_wherever_it_is_cut(tmp_path_factory, part_bytes, glance_bytes, is_bare):
+@given(st.integers(300, 5000), st.integers(100, 4000), st.integers(10, 500), st.booleans())
+def test_wherever_it_is_cut(tmp_path_factory, part_bytes, glance_bytes, piece_bytes, is_bare):
     events = [
         operator(f"o{i}", 10 * i, 5) if i % 3 else kernel(f"k{i}", 10 * i, 5) for i in range(60)
     ]
@@ -145,6 +145,7 @@ def test_wherever_it_is_cut(tmp_path_factory, part_bytes, glance_bytes, is_bare)
     with (
         mock.patch.object(parts, "PART_BYTES", part_bytes),
         mock.patch.object(parts, "_GLANCE_BYTES", glance_bytes),
+        mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes),
     ):
         whole, cut, _ = read_both(path)
     assert_equal(whole, cut)

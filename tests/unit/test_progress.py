@@ -11,6 +11,8 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -180,7 +182,7 @@ def large(tmp_path_factory):
     return folder
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="it has no pseudo-terminals")
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 @pytest.mark.parametrize("what", ["one file", "a folder"])
 def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
     """GIVEN an analysis in a terminal, its bar drawn
@@ -218,7 +220,7 @@ def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
     assert {file.suffix for file in left} <= {".columns"}  # whole ones are of use the next time
 
 
-@pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGTERM")
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 def test_a_job_that_is_ended_ends_its_processes(large):
     command = [sys.executable, "-m", "tracelab", "analyze", "--no-cache", str(large)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -234,7 +236,9 @@ def test_a_job_that_is_ended_ends_its_processes(large):
 
 def _running(path: str) -> list[str]:
     """The processes that have this path on their command line."""
-    done = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True)
-    return [
-        line for line in done.stdout.splitlines() if "tracelab analyze" in line and path in line
-    ]
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it is over
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            lines.append(" ".join(map(os.fsdecode, words)))
+    return [line for line in lines if "tracelab analyze" in line and path in line]
