@@ -104,26 +104,26 @@ class _Behind:
     Attributes:
         rows: by lane, the last row that had to end.
         guessed: those of them that only the times tell.
-        unnamed: event id of the last wait's row that names no record, else ABSENT. The last one is
-            enough: whatever an earlier one can have waited for, this one can.
+        unnamed: place of the last wait that names no record, else ABSENT. The last one is enough:
+            whatever an earlier one can have waited for, this one can.
     """
 
     rows: dict[int, int] = field(default_factory=dict)
     guessed: frozenset[int] = frozenset()
     unnamed: int = ABSENT
 
-    def and_also(self, later: _Behind) -> _Behind:
-        """Both together; the other's waits come later."""
-        if self is _NOTHING or later is _NOTHING:
-            return later if self is _NOTHING else self
+    def and_also(self, other: _Behind) -> _Behind:
+        """Both together."""
+        if self is _NOTHING or other is _NOTHING:
+            return other if self is _NOTHING else self
         rows = dict(self.rows)
-        for lane, row in later.rows.items():
+        for lane, row in other.rows.items():
             rows[lane] = max(row, rows.get(lane, ABSENT))
-        guessed = self.guessed | later.guessed
+        guessed = self.guessed | other.guessed
         return _Behind(
             rows,
             guessed & frozenset(rows.values()) if guessed else guessed,
-            later.unnamed if later.unnamed != ABSENT else self.unnamed,
+            max(self.unnamed, other.unnamed),
         )
 
 
@@ -146,7 +146,7 @@ def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
     delays.now_known(row, ended)
     last_unnamed = np.array([x.unnamed for x in before.values()], dtype=np.int64)
     asked = np.flatnonzero((last_unnamed != ABSENT) & (delays.of(row) > _SHORTEST_DELAY_NS))
-    late, wait = row[asked], last_unnamed[asked]
+    late, wait = row[asked], waits[last_unnamed[asked]]
     source = delays.ended_between(
         delays.ready_ns[late],
         timeline.start_ns[late],
@@ -255,11 +255,13 @@ def _found_behind(
     guessed = np.zeros(len(row), dtype=np.bool_)
     guessed[idle] = True
     lane = np.where(row == ABSENT, ABSENT, delays.timeline.lane[row])
-    columns = (records.wait, records.awaited, lane, row, guessed)
+    columns = (records.awaited, lane, row, guessed)
     found = []
-    for wait, record, number, last, guess in zip(*(x.tolist() for x in columns), strict=True):
+    for place, (record, number, last, guess) in enumerate(
+        zip(*(x.tolist() for x in columns), strict=True)
+    ):
         if record == ABSENT:
-            found.append(_Behind(unnamed=wait))
+            found.append(_Behind(unnamed=place))
         elif last == ABSENT:
             found.append(_NOTHING)
         else:

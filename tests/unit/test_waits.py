@@ -5,7 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from tests.by_replay import Replay
 from tests.by_tick import far_away, scaled
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import (
@@ -383,6 +385,71 @@ def test_waits_are_the_same_at_the_latest_times(rows):
         assert late.event_source.tolist() == early.event_source.tolist()
         assert after_unknown(late) == after_unknown(early)
         assert late.links == early.links
+
+
+@st.composite
+def handing_over(draw):
+    """Two streams that work and one that never does, recorded and made to wait again and again."""
+    rows, records, at = [kernel(0, 1, correlation=1), launch(0, 1, 1)], [], 0
+    for correlation in range(2, draw(st.integers(3, 24))):
+        at += draw(st.integers(0, 2))
+        stream = draw(st.sampled_from([7, 13, 20]))
+        what = draw(st.sampled_from(["work", "work", "record", "wait", "wait"]))
+        if what == "work":
+            stream, start = draw(st.sampled_from([7, 7, 20])), at + draw(st.integers(0, 8))
+            end = start + draw(st.integers(0, 5))
+            rows.append(kernel(start, end, stream=stream, correlation=correlation))
+            rows.append(launch(at, at + draw(st.integers(0, 1)), correlation))
+        elif what == "record":
+            records.append((correlation, stream))
+            rows.append(call("cudaEventRecord", at, at, correlation=correlation))
+            if draw(st.booleans()):
+                reached, event = at + draw(st.integers(0, 8)), draw(st.integers(1, 2))
+                rows.append(event_row(reached, correlation=correlation, event=event, stream=stream))
+        else:
+            of = draw(st.sampled_from(records)) if records and draw(st.booleans()) else None
+            correlation_of, stream_of = of or (ABSENT, ABSENT)
+            event = draw(st.sampled_from([ABSENT, ABSENT, 1, 2]))
+            named = {"wait_correlation": correlation_of, "wait_stream": stream_of, "event": event}
+            rows.append(call("cudaStreamWaitEvent", at, at, correlation=correlation))
+            if draw(st.integers(0, 3)):
+                rows.append(wait(at, correlation, stream=stream, **named))
+    return rows
+
+
+@pytest.mark.parametrize("unit", [2_500, 10_000])  # ns; within the limits of delays, and past them
+@settings(derandomize=True, deadline=None, max_examples=250)
+@given(random_rows() | handing_over())
+def test_waits_are_those_of_a_replay(unit, rows):
+    for kept in (rows, _without_records(rows)):
+        in_ns = [replace(row, start=row.start * unit, end=row.end * unit) for row in kept]
+        found = timeline(*in_ns)
+        waits, expected = resolve_waits(found, LaneQueues(found)), Replay(in_ns, found)
+
+        pairs = zip(waits.row.tolist(), waits.source.tolist(), waits.inferred.tolist(), strict=True)
+        assert sorted(pairs) == sorted(expected.pairs)
+        assert set(np.flatnonzero(waits.unknown).tolist()) == expected.unknown
+        assert (waits.named, waits.told_by_time) == (expected.named, len(expected.told))
+
+
+def test_wait_without_a_record_counts_though_another_one_reaches_back_further():
+    """GIVEN stream 20 waits for something unnamed, then for stream 13, which has waited before
+    THEN what was recorded between the two unnamed waits can be what it waited for."""
+    found = found_in(
+        kernel(2, 30, correlation=1),
+        kernel(31, 40, stream=20, correlation=7),
+        kernel(0, 1, stream=13, correlation=2),
+        launch(0, 0, 2),
+        launch(1, 2, 1),
+        wait(5, 3, stream=13),
+        record(8, 4),
+        wait(10, 5, stream=20),
+        record(11, 6),
+        wait(12, 6, stream=20, wait_stream=13, wait_correlation=6),
+        launch(13, 14, 7),
+    )
+
+    assert awaited(found) == {1: (0, True)}
 
 
 def test_waits_of_a_file_without_activities_are_unresolved():
