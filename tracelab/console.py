@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 
@@ -50,9 +51,9 @@ def output_in_color() -> bool:
 
 def save_result(path: Path, save: Callable[[Path], _Result]) -> _Result:
     """Write a file, folders above it too; a path that cannot be written is wrong usage."""
+    before = _written_ns(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        before = _written_ns(path)
         return save(path)
     except OSError as error:
         raise UsageError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
@@ -63,5 +64,7 @@ def save_result(path: Path, save: Callable[[Path], _Result]) -> _Result:
 
 
 def _written_ns(path: Path) -> int | None:
-    """When a file was last written; None where there is none."""
-    return path.stat().st_mtime_ns if path.is_file() else None
+    """When a file was last written; None where there is none, or none that may be looked at."""
+    with suppress(OSError):
+        return path.stat().st_mtime_ns if path.is_file() else None
+    return None

@@ -68,7 +68,8 @@ def _map_in(
 ) -> Iterator[Any]:
     from multiprocessing.connection import wait
 
-    tasks = deque(enumerate(zip(*arguments, strict=True)))
+    calls = list(zip(*arguments, strict=True))
+    tasks = deque(enumerate(calls))
     busy: dict[Connection, int] = {}
     outcomes: dict[int, tuple[Any, Exception | None]] = {}
 
@@ -80,11 +81,11 @@ def _map_in(
     with _death_told():
         for connection in connections:
             begin_next(connection)
-    for number in range(len(tasks) + len(busy)):
+    for number in range(len(calls)):
         with _death_told():
             while number not in outcomes:
-                ready = wait(busy)
-                for connection in [each for each in busy if each in ready]:
+                ready: list[Any] = wait(busy)
+                for connection in ready:
                     outcomes[busy.pop(connection)] = connection.recv()
                     begin_next(connection)
         result, error = outcomes.pop(number)

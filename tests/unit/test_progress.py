@@ -173,6 +173,19 @@ def test_an_interrupt_before_anything_is_written_keeps_the_older_file(tmp_path):
     assert path.read_bytes() == b"whole"
 
 
+def test_an_interrupt_while_folders_are_made_is_an_interrupt(tmp_path, monkeypatch):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"whole")
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_result(path, Path.touch)
+    assert path.read_bytes() == b"whole"
+
+
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
     """A folder of two ranks, each of which takes longer than a moment."""
