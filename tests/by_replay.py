@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tests.timelines_by_hand import Row
-from tracelab.timeline import Timeline
-from tracelab.trace import ABSENT, HOST_CALLS, Category
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 DELAY_NS, LATENCY_NS, HANDOVER_NS = 5_000, 20_000, 35_000
 LONG_AGO = -(10**30)

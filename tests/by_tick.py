@@ -22,10 +22,10 @@ from tests.timelines_by_hand import (
     launch,
     sync_row,
 )
-from tracelab.host import Blocking
-from tracelab.kinds import Kind
 from tracelab.measures.bubbles import Cause, Reason
-from tracelab.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
+from tracelab.model.host import Blocking
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 
 TICK = 10_000
 FAR = 9 * 10**18 - 10**9

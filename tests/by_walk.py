@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 from tests.by_tick import INPUT
 from tests.timelines_by_hand import WATCHDOG, Row
-from tracelab.graph import EdgeKind, Graph
-from tracelab.host import Blocking
-from tracelab.kinds import Kind
 from tracelab.measures.critical_path import PathKind
-from tracelab.measures.obstacles import Obstacle
-from tracelab.timeline import Window
-from tracelab.trace import ABSENT, HOST_CALLS, Category
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.host import Blocking
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Window
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 QUEUE_LATENCY_NS = 16_000
 LAUNCH_LATENCY_NS = 50_000

@@ -31,6 +31,7 @@ def tracelab(monkeypatch, capsys):
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["tracelab", *map(str, arguments)])
+        monkeypatch.delenv("COLUMNS", raising=False)  # of the terminal that runs the tests
         try:
             main()
         except SystemExit as stop:

@@ -27,7 +27,7 @@ from tests.timelines_by_hand import (
     step,
     sync_row,
 )
-from tracelab.trace import ABSENT, Category
+from tracelab.model.trace import ABSENT, Category
 
 LAST = 60
 

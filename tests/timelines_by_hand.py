@@ -13,10 +13,10 @@ from types import MappingProxyType
 
 import numpy as np
 
-from tracelab.graph import Graph, build_graph
-from tracelab.host import Host, observe_host
-from tracelab.timeline import PROFILER_STEP, Timeline, build_timeline
-from tracelab.trace import ABSENT, Category, Thread, Trace
+from tracelab.model.graph import Graph, build_graph
+from tracelab.model.host import Host, observe_host
+from tracelab.model.timeline import PROFILER_STEP, Timeline, build_timeline
+from tracelab.model.trace import ABSENT, Category, Thread, Trace
 
 US = 1_000
 MAIN, AUTOGRAD, WATCHDOG = 0, 1, 2

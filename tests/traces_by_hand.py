@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracelab.chrome import read_trace
-from tracelab.sources import find_sources
-from tracelab.trace import Trace
+from tracelab.model.trace import Trace
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import find_sources
 
 Event = dict[str, Any]
 HOST = 100  # process and main thread of the host's events

@@ -23,41 +23,41 @@ from tracelab.version import __version__
 
 if TYPE_CHECKING:
     from tracelab.analysis import Analysis, Options, analyze, analyze_source
-    from tracelab.chrome import read_arguments, read_trace
     from tracelab.drawing import draw
     from tracelab.errors import TracelabError
-    from tracelab.graph import Graph, build_graph, window_graph
-    from tracelab.host import Host, observe_host
-    from tracelab.profiling import capture, profile_step
-    from tracelab.report import Report, load_report
-    from tracelab.sources import Source, find_sources
-    from tracelab.timeline import Timeline, build_timeline
-    from tracelab.trace import Trace
+    from tracelab.model.graph import Graph, build_graph, window_graph
+    from tracelab.model.host import Host, observe_host
+    from tracelab.model.timeline import Timeline, build_timeline
+    from tracelab.model.trace import Trace
+    from tracelab.read.reader import read_arguments, read_trace
+    from tracelab.read.sources import Source, find_sources
+    from tracelab.record.capture import capture, profile_step
+    from tracelab.report.schema import Report, load_report
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
     "Analysis": "analysis",
-    "Graph": "graph",
-    "Host": "host",
+    "Graph": "model.graph",
+    "Host": "model.host",
     "Options": "analysis",
-    "Report": "report",
-    "Source": "sources",
-    "Timeline": "timeline",
-    "Trace": "trace",
+    "Report": "report.schema",
+    "Source": "read.sources",
+    "Timeline": "model.timeline",
+    "Trace": "model.trace",
     "TracelabError": "errors",
     "analyze": "analysis",
     "analyze_source": "analysis",
-    "build_graph": "graph",
-    "build_timeline": "timeline",
-    "capture": "profiling",
+    "build_graph": "model.graph",
+    "build_timeline": "model.timeline",
+    "capture": "record.capture",
     "draw": "drawing",
-    "find_sources": "sources",
-    "load_report": "report",
-    "observe_host": "host",
-    "profile_step": "profiling",
-    "read_arguments": "chrome",
-    "read_trace": "chrome",
-    "window_graph": "graph",
+    "find_sources": "read.sources",
+    "load_report": "report.schema",
+    "observe_host": "model.host",
+    "profile_step": "record.capture",
+    "read_arguments": "read.reader",
+    "read_trace": "read.reader",
+    "window_graph": "model.graph",
 }
 
 __all__ = [
@@ -94,6 +94,6 @@ def __getattr__(name: str) -> Any:
 
 
 if "IPython" in sys.modules:
-    from tracelab.jupyter import show_reports
+    from tracelab.render.notebook import show_reports
 
     show_reports()

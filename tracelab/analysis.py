@@ -12,27 +12,31 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from tracelab.cache import load_trace
-from tracelab.chrome import read_arguments
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.findings.attribution import find_all
 from tracelab.findings.facts import Facts
 from tracelab.findings.finding import Finding
-from tracelab.findings.rules import RULES
-from tracelab.findings.settle import find_all
-from tracelab.findings.trace_quality import OTHER_RANKS
-from tracelab.findings.unprofiled import unprofiled_ns
-from tracelab.graph import Graph, build_graph
-from tracelab.host import Blocking, observe_host
+from tracelab.findings.registry import RULES
+from tracelab.findings.rules.trace_quality import OTHER_RANKS
 from tracelab.intervals import measure_within
-from tracelab.kinds import Kind, is_recognised
+from tracelab.measures.blocking_calls import Syncs, syncs
 from tracelab.measures.bubbles import Bubbles, Cause, bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.overlap import device_times, overlaps
-from tracelab.measures.syncs import Syncs, syncs
-from tracelab.parts import read_trace_in_parts
-from tracelab.places import Place
-from tracelab.report import (
+from tracelab.measures.profiler_overhead import unprofiled_ns
+from tracelab.model.call_sites import Place
+from tracelab.model.graph import Graph, build_graph
+from tracelab.model.host import Blocking, observe_host
+from tracelab.model.kernel_kinds import Kind, is_recognised
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
+from tracelab.model.trace import ABSENT, LOSSES, Category, Trace, count_losses
+from tracelab.read.cache import load_trace
+from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.reader import read_arguments
+from tracelab.read.sources import Source, find_sources
+from tracelab.report.schema import (
     SCHEMA,
     DeviceFigures,
     HolderFigures,
@@ -47,10 +51,6 @@ from tracelab.report import (
     UnreadFile,
     WindowFigures,
 )
-from tracelab.source_lines import SourceLines
-from tracelab.sources import Source, find_sources
-from tracelab.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
-from tracelab.trace import ABSENT, LOSSES, Category, Trace, count_losses
 from tracelab.version import __version__
 
 # A kernel that no rule knows is worth a question from this share of the GPU's busy time on.

@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelab.analysis import DEFAULTS, Analysis, Failure, Options, analyze_source
-from tracelab.console import save_result
 from tracelab.errors import TracelabError, UsageError
-from tracelab.report import Report
-from tracelab.sources import Source, find_sources
+from tracelab.read.sources import Source, find_sources
+from tracelab.report.schema import Report
+from tracelab.system.console import save_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracelab.render.png import Picture
+    from tracelab.render.picture.timeline import Picture
 
 
 def draw(
@@ -46,7 +46,7 @@ def draw(
         UsageError: there is nothing to draw, several files are meant, or `path` cannot be written.
         TracelabError: the file cannot be analysed.
     """
-    from tracelab.render.png import Picture, draw_timeline
+    from tracelab.render.picture.timeline import Picture, draw_timeline
 
     analysis = trace if isinstance(trace, Analysis) else analyze_source(only_source(trace), options)
     window = analysis.windows[0]

@@ -1,4 +1,4 @@
-"""Capture the bundled traces anew: ``python -m workloads traces --gpus 2``.
+"""Capture the bundled traces anew: ``python -m tracelab.workloads traces --gpus 2``.
 
 The folder's ``manifest.json`` lists them. Each line that was captured is completed with what it was
 made on and its checksums. What a trace must show is written by hand and stays.
@@ -22,7 +22,7 @@ _LONGEST_S = 120
 
 def main() -> int:
     """Capture the traces of a manifest; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="python -m workloads", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tracelab.workloads", description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder with manifest.json")
     parser.add_argument("--gpus", type=int, help="only those for exactly so many GPUs")
     parser.add_argument("--only", default="", help="only files whose name begins like this")
@@ -50,7 +50,7 @@ def main() -> int:
 def _capture(line: dict[str, Any], folder: Path) -> bool:
     """Run a line's command in a process of its own: a later profiler in one was seen to hang."""
     output = line["files"][0].replace("_rank0.", "_rank{rank}.")
-    module = f"workloads.{line['workload']}"
+    module = f"tracelab.workloads.{line['workload']}"
     command = [sys.executable, "-m", module, *line["arguments"], "--output", str(folder / output)]
     try:
         return subprocess.run(command, check=False, timeout=_LONGEST_S).returncode == 0

@@ -14,7 +14,7 @@ from functools import partial
 import torch
 import torch.distributed as dist
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 NUMBERS = 64 * 1024 * 1024  # bfloat16: 128 MiB
 SIZE, PRODUCTS = 8192, 4

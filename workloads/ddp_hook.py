@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 WIDTH, LAYERS, ROWS = 4096, 8, 4096
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 SIZE = 4096
 PRODUCTS = 8

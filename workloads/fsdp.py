@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import torch
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 WIDTH, LAYERS, ROWS = 4096, 8, 16384
 

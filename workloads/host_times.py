@@ -8,7 +8,7 @@ import time
 
 import torch
 
-from workloads.events import (
+from tracelab.workloads.events import (
     PRODUCTS,
     SIZE,
     read_a_value,

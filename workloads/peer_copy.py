@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import torch
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 COPIED = (16384, 8192)  # float32: 512 MiB
 SIZE = 4096

@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 WIDTH, LAYERS, ROWS = 4096, 4, 2048  # rows of one microbatch
 

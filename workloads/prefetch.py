@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 WIDTH = 2048
 ROWS, LAYERS = 8192, 12  # a float32 batch of 64 MiB, and compute of twice its pinned copy

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Mapping
 import torch
 import torch.distributed as dist
 
-from tracelab.recorder import Recorder
-from workloads.catalog import Entry, find
+from tracelab.record.recorder import Recorder
+from tracelab.workloads.catalog import Entry, find
 
 # A variant is a generator: each `yield` ends one step of its loop.
 Variant = Callable[[], Iterator[None]]
@@ -22,7 +22,7 @@ SETTLING_STEPS = 10  # load modules, fill the allocator's cache
 
 def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False) -> int:
     """Run the variant named on the command line and write its traces; returns the exit code."""
-    parser = argparse.ArgumentParser(prog=f"python -m workloads.{workload}")
+    parser = argparse.ArgumentParser(prog=f"python -m tracelab.workloads.{workload}")
     parser.add_argument("variant", choices=[*variants])
     parser.add_argument("--output", help="the trace to write; {rank} in it is replaced")
     parser.add_argument("--gpus", type=int, help="GPUs to use (default: what the variant needs)")
@@ -49,7 +49,7 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
 def _start_ranks(entry: Entry, gpus: int) -> int:
     """Run this command again as one process a GPU; returns its exit code."""
     launcher = ["torch.distributed.run", "--standalone", f"--nproc-per-node={gpus}"]
-    module = ["-m", f"workloads.{entry.workload}", *sys.argv[1:]]
+    module = ["-m", f"tracelab.workloads.{entry.workload}", *sys.argv[1:]]
     environment = {"OMP_NUM_THREADS": "4", **os.environ, **entry.environment}
     command = [sys.executable, "-m", *launcher, *module]
     return subprocess.run(command, env=environment, check=False).returncode

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 import torch.distributed as dist
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 SIZE, PRODUCTS, LAST_PRODUCTS = 8192, 9, 3
 SLOW_RANK = 0

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import torch
 from torch.profiler import record_function
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 VOCABULARY, WIDTH, HEADS, LAYERS = 8192, 1024, 16, 4
 ROWS, LENGTH = 32, 512

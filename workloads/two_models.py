@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 import torch
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 BATCHES = 4  # per step
 LARGE, TINY = 4096, 64

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from workloads.runner import run
+from tracelab.workloads.runner import run
 
 Streams = list[torch.cuda.Stream]
 Kernel = Callable[[], torch.Tensor]

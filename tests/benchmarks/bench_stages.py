@@ -16,20 +16,20 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab import cache, sources
 from tracelab.analysis import Options, analyze_source
-from tracelab.chrome import read_trace
-from tracelab.graph import build_graph
-from tracelab.host import observe_host
+from tracelab.measures.blocking_calls import syncs
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import overlaps
-from tracelab.measures.syncs import syncs
-from tracelab.render.text import render_text
-from tracelab.source_lines import SourceLines
-from tracelab.sources import Source
-from tracelab.timeline import build_timeline
+from tracelab.model.graph import build_graph
+from tracelab.model.host import observe_host
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import build_timeline
+from tracelab.read import cache, sources
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import Source
+from tracelab.render.text.report import render_text
 
 MEGABYTES = 20
 

@@ -16,8 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
-from tracelab.graph import Graph
-from tracelab.trace import ABSENT, Category, Trace
+from tracelab.model.graph import Graph
+from tracelab.model.trace import ABSENT, Category, Trace
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -11,8 +11,8 @@ import time
 
 import torch
 
-from tracelab.recorder import on_optimizer_step
-from tracelab.running import StopRun, run_program
+from tracelab.record.recorder import on_optimizer_step
+from tracelab.record.script import StopRun, run_program
 
 
 def main():

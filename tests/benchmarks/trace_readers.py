@@ -30,28 +30,28 @@ _HTA_REPORTS = (
 
 def tracelab(path: str) -> dict[str, Any]:
     """tracelab's reader, in one process."""
-    from tracelab.chrome import read_trace
+    from tracelab.read.reader import read_trace
 
     return _told_of(read_trace(_source(path)))
 
 
 def tracelab_in_parts(path: str) -> dict[str, Any]:
     """The same by as many processes as the command line takes for one file."""
-    from tracelab.executor import processes_for_one
-    from tracelab.parts import read_trace_in_parts
+    from tracelab.cli.many_files import processes_for_one
+    from tracelab.read.parallel import read_trace_in_parts
 
     return _told_of(read_trace_in_parts(_source(path), processes_for_one(1)))
 
 
 def tracelab_again(path: str) -> dict[str, Any]:
     """What a second look at the same file takes: its columns are in the cache."""
-    from tracelab.cache import load_trace
+    from tracelab.read.cache import load_trace
 
     return _told_of(load_trace(_source(path)))
 
 
 def _source(path: str) -> Any:
-    from tracelab.sources import Source
+    from tracelab.read.sources import Source
 
     return Source(path, rank=None, named=True)
 

@@ -12,11 +12,11 @@ import sys
 import time
 from multiprocessing import get_context
 
-from tracelab.cache import load_trace
-from tracelab.graph import build_graph, window_graph
-from tracelab.host import observe_host
-from tracelab.sources import Source
-from tracelab.timeline import build_timeline
+from tracelab.model.graph import build_graph, window_graph
+from tracelab.model.host import observe_host
+from tracelab.model.timeline import build_timeline
+from tracelab.read.cache import load_trace
+from tracelab.read.sources import Source
 
 
 def main() -> None:

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
 WAIT = TRACES / "events_wait.pt.trace.json.gz"
-SCHEMA = json.loads((ROOT / "tracelab" / "report.schema.json").read_text())
+SCHEMA = json.loads((ROOT / "tracelab" / "report" / "report.schema.json").read_text())
 
 
 def test_text_goes_to_stdout_and_nothing_else_does(tracelab):

@@ -1,4 +1,4 @@
-from tracelab.findings.rules import RULES
+from tracelab.findings.registry import RULES
 
 
 def test_all_rules_are_listed_in_order(tracelab):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tracelab.cli import workload as module
-from workloads.catalog import CATALOG
+from tracelab.workloads.catalog import CATALOG
 
 TRACES = Path(__file__).parents[2] / "traces"
 MANIFEST = json.loads((TRACES / "manifest.json").read_text())["traces"]
@@ -106,7 +106,7 @@ def test_verify_goes_on_after_a_program_that_failed(tracelab, monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: Failed())
     ran = tracelab("workload", "two_streams", "--verify")
     assert ran.code == 1
-    assert "workloads.two_streams small" in ran.out
+    assert "tracelab.workloads.two_streams small" in ran.out
     assert ran.out.splitlines()[-1] == "0 passed, 9 failed"
 
 

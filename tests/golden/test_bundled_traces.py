@@ -11,9 +11,9 @@ import pytest
 
 from tracelab import analyze
 from tracelab.analysis import analyze_source
-from tracelab.expectations import check_report
-from tracelab.sources import find_sources
-from workloads.catalog import CATALOG, find
+from tracelab.read.sources import find_sources
+from tracelab.workloads.catalog import CATALOG, find
+from tracelab.workloads.expectations import check_report
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "traces"

@@ -19,7 +19,7 @@ from tests.traces_by_hand import (
 from tracelab import Options, analyze, analyze_source, find_sources
 from tracelab.analysis import Failure, merge_reports, report_source
 from tracelab.errors import UnreadableInputError, UsageError
-from tracelab.report import UnreadFile
+from tracelab.report.schema import UnreadFile
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -26,8 +26,8 @@ from tests.timelines_by_hand import (
     sync_row,
 )
 from tracelab.measures.bubbles import REASONS, Cause, Reason, bubbles
-from tracelab.timeline import Window
-from tracelab.trace import ABSENT
+from tracelab.model.timeline import Window
+from tracelab.model.trace import ABSENT
 
 
 def pieces(*rows, device=0):

@@ -4,11 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from tracelab.budgets import NAMES, Budgets, check, parse_assignments, parse_budgets, parse_toml
+from tracelab.comparison.budgets import (
+    NAMES,
+    Budgets,
+    check,
+    parse_assignments,
+    parse_budgets,
+    parse_toml,
+)
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import Finding, Where
-from tracelab.graph import EventLinks
-from tracelab.report import (
+from tracelab.model.graph import EventLinks
+from tracelab.report.schema import (
     SCHEMA,
     DeviceFigures,
     OverlapFigures,

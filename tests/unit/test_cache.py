@@ -17,12 +17,13 @@ import numpy as np
 import pytest
 
 from tests.traces_by_hand import operator, text
-from tracelab import Options, analyze, cache
-from tracelab.cache import load_trace
-from tracelab.chrome import read_trace
-from tracelab.parts import read_trace_in_parts
-from tracelab.sources import Source, find_sources
-from tracelab.trace import SparseColumn
+from tracelab import Options, analyze
+from tracelab.model.trace import SparseColumn
+from tracelab.read import cache
+from tracelab.read.cache import load_trace
+from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import Source, find_sources
 
 TRACES = Path(__file__).parents[2] / "traces"
 REAL = TRACES / "fsdp_item_rank0.pt.trace.json.gz"
@@ -336,7 +337,7 @@ def test_racing_readers_all_get_the_trace(tmp_path, entries):
 
 def test_racing_processes_leave_one_whole_entry(tmp_path):
     code = (
-        "import sys; from tracelab import cache; from tracelab.sources import Source;"
+        "import sys; from tracelab.read import cache; from tracelab.read.sources import Source;"
         "trace = cache.load_trace(Source(sys.argv[1], None, True));"
         "print(len(trace), int(trace.start_ns.sum()))"
     )

@@ -36,11 +36,11 @@ from tests.traces_by_hand import (
     trace,
     write,
 )
-from tracelab import jsonstream
-from tracelab.chrome import read_arguments, read_trace
 from tracelab.errors import TracelabError, UnreadableInputError
-from tracelab.sources import Source
-from tracelab.trace import ABSENT, LOSSES, Category, SparseColumn, Thread, Trace
+from tracelab.model.trace import ABSENT, LOSSES, Category, SparseColumn, Thread, Trace
+from tracelab.read import json_array
+from tracelab.read.reader import read_arguments, read_trace
+from tracelab.read.sources import Source
 
 ARRAYS = (
     "start_ns",
@@ -217,7 +217,7 @@ def test_layouts_give_equal_columns(tmp_path, layout, name):
     before, after = {"note": '"traceEvents": ['}, {"distributedInfo": {"rank": 3}}
     path = write(tmp_path / name, SCENE, layout=layout, before=before, after=after)
     for piece_bytes in (64, 301, 4096, 1 << 19):
-        with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
+        with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
             assert_equal(read(path), expected)
 
 
@@ -579,7 +579,7 @@ def test_nothing_is_dropped_silently(scratch, kinds, separator, piece_bytes):
     THEN events kept, counted losses and events of other phases add up."""
     texts = {"good": GOOD} | {k: bad for k, (bad, _) in LEFT_OUT.items()} | MENDED | OTHERS
     array = separator.join([GOOD, *(texts[kind] for kind in kinds), GOOD])
-    with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
+    with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
         got = read_bytes(
             scratch, f'{{"traceEvents": [{array}]}}'.encode("utf-8", "surrogateescape")
         )
@@ -719,7 +719,7 @@ mutations = st.lists(
 def test_mutations_raise_nothing_else(scratch, mutations, piece_bytes):
     """GIVEN a small trace with a few wrong bytes
     THEN it is read with its losses counted, or refused."""
-    with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
+    with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
         survives(scratch, damaged(SMALL, mutations))
 
 
@@ -814,7 +814,7 @@ def test_arguments_of_a_few_events(tmp_path):
     path = tmp_path / "a.json"
     path.write_text("[" + ",\n".join(texts) + "]")
     for piece_bytes in (64, 1000, 1 << 19):
-        with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
+        with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
             got = read(path)
             by_name = {got.name_of(i): int(got.position[i]) for i in range(len(got))}
             names = ["k0", "k29", "k<}, {>", "without", "odd", "mended"]

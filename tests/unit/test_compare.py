@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.timelines_by_hand import annotation, kernel, launch, timeline
-from tracelab.compare import (
+from tracelab.comparison.compare import (
     AFTER,
     BEFORE,
     NUMBER,
@@ -21,10 +21,10 @@ from tracelab.compare import (
 )
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
-from tracelab.graph import EventLinks
 from tracelab.measures.overlap import StreamTime
-from tracelab.render.text_diff import headline, kernel_labels, render_diff, verdict
-from tracelab.report import (
+from tracelab.model.graph import EventLinks
+from tracelab.render.text.diff import headline, kernel_labels, render_diff, verdict
+from tracelab.report.schema import (
     SCHEMA,
     DeviceFigures,
     Provenance,

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tracelab.intervals import union
-from tracelab.render.coverage import (
+from tracelab.render.picture.coverage import (
     Grid,
     column_shares,
     lane_polygons,

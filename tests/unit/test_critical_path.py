@@ -27,12 +27,12 @@ from tests.timelines_by_hand import (
     sync_row,
     trace,
 )
-from tracelab.graph import build_graph
-from tracelab.host import observe_host
-from tracelab.kinds import Kind
 from tracelab.measures.critical_path import PathKind, critical_paths
-from tracelab.timeline import Window, build_timeline
-from tracelab.trace import ABSENT
+from tracelab.model.graph import build_graph
+from tracelab.model.host import observe_host
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Window, build_timeline
+from tracelab.model.trace import ABSENT
 
 LAUNCH, QUEUE, HOST, SYNC = PathKind.LAUNCH, PathKind.QUEUE, PathKind.HOST, PathKind.SYNC
 COMPUTE, COMM, COPY, MEMSET = (PathKind[kind.name] for kind in Kind)

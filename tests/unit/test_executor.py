@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from tracelab.cli.many_files import map_files
 from tracelab.errors import UnreadableInputError, UsageError
-from tracelab.executor import map_files
-from tracelab.sources import Source
+from tracelab.read.sources import Source
 
 SOURCES = tuple(Source(f"{number}.json", number, named=True) for number in (3, 1, 2))
 
@@ -91,7 +91,7 @@ def test_an_error_here_does_not_wait_for_the_others(monkeypatch):
     def interrupt(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tracelab.progress.Bar.end_file", interrupt)
+    monkeypatch.setattr("tracelab.cli.progress.Bar.end_file", interrupt)
     begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         map_files(wait, [Source("a", 0, named=True), *SOURCES], spec="processes", jobs=2)

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from tracelab import analyze
-from tracelab.expectations import check_report
+from tracelab.workloads.expectations import check_report
 
 TRACES = Path(__file__).parents[2] / "traces"
 

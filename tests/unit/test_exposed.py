@@ -22,11 +22,11 @@ from tests.timelines_by_hand import (
     kernel,
     operator,
 )
-from tracelab.kinds import Kind
 from tracelab.measures.exposed import Side, exposed, side_of_independent_work
-from tracelab.measures.obstacles import Obstacle
 from tracelab.measures.overlap import device_times
-from tracelab.trace import ABSENT
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
 
 P2P = "Memcpy PtoP (Device -> Device)"
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL"

@@ -26,8 +26,8 @@ from tests.traces_by_hand import (
 from tracelab import Options, analyze
 from tracelab.findings.facts import MOST_EVIDENCE, dearest, short_name
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
-from tracelab.findings.rules import RULES
-from tracelab.findings.trace_quality import is_about_the_trace
+from tracelab.findings.registry import RULES
+from tracelab.findings.rules.trace_quality import is_about_the_trace
 
 US = 1000
 D2H = "Memcpy DtoH (Device -> Pinned)"

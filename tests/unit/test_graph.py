@@ -19,9 +19,9 @@ from tests.timelines_by_hand import (
     operator,
     sync_row,
 )
-from tracelab.graph import EdgeKind, EventLinks, window_graph
-from tracelab.host import Blocking
-from tracelab.trace import ABSENT, GPU_ACTIVITIES, Category
+from tracelab.model.graph import EdgeKind, EventLinks, window_graph
+from tracelab.model.host import Blocking
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
 
 EVER = 2**40
 

@@ -6,7 +6,7 @@ from tests.timelines_by_hand import US, graph
 from tests.traces_by_hand import event, kernel, launch, operator, python, record, step, sync, write
 from tracelab import analyze
 from tracelab.measures.bubbles import bubbles
-from tracelab.measures.holders import holders
+from tracelab.measures.idle_culprits import holders
 
 
 def held(tmp_path, events):

@@ -21,9 +21,9 @@ from tests.timelines_by_hand import (
     step,
     trace,
 )
-from tracelab.host import Blocking, observe_host
-from tracelab.timeline import build_timeline
-from tracelab.trace import Category
+from tracelab.model.host import Blocking, observe_host
+from tracelab.model.timeline import build_timeline
+from tracelab.model.trace import Category
 
 
 def blocking(*rows):

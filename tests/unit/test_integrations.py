@@ -84,7 +84,7 @@ class HuggingFace:
     def __init__(self):
         needs("accelerate")  # transformers' Trainer does
         self.library = needs("transformers")
-        self.callback = import_module("tracelab.integrations.transformers").TracelabCallback
+        self.callback = import_module("tracelab.record.frameworks.transformers").TracelabCallback
 
     def train(self, callback, steps, *, accumulate=1, batches=-1):
         """Train for so many steps of the optimizer; how many there were."""
@@ -115,7 +115,7 @@ class Lightning:
 
     def __init__(self, package="lightning.pytorch"):
         self.library = needs(package)
-        self.callback = import_module("tracelab.integrations.lightning").TracelabCallback
+        self.callback = import_module("tracelab.record.frameworks.lightning").TracelabCallback
 
     def train(self, callback, steps, *, accumulate=1, batches=-1):
         """Train for so many steps of the optimizer; how many there were."""
@@ -263,7 +263,7 @@ def test_after_an_error_hugging_face_leaves_what_there_is_at_the_programs_end():
         """
         import torch
         from transformers import Trainer, TrainingArguments
-        from tracelab.integrations.transformers import TracelabCallback
+        from tracelab.record.frameworks.transformers import TracelabCallback
 
         class Failing(torch.nn.Linear):
             def forward(self, rows, labels, left=[11]):
@@ -326,7 +326,7 @@ def test_lightnings_processes_write_a_file_each_and_the_first_one_speaks():
         """
         import pytorch_lightning as pl
         import torch
-        from tracelab.integrations.lightning import TracelabCallback
+        from tracelab.record.frameworks.lightning import TracelabCallback
 
         class Module(pl.LightningModule):
             def __init__(self):
@@ -358,10 +358,10 @@ def test_lightnings_processes_write_a_file_each_and_the_first_one_speaks():
 
 
 def test_package_itself_imports_no_framework():
-    code = "import sys, tracelab.integrations; print(*sys.modules)"
+    code = "import sys, tracelab.record.frameworks; print(*sys.modules)"
     done, _ = run_program(code)
     libraries = {"torch", "transformers", "accelerate", "lightning", "pytorch_lightning"}
-    assert "tracelab.integrations" in done.stdout.split()
+    assert "tracelab.record.frameworks" in done.stdout.split()
     assert not libraries & set(done.stdout.split())
 
 
@@ -369,14 +369,14 @@ def test_package_itself_imports_no_framework():
 def test_missing_library_is_named(monkeypatch, name):
     for module in ("transformers", "lightning.pytorch", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.delitem(sys.modules, f"tracelab.integrations.{name}", raising=False)
+    monkeypatch.delitem(sys.modules, f"tracelab.record.frameworks.{name}", raising=False)
     with pytest.raises(ModuleNotFoundError, match=name):
-        import_module(f"tracelab.integrations.{name}")
+        import_module(f"tracelab.record.frameworks.{name}")
 
 
 def test_callback_is_of_the_lightning_package_that_there_is(monkeypatch):
     Lightning()
-    choose = import_module("tracelab.integrations.lightning")._callback_class
+    choose = import_module("tracelab.record.frameworks.lightning")._callback_class
     assert choose() is needs("lightning.pytorch").Callback
     monkeypatch.setitem(sys.modules, "lightning.pytorch", None)
     assert choose() is needs("pytorch_lightning").Callback

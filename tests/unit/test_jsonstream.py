@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.traces_by_hand import LAYOUTS, damaged, event, kernel, text
-from tracelab import jsonstream
 from tracelab.errors import UnreadableInputError
-from tracelab.jsonstream import ArrayReader
+from tracelab.read import json_array
+from tracelab.read.json_array import ArrayReader
 
 KEY = "traceEvents"
 SMALL_PIECES = st.integers(1, 400) | st.sampled_from([64, 4096])
@@ -34,7 +34,7 @@ def reader_of(content: bytes) -> ArrayReader:
 
 def read(content: bytes, piece_bytes: int = 4096) -> tuple[list[Any], dict[str, Any], Any]:
     """Elements, metadata and the losses that are not zero."""
-    with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
+    with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
         reader = reader_of(content)
         elements = [element for piece in reader for element in piece]
     return elements, reader.metadata, dict(+reader.losses)
@@ -430,8 +430,8 @@ def test_what_never_becomes_an_event_is_given_up(monkeypatch):
     """GIVEN small limits
     WHEN a header, an element or a stretch of damage goes beyond them
     THEN nothing more is read: refused without an event, else told as the end."""
-    monkeypatch.setattr(jsonstream, "LIMIT_BYTES", 2000)
-    monkeypatch.setattr(jsonstream, "_DAMAGE_LIMIT_BYTES", 1000)
+    monkeypatch.setattr(json_array, "LIMIT_BYTES", 2000)
+    monkeypatch.setattr(json_array, "_DAMAGE_LIMIT_BYTES", 1000)
     long = b'"' + b"x" * 3000 + b'"'
     for content in (
         b'{"a": ' + long + b', "traceEvents": []}',
@@ -467,7 +467,7 @@ class Endless(io.BufferedIOBase):
 
 def peak_of(events: int, piece_bytes: int) -> int:
     """Most bytes held at once while reading, each piece dropped after use."""
-    with mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes):
+    with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
         tracemalloc.start()
         try:
             reader = ArrayReader(Endless(events), "t.json", KEY, orjson.loads, is_event)

@@ -6,8 +6,8 @@ import pytest
 
 import tracelab
 from tests.traces_by_hand import kernel, write
-from tracelab.jupyter import show_reports
-from tracelab.render.text import render_text
+from tracelab.render.notebook import show_reports
+from tracelab.render.text.report import render_text
 
 TRACE = Path(__file__).parents[2] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
 

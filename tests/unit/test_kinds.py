@@ -7,7 +7,7 @@ from tests.real_traces import COMMUNICATION, each_real_trace, path_of
 from tests.timelines_by_hand import comm, copy, kernel, memset, operator, trace
 from tests.traces_by_hand import read
 from tracelab.errors import UsageError
-from tracelab.kinds import (
+from tracelab.model.kernel_kinds import (
     Kind,
     classify,
     comm_test,
@@ -15,7 +15,7 @@ from tracelab.kinds import (
     copy_direction,
     is_recognised,
 )
-from tracelab.trace import Category
+from tracelab.model.trace import Category
 
 is_comm = comm_test()
 

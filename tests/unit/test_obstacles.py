@@ -19,8 +19,8 @@ from tests.timelines_by_hand import (
     operator,
     sync_row,
 )
-from tracelab.measures.obstacles import Obstacle, Obstacles
-from tracelab.trace import ABSENT
+from tracelab.measures.overlap_blockers import Obstacle, Obstacles
+from tracelab.model.trace import ABSENT
 
 ROW, OTHER = 0, 2  # event ids: each of the two comes with its launch, see `between`
 

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from tests.by_tick import TICK, Account, scaled
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import comm, copy, kernel, memset, timeline
-from tracelab.kinds import Kind
 from tracelab.measures.overlap import DeviceTime, Overlap, StreamTime, device_times, overlaps
-from tracelab.timeline import Window
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Window
 
 
 def _within(ticks, window):

@@ -14,19 +14,19 @@ from hypothesis import strategies as st
 
 from tests.traces_by_hand import kernel, operator, text
 from tests.unit.test_cache import assert_equal
-from tracelab import jsonstream, parts
-from tracelab.chrome import read_trace
 from tracelab.errors import UnreadableInputError
-from tracelab.parts import read_trace_in_parts
-from tracelab.sources import Source, watched
+from tracelab.read import json_array, parallel
+from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import Source, watched
 
 TRACES = Path(__file__).parents[2] / "traces"
 
 
 @pytest.fixture(autouse=True)
 def _small_parts(monkeypatch):
-    monkeypatch.setattr(parts, "PART_BYTES", 1 << 17)
-    monkeypatch.setattr(parts, "_GLANCE_BYTES", 1 << 12)
+    monkeypatch.setattr(parallel, "PART_BYTES", 1 << 17)
+    monkeypatch.setattr(parallel, "_GLANCE_BYTES", 1 << 12)
 
 
 def source_of(path) -> Source:
@@ -36,7 +36,7 @@ def source_of(path) -> Source:
 def read_both(path, processes=2):
     """The trace in one go, and in parts; and whether it was read in parts indeed."""
     source = source_of(path)
-    with mock.patch.object(parts, "read_trace", side_effect=read_trace) as whole:
+    with mock.patch.object(parallel, "read_trace", side_effect=read_trace) as whole:
         cut = read_trace_in_parts(source, processes)
     return read_trace(source), cut, not whole.called
 
@@ -52,7 +52,7 @@ def read_both(path, processes=2):
 def test_a_real_trace_is_the_same(tmp_path, name):
     path = tmp_path / "trace.json"
     path.write_bytes(gzip.decompress((TRACES / name).read_bytes()))
-    assert path.stat().st_size > 20 * parts.PART_BYTES
+    assert path.stat().st_size > 20 * parallel.PART_BYTES
     whole, cut, in_parts = read_both(path)
     assert in_parts
     assert_equal(whole, cut)
@@ -143,9 +143,9 @@ def test_wherever_it_is_cut(tmp_path_factory, part_bytes, glance_bytes, piece_by
     path = tmp_path_factory.getbasetemp() / "cut.json"
     path.write_bytes(content)
     with (
-        mock.patch.object(parts, "PART_BYTES", part_bytes),
-        mock.patch.object(parts, "_GLANCE_BYTES", glance_bytes),
-        mock.patch.object(jsonstream, "PIECE_BYTES", piece_bytes),
+        mock.patch.object(parallel, "PART_BYTES", part_bytes),
+        mock.patch.object(parallel, "_GLANCE_BYTES", glance_bytes),
+        mock.patch.object(json_array, "PIECE_BYTES", piece_bytes),
     ):
         whole, cut, _ = read_both(path)
     assert_equal(whole, cut)
@@ -184,7 +184,7 @@ def test_a_process_that_dies_does_not_matter(tmp_path, monkeypatch):
     def die(*_):
         os._exit(9)  # as the system does where memory is short
 
-    monkeypatch.setattr(parts, "read_columns", die)
+    monkeypatch.setattr(parallel, "read_columns", die)
     assert_equal(read_trace_in_parts(source_of(path), 2), read_trace(source_of(path)))
 
 

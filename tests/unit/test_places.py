@@ -14,8 +14,8 @@ from tests.timelines_by_hand import (
     step,
     timeline,
 )
-from tracelab.places import NOWHERE, Place, locate
-from tracelab.source_lines import SourceLines
+from tracelab.model.call_sites import NOWHERE, Place, locate
+from tracelab.model.source_lines import SourceLines
 
 OTHER = AUTOGRAD
 ITEM = "<built-in method item of Tensor object at 0x7f>"

@@ -8,10 +8,12 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from tracelab.errors import UsageError
-from tracelab.kinds import Kind
-from tracelab.render.coverage import Grid
-from tracelab.render.lanes import Mark, build_rows, busiest, caption, choose, device_busy
-from tracelab.render.png import (
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Step, build_timeline
+from tracelab.model.trace import Category, Thread, Trace
+from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.lanes import Mark, build_rows, busiest, caption, choose, device_busy
+from tracelab.render.picture.timeline import (
     PAINTS,
     draw_timeline,
     fit,
@@ -21,8 +23,6 @@ from tracelab.render.png import (
     step_labels,
     text_width,
 )
-from tracelab.timeline import Step, build_timeline
-from tracelab.trace import Category, Thread, Trace
 
 MS = 1_000_000
 NO_CALLS = np.zeros(0, dtype=np.int64)
@@ -520,7 +520,7 @@ def test_hostile_names_are_only_text(tmp_path):
 
 
 def test_pyplot_is_never_imported():
-    code = "import sys, tracelab.render.png; print('matplotlib.pyplot' in sys.modules)"
+    code = "import sys, tracelab.render.picture.timeline; print('matplotlib.pyplot' in sys.modules)"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "False"
 

@@ -9,7 +9,7 @@ import time
 import pytest
 
 from tracelab.errors import UnreadableInputError
-from tracelab.processes import open_processes
+from tracelab.system.processes import open_processes
 
 LARGE = 20_000_000  # bytes, many times what a pipe takes before somebody reads it
 

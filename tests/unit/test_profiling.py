@@ -12,7 +12,7 @@ import tracelab
 from tracelab.errors import MissingSupportError, UsageError
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-profiling = pytest.importorskip("tracelab.profiling")
+profiling = pytest.importorskip("tracelab.record.capture")
 
 TRACES = Path(__file__).parents[2] / "traces"
 CAPTURED = TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz"

@@ -18,11 +18,11 @@ import pytest
 
 from tests.benchmarks.large_traces import PLAIN, repeat
 from tests.traces_by_hand import operator, text
-from tracelab import progress as progress_module
-from tracelab.chrome import read_trace
-from tracelab.console import save_result
-from tracelab.progress import Bar, progress
-from tracelab.sources import Source, size_of, watched
+from tracelab.cli import progress as progress_module
+from tracelab.cli.progress import Bar, progress
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import Source, size_of, watched
+from tracelab.system.console import save_result
 
 MB = 1_000_000
 

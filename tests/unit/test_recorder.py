@@ -8,7 +8,7 @@ import pytest
 from tracelab import analyze, find_sources, read_trace
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-recorder_module = pytest.importorskip("tracelab.recorder")
+recorder_module = pytest.importorskip("tracelab.record.recorder")
 Recorder = recorder_module.Recorder
 
 

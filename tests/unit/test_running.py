@@ -4,10 +4,10 @@ import textwrap
 
 import pytest
 
-from tracelab import running
 from tracelab.errors import UsageError
-from tracelab.running import find_modules_of, hook_function, run_program
-from tracelab.signals import terminable
+from tracelab.record import script
+from tracelab.record.script import find_modules_of, hook_function, run_program
+from tracelab.system.signals import terminable
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def _process_stays_as_it_was(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tracelab"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    monkeypatch.setattr(running, "_hooks", {})
+    monkeypatch.setattr(script, "_hooks", {})
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from tests.by_tick import TICK, Account, scaled, wait, work
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import call, graph, kernel
-from tracelab.kinds import Kind
-from tracelab.measures.obstacles import Obstacle
-from tracelab.measures.serial import turns
-from tracelab.trace import ABSENT
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.serialized_streams import turns
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
 
 
 def found(*rows):

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tracelab.findings.attribution import find_all
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Claim, Rule, Where
-from tracelab.findings.settle import find_all
 from tracelab.intervals import union
-from tracelab.timeline import Window
+from tracelab.model.timeline import Window
 
 FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3, unprofiled_ns=None)
 

@@ -2,7 +2,7 @@ import os
 import signal
 import threading
 
-from tracelab.signals import uninterrupted
+from tracelab.system.signals import uninterrupted
 
 
 def test_what_must_be_finished_is_not_interrupted():

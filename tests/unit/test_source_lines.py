@@ -4,7 +4,7 @@ import textwrap
 
 import pytest
 
-from tracelab.source_lines import SourceLines
+from tracelab.model.source_lines import SourceLines
 
 
 @pytest.fixture

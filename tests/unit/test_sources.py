@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from tests.traces_by_hand import operator, read, text
-from tracelab import sources
-from tracelab.chrome import read_trace
 from tracelab.errors import MissingSupportError, UnreadableInputError
-from tracelab.sources import Source, find_sources, open_source
+from tracelab.read import sources
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import Source, find_sources, open_source
 
 
 def touch(folder: Path, *names: str) -> None:

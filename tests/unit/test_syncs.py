@@ -19,11 +19,11 @@ from tests.timelines_by_hand import (
     python,
     step,
 )
+from tracelab.measures.blocking_calls import syncs
 from tracelab.measures.overlap import device_times
-from tracelab.measures.syncs import syncs
-from tracelab.places import Place
-from tracelab.source_lines import SourceLines
-from tracelab.trace import ABSENT
+from tracelab.model.call_sites import Place
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.trace import ABSENT
 
 
 def prices(*rows):

@@ -12,8 +12,7 @@ from tracelab.findings.finding import Finding, Where
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.overlap import StreamTime
-from tracelab.render.text import chapters, render_text
-from tracelab.render.text_cells import (
+from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
     PATH_MEANINGS,
     clean,
@@ -22,10 +21,11 @@ from tracelab.render.text_cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text_data import Tone
-from tracelab.render.text_draw import shorten_middle, wrap
-from tracelab.render.text_window import selection_name
-from tracelab.report import (
+from tracelab.render.text.report import chapters, render_text
+from tracelab.render.text.sections import Tone
+from tracelab.render.text.terminal import shorten_middle, wrap
+from tracelab.render.text.window import selection_name
+from tracelab.report.schema import (
     SCHEMA,
     DeviceFigures,
     EventLinks,

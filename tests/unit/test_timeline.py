@@ -21,8 +21,8 @@ from tests.timelines_by_hand import (
 )
 from tracelab.errors import UsageError
 from tracelab.intervals import measure
-from tracelab.kinds import Kind
-from tracelab.timeline import (
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import (
     Lane,
     build_timeline,
     each_of,
@@ -30,7 +30,7 @@ from tracelab.timeline import (
     last_in_group,
     only_launched,
 )
-from tracelab.trace import ABSENT
+from tracelab.model.trace import ABSENT
 
 
 def windows(found):

@@ -16,7 +16,7 @@ from tests.traces_by_hand import (
 )
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.findings.trace_quality import QUALITY_RULES, is_about_the_trace
+from tracelab.findings.rules.trace_quality import QUALITY_RULES, is_about_the_trace
 
 SYNC_CALL = event("cudaStreamSynchronize", "cuda_runtime", 4, 40, correlation=8)
 PROFILERS_OWN = event("cudaDeviceSynchronize", "cuda_runtime", 300, 5)

@@ -21,9 +21,9 @@ from tests.timelines_by_hand import (
     sync_row,
     timeline,
 )
-from tracelab.graph import EdgeKind, EventLinks
-from tracelab.trace import ABSENT, Category
-from tracelab.waits import LaneQueues, resolve_waits
+from tracelab.model.graph import EdgeKind, EventLinks
+from tracelab.model.stream_waits import LaneQueues, resolve_waits
+from tracelab.model.trace import ABSENT, Category
 
 
 def found_in(*rows):

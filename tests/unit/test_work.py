@@ -13,11 +13,11 @@ import tracemalloc
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab import cache
 from tracelab.analysis import Options, analyze_source
-from tracelab.chrome import read_trace
-from tracelab.sources import Source
-from tracelab.trace import GPU_ACTIVITIES
+from tracelab.model.trace import GPU_ACTIVITIES
+from tracelab.read import cache
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import Source
 
 
 @pytest.fixture(scope="module", params=[PLAIN, STACKS], ids=["operators", "stacks"])

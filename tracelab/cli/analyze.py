@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from tracelab.cli.options import CommPattern, NoCache, StepOn
-from tracelab.console import (
+from tracelab.errors import TracelabError, UsageError
+from tracelab.system.console import (
     output_in_color,
     output_width,
     save_result,
     tell,
     write_result,
 )
-from tracelab.errors import TracelabError, UsageError
 
 
 def analyze(
@@ -61,11 +61,11 @@ def analyze(
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.analysis import Options, merge_reports
+    from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.drawing import analyze_and_draw
-    from tracelab.executor import map_files, processes_for_one
-    from tracelab.render.text import render_text
-    from tracelab.sources import find_sources
-    from tracelab.timeline import PROFILER_STEP
+    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.read.sources import find_sources
+    from tracelab.render.text.report import render_text
 
     sources = find_sources(paths)
     options = Options(

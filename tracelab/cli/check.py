@@ -12,22 +12,22 @@ import typer
 
 from tracelab.cli import saved
 from tracelab.cli.options import CommPattern, NoCache, StepOn
-from tracelab.console import (
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.system.console import (
     output_in_color,
     output_width,
     save_result,
     tell,
     write_result,
 )
-from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tracelab.analysis import Failure, Options
-    from tracelab.budgets import Budgets, Result
-    from tracelab.report import Report
-    from tracelab.sources import Source
+    from tracelab.comparison.budgets import Budgets, Result
+    from tracelab.read.sources import Source
+    from tracelab.report.schema import Report
 
 # torch.profiler's x.pt.trace.json, torchtitan's rank0_trace.json, SGLang's x-TP-0.trace.json.
 _TRACE_NAME = re.compile(r"trace\.json(\.gz)?$")
@@ -101,9 +101,14 @@ def check(
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
     from tracelab.analysis import Options
-    from tracelab.budgets import check as hold_to
-    from tracelab.budgets import parse_assignments, parse_budgets, parse_number, require_sense
-    from tracelab.timeline import PROFILER_STEP
+    from tracelab.comparison.budgets import check as hold_to
+    from tracelab.comparison.budgets import (
+        parse_assignments,
+        parse_budgets,
+        parse_number,
+        require_sense,
+    )
+    from tracelab.model.timeline import PROFILER_STEP
 
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
@@ -145,7 +150,7 @@ def check(
 
 def _of_file(named: Path | None) -> Budgets:
     """The budgets of the file that is named, else of the nearest pyproject.toml that has any."""
-    from tracelab.budgets import Budgets
+    from tracelab.comparison.budgets import Budgets
 
     if named is not None:
         return _parsed(named, at_top=True) or Budgets()
@@ -159,7 +164,7 @@ def _of_file(named: Path | None) -> Budgets:
 def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     from dataclasses import replace
 
-    from tracelab.budgets import parse_toml
+    from tracelab.comparison.budgets import parse_toml
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -188,8 +193,8 @@ def _read_all(
     from dataclasses import replace
 
     from tracelab.analysis import Failure, merge_reports
-    from tracelab.executor import map_files, processes_for_one
-    from tracelab.sources import find_sources
+    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.read.sources import find_sources
 
     sources = find_sources(paths)
     options = replace(options, processes=processes_for_one(len(sources)))
@@ -224,8 +229,8 @@ def _counts(source: Source) -> bool:
 
 def _is_whole_without_gpu(source: Source) -> bool:
     """Whether a file is a trace, undamaged, in which no GPU did anything."""
-    from tracelab.chrome import read_trace
-    from tracelab.trace import GPU_ACTIVITIES
+    from tracelab.model.trace import GPU_ACTIVITIES
+    from tracelab.read.reader import read_trace
 
     try:
         trace = read_trace(source)
@@ -238,7 +243,7 @@ def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
     from dataclasses import replace
 
     from tracelab.analysis import merge_reports
-    from tracelab.sources import find_sources
+    from tracelab.read.sources import find_sources
 
     whole = replace(options, step=None)
     found = [_read(source, whole) for source in find_sources([path])]
@@ -292,7 +297,7 @@ def _require_same_options(report: Report, options: Options, step_on: str | None)
 def _tell_of_traces(reports: Sequence[Report]) -> None:
     """Say what the traces lack: a figure from a damaged trace must not look like any other."""
     from tracelab.findings.finding import INFO
-    from tracelab.findings.trace_quality import is_about_the_trace
+    from tracelab.findings.rules.trace_quality import is_about_the_trace
 
     for report in reports:
         paths = {trace.rank: trace.path for trace in report.traces}
@@ -307,8 +312,8 @@ def _tell_of_traces(reports: Sequence[Report]) -> None:
 
 
 def _text(results: Sequence[Result]) -> str:
-    from tracelab.render.text_data import Chapter, Column, Fit, Section, Tone
-    from tracelab.render.text_draw import draw
+    from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
+    from tracelab.render.text.terminal import draw
 
     broken = sum(not result.kept for result in results)
     count = f"{len(results)} budget{'s' if len(results) != 1 else ''}"

@@ -11,20 +11,20 @@ import typer
 
 from tracelab.cli import saved
 from tracelab.cli.options import CommPattern, NoCache, StepOn
-from tracelab.console import (
+from tracelab.errors import TracelabError, UsageError
+from tracelab.system.console import (
     output_in_color,
     output_width,
     save_result,
     tell,
     write_result,
 )
-from tracelab.errors import TracelabError, UsageError
 
 if TYPE_CHECKING:
     from tracelab.analysis import Analysis, Failure, Options
-    from tracelab.compare import Diff, NameTimes, Side
-    from tracelab.report import Report
-    from tracelab.sources import Source
+    from tracelab.comparison.compare import Diff, NameTimes, Side
+    from tracelab.read.sources import Source
+    from tracelab.report.schema import Report
 
 _Input = tuple["Source", ...]
 _Read = tuple["Report | Failure", "tuple[NameTimes, ...] | None", "Analysis | None"]
@@ -56,9 +56,9 @@ def diff(
 ) -> None:
     """Tell what changed from one trace to another, and what of it is more than noise."""
     from tracelab.analysis import Options
-    from tracelab.compare import compare
-    from tracelab.render.text_diff import render_diff
-    from tracelab.timeline import PROFILER_STEP
+    from tracelab.comparison.compare import compare
+    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.render.text.diff import render_diff
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
@@ -117,7 +117,7 @@ def _find(path: str) -> tuple[Source, ...]:
     """The files of one side; a pattern stands for what it matches."""
     from glob import glob
 
-    from tracelab.sources import find_sources
+    from tracelab.read.sources import find_sources
 
     if "://" in path or Path(path).exists():
         return find_sources([path])
@@ -131,7 +131,7 @@ def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
     for (source,) in inputs:
         if saved.is_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
-    from tracelab.render.png import FORMATS
+    from tracelab.render.picture.timeline import FORMATS
 
     if png.suffix.lower() not in FORMATS:
         raise UsageError(f"{png}: a timeline is written as .png, .svg or .pdf")
@@ -141,7 +141,7 @@ def _read_sides(
     inputs: tuple[_Input, _Input], paths: tuple[str, str], options: Options, *, keep: bool
 ) -> tuple[tuple[Side, Side], list[Analysis]]:
     """Both sides, and for a picture their analyses."""
-    from tracelab.executor import map_files
+    from tracelab.cli.many_files import map_files
 
     sources = [source for side in inputs for source in side]
     read = partial(_read, options=options, keep=keep)
@@ -157,7 +157,7 @@ def _read_sides(
 def _read(source: Source, options: Options, keep: bool) -> _Read:
     """Read one file, in whichever process: its report and the times of its kernels."""
     from tracelab.analysis import Failure, analyze_source
-    from tracelab.compare import kernel_times
+    from tracelab.comparison.compare import kernel_times
 
     try:
         if saved.is_report(source):
@@ -171,7 +171,7 @@ def _read(source: Source, options: Options, keep: bool) -> _Read:
 def _side(results: list[_Read], sources: _Input, path: str, options: Options) -> Side:
     """What was read of one side's files as one."""
     from tracelab.analysis import Failure, merge_reports
-    from tracelab.compare import Side
+    from tracelab.comparison.compare import Side
 
     for (report, kernels, _), source in zip(results, sources, strict=True):
         if kernels is None and not isinstance(report, Failure):
@@ -186,8 +186,8 @@ def _side(results: list[_Read], sources: _Input, path: str, options: Options) ->
 
 def _draw(found: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
-    from tracelab.render.png import Part, draw_stacked, save_figure
-    from tracelab.render.text_diff import picture_title
+    from tracelab.render.picture.timeline import Part, draw_stacked, save_figure
+    from tracelab.render.text.diff import picture_title
 
     (rank,) = found.ranks
     parts = [

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.console import output_width, write_result
 from tracelab.errors import UsageError
+from tracelab.system.console import output_width, write_result
 
 if TYPE_CHECKING:
     from tracelab.findings.finding import Rule
@@ -20,7 +20,7 @@ def explain(
     ] = None,
 ) -> None:
     """Say what a rule finds, why it matters and how it decides."""
-    from tracelab.findings.rules import RULES
+    from tracelab.findings.registry import RULES
 
     if rule is None:
         lines = [f"{x.id}  {x.name}" for x in sorted(RULES, key=lambda x: x.id)]

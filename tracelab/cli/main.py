@@ -14,9 +14,9 @@ from tracelab.cli.explain import explain
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
-from tracelab.console import tell
 from tracelab.errors import TracelabError
-from tracelab.signals import terminable
+from tracelab.system.console import tell
+from tracelab.system.signals import terminable
 from tracelab.version import __version__
 
 COMMANDS = (analyze, check, diff, timeline, explain, run, workload)

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from tracelab.console import save_result, tell
 from tracelab.errors import MissingSupportError, UsageError
+from tracelab.system.console import save_result, tell
 
 # What stands behind the script is the script's, options too.
 SETTINGS = {
@@ -60,10 +60,10 @@ def run(
     """
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
-    from tracelab.profiling import capture
-    from tracelab.recorder import on_annotation, on_optimizer_step
-    from tracelab.running import StopRun, find_modules_of, hook_function, run_program
-    from tracelab.signals import terminable
+    from tracelab.record.capture import capture
+    from tracelab.record.recorder import on_annotation, on_optimizer_step
+    from tracelab.record.script import StopRun, find_modules_of, hook_function, run_program
+    from tracelab.system.signals import terminable
 
     if whole and (step_on or stop_after):
         raise UsageError("--whole has no steps: it goes without --step-on and --stop-after")

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from tracelab.cli.options import CommPattern, NoCache, StepOn
-from tracelab.console import tell
+from tracelab.system.console import tell
 
 
 def timeline(
@@ -38,11 +38,11 @@ def timeline(
 ) -> None:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
     from tracelab.analysis import Options
+    from tracelab.cli.many_files import processes_for_one
+    from tracelab.cli.progress import progress
     from tracelab.drawing import draw, only_source
-    from tracelab.executor import processes_for_one
-    from tracelab.progress import progress
-    from tracelab.sources import size_of
-    from tracelab.timeline import PROFILER_STEP
+    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.read.sources import size_of
 
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.console import output_in_color, output_width, tell, write_result
 from tracelab.errors import MissingSupportError, UsageError
+from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 if TYPE_CHECKING:
-    from workloads.catalog import Entry
+    from tracelab.workloads.catalog import Entry
 
 TRACES = Path(__file__).parents[2] / "traces"
 _LONGEST_S = 180
@@ -55,7 +55,7 @@ def workload(
 
 
 def _listing() -> str:
-    from workloads.catalog import CATALOG
+    from tracelab.workloads.catalog import CATALOG
 
     width = max(len(f"{entry.workload} {entry.variant}") for entry in CATALOG)
     lines = [f"{'workload and variant':{width}}  GPUs  shows"]
@@ -67,7 +67,7 @@ def _listing() -> str:
 
 def _find(name: str, variant: str | None) -> list[Entry]:
     """The variants that are meant; all of the workload, where none is named."""
-    from workloads.catalog import CATALOG
+    from tracelab.workloads.catalog import CATALOG
 
     entries = [entry for entry in CATALOG if entry.workload == name]
     if not entries:
@@ -82,7 +82,7 @@ def _find(name: str, variant: str | None) -> list[Entry]:
 
 def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
     from tracelab.analysis import analyze
-    from tracelab.render.text import render_text
+    from tracelab.render.text.report import render_text
 
     ranks = [f"_rank{rank}" for rank in range(gpus or entry.gpus)] if entry.ranks else [""]
     stem = f"{entry.workload}_{entry.variant}"
@@ -105,7 +105,14 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
             f"running a workload needs torch: pip install 'tracelab[torch]'{_instead(entry)}"
         )
     output = pattern.replace("{}", "_rank{rank}" if entry.ranks else "")
-    command = [sys.executable, "-m", f"workloads.{entry.workload}", *arguments, "--output", output]
+    command = [
+        sys.executable,
+        "-m",
+        f"tracelab.workloads.{entry.workload}",
+        *arguments,
+        "--output",
+        output,
+    ]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=_LONGEST_S
@@ -128,7 +135,7 @@ def _instead(entry: Entry) -> str:
 def _verify(name: str | None, variant: str | None, gpus: int) -> None:
     import json
 
-    from workloads.catalog import CATALOG, find
+    from tracelab.workloads.catalog import CATALOG, find
 
     chosen = CATALOG if name is None else _find(name, variant)
     try:
@@ -154,7 +161,7 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
 def _print_checks(line: dict[str, Any], file: str, problem: str | None) -> bool:
     """Print what was found and expected of one capture; whether anything failed."""
     from tracelab.analysis import analyze
-    from tracelab.expectations import Check, check_report
+    from tracelab.workloads.expectations import Check, check_report
 
     if problem:
         checks = [Check("capture", problem, "a trace", False)]

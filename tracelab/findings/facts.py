@@ -12,19 +12,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.finding import Where
-from tracelab.findings.unprofiled import slowed_ns, unprofiled_ns, unprofiled_step_ns, works
-from tracelab.graph import Graph
 from tracelab.intervals import Int64Array, Intervals, clip, union
-from tracelab.kinds import Kind, copies_pageable_memory, qualified_name
+from tracelab.measures.blocking_calls import Syncs
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed, launched_in_backward
-from tracelab.measures.holders import holders
-from tracelab.measures.serial import Turns, turns
-from tracelab.measures.syncs import Syncs
-from tracelab.places import NOWHERE, Place, locate
-from tracelab.source_lines import SourceLines
-from tracelab.timeline import Timeline, Window, named
-from tracelab.trace import ABSENT, Trace
+from tracelab.measures.idle_culprits import holders
+from tracelab.measures.profiler_overhead import slowed_ns, unprofiled_ns, unprofiled_step_ns, works
+from tracelab.measures.serialized_streams import Turns, turns
+from tracelab.model.call_sites import NOWHERE, Place, locate
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, qualified_name
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import Timeline, Window, named
+from tracelab.model.trace import ABSENT, Trace
 
 MOST_EVIDENCE = 20
 

@@ -22,7 +22,7 @@ class Where:
         count: how many calls or activities it is about.
         device: the GPU that loses most.
         api: the call of the CUDA or HIP runtime.
-        operator, annotation, function, file, line, call: see `tracelab.places.Place`.
+        operator, annotation, function, file, line, call: see `tracelab.model.call_sites.Place`.
         activity: the kernel or copy on the GPU.
     """
 

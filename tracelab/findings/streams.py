@@ -10,9 +10,9 @@ import numpy as np
 from tracelab.findings.facts import Facts, at, dearest, grouped, told
 from tracelab.findings.finding import INFO, Claim
 from tracelab.intervals import measure
-from tracelab.kinds import Kind
-from tracelab.measures.obstacles import Obstacle
-from tracelab.trace import ABSENT
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
 
 # The first kernel that was held, the last one that ran, what was called where -> title, fix.
 Wording = Callable[[str, str, str], tuple[str, str]]

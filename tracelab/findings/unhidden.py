@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 
 from tracelab.findings.facts import MOST_EVIDENCE, Facts, at, dearest, grouped, short_name, told
 from tracelab.findings.finding import INFO, Claim
-from tracelab.kinds import Kind
 from tracelab.measures.exposed import Side, side_of_independent_work
-from tracelab.measures.obstacles import Obstacle
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.model.kernel_kinds import Kind
 
 # What runs where, its name on the GPU, its obstacle, what that means -> title, fix.
 Wording = Callable[[str, str, Obstacle, str], tuple[str, str]]

@@ -16,8 +16,6 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.graph import Graph
-from tracelab.host import NOTHING, Host
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -26,8 +24,10 @@ from tracelab.intervals import (
     overlapping_pairs,
     union,
 )
-from tracelab.timeline import Timeline, Window, each_of, named
-from tracelab.trace import ABSENT
+from tracelab.model.graph import Graph
+from tracelab.model.host import NOTHING, Host
+from tracelab.model.timeline import Timeline, Window, each_of, named
+from tracelab.model.trace import ABSENT
 
 # From the end of a launch call to the start of an activity that nothing holds up, less than 50 us
 # was seen in 120 complete traces of H100, H200, H800, B200 and MI300.

@@ -20,12 +20,12 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.graph import EdgeKind, Graph
-from tracelab.host import Blocking, Host
 from tracelab.intervals import Int64Array
-from tracelab.measures.syncs import waits_for
-from tracelab.timeline import Timeline, Window
-from tracelab.trace import ABSENT
+from tracelab.measures.blocking_calls import waits_for
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.host import Blocking, Host
+from tracelab.model.timeline import Timeline, Window
+from tracelab.model.trace import ABSENT
 
 # Ten times the usual gap between two activities of one stream that wait for nothing (H200: 1.6 us).
 _QUEUE_LATENCY_NS = 16_000

@@ -18,7 +18,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.graph import Graph
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -28,10 +27,11 @@ from tracelab.intervals import (
     subtract,
     union,
 )
-from tracelab.kinds import Kind, copy_direction
-from tracelab.measures.obstacles import Obstacle, Obstacles
-from tracelab.timeline import Timeline, each_of, named
-from tracelab.trace import ABSENT, Category
+from tracelab.measures.overlap_blockers import Obstacle, Obstacles
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.timeline import Timeline, each_of, named
+from tracelab.model.trace import ABSENT, Category
 
 _END_OF_TIME = np.iinfo(np.int64).max
 _AUTOGRAD = "autograd::engine::evaluate_function"

@@ -20,8 +20,8 @@ from tracelab.intervals import (
     measure_within,
     subtract,
 )
-from tracelab.kinds import Kind
-from tracelab.timeline import Timeline, Window
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Timeline, Window
 
 
 @dataclass(frozen=True, slots=True)

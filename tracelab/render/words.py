@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from tracelab.intervals import Int64Array
-from tracelab.kinds import qualified_name
+from tracelab.model.kernel_kinds import qualified_name
 
 ELLIPSIS = "…"
 _LONGEST_NAME = 60

@@ -1,0 +1,125 @@
+"""Run a function over many files: in processes by default, or in any pool that is given."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tracelab.cli.progress import progress
+from tracelab.errors import MissingSupportError, UsageError
+from tracelab.read.sources import Source, size_of
+from tracelab.system.processes import open_processes, processors
+
+FORMS = "serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION"
+
+_Result = TypeVar("_Result")
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+
+def map_files(
+    function: Callable[..., _Result],
+    sources: Sequence[Source],
+    *more: Iterable[Any],
+    spec: str | None = None,
+    jobs: int | None = None,
+) -> list[_Result]:
+    """What a function gives for each file, in their order, with a bar for what takes long.
+
+    Args:
+        function: takes a source, and an item of each of `more`.
+        sources: the files.
+        more: further arguments, one for each file.
+        spec: one of `FORMS`; None for processes where there are several files, else serial.
+            MODULE:FUNCTION names a function that returns a `concurrent.futures.Executor`.
+        jobs: how many at once, where the form leaves it open; None for one per processor.
+
+    Raises:
+        UsageError: the form is none of these.
+        MissingSupportError: it needs a package that is not installed.
+    """
+    results = []
+    with (
+        _open_map(len(sources), spec, jobs) as run,
+        progress([size_of(source) for source in sources]) as bar,
+    ):
+        for result in run(function, sources, *more):
+            results.append(result)
+            bar.end_file()
+    return results
+
+
+def processes_for_one(files: int, spec: str | None = None, jobs: int | None = None) -> int:
+    """How many processes may read one huge file: several if no other file is to be read.
+
+    Args:
+        files: how many are to be read.
+        spec: the form that was asked for, if any.
+        jobs: the number that was asked for, if any.
+    """
+    return (jobs or processors()) if files == 1 and spec is None else 1
+
+
+@contextmanager
+def _open_map(
+    tasks: int, spec: str | None, jobs: int | None
+) -> Iterator[Callable[..., Iterable[Any]]]:
+    """A function that maps like `map`, in order, for the time of a `with` block."""
+    workers = max(1, min(tasks, jobs or processors()))
+    form = spec or ("processes" if workers > 1 else "serial")
+    if form == "serial":
+        yield map
+    elif form == "processes":
+        with open_processes(workers) as run:
+            yield run
+    else:
+        with _open_pool(form, workers) as pool:
+            yield pool.map
+
+
+@contextmanager
+def _open_pool(form: str, workers: int) -> Iterator[Executor]:
+    if form == "threads":
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(workers) as pool:
+            yield pool
+    elif form.startswith("dask://"):
+        with _connect(form) as client:
+            yield client.get_executor()
+    else:
+        with _made_by(form) as pool:
+            yield pool
+
+
+def _connect(form: str) -> Any:
+    """A client of the dask cluster whose scheduler listens there."""
+    try:
+        from distributed import Client
+    except ImportError:
+        raise MissingSupportError(
+            "a dask cluster needs dask.distributed: pip install 'tracelab[dask]'"
+        ) from None
+    try:
+        return Client(form.replace("dask://", "tcp://"), timeout="10s")
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{form}: no dask scheduler answers there: {error}") from None
+
+
+def _made_by(form: str) -> Executor:
+    """The pool that MODULE:FUNCTION returns."""
+    from concurrent.futures import Executor
+
+    module, _, function = form.partition(":")
+    if not module or not function:
+        raise UsageError(f"--executor {form!r} is none of: {FORMS}")
+    try:
+        made = getattr(importlib.import_module(module), function)()
+    except (ImportError, AttributeError, TypeError, ValueError) as error:
+        raise UsageError(f"--executor {form!r}: {error}") from None
+    if not isinstance(made, Executor):
+        raise UsageError(f"--executor {form!r} gave no concurrent.futures.Executor")
+    return made

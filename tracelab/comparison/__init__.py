@@ -1,0 +1,1 @@
+"""Two reports, or a report and a budget, held against each other."""

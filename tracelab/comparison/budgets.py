@@ -1,0 +1,618 @@
+"""Budgets: how much a trace may lose, and whether its report keeps to that.
+
+`parse_toml` and `parse_budgets` read what is allowed, `check` holds reports to it. Percentages are
+of the window: of the whole trace, or of the one step that is asked for.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from statistics import median
+from typing import Any
+
+from tracelab.comparison.compare import interquartile
+from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.registry import RULES
+from tracelab.report.schema import DeviceFigures, OverlapFigures, Report, SyncFigures, WindowFigures
+
+TABLE = "tool.tracelab.check"
+KINDS = ("compute", "comm", "copy", "memset")
+EXPOSED_KINDS = ("comm", "copy")
+NAMES = (
+    "max-idle",
+    "min-overlap",
+    "max-exposed",
+    "max-blocking-calls",
+    "forbid",
+    "max-step-ms",
+    "max-regression",
+    "baseline",
+)
+_MS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What is allowed; None or empty where nothing is said.
+
+    Attributes:
+        max_idle: percent of the window, of the worst device.
+        min_overlap: (first kind, second kind) to the percent of the first kind's time that must
+            run while the second does.
+        max_exposed: kind to percent of the window.
+        max_blocking_calls: calls a step.
+        forbid: rules, or how their ids begin.
+        max_step_ms: the median step, ms.
+        max_regression: percent by which the median step may be longer than the baseline's.
+        baseline: a saved report or a trace.
+    """
+
+    max_idle: float | None = None
+    min_overlap: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    max_exposed: Mapping[str, float] = field(default_factory=dict)
+    max_blocking_calls: float | None = None
+    forbid: tuple[str, ...] = ()
+    max_step_ms: float | None = None
+    max_regression: float | None = None
+    baseline: str | None = None
+
+    def updated(self, other: Budgets) -> Budgets:
+        """These budgets with others, which win; what is named by kind or rule is joined."""
+        said = {
+            name: value
+            for name in ("max_idle", "max_blocking_calls", "max_step_ms", "max_regression")
+            if (value := getattr(other, name)) is not None
+        }
+        return replace(
+            self,
+            **said,
+            min_overlap={**self.min_overlap, **other.min_overlap},
+            max_exposed={**self.max_exposed, **other.max_exposed},
+            forbid=tuple(dict.fromkeys((*self.forbid, *other.forbid))),
+            baseline=self.baseline if other.baseline is None else other.baseline,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """One budget, held against what was measured; the texts are for people.
+
+    Attributes:
+        name: the budget, with its kinds or rule: "min-overlap comm:compute".
+        found, allowed: "6.8 %", "at most 5 %".
+        where: the device, call or finding that is worst, and what else is to be said.
+        file, line: where that is in the program, as far as it is known.
+    """
+
+    name: str
+    found: str
+    allowed: str
+    kept: bool
+    where: str = ""
+    file: str | None = None
+    line: int | None = None
+
+
+# What a budget says of each device or rank: how bad it is, and the result if it is the worst.
+_Candidates = Iterable[tuple[float, Result]]
+
+
+# --- what is allowed ---
+
+
+def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
+    """The budgets of a TOML file.
+
+    Args:
+        text: the file's content.
+        origin: its name, for errors.
+        at_top: whether they may stand at the top level, without their table.
+
+    Returns:
+        None where the table is missing and they may not stand elsewhere.
+
+    Raises:
+        UsageError: it is no TOML, or what it says makes no sense.
+    """
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{origin}: this is no TOML: {error}") from None
+    table: Any = data
+    for key in TABLE.split("."):
+        table = table.get(key) if isinstance(table, dict) else None
+    if table is None and (not at_top or "tool" in data):
+        if at_top:
+            raise UsageError(f"{origin}: it has tables of tools, and no [{TABLE}] among them")
+        return None
+    if table is None:
+        return parse_budgets(data, origin)
+    if not isinstance(table, dict):
+        raise UsageError(f"{origin}: {TABLE} is a table of budgets, not {table!r}")
+    if at_top and (twice := [name for name in NAMES if name in data]):
+        raise UsageError(f"{origin}: {twice[0]} stands outside of [{TABLE}], which is there, too")
+    return parse_budgets(table, f"{origin}: [{TABLE}]")
+
+
+def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
+    """The budgets of a table as TOML has it.
+
+    Raises:
+        UsageError: a budget that there is not, or a value that makes no sense.
+    """
+    for name in table:
+        if name not in NAMES:
+            raise UsageError(f"{origin}: there is no budget {name!r}; there are: {known_names()}")
+
+    def number(name: str, most: float = math.inf) -> float | None:
+        return _number(table[name], name, origin, most) if name in table else None
+
+    def numbers(name: str) -> dict[str, float]:
+        value = table.get(name, {})
+        if not isinstance(value, Mapping):
+            raise UsageError(f"{origin}: {name} takes a table of percentages, not {value!r}")
+        return {x: _number(y, f"{name} {x}", origin, 100) for x, y in value.items()}
+
+    baseline = table.get("baseline")
+    if baseline is not None and not (isinstance(baseline, str) and baseline):
+        raise UsageError(f"{origin}: baseline takes the name of a file, not {baseline!r}")
+    return Budgets(
+        max_idle=number("max-idle", 100),
+        min_overlap={_pair(x, origin): y for x, y in numbers("min-overlap").items()},
+        max_exposed={_exposed_kind(x, origin): y for x, y in numbers("max-exposed").items()},
+        max_blocking_calls=number("max-blocking-calls"),
+        forbid=_rules(table.get("forbid", []), origin),
+        max_step_ms=number("max-step-ms"),
+        max_regression=number("max-regression"),
+        baseline=baseline,
+    )
+
+
+def parse_number(text: str | None, flag: str) -> float | None:
+    """The number that a flag gives, if it is given.
+
+    Raises:
+        UsageError: it is none.
+    """
+    try:
+        return None if text is None else float(text)
+    except ValueError:
+        raise UsageError(f"{flag} takes a number, not {text!r}") from None
+
+
+def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, float]:
+    """KEY=NUMBER, as flags give it, as the table that TOML would have.
+
+    Raises:
+        UsageError: one of them is written in another way.
+    """
+    found = {}
+    for text in texts:
+        key, _, number = text.rpartition("=")
+        try:
+            found[key.strip()] = float(number)
+        except ValueError:
+            key = ""
+        if not key:
+            example = "comm:compute=80" if flag == "--min-overlap" else "copy=2"
+            raise UsageError(f"{flag} takes a kind and a percentage, as {example}, not {text!r}")
+    return found
+
+
+def require_sense(budgets: Budgets) -> None:
+    """Refuse what cannot be checked.
+
+    Raises:
+        UsageError: nothing is allowed or forbidden, or one of two that need each other is missing.
+    """
+    if budgets.baseline is not None and budgets.max_regression is None:
+        raise UsageError("a baseline alone allows nothing: say max-regression, too")
+    if budgets.baseline is None and budgets.max_regression is not None:
+        raise UsageError("max-regression needs a baseline: a saved report or a trace")
+    if budgets == Budgets():
+        raise UsageError(
+            f"no budget is given, neither by a flag nor in [{TABLE}] of a pyproject.toml; "
+            f"there are: {known_names()}"
+        )
+
+
+def known_names() -> str:
+    """All budgets, for a sentence."""
+    return ", ".join(NAMES)
+
+
+def _number(value: Any, name: str, origin: str, most: float) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except OverflowError:
+            number = math.inf
+        if 0 <= number <= most and math.isfinite(number):
+            return number
+    allowed = "a number from 0 on" if most == math.inf else f"a number from 0 to {most:g}"
+    raise UsageError(f"{origin}: {name} takes {allowed}, not {value!r}")
+
+
+def _pair(text: str, origin: str) -> tuple[str, str]:
+    first, _, second = text.partition(":")
+    if first not in KINDS or second not in KINDS or first == second:
+        kinds = ", ".join(KINDS)
+        raise UsageError(
+            f"{origin}: min-overlap is of two kinds, as comm:compute, not of {text!r}; "
+            f"the kinds are: {kinds}"
+        )
+    return first, second
+
+
+def _exposed_kind(text: str, origin: str) -> str:
+    if text not in EXPOSED_KINDS:
+        raise UsageError(f"{origin}: max-exposed is of comm or copy, not of {text!r}")
+    return text
+
+
+def _rules(value: Any, origin: str) -> tuple[str, ...]:
+    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+        raise UsageError(f"{origin}: forbid takes a list of rules, not {value!r}")
+    known = sorted(rule.id for rule in RULES)
+    for text in value:
+        if not text or not any(x.startswith(text.upper()) for x in known):
+            raise UsageError(f"{origin}: there is no rule {text!r}; there are: {', '.join(known)}")
+    return tuple(text.upper() for text in value)
+
+
+# --- what was measured ---
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What a report says of one rank.
+
+    Attributes:
+        label: what tells it from the others; "" where there are none.
+        steps_ns: the lengths of its steps.
+        findings: None where the report has none of this window.
+    """
+
+    path: str
+    label: str
+    rank: int
+    window: WindowFigures
+    steps_ns: tuple[int, ...]
+    step_pattern: str
+    overlaps: tuple[OverlapFigures, ...]
+    syncs: tuple[SyncFigures, ...]
+    findings: tuple[Finding, ...] | None
+
+    def named(self, device: DeviceFigures) -> str:
+        return ", ".join(filter(None, (self.label, f"GPU {device.device}")))
+
+
+def check(
+    budgets: Budgets,
+    reports: Sequence[Report],
+    *,
+    step: int | None = None,
+    baseline: Report | None = None,
+) -> list[Result]:
+    """Hold reports to budgets; of several devices and ranks the worst is told.
+
+    Args:
+        budgets: what is allowed.
+        reports: what was measured, each of one rank or several.
+        step: the step that is meant; None for the whole trace.
+        baseline: what to compare the steps with.
+
+    Returns:
+        a result for each budget.
+
+    Raises:
+        UsageError: a report does not have what a budget is about.
+        UnreadableInputError: a report holds no figures.
+    """
+    require_sense(budgets)
+    parts = _parts(reports, step)
+    found: list[Result] = []
+    if budgets.max_idle is not None:
+        limit = budgets.max_idle
+        found.append(_share_of_window("max-idle", parts, limit, lambda x: x.idle_ns))
+    for pair, share in budgets.min_overlap.items():
+        found.append(_min_overlap(parts, pair, share))
+    for kind, share in budgets.max_exposed.items():
+        measure = partial(_exposed_ns, kind=kind)
+        found.append(_share_of_window(f"max-exposed {kind}", parts, share, measure))
+    if budgets.max_blocking_calls is not None:
+        found.append(_max_blocking_calls(parts, budgets.max_blocking_calls))
+    found += [_forbid(parts, rule) for rule in budgets.forbid]
+    if budgets.max_step_ms is not None:
+        found.append(_max_step_ms(parts, budgets.max_step_ms))
+    if budgets.max_regression is not None:
+        if baseline is None:
+            raise UsageError("max-regression needs a baseline: a saved report or a trace")
+        found.append(_max_regression(parts, baseline, budgets.max_regression))
+    return found
+
+
+def _parts(reports: Sequence[Report], step: int | None) -> list[_Part]:
+    """Each rank of each report, in the window that is meant."""
+    ranks = [trace.rank for report in reports for trace in report.traces]
+    parts = [
+        _part(report, trace.path, trace.rank, _label(ranks, trace.path, trace.rank), step)
+        for report in reports
+        for trace in report.traces
+    ]
+    if not parts or not all(part.window.devices for part in parts):
+        raise UnreadableInputError("the report holds figures of no GPU")
+    return parts
+
+
+def _label(ranks: Sequence[int], path: str, rank: int) -> str:
+    if len(ranks) == 1:
+        return ""
+    return f"rank {rank}" if len(set(ranks)) == len(ranks) else path
+
+
+def _part(report: Report, path: str, rank: int, label: str, step: int | None) -> _Part:
+    own = [window for window in report.windows if window.rank == rank]
+    windows = [window for window in own if window.step == step]
+    has_whole = any(window.step is None for window in own)
+    if not windows:
+        steps = [window.step for window in own if window.step is not None]
+        if step is None and steps:
+            raise UsageError(f"{path}: this report is of step {steps[0]} alone: say --step")
+        known = f"{min(steps)} to {max(steps)}" if steps else "none"
+        raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
+
+    def of_window(x: OverlapFigures | SyncFigures | Finding) -> bool:
+        return x.rank == rank and x.step == step
+
+    return _Part(
+        path=path,
+        label=label,
+        rank=rank,
+        window=windows[0],
+        steps_ns=tuple(x.length_ns for x in own if x.step is not None and step in (None, x.step)),
+        step_pattern=report.provenance.step_pattern,
+        overlaps=tuple(filter(of_window, report.overlaps)),
+        syncs=tuple(filter(of_window, report.syncs)),
+        # A report of the whole trace has findings of the whole trace only.
+        findings=None
+        if has_whole and step is not None
+        else tuple(filter(of_window, report.findings)),
+    )
+
+
+# --- one budget each ---
+
+
+def _worst(candidates: _Candidates) -> Result:
+    """The result that is broken, and of those the worst; the first of equals."""
+    return max(candidates, key=lambda x: (not x[1].kept, x[0]))[1]
+
+
+def _share_of_window(
+    name: str, parts: Sequence[_Part], limit: float, measure: Callable[[DeviceFigures], int]
+) -> Result:
+    def candidates() -> _Candidates:
+        for part in parts:
+            for device in part.window.devices:
+                share = _percent(measure(device), part.window.length_ns)
+                kept = share <= limit
+                found = f"{_digits(share, limit, kept)} %"
+                yield share, Result(name, found, f"at most {limit:g} %", kept, part.named(device))
+
+    return _worst(candidates())
+
+
+def _exposed_ns(device: DeviceFigures, kind: str) -> int:
+    return device.exposed_comm_ns if kind == "comm" else device.exposed_copy_ns
+
+
+def _min_overlap(parts: Sequence[_Part], pair: tuple[str, str], limit: float) -> Result:
+    first, second = pair
+    name, allowed = f"min-overlap {first}:{second}", f"at least {limit:g} %"
+
+    def candidates() -> _Candidates:
+        for part in parts:
+            for device in part.window.devices:
+                length_ns = getattr(device, f"{first}_ns")
+                if not length_ns:
+                    continue
+                share = _percent(_overlap_ns(part, device.device, pair), length_ns)
+                kept = share >= limit
+                found = f"{_digits(share, limit, kept)} %"
+                yield -share, Result(name, found, allowed, kept, part.named(device))
+
+    ran = list(candidates())
+    return _worst(ran) if ran else Result(name, "-", allowed, kept=True, where=f"no {first} ran")
+
+
+def _overlap_ns(part: _Part, device: int, pair: tuple[str, str]) -> int:
+    wanted = {f"kind:{device}/{kind}" for kind in pair}
+    return sum(x.overlap_ns for x in part.overlaps if {x.a, x.b} == wanted)
+
+
+def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> Result:
+    def candidates() -> _Candidates:
+        for part in parts:
+            count = sum(x.count for x in part.syncs)
+            steps = len(part.steps_ns)
+            rate = count / max(steps, 1)
+            kept = rate <= limit
+            place, at_place = _most_calls(part.syncs)
+            where, file, line = "", None, None
+            if place is not None:
+                file, line = place.file, place.line
+                of_all = f"{at_place} of {count}" + (f" in {steps} steps" if steps > 1 else "")
+                where = f"most, {of_all}: {_place_text(place)}"
+            yield (
+                rate,
+                Result(
+                    "max-blocking-calls",
+                    f"{_digits(rate, limit, kept)}{' a step' if steps else ''}",
+                    f"at most {limit:g}",
+                    kept,
+                    ", ".join(filter(None, (part.label, where))),
+                    file,
+                    line,
+                ),
+            )
+
+    return _worst(candidates())
+
+
+def _most_calls(syncs: Sequence[SyncFigures]) -> tuple[SyncFigures | None, int]:
+    """The place that makes most blocking calls, as its first row, and how many."""
+    counts: Counter[tuple[str | int | None, ...]] = Counter()
+    rows: dict[tuple[str | int | None, ...], SyncFigures] = {}
+    for sync in syncs:
+        place = (sync.file, sync.line, sync.function, sync.operator)
+        counts[place] += sync.count
+        rows.setdefault(place, sync)
+    for most, count in counts.most_common(1):
+        return rows[most], count
+    return None, 0
+
+
+def _place_text(sync: SyncFigures) -> str:
+    file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
+    inside = " ".join(filter(None, (sync.function, f"({file})" if file else "")))
+    inside = inside or sync.operator or sync.annotation or ""
+    return f"{sync.api} in {inside}" if inside else sync.api
+
+
+def _forbid(parts: Sequence[_Part], rule: str) -> Result:
+    found: list[tuple[_Part, Finding]] = []
+    for part in parts:
+        if part.findings is None:
+            raise UsageError(
+                f"{part.path}: this report has the findings of the whole trace only; to hold a "
+                "step to forbid, check the trace, or a report of that step"
+            )
+        found += [
+            (part, x) for x in part.findings if x.rule.startswith(rule) and x.severity != INFO
+        ]
+    name, allowed = f"forbid {rule}", "no finding"
+    if not found:
+        return Result(name, "no finding", allowed, kept=True)
+    part, worst = max(found, key=lambda x: (x[1].bound_ns, x[1].cost_ns))
+    count = len(found)
+    more = f" (and {count - 1} more)" if count > 1 else ""
+    of_rank = f"{part.label}, " if part.label else ""
+    return Result(
+        name,
+        f"{count} finding{'s' if count > 1 else ''}",
+        allowed,
+        kept=False,
+        where=f"{of_rank}{worst.rule}, {worst.severity}: {worst.title}{more}",
+        file=worst.where.file,
+        line=worst.where.line,
+    )
+
+
+def _max_step_ms(parts: Sequence[_Part], limit: float) -> Result:
+    def candidates() -> _Candidates:
+        for part in parts:
+            steps = _steps(part.steps_ns, part.path, part.step_pattern, "max-step-ms")
+            length = median(steps) / _MS
+            kept = length <= limit
+            count = "one step" if len(steps) == 1 else f"median of {len(steps)} steps"
+            yield (
+                length,
+                Result(
+                    "max-step-ms",
+                    f"{_digits(length, limit, kept, 2)} ms",
+                    f"at most {limit:g} ms",
+                    kept,
+                    ", ".join(filter(None, (part.label, count))),
+                ),
+            )
+
+    return _worst(candidates())
+
+
+def _max_regression(parts: Sequence[_Part], baseline: Report, limit: float) -> Result:
+    name = "max-regression"
+    before = _baseline_steps(baseline)
+    path = baseline.traces[0].path if baseline.traces else "the baseline"
+    pattern = baseline.provenance.step_pattern
+
+    def candidates() -> _Candidates:
+        for part in parts:
+            if part.step_pattern != pattern:
+                raise UsageError(
+                    f"{part.path}: its steps are {part.step_pattern!r}, those of the baseline "
+                    f"{path} are {pattern!r}: what is compared must be the same"
+                )
+            now = _steps(part.steps_ns, part.path, part.step_pattern, name)
+            # A rank is compared with itself; with all of the baseline where that has it not.
+            own = before.get(part.rank) or [x for steps in before.values() for x in steps]
+            then = _steps(own, f"the baseline {path}", pattern, name)
+            yield _regression(part.label, now, then, limit)
+
+    return _worst(candidates())
+
+
+def _regression(
+    label: str, now: Sequence[int], then: Sequence[int], limit: float
+) -> tuple[float, Result]:
+    """How much longer the median step is, and whether that is too much.
+
+    It is too much when it is above the limit and, with several steps on both sides, when the
+    medians differ by more than the larger of the two interquartile ranges as well.
+    """
+    after_ns, before_ns = median(now), median(then)
+    longer_ns = after_ns - before_ns
+    percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
+    spread_ns = max(map(interquartile, (now, then))) if min(len(now), len(then)) > 1 else 0.0
+    above = percent > limit
+    inside = above and longer_ns <= spread_ns
+    parts = [label, f"median {after_ns / _MS:.2f} ms, baseline's {before_ns / _MS:.2f} ms"]
+    if inside:
+        parts.append(f"a difference inside the spread of the steps ({spread_ns / _MS:.2f} ms)")
+    sign = "+" if longer_ns >= 0 else ""
+    return percent, Result(
+        "max-regression",
+        f"{sign}{_digits(percent, limit, not above)} %",
+        f"at most +{limit:g} %",
+        not above or inside,
+        ", ".join(filter(None, parts)),
+    )
+
+
+def _baseline_steps(baseline: Report) -> dict[int, list[int]]:
+    """The lengths of the baseline's steps, by rank."""
+    found: dict[int, list[int]] = {}
+    for window in baseline.windows:
+        if window.step is not None:
+            found.setdefault(window.rank, []).append(window.length_ns)
+    return found
+
+
+def _steps(lengths_ns: Sequence[int], path: str, pattern: str, budget: str) -> Sequence[int]:
+    if not lengths_ns:
+        raise UsageError(
+            f"{path}: {budget} needs steps, and nothing there is named like {pattern}; "
+            "--step-on takes other annotations"
+        )
+    return lengths_ns
+
+
+def _percent(part_ns: int, whole_ns: int) -> float:
+    return 100 * part_ns / whole_ns if whole_ns > 0 else 0.0
+
+
+def _digits(value: float, limit: float, kept: bool, least: int = 1) -> str:
+    """A number with as many digits as tell it from the limit that it breaks."""
+    if value.is_integer():
+        return f"{value:.0f}"
+    for digits in range(least, 9):
+        text = f"{value:.{digits}f}"
+        if kept or float(text) != limit:
+            break
+    return text

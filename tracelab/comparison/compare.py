@@ -1,0 +1,662 @@
+"""What changed between two recordings of a program: pure functions of their reports.
+
+What is compared is the step: the median of a figure over the steps of each side, and how far
+apart its middle half lies. Where a side has too few steps, it is the whole trace.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import orjson
+
+from tracelab.errors import UsageError
+from tracelab.findings.finding import Finding, Where
+from tracelab.findings.rules.trace_quality import is_about_the_trace
+from tracelab.model.timeline import Timeline
+from tracelab.report.schema import DeviceFigures, Report, SyncFigures, TraceFacts, WindowFigures
+from tracelab.version import __version__
+
+SCHEMA = "tracelab.diff/1"
+FEWEST_STEPS = 3  # fewer have no spread to speak of
+NEVER_LESS = 100  # a change of less than this part of the step is never told
+FIGURES = (
+    "busy_ns",
+    "idle_ns",
+    "compute_ns",
+    "comm_ns",
+    "copy_ns",
+    "memset_ns",
+    "exposed_comm_ns",
+    "exposed_copy_ns",
+)
+NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"
+
+_Item = TypeVar("_Item")
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A length of time on both sides, ns: per-step medians, or of the whole trace.
+
+    Attributes:
+        before_spread_ns, after_spread_ns: the interquartile range over the steps; None of a whole
+            trace.
+        noise_ns: the larger spread, but at least 1 % of the step before.
+        beyond_noise: the difference is more than that, whichever its sign.
+    """
+
+    before_ns: int
+    after_ns: int
+    difference_ns: int
+    before_spread_ns: int | None
+    after_spread_ns: int | None
+    noise_ns: int
+    beyond_noise: bool
+
+    @property
+    def percent(self) -> float:
+        """The difference in per cent of what was before; 0 where that was nothing."""
+        return 100 * self.difference_ns / self.before_ns if self.before_ns else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class NameTimes:
+    """The GPU activities of one name, on all devices of a file.
+
+    Attributes:
+        steps_ns, step_counts: what each step launched, in the order of the steps.
+        total_ns, count: in the whole trace.
+    """
+
+    name: str
+    steps_ns: tuple[int, ...]
+    step_counts: tuple[int, ...]
+    total_ns: int
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: what was measured, and where there were traces, the times of their kernels.
+
+    Attributes:
+        kernels: one for each of the report's traces; None of a saved report.
+    """
+
+    report: Report
+    kernels: tuple[tuple[NameTimes, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file of one side.
+
+    Attributes:
+        steps: how many it has.
+        shown: the step with the median length; None where the whole trace is compared.
+        start_ns, end_ns: the window of that step, or of the whole trace.
+    """
+
+    path: str
+    rank: int
+    steps: int
+    shown: int | None
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDiff:
+    """A stream's busy time; `matched` is "number", "order", "before only" or "after only"."""
+
+    before: int | None
+    after: int | None
+    matched: str
+    busy: Change
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDiff:
+    """A device; `matched` as of a stream, `figures` by their name in the report."""
+
+    before: int | None
+    after: int | None
+    matched: str
+    figures: Mapping[str, Change]
+    bubbles: Mapping[str, Change]
+    streams: tuple[StreamDiff, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingDiff:
+    """A finding of the whole trace on both sides.
+
+    Attributes:
+        state: "gone", "new", "changed" or "same".
+        name: the call, operator or activity that it is about.
+        title: as the side says it that has it, the side after first.
+        before_ns, after_ns: what the fix can win at most, ns.
+        before_share, after_share: the same as a share of the window, 0 to 1.
+        about_the_trace: it tells what the file lacks, not where time is lost.
+        beyond_noise: the shares differ by more than 1 %.
+    """
+
+    rule: str
+    cause: str
+    state: str
+    name: str
+    title: str
+    where: Where
+    before_ns: int
+    after_ns: int
+    before_share: float
+    after_share: float
+    about_the_trace: bool
+    beyond_noise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDiff:
+    """The GPU activities of one name: their time added up, and how many (medians per step)."""
+
+    name: str
+    before_count: int
+    after_count: int
+    total: Change
+
+
+@dataclass(frozen=True, slots=True)
+class CallDiff:
+    """The blocking calls of one API at one place (counts are medians per step)."""
+
+    api: str
+    kind: str
+    operator: str | None
+    function: str | None
+    file: str | None
+    line: int | None
+    before_count: int
+    after_count: int
+    blocked: Change
+    caused_idle: Change
+
+
+@dataclass(frozen=True, slots=True)
+class RankDiff:
+    """One file against one file.
+
+    Attributes:
+        basis: "step" where per-step medians are compared, else "trace".
+        length: of the step, or of the whole trace.
+        places: whether findings and calls were told apart by function and file; not where one
+            side was recorded without them.
+        kernels: None where a side is a saved report. By the size of the change, as `calls` are.
+    """
+
+    before: FileFacts
+    after: FileFacts
+    basis: str
+    length: Change
+    devices: tuple[DeviceDiff, ...]
+    findings: tuple[FindingDiff, ...]
+    kernels: tuple[KernelDiff, ...] | None
+    calls: tuple[CallDiff, ...]
+    places: bool
+
+    @property
+    def different(self) -> bool:
+        """Whether anything changed by more than the noise; kernels and calls only with it."""
+        figures = (x for d in self.devices for x in (*d.figures.values(), *d.bubbles.values()))
+        streams = (stream.busy for device in self.devices for stream in device.streams)
+        return (
+            any(x.beyond_noise for x in (self.length, *figures, *streams))
+            or any(x.beyond_noise for x in self.findings)
+            or any(x.total.beyond_noise for x in self.kernels or ())
+            or any(x.caused_idle.beyond_noise for x in self.calls)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What changed.
+
+    Attributes:
+        different: whether anything did by more than the noise, on any rank.
+        only_before, only_after: ranks without a partner.
+        saved_before, saved_after: the side is a saved report.
+        same_options: both sides took the same kernels as communication and the same steps.
+    """
+
+    schema: str
+    version: str
+    different: bool
+    saved_before: bool
+    saved_after: bool
+    same_options: bool
+    only_before: tuple[int, ...]
+    only_after: tuple[int, ...]
+    ranks: tuple[RankDiff, ...]
+
+    @property
+    def slowest(self) -> RankDiff:
+        """The rank whose step is the longest afterwards: the others wait for it."""
+        return max(self.ranks, key=lambda x: x.length.after_ns)
+
+    def regressed(self, percent: float) -> tuple[RankDiff, ...]:
+        """The ranks whose step got longer by more than so many per cent and beyond the noise."""
+        return tuple(x for x in self.ranks if x.length.beyond_noise and x.length.percent > percent)
+
+    def to_json(self) -> bytes:
+        """The difference as one JSON object, indented."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def compare(before: Side, after: Side) -> Diff:
+    """What changed from one side to the other, rank by rank.
+
+    One file is compared with one file whatever their ranks; of several, those with the same rank.
+
+    Raises:
+        UsageError: no rank is on both sides.
+    """
+    firsts, seconds = _files(before), _files(after)
+    if len(firsts) == len(seconds) == 1:
+        pairs = [(firsts[0], seconds[0])]
+        only_before: list[int] = []
+        only_after: list[int] = []
+    else:
+        by_rank = {file.facts.rank: file for file in seconds}
+        pairs = [(x, by_rank[x.facts.rank]) for x in firsts if x.facts.rank in by_rank]
+        common = {first.facts.rank for first, _ in pairs}
+        only_before = [x.facts.rank for x in firsts if x.facts.rank not in common]
+        only_after = [x.facts.rank for x in seconds if x.facts.rank not in common]
+    if not pairs:
+        raise UsageError(
+            f"nothing to compare: one side has rank {_listed(only_before)}, the other one "
+            f"rank {_listed(only_after)}"
+        )
+    ranks = tuple(_compare_files(first, second) for first, second in pairs)
+    return Diff(
+        schema=SCHEMA,
+        version=__version__,
+        different=any(x.different for x in ranks),
+        saved_before=before.kernels is None,
+        saved_after=after.kernels is None,
+        same_options=_options(before.report) == _options(after.report),
+        only_before=tuple(sorted(only_before)),
+        only_after=tuple(sorted(only_after)),
+        ranks=ranks,
+    )
+
+
+def kernel_times(timeline: Timeline) -> tuple[NameTimes, ...]:
+    """The time of every name among the GPU activities, per step that launched them.
+
+    Activities that no step launched count in the whole trace only.
+    """
+    names, name = np.unique(timeline.trace.name[timeline.event], return_inverse=True)
+    length = timeline.end_ns - timeline.start_ns
+    columns = len(timeline.steps) + 1
+    # Row by name; the first column holds what no step launched. Sums below 2**53 are exact.
+    cell = name * columns + (timeline.step + 1)
+    cells = len(names) * columns
+    times = np.bincount(cell, weights=length, minlength=cells).astype(np.int64)
+    counts = np.bincount(cell, minlength=cells)
+    return tuple(
+        NameTimes(
+            name=timeline.trace.strings[text],
+            steps_ns=tuple(row_ns[1:].tolist()),
+            step_counts=tuple(row[1:].tolist()),
+            total_ns=int(row_ns.sum()),
+            count=int(row.sum()),
+        )
+        for text, row_ns, row in zip(
+            names.tolist(), times.reshape(-1, columns), counts.reshape(-1, columns), strict=True
+        )
+    )
+
+
+def median(values: Sequence[int]) -> int:
+    """The middle one, or the mean of the middle two, rounded down; 0 of none."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    if not ordered:
+        return 0
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
+
+
+def spread(values: Sequence[int]) -> int | None:
+    """The interquartile range, quartiles interpolated linearly; None of too few values."""
+    if len(values) < FEWEST_STEPS:
+        return None
+    return round(interquartile(values))
+
+
+def interquartile(values: Sequence[int]) -> float:
+    """Third quartile minus first, interpolated between the values, of which there are two."""
+    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
+    return third - first
+
+
+def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
+    """Two samples of one figure, ns; nothing below 1 % of `length_ns` is more than noise."""
+    first, second = median(before), median(after)
+    spreads = spread(before), spread(after)
+    noise = max(length_ns // NEVER_LESS, *(x or 0 for x in spreads))
+    return Change(first, second, second - first, *spreads, noise, abs(second - first) > noise)
+
+
+def match(
+    before: Sequence[int], after: Sequence[int]
+) -> tuple[tuple[int | None, int | None, str], ...]:
+    """Pair numbers: the same ones, then the others in the order given, then what is left over."""
+    same = [x for x in before if x in after]
+    first = [x for x in before if x not in same]
+    second = [x for x in after if x not in same]
+    count = min(len(first), len(second))
+    return (
+        *((x, x, NUMBER) for x in sorted(same)),
+        *((a, b, ORDER) for a, b in zip(first[:count], second[:count], strict=True)),
+        *((a, None, BEFORE) for a in first[count:]),
+        *((None, b, AFTER) for b in second[count:]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _File:
+    """One file with what its report says of it."""
+
+    facts: FileFacts
+    whole: WindowFigures
+    steps: tuple[WindowFigures, ...]
+    syncs: tuple[SyncFigures, ...]
+    findings: tuple[Finding, ...]
+    kernels: tuple[NameTimes, ...] | None
+
+    def windows(self, *, per_step: bool) -> tuple[WindowFigures, ...]:
+        return self.steps if per_step else (self.whole,)
+
+
+def _files(side: Side) -> list[_File]:
+    kernels = side.kernels or (None,) * len(side.report.traces)
+    return [_file(side.report, x, own) for x, own in zip(side.report.traces, kernels, strict=True)]
+
+
+def _file(report: Report, trace: TraceFacts, kernels: tuple[NameTimes, ...] | None) -> _File:
+    windows = [x for x in report.windows if x.rank == trace.rank]
+    # Of a report about one step alone, that step is the whole.
+    whole = next((x for x in windows if x.step is None), windows[0])
+    steps = tuple(x for x in windows if x.step is not None)
+    shown = whole
+    if len(steps) >= FEWEST_STEPS:
+        shown = sorted(steps, key=lambda x: x.length_ns)[(len(steps) - 1) // 2]
+    return _File(
+        facts=FileFacts(
+            trace.path, trace.rank, len(steps), shown.step, shown.start_ns, shown.end_ns
+        ),
+        whole=whole,
+        steps=steps,
+        syncs=tuple(x for x in report.syncs if x.rank == trace.rank),
+        findings=tuple(x for x in report.findings if x.rank == trace.rank and x.step == whole.step),
+        kernels=kernels,
+    )
+
+
+def _whole_shown(file: _File) -> FileFacts:
+    whole, facts = file.whole, file.facts
+    return FileFacts(facts.path, facts.rank, facts.steps, None, whole.start_ns, whole.end_ns)
+
+
+def _listed(ranks: Iterable[int]) -> str:
+    return ", ".join(map(str, ranks))
+
+
+def _options(report: Report) -> tuple[frozenset[str], str]:
+    return frozenset(report.provenance.comm_patterns), report.provenance.step_pattern
+
+
+def _compare_files(before: _File, after: _File) -> RankDiff:
+    per_step = min(len(before.steps), len(after.steps)) >= FEWEST_STEPS
+    firsts, seconds = before.windows(per_step=per_step), after.windows(per_step=per_step)
+    lengths = [x.length_ns for x in firsts], [x.length_ns for x in seconds]
+    length_ns = median(lengths[0])
+    places = _places_known(before, after)
+    both_kernels = None
+    if before.kernels is not None and after.kernels is not None:
+        both_kernels = _kernel_diffs(before.kernels, after.kernels, length_ns, per_step=per_step)
+    return RankDiff(
+        before=before.facts if per_step else _whole_shown(before),
+        after=after.facts if per_step else _whole_shown(after),
+        basis="step" if per_step else "trace",
+        length=change(*lengths, length_ns),
+        devices=_device_diffs(firsts, seconds, length_ns),
+        findings=_finding_diffs(before, after, places=places),
+        kernels=both_kernels,
+        calls=_call_diffs((before, firsts), (after, seconds), length_ns, places=places),
+        places=places,
+    )
+
+
+def _device_diffs(
+    firsts: Sequence[WindowFigures], seconds: Sequence[WindowFigures], length_ns: int
+) -> tuple[DeviceDiff, ...]:
+    """The devices, matched by number, else in the order of their numbers."""
+    before, after = _by_device(firsts), _by_device(seconds)
+    return tuple(
+        _device_diff(a, b, matched, before.get(a, []), after.get(b, []), length_ns)
+        for a, b, matched in match(_numbers(before), _numbers(after))
+    )
+
+
+def _by_device(windows: Iterable[WindowFigures]) -> dict[int | None, list[DeviceFigures]]:
+    found: dict[int | None, list[DeviceFigures]] = defaultdict(list)
+    for window in windows:
+        for device in window.devices:
+            found[device.device].append(device)
+    return dict(found)
+
+
+def _numbers(by_number: Iterable[int | None]) -> list[int]:
+    return sorted(x for x in by_number if x is not None)
+
+
+def _device_diff(
+    number_before: int | None,
+    number_after: int | None,
+    matched: str,
+    before: Sequence[DeviceFigures],
+    after: Sequence[DeviceFigures],
+    length_ns: int,
+) -> DeviceDiff:
+    causes = dict.fromkeys(cause for device in (*before, *after) for cause in device.bubbles)
+    busy = _stream_times(before), _stream_times(after)
+    return DeviceDiff(
+        before=number_before,
+        after=number_after,
+        matched=matched,
+        figures={
+            name: change(
+                [getattr(x, name) for x in before], [getattr(x, name) for x in after], length_ns
+            )
+            for name in FIGURES
+        },
+        bubbles={
+            cause: change(
+                [x.bubbles.get(cause, 0) for x in before],
+                [x.bubbles.get(cause, 0) for x in after],
+                length_ns,
+            )
+            for cause in causes
+        },
+        streams=tuple(
+            StreamDiff(a, b, how, change(busy[0].get(a, []), busy[1].get(b, []), length_ns))
+            for a, b, how in match(_busiest_first(busy[0]), _busiest_first(busy[1]))
+        ),
+    )
+
+
+def _stream_times(windows: Sequence[DeviceFigures]) -> dict[int | None, list[int]]:
+    """Stream to its busy time in every window, 0 where it did not work."""
+    found: dict[int | None, list[int]] = {}
+    for i, window in enumerate(windows):
+        for stream in window.streams:
+            found.setdefault(stream.stream, [0] * len(windows))[i] = stream.busy_ns
+    return found
+
+
+def _busiest_first(times: Mapping[int | None, Sequence[int]]) -> list[int]:
+    return sorted(_numbers(times), key=lambda x: (-sum(times[x]), x))
+
+
+def _places_known(before: _File, after: _File) -> bool:
+    """Whether functions can tell calls apart: not where one side alone lacks them all."""
+    known = [
+        [x.function is not None for x in file.syncs]
+        + [x.where.function is not None for x in file.findings if not is_about_the_trace(x)]
+        for file in (before, after)
+    ]
+    return not all(known) or any(known[0]) == any(known[1])
+
+
+def _finding_diffs(before: _File, after: _File, *, places: bool) -> tuple[FindingDiff, ...]:
+    """The findings of both sides, what changed most first."""
+
+    def key(finding: Finding) -> tuple[str | None, ...]:
+        where = finding.where
+        if not places:
+            return finding.rule, finding.cause
+        name = where.call or where.operator or where.activity
+        return finding.rule, finding.cause, where.function, where.file, name
+
+    first, second = _grouped(before.findings, key), _grouped(after.findings, key)
+    found = [
+        _finding_diff(
+            first.get(x, []), second.get(x, []), before.whole.length_ns, after.whole.length_ns
+        )
+        for x in {**first, **second}
+    ]
+    return tuple(sorted(found, key=lambda x: (-abs(x.after_share - x.before_share), x.rule)))
+
+
+def _finding_diff(
+    before: Sequence[Finding], after: Sequence[Finding], before_ns: int, after_ns: int
+) -> FindingDiff:
+    """The same finding on both sides; bounds of one window may be added."""
+    bounds = sum(x.bound_ns for x in before), sum(x.bound_ns for x in after)
+    shares = bounds[0] / max(before_ns, 1), bounds[1] / max(after_ns, 1)
+    real = abs(shares[1] - shares[0]) * NEVER_LESS > 1
+    shown = (*after, *before)[0]
+    where = shown.where
+    state = "gone" if not after else "new" if not before else "changed" if real else "same"
+    return FindingDiff(
+        rule=shown.rule,
+        cause=shown.cause,
+        state=state,
+        name=where.call or where.operator or where.api or where.activity or "",
+        title=shown.title,
+        where=where,
+        before_ns=bounds[0],
+        after_ns=bounds[1],
+        before_share=shares[0],
+        after_share=shares[1],
+        about_the_trace=is_about_the_trace(shown),
+        beyond_noise=real,
+    )
+
+
+def _kernel_diffs(
+    before: Sequence[NameTimes], after: Sequence[NameTimes], length_ns: int, *, per_step: bool
+) -> tuple[KernelDiff, ...]:
+    first, second = {x.name: x for x in before}, {x.name: x for x in after}
+
+    def times(of: NameTimes | None) -> Sequence[int]:
+        return () if of is None else of.steps_ns if per_step else (of.total_ns,)
+
+    def count(of: NameTimes | None) -> int:
+        return 0 if of is None else median(of.step_counts) if per_step else of.count
+
+    found = [
+        KernelDiff(name, count(a), count(b), change(times(a), times(b), length_ns))
+        for name in {**first, **second}
+        for a, b in [(first.get(name), second.get(name))]
+    ]
+    return tuple(sorted(found, key=lambda x: (-abs(x.total.difference_ns), x.name)))
+
+
+def _call_diffs(
+    before: tuple[_File, Sequence[WindowFigures]],
+    after: tuple[_File, Sequence[WindowFigures]],
+    length_ns: int,
+    *,
+    places: bool,
+) -> tuple[CallDiff, ...]:
+    """The blocking calls of both sides, what changed most first."""
+
+    def key(call: SyncFigures) -> tuple[str | None, ...]:
+        where = (call.function, call.file) if places else ()
+        return call.api, call.kind, call.operator, *where
+
+    # Only of the windows compared; other calls lie outside all steps, or are told twice.
+    first, second = (
+        _grouped([x for x in file.syncs if x.step in {y.step for y in windows}], key)
+        for file, windows in (before, after)
+    )
+    found = [
+        _call_diff((first.get(x, []), before[1]), (second.get(x, []), after[1]), length_ns)
+        for x in {**first, **second}
+    ]
+    return tuple(
+        sorted(
+            found,
+            key=lambda x: (-abs(x.caused_idle.difference_ns), -abs(x.blocked.difference_ns), x.api),
+        )
+    )
+
+
+def _call_diff(
+    before: tuple[Sequence[SyncFigures], Sequence[WindowFigures]],
+    after: tuple[Sequence[SyncFigures], Sequence[WindowFigures]],
+    length_ns: int,
+) -> CallDiff:
+    """The calls of one API at one place."""
+
+    def compared(name: str) -> Change:
+        return change(_per_window(*before, name), _per_window(*after, name), length_ns)
+
+    shown = (*after[0], *before[0])[0]
+    return CallDiff(
+        api=shown.api,
+        kind=shown.kind,
+        operator=shown.operator,
+        function=shown.function,
+        file=shown.file,
+        line=shown.line,
+        before_count=median(_per_window(*before, "count")),
+        after_count=median(_per_window(*after, "count")),
+        blocked=compared("blocked_ns"),
+        caused_idle=compared("caused_idle_ns"),
+    )
+
+
+def _per_window(
+    calls: Iterable[SyncFigures], windows: Sequence[WindowFigures], name: str
+) -> list[int]:
+    """One figure of these calls, added up in each window."""
+    totals = {window.step: 0 for window in windows}
+    for call in calls:
+        totals[call.step] += getattr(call, name)
+    return [totals[window.step] for window in windows]
+
+
+def _grouped(items: Iterable[_Item], key: Callable[[_Item], _Key]) -> dict[_Key, list[_Item]]:
+    groups: dict[_Key, list[_Item]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups

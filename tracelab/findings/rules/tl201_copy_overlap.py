@@ -1,0 +1,73 @@
+"""TL201: a copy that could run beside compute, and does not."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.unhidden import claims_of_exposed
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
+
+_FIXES = {
+    Obstacle.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "
+    '`with torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
+    "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
+    Obstacle.EVENT_WAIT: "The copy waits for work that it does not need: let its stream wait for "
+    "an event recorded earlier, or for nothing, before the copy of the next batch.",
+    Obstacle.HOST_SYNC: "The copy was launched late because the host waited: take the blocking "
+    "call out of the loop, or launch the next copy before it.",
+    Obstacle.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch before "
+    "the compute of this one.",
+    Obstacle.TRUE_DEPENDENCY: "Nothing to do: there was no other work for it to run beside.",
+}
+
+
+_BEHIND = (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT)
+_FIX_TO_HOST = (
+    "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
+    "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
+    "torch.cuda.stream(side): host.copy_(x, non_blocking=True)`, `x.record_stream(side)`."
+)
+
+
+def find(facts: Facts) -> list[Claim]:
+    """Exposed copies between the host and the GPU, from pinned memory."""
+    names = [facts.trace.name_of(int(x)) for x in facts.timeline.event[facts.exposed.row]]
+    chosen = np.array(
+        [
+            copy_direction(name) in ("h2d", "d2h") and not copies_pageable_memory(name)
+            for name in names
+        ],
+        dtype=np.bool_,
+    )
+    is_copy = facts.timeline.kind[facts.exposed.row] == Kind.COPY
+    queued = facts.exposed.obstacle == Obstacle.HARDWARE_QUEUE
+    return claims_of_exposed(facts, chosen & is_copy & ~queued, _worded)
+
+
+def _worded(what: str, name: str, obstacle: Obstacle, behind: str) -> tuple[str, str]:
+    fix = (
+        _FIX_TO_HOST if copy_direction(name) == "d2h" and obstacle in _BEHIND else _FIXES[obstacle]
+    )
+    return f"{what} runs beside no compute{behind}", fix
+
+
+RULE = Rule(
+    id="TL201",
+    name="a copy that no compute hides",
+    matters="The GPU copies and computes at the same time, in different streams. A copy in the "
+    "stream that computes, or one that is launched when the compute before it is over, takes its "
+    "whole time from the step.",
+    decides="It takes the time in which a copy ran and neither compute nor communication did, and "
+    "asks what kept it from the compute of the batch before (of a copy to the GPU) or the next "
+    "compute from it (of a copy to the host). The bound is that compute, at most the copy. The "
+    "first copy of a trace has no compute before it; copies within one GPU are part of its work.",
+    before='for batch in loader:\n    x = batch.to("cuda", non_blocking=True)\n    model(x)',
+    after="copies = torch.cuda.Stream()\ndef load():\n    with torch.cuda.stream(copies):\n"
+    '        return next(batches).to("cuda", non_blocking=True)\nupcoming = load()\n'
+    "for _ in range(steps):\n    torch.cuda.current_stream().wait_stream(copies)\n"
+    "    x, upcoming = upcoming, load()\n    model(x)",
+    find=find,
+)

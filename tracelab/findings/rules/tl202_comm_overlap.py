@@ -1,0 +1,63 @@
+"""TL202: a collective that could run beside compute, and does not."""
+
+from __future__ import annotations
+
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.unhidden import claims_of_exposed
+from tracelab.measures.exposed import needed_at_once
+from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.model.kernel_kinds import Kind
+
+_FIXES = {
+    Obstacle.SAME_STREAM: "It runs in the stream that computes. If what follows does not need its "
+    "result: `work = dist.all_reduce(x, "
+    "async_op=True)`, and `work.wait()` where the result is used.",
+    Obstacle.EVENT_WAIT: "The compute after it waits for it. If that compute does not need the "
+    "result, wait later: `work.wait()` (or the event) where the result is used; in a DDP hook, run "
+    "the rest in a side stream; with FSDP2, prefetch (`set_modules_to_forward_prefetch`). A "
+    "collective also waits for the slowest rank: look at all ranks' traces.",
+    Obstacle.HOST_SYNC: "The compute beside it was launched late because the host waited: take the "
+    "blocking call out, or launch that compute before it.",
+    Obstacle.LATE_LAUNCH: "The host launched the compute beside it late: the step is launch bound "
+    "there.",
+    Obstacle.TRUE_DEPENDENCY: "No overlap to win: what came next needed it, or no other work was "
+    "left. Communicate less (a bf16 compression hook, gradients accumulated under `no_sync()`), "
+    "compute more in a step, or split it into more microbatches.",
+}
+
+
+_FIX_OF_RECEIVED = (
+    "No overlap to win: what is received is needed at once. Work on another microbatch beside it: "
+    "more microbatches, an interleaved schedule, or two batches in turns."
+)
+
+
+def find(facts: Facts) -> list[Claim]:
+    """Exposed collectives, unless the hardware queue is to blame."""
+    is_comm = facts.timeline.kind[facts.exposed.row] == Kind.COMM
+    queued = facts.exposed.obstacle == Obstacle.HARDWARE_QUEUE
+    return claims_of_exposed(facts, is_comm & ~queued, _worded)
+
+
+def _worded(what: str, name: str, obstacle: Obstacle, behind: str) -> tuple[str, str]:
+    hopeless = obstacle == Obstacle.TRUE_DEPENDENCY and needed_at_once(name)
+    fix = _FIX_OF_RECEIVED if hopeless else _FIXES[obstacle]
+    return f"{what} runs beside no compute{behind}", fix
+
+
+RULE = Rule(
+    id="TL202",
+    name="a collective that no compute hides",
+    matters="NCCL needs few multiprocessors, so a collective can run beside compute that does not "
+    "need its result: the gradients of one layer beside the backward pass of the next, the shards "
+    "of a layer beside the one before it.",
+    decides="It takes the time in which a collective ran and no compute did, and asks what kept "
+    "the next compute from it, or it from the compute before (all-gather). The bound is compute "
+    "that does not need it: what is left of the backward pass, if it was launched there; else what "
+    "follows before the next collective. What a pipeline's stage receives is a true dependency.",
+    before="dist.all_reduce(gradients)\nother_compute()\nuse(gradients)",
+    after="work = dist.all_reduce(gradients, async_op=True)\nother_compute()\nwork.wait()\n"
+    "use(gradients)",
+    find=find,
+)

@@ -1,0 +1,44 @@
+"""TL203: streams serialised by a wait that comes too early or is too wide."""
+
+from __future__ import annotations
+
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.streams import claims_of_turns
+from tracelab.measures.overlap_blockers import Obstacle
+
+
+def find(facts: Facts) -> list[Claim]:
+    """Compute that waited for an event of another computing stream, though both had room."""
+    return claims_of_turns(facts, (Obstacle.EVENT_WAIT,), _worded, _NO_ROOM)
+
+
+_NO_ROOM = (
+    "Nothing to do: the kernels fill the GPU (or the file does not say how large they are), so "
+    "side by side they would take as long."
+)
+
+
+def _worded(held: str, other: str, what: str) -> tuple[str, str]:
+    return (
+        f"{what}: {held} waits for another stream's {other}",
+        "If it does not need what that stream made, wait later (`wait_stream` or `wait_event` "
+        "where the result is used), or for an event recorded before the stream's latest work.",
+    )
+
+
+RULE = Rule(
+    id="TL203",
+    name="streams serialised by an event wait that comes too early or is too wide",
+    matters="`wait_stream` waits for all that the other stream was given so far, and everything "
+    "launched after it waits. A wait before work that does not need the result takes the streams "
+    "in turns.",
+    decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
+    "hardly overlap, and takes the stretches in which the one's next kernel was launched and "
+    "waited for an event of the other. Kernels that together need more blocks than the GPU has "
+    "multiprocessors would gain nothing (`no_free_sm`): they are told, and no alarm. Whether the "
+    "kernel needs the result, the trace does not say.",
+    before="current.wait_stream(side)\nindependent_work()\nuse(result)",
+    after="independent_work()\ncurrent.wait_stream(side)\nuse(result)",
+    find=find,
+)

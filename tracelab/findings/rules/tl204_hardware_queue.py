@@ -1,0 +1,37 @@
+"""TL204: streams that share one queue to the GPU."""
+
+from __future__ import annotations
+
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.unhidden import claims_of_exposed
+from tracelab.measures.overlap_blockers import Obstacle
+
+
+def find(facts: Facts) -> list[Claim]:
+    """Exposed work beside which other work stood launched and was held by nothing in the file."""
+    queued = facts.exposed.obstacle == Obstacle.HARDWARE_QUEUE
+    return claims_of_exposed(facts, queued, _worded)
+
+
+def _worded(what: str, _name: str, _obstacle: Obstacle, behind: str) -> tuple[str, str]:
+    return (
+        f"{what} holds up another stream{behind}, though nothing says that it must",
+        "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
+        "default), or set it to the number of streams that work at once.",
+    )
+
+
+RULE = Rule(
+    id="TL204",
+    name="streams serialised by the hardware queue",
+    matters="CUDA hands launches to the GPU through a few queues, and each queue is worked off in "
+    "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism wants) all "
+    "streams share one: what stands behind a waiting collective waits, whatever its stream.",
+    decides="It takes exposed communication and copies beside which the next compute was already "
+    "launched, in a stream that was free and waited for no event, and still began only after "
+    "them. Nothing in the trace orders the two, so the queue does.",
+    before='os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"',
+    after="# unset: CUDA's default is 8",
+    find=find,
+)

@@ -1,0 +1,45 @@
+"""TL205: work of two streams that could run at once and never does."""
+
+from __future__ import annotations
+
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.streams import claims_of_turns
+from tracelab.measures.overlap_blockers import Obstacle
+
+
+def find(facts: Facts) -> list[Claim]:
+    """Streams that took turns because of the host or the GPU, not because of an event."""
+    causes = (Obstacle.HOST_SYNC, Obstacle.HARDWARE_QUEUE)
+    return claims_of_turns(facts, causes, _worded, _NO_ROOM)
+
+
+_NO_ROOM = (
+    "Nothing to do: the kernels fill the GPU (or the file does not say how large they are), so "
+    "side by side they would take as long. Smaller kernels in several streams help only where each "
+    "leaves multiprocessors free."
+)
+
+
+def _worded(held: str, other: str, what: str) -> tuple[str, str]:
+    return (
+        f"{what}: {held} begins only after another stream's {other}, which it does not wait for",
+        "Launch both streams' work before the host waits for either; wait once, at the end.",
+    )
+
+
+RULE = Rule(
+    id="TL205",
+    name="independent work on two streams that never overlaps",
+    matters="Two streams are there to run side by side. Where the host waits for the one before it "
+    "launches the other, they take turns, though the GPU has room and need not be idle for it.",
+    decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
+    "hardly overlap, and takes the turns between which no event stands: a blocking call does, or "
+    "nothing. Kernels that together need more blocks than the GPU has multiprocessors would gain "
+    "nothing (`no_free_sm`). Two GPUs in turns are idle in turns: TL101 and TL301 say why.",
+    before="with torch.cuda.stream(a):\n    f()\na.synchronize()\n"
+    "with torch.cuda.stream(b):\n    g()",
+    after="with torch.cuda.stream(a):\n    f()\nwith torch.cuda.stream(b):\n    g()\n"
+    "torch.cuda.current_stream().wait_stream(a)",
+    find=find,
+)

@@ -1,0 +1,207 @@
+"""Which host calls blocked, where in the program, and how much GPU idle each one caused.
+
+A blocking call costs nothing while the GPU has work. Its price is the time in which a device was
+idle while the call blocked, and from its return until work launched after it reached the device.
+Where several calls stand in one bubble, each pays from its own start to the start of the next. A
+call costs nothing where the thread that launched next was at work of its own when it began. An
+allocation that held up another thread's call stands for that thread, too, from when both had begun
+until that call returned, as if the thread had made it itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array
+from tracelab.measures.bubbles import Gaps, device_gaps
+from tracelab.model.call_sites import Place, locate
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.host import BlockingCalls, Host
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import each_of, each_place
+from tracelab.model.trace import ABSENT
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Charges:
+    """Which stretches of idle time which call caused; disjoint on each device.
+
+    Attributes:
+        call: intp[c], index into the blocking calls.
+        device: int32[c].
+        start_ns, end_ns: int64[c], ns, never empty.
+    """
+
+    call: NDArray[np.intp]
+    device: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Syncs:
+    """The blocking calls, by start, and their price.
+
+    Attributes:
+        calls: the calls.
+        step: int32[k], index into `Timeline.steps` of the step whose host annotation holds the
+            call, else ABSENT.
+        blocked_ns: int64[k], ns.
+        caused_idle_ns: int64[k], ns, summed over devices.
+        idle_after_ns: int64[k], ns, the part of it after the call had returned.
+        charges: the stretches that make it up.
+        awaited: int64[k], event id of the activity that each call waited for; of several the one
+            that ended last, ABSENT if the file does not say.
+        places: where each call was made.
+    """
+
+    calls: BlockingCalls
+    step: NDArray[np.int32]
+    blocked_ns: Int64Array
+    caused_idle_ns: Int64Array
+    idle_after_ns: Int64Array
+    charges: Charges
+    awaited: Int64Array
+    places: tuple[Place, ...]
+
+
+def syncs(graph: Graph, lines: SourceLines | None = None) -> Syncs:
+    """Measure the blocking calls of a file; only where `lines` can look is their line named."""
+    host, timeline = graph.host, graph.host.timeline
+    calls = host.blocking
+    step = np.full(len(calls), ABSENT, dtype=np.int32)
+    for index, item in enumerate(timeline.steps):
+        start, end = timeline.trace.start_ns[item.event], timeline.trace.end_ns[item.event]
+        first, last = np.searchsorted(calls.start_ns, (start, end))
+        inside = step[first:last]
+        inside[inside == ABSENT] = index
+    charged = [np.zeros((0, 4), dtype=np.int64)]
+    if len(calls):
+        charged += [_charge(host, x, device_gaps(host, x)) for x in timeline.devices]
+    columns = np.concatenate(charged)
+    caused = np.zeros(len(calls), dtype=np.int64)
+    np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
+    after = np.zeros(len(calls), dtype=np.int64)
+    begun = np.maximum(columns[:, 2], calls.end_ns[columns[:, 0]])
+    np.add.at(after, columns[:, 0], np.maximum(0, columns[:, 3] - begun))
+    return Syncs(
+        calls=calls,
+        step=step,
+        blocked_ns=calls.end_ns - calls.start_ns,
+        caused_idle_ns=caused,
+        idle_after_ns=after,
+        charges=Charges(
+            columns[:, 0].astype(np.intp),
+            columns[:, 1].astype(np.int32),
+            columns[:, 2],
+            columns[:, 3],
+        ),
+        awaited=_awaited(graph),
+        places=locate(timeline, calls.call, lines),
+    )
+
+
+def _awaited(graph: Graph) -> Int64Array:
+    """Per blocking call the last activity that it waited for, else ABSENT."""
+    trace, calls = graph.host.timeline.trace, graph.host.blocking
+    launched = np.isin(graph.source, calls.call) & (graph.kind == EdgeKind.LAUNCH)
+    waited = np.isin(graph.target, calls.call) & (graph.kind == EdgeKind.SYNC)
+    # A blocking copy waits for the copy that it launches.
+    call = np.concatenate((graph.source[launched], graph.target[waited]))
+    activity = np.concatenate((graph.target[launched], graph.source[waited]))
+    order = np.argsort(trace.end_ns[activity], kind="stable")
+    last = dict(zip(call[order].tolist(), activity[order].tolist(), strict=True))
+    return np.array([last.get(x, ABSENT) for x in calls.call.tolist()], dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Halts:
+    """The stretches in which a thread got no further; what the blocking calls held up comes last.
+
+    Attributes:
+        call: intp[h], index into the blocking calls: whose fault it was.
+        thread: int32[h], index into `Trace.threads` of who got no further.
+        start_ns, end_ns: int64[h], ns.
+        groups: the halts of one thread and sort, each by start and by end.
+    """
+
+    call: NDArray[np.intp]
+    thread: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    groups: tuple[NDArray[np.intp], ...]
+
+
+def halts_of(host: Host) -> Halts:
+    """The blocking calls, each of its own thread, and what allocations held up."""
+    calls, held = host.blocking, host.held
+    thread = np.concatenate((calls.thread, held.thread))
+    number = np.arange(len(thread))
+    return Halts(
+        call=np.concatenate((number[: len(calls)], held.holder)),
+        thread=thread,
+        start_ns=np.concatenate((calls.start_ns, held.start_ns)),
+        end_ns=np.concatenate((calls.end_ns, held.end_ns)),
+        groups=tuple(
+            group
+            for _, own in each_of(thread)
+            for group in np.split(own, [np.searchsorted(own, len(calls))])
+        ),
+    )
+
+
+def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
+    """The idle of one device that calls caused: int64[c, 4]: call, device, start and end."""
+    timeline, calls, halts = host.timeline, host.blocking, halts_of(host)
+    launched = timeline.of(device=device) & (timeline.launch != ABSENT)
+    launch_ns = np.sort(host.launched_ns[timeline.launch[launched]])
+    # A call stands before a gap if no work for the device was launched between the two. Of one
+    # thread's calls, in order and none inside another, those are neighbours.
+    known = np.flatnonzero(idle.launch != ABSENT)
+    called_ns = host.launched_ns[idle.launch[known]]
+    previous_ns = np.concatenate(([ABSENT], launch_ns))[np.searchsorted(launch_ns, called_ns)]
+    gaps, owners = [], []
+    for own in halts.groups:
+        first = np.searchsorted(halts.end_ns[own], previous_ns, side="right")
+        number, place = each_place(first, np.searchsorted(halts.start_ns[own], called_ns))
+        gaps.append(known[number])
+        owners.append(own[place])
+    gap, owner = np.concatenate(gaps), np.concatenate(owners)
+    thread = timeline.trace.thread[idle.launch[gap]]
+    waits = waits_for(host, thread, halts.thread[owner], halts.start_ns[owner])
+    # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
+    blocking = np.flatnonzero(np.isin(idle.launch, calls.call))
+    by_event = np.argsort(calls.call)
+    launch = by_event[np.searchsorted(calls.call, idle.launch[blocking], sorter=by_event)]
+    gap, owner = np.append(gap[waits], blocking), np.append(owner[waits], launch)
+    order = np.lexsort((owner, halts.start_ns[owner], gap))
+    gap, owner = gap[order], owner[order]
+    since = halts.start_ns[owner]
+    until = idle.end_ns[gap]
+    followed = np.flatnonzero(gap[1:] == gap[:-1])
+    until[followed] = since[followed + 1]
+    begun, ended = np.maximum(since, idle.start_ns[gap]), np.minimum(until, idle.end_ns[gap])
+    paid = ended > begun
+    call = halts.call[owner[paid]]
+    return np.stack((call, np.full(len(call), device), begun[paid], ended[paid]), axis=1)
+
+
+def waits_for(
+    host: Host,
+    thread: NDArray[np.integer[Any]],
+    other: NDArray[np.integer[Any]],
+    moment_ns: Int64Array,
+) -> NDArray[np.bool_]:
+    """bool[k], whether launching threads wait for what begins then in others, or in themselves."""
+    waits = np.isin(other, list(host.launching_threads))
+    for number, places in each_of(thread):
+        if number in host.states:
+            recorded, moments = host.states[number].recorded, moment_ns[places]
+            begun = np.searchsorted(recorded.starts, moments, side="right")
+            waits[places] &= begun == np.searchsorted(recorded.ends, moments, side="right")
+    own: NDArray[np.bool_] = other == thread
+    return waits | own

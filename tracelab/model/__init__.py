@@ -1,0 +1,1 @@
+"""What a trace says, in order and linked; no judgement."""

@@ -1,0 +1,146 @@
+"""What a GPU activity is: compute, communication, a copy or a memset, told by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.errors import UsageError
+from tracelab.model.trace import Category, Trace
+
+
+class Kind(IntEnum):
+    """The four kinds of GPU work."""
+
+    COMPUTE = 0
+    COMM = 1
+    COPY = 2
+    MEMSET = 3
+
+
+# One alternative per library. Each must begin where a word or a part of one begins, so that "hip",
+# "sync" or "reduce" inside another name is never enough; a digit may stand before it, because names
+# that nobody demangled have the length of each part there. Which real kernel each one was written
+# for stands in the tests.
+_COMM = re.compile(
+    r"""
+    (?<![A-Za-z])(?:
+      (?:nccl|rccl|mscclpp|msccl)(?:[A-Z_]|::)                # NCCL, RCCL, MSCCL(++)
+    | (?:deep_ep|dpsk::ep|hybrid_ep|pplx|mori)::              # expert parallelism
+    | Ep(?:Dispatch|Combine)\w*Kernel                         # MORI
+    | (?:moe_?)?a2a_?(?:dispatch|combine|prepare)             # TensorRT-LLM, pplx-garden
+    | nvshmem | rocshmem
+    | c10d::symmetric_memory:: | multimem_                    # PyTorch's symmetric memory, NVLS
+    | exchangeSplitAndOffset | (?:put|wait)_signal_kernel
+    | cross_device_reduce                                     # vLLM, SGLang, aiter
+    | k?userbuffers_                                          # Transformer Engine
+    | all_?reduce | all_?gather | reduce_?scatter | all_?to_?all | all2all
+    )
+    | (?-i:All(?:[Rr]educe|[Gg]ather|[Tt]o[Aa]ll)|ReduceScatter)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+# Inductor names a kernel after every operator that it fused, the waiting ends of collectives too;
+# CUTLASS names a matrix product after the schedule by which it fetches its operands.
+_NEVER_COMM = re.compile(r"^triton_(?:poi|red|per|tem|mm|bmm|spl|for|unk)_|^(?:void )?cutlass::")
+
+# Names of compute that need no second look: PyTorch's own kernels and the usual libraries.
+_COMPUTE = re.compile(
+    r"""
+    \bat::|\bat_cuda_detail::|\bcub::|\bthrust::|\bc10::|cutlass|cublas|cudnn|gemm|gemv|xmma|nvjet
+    |cute|conv|winograd|fft|softmax|norm|attention|attn|flash|fmha|mha|rotary|rope|elementwise
+    |reduce|transpose|embedding|triton_|dropout|topk|sort|scan|adam|sgd|multi_tensor|quant
+    |(?<!broad)cast|act|gelu|silu|relu|loss|copy|fill|permute|index|gather|scatter|Cijk_|SubTensor|igemm|batched
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+# "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice".
+_DIRECTION = re.compile(r"HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice")
+_DIRECTIONS = {
+    "HtoD": "h2d",
+    "HostToDevice": "h2d",
+    "DtoH": "d2h",
+    "DeviceToHost": "d2h",
+    "DtoD": "d2d",
+    "DeviceToDevice": "d2d",
+    "PtoP": "p2p",
+    "HtoH": "h2h",
+}
+
+CommTest = Callable[[str], bool]
+
+
+def comm_test(patterns: Iterable[str] = ()) -> CommTest:
+    """A test that says whether a kernel of this name is communication.
+
+    Args:
+        patterns: further regular expressions, searched in the name.
+
+    Raises:
+        UsageError: a pattern is no regular expression.
+    """
+    added = []
+    for pattern in patterns:
+        try:
+            added.append(re.compile(pattern))
+        except re.error as error:
+            raise UsageError(
+                f"--comm-pattern {pattern!r} is no regular expression: {error}"
+            ) from None
+
+    def is_comm(name: str) -> bool:
+        if any(pattern.search(name) for pattern in added):
+            return True
+        return _COMM.search(name) is not None and _NEVER_COMM.match(name) is None
+
+    return is_comm
+
+
+def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArray[np.int8]:
+    """The `Kind` of each of these GPU activities: int8[n]."""
+    category = trace.category[events]
+    kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)
+    kinds[category == Category.MEMCPY] = Kind.COPY
+    kinds[category == Category.MEMSET] = Kind.MEMSET
+    kernels = category == Category.KERNEL
+    comm = [name for name in np.unique(trace.name[events[kernels]]) if is_comm(trace.strings[name])]
+    kinds[kernels & np.isin(trace.name[events], comm)] = Kind.COMM
+    return kinds
+
+
+def is_recognised(name: str) -> bool:
+    """Whether a kernel's name is known to be compute, so that nobody needs to be asked."""
+    return _COMPUTE.search(name) is not None
+
+
+def copy_direction(name: str) -> str:
+    """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say."""
+    match = _DIRECTION.search(name)
+    return _DIRECTIONS[match[0]] if match else ""
+
+
+def copies_pageable_memory(name: str) -> bool:
+    """Whether one side of a copy is pageable host memory: then the call waits for the copy."""
+    return "Pageable" in name
+
+
+def qualified_name(name: str) -> str:
+    """A C++ function's own name with its namespaces; "" where nothing else is there.
+
+    Left out are the return type and the arguments of templates and calls.
+    """
+    kept, depth = [], 0
+    for index, letter in enumerate(name):
+        if letter in "<(":
+            depth += 1
+        elif letter in ">)" and not name.startswith("->", index - 1):
+            depth = max(0, depth - 1)
+        elif depth == 0:
+            kept.append(letter)
+    words = "".join(kept).split()
+    return words[-1] if words else ""

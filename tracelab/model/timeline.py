@@ -1,0 +1,325 @@
+"""The GPU activities of a trace in order: lanes, launches, steps and windows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.errors import UsageError
+from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
+
+PROFILER_STEP = r"^ProfilerStep#\d+$"
+_EXTENDED_LAUNCH = r"^cu(da)?LaunchKernelEx"
+_GRAPH_LAUNCH = r"^cu(da)?GraphLaunch"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One stream of one device; its activities are rows ``first`` to ``last`` of the timeline."""
+
+    device: int
+    stream: int
+    first: int
+    last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One pass of the loop: the host's annotation and the window that its GPU work extends."""
+
+    number: int
+    event: int
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A stretch of time to measure; `step` is None for the whole trace."""
+
+    step: int | None
+    start_ns: int
+    end_ns: int
+
+    @property
+    def length_ns(self) -> int:
+        """Length, ns."""
+        return self.end_ns - self.start_ns
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A trace's GPU activities, ordered by device, stream, start, end and event id.
+
+    Attributes:
+        trace: where they come from.
+        event: int64[m], the activities' event ids.
+        kind: int8[m], a `Kind`.
+        lanes: the streams, by device and stream; each one a slice of the rows.
+        launch: int64[m], event id of the host call that launched each activity, else ABSENT.
+        step: int32[m], index into `steps` of the step that launched each activity, else ABSENT.
+        steps: the steps, by start.
+        early: bool[m], which activities start before the previous one of their stream has ended,
+            as their launch allows.
+        overlapping: activities that start so though their launch does not allow it.
+    """
+
+    trace: Trace
+    event: Int64Array
+    kind: NDArray[np.int8]
+    lanes: tuple[Lane, ...]
+    launch: Int64Array
+    step: NDArray[np.int32]
+    steps: tuple[Step, ...]
+    early: NDArray[np.bool_]
+    overlapping: int
+
+    @cached_property
+    def start_ns(self) -> Int64Array:
+        """int64[m], ns."""
+        return self.trace.start_ns[self.event]
+
+    @cached_property
+    def end_ns(self) -> Int64Array:
+        """int64[m], ns."""
+        return self.trace.end_ns[self.event]
+
+    @cached_property
+    def device(self) -> NDArray[np.int32]:
+        """int32[m]."""
+        device: NDArray[np.int32] = self.trace.device[self.event]
+        return device
+
+    @cached_property
+    def lane(self) -> NDArray[np.intp]:
+        """intp[m], index into `lanes`."""
+        return np.repeat(np.arange(len(self.lanes)), [x.last - x.first for x in self.lanes])
+
+    @property
+    def devices(self) -> tuple[int, ...]:
+        """Every device that worked, ascending."""
+        return tuple(dict.fromkeys(lane.device for lane in self.lanes))
+
+    @cached_property
+    def windows(self) -> tuple[Window, ...]:
+        """The whole trace, then each step."""
+        whole = Window(None, int(self.start_ns.min()), int(self.end_ns.max()))
+        return (whole, *(Window(s.number, s.start_ns, s.end_ns) for s in self.steps))
+
+    def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
+        """When at least one of these activities ran; all of them by default."""
+        return union(self.start_ns[rows], self.end_ns[rows])
+
+    def of(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
+        """bool[m], which activities are of this device and kind."""
+        chosen = np.ones(len(self.event), dtype=np.bool_)
+        if device is not None:
+            chosen &= self.device == device
+        if kind is not None:
+            chosen &= self.kind == kind
+        return chosen
+
+
+def named(
+    trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
+) -> NDArray[np.bool_]:
+    """bool[k], which of these events (event ids) have a name that passes a test."""
+    passes = np.zeros(len(trace.strings), dtype=np.bool_)
+    passes[trace.name[events]] = True
+    for name in np.flatnonzero(passes).tolist():
+        passes[name] = bool(test(trace.strings[name]))
+    passing: NDArray[np.bool_] = passes[trace.name[events]]
+    return passing
+
+
+def each_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+    """Every value but ABSENT, ascending, and its places, ascending."""
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    bounds = np.flatnonzero(np.diff(ordered)) + 1
+    for places in np.split(order, bounds) if len(values) else ():
+        if values[places[0]] != ABSENT:
+            yield int(values[places[0]]), places
+
+
+def each_place(
+    first: NDArray[np.intp], last: NDArray[np.intp]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """All places of some ranges, one range after another: the number of the range, the place."""
+    count = np.maximum(last - first, 0)
+    number = np.repeat(np.arange(len(count)), count)
+    before = np.cumsum(count) - count
+    return number, np.arange(len(number)) - np.repeat(before - first, count)
+
+
+def last_in_group(
+    group: NDArray[np.integer[Any]],
+    key: Int64Array,
+    asked_group: NDArray[np.integer[Any]],
+    asked_key: Int64Array,
+    side: Literal["left", "right"] = "left",
+) -> NDArray[np.intp]:
+    """Per question the last entry of a group with a smaller key, or ("right") one no greater.
+
+    Args:
+        group: int[entries], ascending.
+        key: int64[entries], ascending within each group.
+        asked_group: int[questions], in any order; ABSENT for no group.
+        asked_key: int64[questions].
+        side: as in `numpy.searchsorted`.
+
+    Returns:
+        intp[questions], places among the entries, ABSENT where there is none.
+    """
+    found = np.full(len(asked_group), ABSENT, dtype=np.intp)
+    for number, asked in each_of(asked_group):
+        same = group.dtype.type(number)  # another type would have all of the group cast
+        first, last = np.searchsorted(group, same), np.searchsorted(group, same, "right")
+        place = first + np.searchsorted(key[first:last], asked_key[asked], side) - 1
+        found[asked] = np.where(place >= first, place, ABSENT)
+    return found
+
+
+def build_timeline(
+    trace: Trace, *, comm_patterns: Iterable[str] = (), step_pattern: str = PROFILER_STEP
+) -> Timeline:
+    """Order a trace's GPU activities.
+
+    Args:
+        trace: a trace, with or without GPU activities.
+        comm_patterns: regular expressions of further communication kernels.
+        step_pattern: regular expression of the host annotations that are the steps.
+
+    Raises:
+        UsageError: a pattern is no regular expression.
+    """
+    return order_activities(
+        trace, trace.of_category(*GPU_ACTIVITIES), comm_test(comm_patterns), step_pattern
+    )
+
+
+def only_launched(timeline: Timeline, comm_patterns: Iterable[str] = ()) -> Timeline:
+    """The same timeline without the activities whose launch is not in the file."""
+    launched = np.sort(timeline.event[timeline.launch != ABSENT])
+    return order_activities(timeline.trace, launched, comm_test(comm_patterns), None)
+
+
+def order_activities(
+    trace: Trace, events: NDArray[np.intp], is_comm: CommTest, step_pattern: str | None
+) -> Timeline:
+    """Order the given activities of a trace; without a pattern there are no steps."""
+    device, stream = trace.device[events], trace.stream[events]
+    start, end = trace.start_ns[events], trace.end_ns[events]
+    order = np.lexsort((events, end, start, stream, device))
+    events, device, stream = events[order], device[order], stream[order]
+    start, end = start[order], end[order]
+    changes = np.flatnonzero((np.diff(device) != 0) | (np.diff(stream) != 0)) + 1
+    bounds = np.concatenate(([0], changes, [len(events)])) if len(events) else np.array([0])
+    lanes = tuple(
+        Lane(int(device[first]), int(stream[first]), int(first), int(last))
+        for first, last in pairwise(bounds)
+    )
+    launch = _launches(trace, events)
+    overlaps, allowed = _overlaps(start, end, lanes), _may_begin_early(trace, launch)
+    steps, step = _steps(trace, step_pattern, launch, end) if step_pattern else ((), None)
+    return Timeline(
+        trace=trace,
+        event=events.astype(np.int64),
+        kind=classify(trace, events, is_comm),
+        lanes=lanes,
+        launch=launch,
+        step=step if step is not None else np.full(len(events), ABSENT, dtype=np.int32),
+        steps=steps,
+        early=overlaps & allowed,
+        overlapping=int((overlaps & ~allowed).sum()),
+    )
+
+
+def _overlaps(start: Int64Array, end: Int64Array, lanes: Iterable[Lane]) -> NDArray[np.bool_]:
+    """bool[m], which activities start before all those before them in their lane have ended."""
+    found = np.zeros(len(start), dtype=np.bool_)
+    for lane in lanes:
+        reach = np.maximum.accumulate(end[lane.first : lane.last - 1])
+        found[lane.first + 1 : lane.last] = start[lane.first + 1 : lane.last] < reach
+    return found
+
+
+def _may_begin_early(trace: Trace, launch: Int64Array) -> NDArray[np.bool_]:
+    """bool[m], which activities may start before the one before them in their lane has ended.
+
+    Under programmatic dependent launch a kernel begins while the one before it still runs; only
+    the extended launch calls can ask for that. Within one replay of a CUDA graph any node may: on
+    an H200 plain kernels too began up to 0.5 us early there, and never across two replays.
+    """
+    in_graph = _launched_by(trace, launch, _GRAPH_LAUNCH)
+    in_graph[1:] &= launch[1:] == launch[:-1]
+    return in_graph | _launched_by(trace, launch, _EXTENDED_LAUNCH)
+
+
+def _launched_by(trace: Trace, launch: Int64Array, pattern: str) -> NDArray[np.bool_]:
+    """bool[m], which activities were launched by a call of such a name."""
+    launched: NDArray[np.bool_] = launch != ABSENT
+    return launched & named(trace, launch, re.compile(pattern).match)
+
+
+def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
+    """The host call with each activity's correlation; the outermost where several share it."""
+    calls = trace.of_category(*HOST_CALLS)
+    calls = calls[trace.correlation[calls] != ABSENT]
+    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
+    correlation, first = np.unique(trace.correlation[calls], return_index=True)
+    launch = np.full(len(events), ABSENT, dtype=np.int64)
+    if len(correlation) == 0:
+        return launch
+    wanted = trace.correlation[events]
+    place = np.minimum(np.searchsorted(correlation, wanted), len(correlation) - 1)
+    found = (correlation[place] == wanted) & (wanted != ABSENT)
+    launch[found] = calls[first[place[found]]]
+    return launch
+
+
+def _steps(
+    trace: Trace, pattern: str, launch: Int64Array, end: Int64Array
+) -> tuple[tuple[Step, ...], NDArray[np.int32]]:
+    """The steps, and which of them launched each activity.
+
+    A step's window is ``[max(end of the window before, host start), max(host end, end of the last
+    activity launched inside it))``: windows do not overlap, and work that the host launched ahead
+    of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
+    """
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
+    hosts = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
+    hosts = hosts[named(trace, hosts, expression.search)]
+    hosts = hosts[np.argsort(trace.start_ns[hosts], kind="stable")]
+    step = np.full(len(launch), ABSENT, dtype=np.int32)
+    launched = np.flatnonzero(launch != ABSENT)
+    by_launch = launched[np.argsort(trace.start_ns[launch[launched]], kind="stable")]
+    launch_ns = trace.start_ns[launch[by_launch]]
+    steps: list[Step] = []
+    window_end = -(2**63)
+    for index, event in enumerate(hosts.tolist()):
+        host_start, host_end = int(trace.start_ns[event]), int(trace.end_ns[event])
+        first, last = np.searchsorted(launch_ns, (host_start, host_end))
+        inside = by_launch[first:last]
+        inside = inside[step[inside] == ABSENT]
+        step[inside] = index
+        start_ns = max(window_end, host_start)
+        window_end = max(start_ns, host_end, int(end[inside].max(initial=start_ns)))
+        digits = re.search(r"#(\d+)", trace.name_of(event))
+        steps.append(Step(int(digits[1]) if digits else index, event, start_ns, window_end))
+    if len({x.number for x in steps}) < len(steps):
+        # Two recordings in one file, or a pattern of which only some names have a number.
+        steps = [replace(x, number=index) for index, x in enumerate(steps)]
+    return tuple(steps), step

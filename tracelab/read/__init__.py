@@ -1,0 +1,1 @@
+"""From a file to a `Trace`; nothing else knows the keys of the JSON."""

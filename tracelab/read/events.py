@@ -1,0 +1,121 @@
+"""The text of a trace's events, decoded: what is used of each, and nothing else."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+import orjson
+
+from tracelab.model.trace import ABSENT
+
+Number = int | float | str | None  # as files write numbers
+
+_TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
+
+
+class Arguments(msgspec.Struct, gc=False):
+    """What is used of an event's "args"; as written, for old files have some as text."""
+
+    correlation: Number = ABSENT
+    stream: Number = ABSENT
+    device: Number = ABSENT
+    inDevice: Number = ABSENT  # noqa: N815  the file's name for it
+    wait_on_stream: Number = ABSENT
+    wait_on_cuda_event_record_corr_id: Number = ABSENT
+    wait_on_cuda_event_id: Number = ABSENT
+    event_id: Number = ABSENT
+    name: Any = None  # of a thread
+
+
+class Event(msgspec.Struct, gc=False):
+    """What is used of an event; decoding into it skips the rest of the text."""
+
+    ph: str = ""
+    cat: str = ""
+    name: str | None = None
+    pid: int | str | None = None
+    tid: int | str | None = None
+    ts: Number = None
+    dur: Number = None
+    args: Arguments | None = None
+
+
+_ARGUMENTS = frozenset(Arguments.__struct_fields__)
+_decode_regular = msgspec.json.Decoder(list[Event]).decode
+_decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
+
+
+def decode(text: bytes) -> list[Event]:
+    """Decode an array of events.
+
+    What is skipped of an event is looked at for its brackets and quotes alone, so that bytes that
+    are no UTF-8, or numbers that are none of a float64, do no harm there.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    try:
+        return _decode_regular(text)
+    except (msgspec.DecodeError, RecursionError):  # no JSON, or some value is of an unusual type
+        return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
+
+
+def decode_with_times_as_text(text: bytes) -> list[Event]:
+    """Decode an array of events whose times a float cannot hold exactly."""
+    return decode(_with_times_as_text(text))
+
+
+def decode_texts(text: bytes) -> list[bytes]:
+    """The text of each event of an array that `decode` can read; it raises the same errors."""
+    decode(text)
+    try:
+        return list(map(bytes, _decode_texts(text)))
+    except (msgspec.DecodeError, RecursionError):
+        return [orjson.dumps(element) for element in orjson.loads(text)]
+
+
+def is_event(event: Event) -> bool:
+    """Whether this is an event, not an object that is nested in one."""
+    return event.ph != ""
+
+
+def is_text_of_event(text: bytes) -> bool:
+    """The same for a text that `decode_texts` gave."""
+    return all(map(is_event, decode(b"[%b]" % text)))
+
+
+def mapping(value: Any) -> dict[str, Any]:
+    """The JSON object that a value is; an empty one for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def _regular(element: Any) -> Event:
+    """The event that an element of the array is; anything else is an event without a phase."""
+    fields = mapping(element)
+    category = fields.get("cat")
+    arguments = mapping(fields.get("args"))
+    return Event(
+        ph=str(fields["ph"]) if "ph" in fields else "",
+        cat=category if type(category) is str else "",
+        name=_text(fields.get("name")),
+        pid=_text(fields.get("pid")),
+        tid=_text(fields.get("tid")),
+        ts=_number(fields.get("ts")),
+        dur=_number(fields.get("dur")),
+        args=Arguments(**{x: _number(arguments[x]) for x in _ARGUMENTS.intersection(arguments)}),
+    )
+
+
+def _with_times_as_text(text: bytes) -> bytes:
+    return _TIME_FIELD.sub(rb'\1"\2"', text)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)
+
+
+def _number(value: Any) -> Number:
+    """A number as it is; what can be none is text that is none."""
+    return value if value is None or type(value) in (int, float, str) else ""

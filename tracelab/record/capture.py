@@ -1,0 +1,276 @@
+"""Profile a loop from within the program: record some steps, then say and show what they say."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import os
+import time
+import traceback
+from base64 import b64encode
+from collections.abc import Callable
+from html import escape
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+
+from tracelab.analysis import DEFAULTS, Analysis, analyze_source, merge_reports
+from tracelab.drawing import analyze_and_draw, draw
+from tracelab.errors import MissingSupportError, TracelabError, UsageError
+from tracelab.read.sources import find_sources
+from tracelab.record.recorder import Recorder
+from tracelab.record.script import around
+from tracelab.report.schema import Report
+from tracelab.system.console import output_in_color, output_width, tell, write_result
+
+if TYPE_CHECKING:
+    from tracelab.render.picture.timeline import Picture
+
+FOLDER = Path("tracelab-run")
+LONGEST_WAIT_S = 60.0  # for the other ranks of this machine to write their files
+_WAIT_AFTER_ERROR_S = 5.0
+
+_Parameters = ParamSpec("_Parameters")
+_Result = TypeVar("_Result")
+
+
+class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used as a statement)
+    """Record some steps of a loop, then tell and show what they say.
+
+    Example:
+        with tracelab.capture() as cap:
+            for batch in loader:
+                train(batch)
+                cap.step()
+        cap.report()
+        cap.png("timeline.png")
+
+    In a notebook the report and the picture show themselves, and `cap` shows both.
+
+    Args:
+        path: the trace to write, as of `Recorder`.
+        skip: number of steps to leave alone, so that what is compiled or cached at first is, and a
+            data loader has used up what it had prepared (twice its number of workers).
+        steps: number of steps to record. Eight more are made between the two, to time the loop
+            without the profiler and to warm it up.
+        stacks: record Python functions: without them no line is named. Slows the host, which the
+            analysis knows of.
+        shapes: record the operators' input shapes.
+        print_report: when all is recorded, print the report and draw ``timeline.png`` beside the
+            trace. In a job of several ranks the first one does, for all of its machine.
+        settings: the others of `Recorder`.
+
+    Attributes:
+        exit_code: where the report is printed: why it could not be, else 0.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] = FOLDER / "steps.pt.trace.json.gz",
+        *,
+        skip: int = 10,
+        steps: int = 4,
+        stacks: bool = True,
+        shapes: bool = False,
+        print_report: bool = False,
+        **settings: Any,
+    ) -> None:
+        super().__init__(path, skip=skip, steps=steps, stacks=stacks, shapes=shapes, **settings)
+        self.exit_code = 0
+        self._prints = print_report
+        self._kept: Analysis | None = None
+        self._has_told = False
+
+    def step(self) -> None:
+        """Say that one step of the loop has ended."""
+        super().step()
+        if self._has_told or self.is_copy:
+            return
+        if self.done:
+            self._recorded(wait_s=LONGEST_WAIT_S)
+        elif self.over:
+            self._tell_why_nothing()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        if self._has_told or self.is_copy:
+            return
+        if self.done:
+            # Where this rank failed, the others mostly hang in a collective.
+            self._recorded(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
+        else:
+            self._tell_why_nothing()
+
+    def report(self) -> Report:
+        """What this process's trace says; of a job's other ranks, `analyze` their files, too.
+
+        Raises:
+            UsageError: nothing is recorded.
+            MissingSupportError: there is no GPU here.
+            TracelabError: the trace cannot be analysed.
+        """
+        return self._analysis().report
+
+    def png(self, path: str | os.PathLike[str] | None = None) -> Picture:
+        """Draw the timeline, and write it where a path is given.
+
+        Raises:
+            UsageError: nothing is recorded, or the file cannot be written.
+            TracelabError: as of `report`.
+        """
+        return draw(self._analysis(), None if path is None else Path(path))
+
+    def _repr_html_(self) -> str:
+        from tracelab.render.text.report import render_notebook
+
+        if not self.over:
+            return f"<p>{self.count} steps have ended; after {self.calls} there is a report.</p>"
+        if not (self.done and self.has_gpu):
+            why = _host_alone(self) if self.done else self.why_nothing()
+            return f"<p>{escape(why)}</p>"
+        picture = b64encode(self.png()._repr_png_()).decode()
+        return f'{render_notebook(self.report())}<img src="data:image/png;base64,{picture}">'
+
+    def _analysis(self) -> Analysis:
+        if not self.done:
+            raise UsageError(self.why_nothing())
+        if not self.has_gpu:
+            raise MissingSupportError(_host_alone(self))
+        if self._kept is None:
+            [source] = find_sources([str(self.path)])
+            self._kept = analyze_source(source)
+        return self._kept
+
+    def _tell_why_nothing(self) -> None:
+        self._has_told = True
+        if self.rank in {None, 0}:
+            tell(self.why_nothing())
+
+    def _recorded(self, *, wait_s: float) -> None:
+        self._has_told = True
+        if not self._prints:
+            if not self.has_gpu:
+                tell(_host_alone(self))
+            return
+        try:
+            self.exit_code = announce(self, wait_s=wait_s)
+        except Exception:  # whatever it is, it is no reason to end somebody's training
+            traceback.print_exc()
+            tell(f"the analysis failed; the trace is {self.path}")
+            self.exit_code = 1
+
+
+@overload
+def profile_step(function: Callable[_Parameters, _Result], /) -> Callable[_Parameters, _Result]: ...
+@overload
+def profile_step(
+    *,
+    path: str | os.PathLike[str] | None = None,
+    skip: int = 10,
+    steps: int = 4,
+    stacks: bool = True,
+    shapes: bool = False,
+) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]: ...
+def profile_step(
+    function: Callable[..., Any] | None = None,
+    /,
+    *,
+    path: str | os.PathLike[str] | None = None,
+    **settings: Any,
+) -> Callable[..., Any]:
+    """Make each call of a function one step of a `capture`, which prints its report.
+
+    The function may be a coroutine or a generator, whose step ends when it does.
+
+    Example:
+        @tracelab.profile_step
+        def train_step(batch): ...
+
+    Args:
+        function: what is decorated.
+        path: the trace to write, by default of the function's name.
+        settings: as of `capture`.
+    """
+    if function is None:
+        return functools.partial(_profiled, path=path, settings=settings)
+    return _profiled(function, path, settings)
+
+
+def _profiled(
+    function: Callable[..., Any], path: str | os.PathLike[str] | None, settings: dict[str, Any]
+) -> Callable[..., Any]:
+    name = getattr(function, "__name__", type(function).__name__)
+    file = FOLDER / f"{name}.pt.trace.json.gz" if path is None else path
+    cap = capture(file, print_report=True, **settings)
+    has_begun = False
+
+    def begin() -> None:
+        nonlocal has_begun
+        if not has_begun:
+            has_begun = True
+            cap.__enter__()
+            atexit.register(cap.__exit__, None, None, None)
+
+    return around(function, before=begin, after=cap.step)
+
+
+def announce(recorder: Recorder, *, wait_s: float) -> int:
+    """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
+
+    Args:
+        recorder: what has written its trace.
+        wait_s: how long to wait for the other ranks' files, in seconds.
+
+    Returns:
+        0, or as an exit code why there is no report.
+    """
+    from tracelab.render.text.report import render_text
+
+    if recorder.rank not in {None, 0}:
+        return 0
+    if not recorder.has_gpu:
+        tell(_host_alone(recorder))
+        return MissingSupportError.exit_code
+    files = [str(file) for file in _files_of_all_ranks(recorder, wait_s)]
+    picture = recorder.path.parent / "timeline.png"
+    results = [
+        analyze_and_draw(source, picture if source.path == str(recorder.path) else None, DEFAULTS)
+        for source in find_sources(files)
+    ]
+    try:
+        report = merge_reports([result for result, _ in results], files, DEFAULTS)
+    except TracelabError as error:
+        tell(f"recorded {recorder.path}, but: {error}")
+        return error.exit_code
+    write_result(render_text(report, width=output_width(), color=output_in_color()))
+    tell(f"traces: {', '.join(files)}")
+    for _, drawn in results:
+        if drawn is not None:
+            tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
+    return 0
+
+
+def _host_alone(recorder: Recorder) -> str:
+    return (
+        f"recorded {recorder.path}, but there is no GPU here: the file holds the host's side "
+        "alone, and there is nothing to analyse"
+    )
+
+
+def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
+    """The files that the ranks of this machine wrote in this run; waits for the late ones."""
+    if recorder.rank is None or recorder.ranks_here == 1:
+        return [recorder.path]
+    pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")
+    until = time.monotonic() + wait_s
+    while True:
+        files = sorted(recorder.path.parent.glob(pattern))
+        files = [file for file in files if file.stat().st_mtime >= recorder.created_s]
+        if len(files) >= recorder.ranks_here or time.monotonic() > until:
+            return files
+        time.sleep(0.2)

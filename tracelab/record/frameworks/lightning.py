@@ -1,0 +1,73 @@
+"""Record steps of a Lightning ``Trainer``, of the package `lightning` or `pytorch_lightning`."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from contextlib import suppress
+from importlib import import_module
+from typing import Any
+
+from tracelab.record.capture import capture
+
+
+def _callback_class() -> Any:
+    """The base class of that package which the program has imported, else of the first there is."""
+    packages = ["lightning.pytorch", "pytorch_lightning"]
+    for package in sorted(packages, key=lambda package: package not in sys.modules):
+        with suppress(ModuleNotFoundError):
+            return import_module(package).Callback
+    raise ModuleNotFoundError("neither lightning nor pytorch-lightning is installed")
+
+
+_Callback: Any = _callback_class()
+
+
+class TracelabCallback(_Callback):
+    """Make each optimizer step of a ``Trainer`` one step of a `capture`, which prints its report.
+
+    The first training that is long enough is recorded; those after it are left alone. Either
+    package's Trainer takes it in a list of callbacks; alone, if that package was imported first.
+
+    Example:
+        Trainer(..., callbacks=[TracelabCallback()]).fit(model)
+
+    Args:
+        stop_after: end the training when all is recorded.
+        settings: path, skip, steps, stacks and shapes, as of `capture`.
+
+    Attributes:
+        capture: what is recorded, for its `report` and its `png`.
+    """
+
+    def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:
+        self._stop_after = stop_after
+        self._new_capture = functools.partial(capture, print_report=True, **settings)
+        self.capture = self._new_capture()
+        self._steps_before = 0
+
+    def on_train_start(self, trainer: Any, *_: Any) -> None:
+        """Enter a new capture, unless there is a trace already."""
+        self._steps_before = trainer.global_step
+        if not self.capture.done:
+            self.capture = self._new_capture()
+            self.capture.ranks_here = trainer.num_devices  # its own launcher does not say so
+            self.capture.__enter__()
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        """Where the optimizers did step after this batch, one step has ended."""
+        if trainer.global_step == self._steps_before:
+            return
+        self._steps_before = trainer.global_step
+        was_done = self.capture.done
+        self.capture.step()
+        if self._stop_after and self.capture.done and not was_done:
+            trainer.should_stop = True
+
+    def on_train_end(self, *_: Any) -> None:
+        """Leave the capture."""
+        self.capture.__exit__(None, None, None)
+
+    def on_exception(self, _trainer: Any, _module: Any, error: BaseException) -> None:
+        """Leave the capture, which writes what there is."""
+        self.capture.__exit__(type(error), error, error.__traceback__)

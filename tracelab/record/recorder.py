@@ -1,0 +1,413 @@
+"""Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it.
+
+This is the only module of the package that imports torch. Compared with a bare
+``torch.profiler.profile`` it asks Kineto for the synchronisation rows, brings the CUDA event
+records back where Kineto loses them, lets nothing that was launched before the recording run into
+it, measures what the profiler costs, and writes into the file what was done.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gzip
+import json
+import os
+import re
+import sys
+import time
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from types import TracebackType
+from typing import Any, ClassVar, Self
+
+import torch
+import torch.profiler
+from torch._C._profiler import _ExperimentalConfig
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tracelab.system.signals import uninterrupted
+
+# CUPTI_ACTIVITY_KIND_CUDA_EVENT of cupti_activity.h.
+_CUPTI_KIND_CUDA_EVENT = 36
+# From this CUDA version on, stock Kineto no longer receives the event records that name what a
+# stream waits for (pytorch/kineto PR 1552), unless the kind above is enabled.
+_RECORDS_LOST_SINCE = (12, 9)
+_WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
+_BLOCKS = 3  # in which the steps before the profiler are timed
+_GAVE_WAY = (
+    "the program has a profiler of its own, and a process can have only one: analyze what that one "
+    "writes"
+)
+_SMALL_FILE_BYTES = 64 * 1024 * 1024
+
+
+class Recorder:
+    """Record some steps of a loop into one Chrome trace.
+
+    The first `skip` calls of `step` are left alone, the next `baseline` are timed without the
+    profiler, in the next `warmup` it is armed, the next `steps` are recorded; then the trace is
+    written. Before and after that a call costs next to nothing. Leaving the block earlier writes
+    what there is. Under torchrun each rank writes its own file.
+
+    Args:
+        path: file to write; a name that ends in ``.gz`` is compressed. Where the program has
+            several ranks and the name gives none, ``_rankN`` is put before its endings.
+        skip: number of steps to leave alone.
+        steps: number of steps to record.
+        warmup: number of steps before them during which the profiler is armed, at least 1.
+        baseline: number of steps before these that are timed without it, in up to three blocks, of
+            which the median counts.
+        stacks: record Python functions (slows the host).
+        shapes: record the operators' input shapes.
+        event_records: ask CUPTI for CUDA event records, which name what each stream wait waited
+            for. None: only where stock Kineto loses them.
+        metadata: strings to store in the trace, under ``tracelab``.
+
+    Attributes:
+        rank: this process's rank in a job of several, else None.
+        ranks_here: how many ranks the job has on this machine, as torchrun says; a launcher that
+            does not say so may be spoken for.
+        has_gpu: whether there is a CUDA device; False as long as steps are left alone.
+        over: whether nothing more is recorded.
+        done: whether the trace is written.
+        reason: why not all is recorded, where that was not for the number of steps; else "".
+        calls: how many calls of `step` fill the trace.
+        count: how many there were.
+        created_s: when this recorder was made, seconds since the epoch.
+        waits_named: whether every stream wait in the file names what it waited for; None where
+            there is no wait, no file yet, or the file is too large to look.
+    """
+
+    _armed: ClassVar[Recorder | None] = None
+    _others_are_watched: ClassVar[bool] = False
+    _others: ClassVar[set[int]] = set()  # the profilers of the program's own that are at work
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        skip: int = 0,
+        steps: int = 4,
+        warmup: int = 2,
+        baseline: int = 6,
+        stacks: bool = False,
+        shapes: bool = False,
+        event_records: bool | None = None,
+        metadata: dict[str, str] | None = None,
+    ) -> None:
+        if steps < 1 or warmup < 1:
+            raise ValueError("steps and warmup must be at least 1")
+        if baseline < 0 or skip < 0:
+            raise ValueError("baseline and skip must not be negative")
+        self.calls = skip + baseline + warmup + steps
+        self.count = 0
+        self.created_s = time.time()
+        self.waits_named: bool | None = None
+        self._path = Path(path).absolute()  # the program may change its folder
+        self._metadata = dict(metadata or {})
+        self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
+        self._stacks, self._shapes = stacks, shapes
+        self._wants_records = event_records
+        self.rank = _rank()
+        self.ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.has_gpu = self.over = self.done = False
+        self._event_records = False
+        self.reason = ""
+        self._process = os.getpid()
+        self._profiler: torch.profiler.profile | None = None
+        self._begun_s = 0.0
+        self._unprofiled_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
+
+    @property
+    def path(self) -> Path:
+        """The file that is written, or will be."""
+        return _path_of_rank(self._path, self.rank)
+
+    def __enter__(self) -> Self:
+        # A folder that cannot be written is better told now than after the steps.
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        _watch_profilers()
+        if self._skip == 0:
+            self._begin()
+        return self
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether this is a fork of the program, which must neither write its file nor speak."""
+        return os.getpid() != self._process
+
+    def step(self) -> None:
+        """Say that one step of the loop has ended."""
+        if self.is_copy:
+            return
+        self.count += 1
+        if self.over or self.count < self._skip:
+            return
+        if self._profiler is None:
+            self._step_unprofiled()
+        else:
+            self._step_profiled(self._profiler)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.is_copy:
+            return
+        if self._profiler is not None and not self.over:
+            with uninterrupted():
+                self._profiler.__exit__(kind, error, traceback)
+        self.over = True
+
+    def why_nothing(self) -> str:
+        """Say why there is no trace."""
+        if self.reason:
+            return self.reason
+        if self.count == 0:
+            return "no step has ended: nothing was recorded"
+        before = [f"{self._skip} that are skipped"] if self._skip else []
+        if timed := self._baseline + self._warmup:
+            before.append(f"{timed} for timing and warm-up")
+        made = f"there {'was 1 step' if self.count == 1 else f'were {self.count} steps'}"
+        return f"{made}, too few to record any after {' and '.join(before)}"
+
+    def _step_unprofiled(self) -> None:
+        """Before the profiler is armed: begin the timing, or end it."""
+        if self.count == self._skip:
+            self._begin()
+            return
+        timed = self.count - self._skip
+        block = -(-self._baseline // _BLOCKS)
+        if timed % block == 0 or timed == self._baseline:
+            steps = (timed - 1) % block + 1
+            host_ms = self._step_ms(steps)
+            self._synchronize()
+            self._unprofiled_ms.append((self._step_ms(steps), host_ms))
+            self._begin_timing()
+        if timed == self._baseline:
+            # The median: the first steps of a program may hold what happens once.
+            step_ms, host_ms = sorted(self._unprofiled_ms)[(len(self._unprofiled_ms) - 1) // 2]
+            self._metadata["unprofiled_step_ms"] = f"{step_ms:.3f}"
+            self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.3f}"
+            self._arm()
+
+    def _step_profiled(self, profiler: torch.profiler.profile) -> None:
+        if self.count == self.calls:
+            # Of the recorded steps only the host's time can be had: a synchronize at their end
+            # would stand in the trace. How long they took on the GPU, the trace itself tells.
+            self._metadata["profiled_host_step_ms"] = f"{self._step_ms(self._steps):.3f}"
+            profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
+        elif self.count == self.calls - self._steps:
+            # What was launched before the recording would run into it without its launch.
+            self._begin_timing()
+        with uninterrupted() if self.count == self.calls else nullcontext():
+            profiler.step()
+
+    def _begin(self) -> None:
+        """Leave the first steps behind.
+
+        CUDA is asked for only now: a program may still choose its devices, or fork, before its
+        first step.
+        """
+        self.rank = _rank()  # the program may have joined its job since
+        self.has_gpu = torch.cuda.is_available()
+        self._begin_timing()
+        if self._baseline == 0:
+            self._arm()
+
+    def _arm(self) -> None:
+        """Start the profiler's warm-up."""
+        if Recorder._others:
+            self.reason, self.over = _GAVE_WAY, True
+            return
+        if Recorder._armed is not None and not Recorder._armed.over:
+            # A loop that failed may not have left its recorder.
+            Recorder._armed.reason = "another recording began, and a process can have only one"
+            Recorder._armed.__exit__(None, None, None)
+        Recorder._armed = self
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self.has_gpu:
+            activities.append(torch.profiler.ProfilerActivity.CUDA)
+        # torch says this of every schedule with a warm-up; there is only one cycle to keep.
+        warnings.filterwarnings("ignore", message=".*Profiler clears events at the end")
+        self._profiler = torch.profiler.profile(
+            activities=activities,
+            schedule=torch.profiler.schedule(
+                wait=0, warmup=self._warmup, active=self._steps, repeat=1
+            ),
+            on_trace_ready=self._save,
+            with_stack=self._stacks,
+            record_shapes=self._shapes,
+            experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True),
+        )
+        self._profiler.__enter__()
+        # Only now are the profiler's CUPTI buffers registered: enabling the kind before them was
+        # seen to hang every process of a job.
+        wanted = kineto_loses_records() if self._wants_records is None else self._wants_records
+        self._event_records = self.has_gpu and wanted and _switch_event_records(on=True)
+        self._metadata |= self._facts()
+        self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
+
+    def _begin_timing(self) -> None:
+        self._synchronize()
+        self._begun_s = time.perf_counter()
+
+    def _step_ms(self, steps: int) -> float:
+        """The mean time of a step since the timing began, in milliseconds."""
+        return (time.perf_counter() - self._begun_s) * 1000 / steps
+
+    def _synchronize(self) -> None:
+        if self.has_gpu:
+            for device in range(torch.cuda.device_count()):
+                # Asking a device that this process does not use would cost memory on it.
+                if torch.cuda.memory_allocated(device) or device == torch.cuda.current_device():
+                    torch.cuda.synchronize(device)
+
+    def _facts(self) -> dict[str, str]:
+        facts = {
+            "torch": torch.__version__,
+            "event_records": "cupti" if self._event_records else "kineto",
+            "source_folders": os.pathsep.join(_source_folders()),
+        }
+        if self.has_gpu:
+            facts |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
+        if self.rank is not None:
+            facts["rank"] = str(self.rank)
+        return facts
+
+    def _save(self, profiler: torch.profiler.profile) -> None:
+        self.over = True
+        if self._event_records:
+            _switch_event_records(on=False)
+        # Whoever waits for the file must never find a part of it.
+        part = self.path.with_name(f".{self.path.name}")
+        try:
+            profiler.export_chrome_trace(str(part))
+            part.replace(self.path)
+        except OSError as error:  # no reason to end somebody's training
+            self.reason = f"cannot write {self.path}: {(error.strerror or str(error)).lower()}"
+            return
+        self.done = True
+        if self.has_gpu:
+            self.waits_named = _every_wait_is_named(self.path)
+
+
+def _watch_profilers() -> None:
+    """See to it that a process never has two profilers, which crashes it: the program's goes first.
+
+    A recorder that is at work when the program starts its own ends with what it has.
+    """
+    if Recorder._others_are_watched:
+        return
+    Recorder._others_are_watched = True
+    session_class = torch.autograd.profiler.profile
+    prepare, leave = session_class._prepare_trace, session_class.__exit__
+
+    def prepared(session: Any) -> None:
+        armed = Recorder._armed
+        if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
+            if armed is not None and not armed.over:
+                armed.reason = _GAVE_WAY
+                armed.__exit__(None, None, None)
+            Recorder._others.add(id(session))
+        prepare(session)
+
+    def left(session: Any, *error: Any) -> Any:
+        Recorder._others.discard(id(session))
+        return leave(session, *error)
+
+    session_class._prepare_trace, session_class.__exit__ = prepared, left
+
+
+def on_optimizer_step(call: Callable[[], None]) -> None:
+    """Call a function after each step of the program's first optimizer, from now on.
+
+    A program with several optimizers makes one step with each of them; when the first one is gone,
+    the next to step takes its place.
+    """
+    first: weakref.ref[torch.optim.Optimizer] | None = None
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        nonlocal first
+        if first is None or first() is None:
+            first = weakref.ref(optimizer)
+        if first() is optimizer:
+            call()
+
+    register_optimizer_step_post_hook(stepped)
+
+
+def on_annotation(name: str, call: Callable[[], None]) -> None:
+    """Call a function whenever a region of this name (`record_function`) has ended, from now on."""
+    leave = record_function.__exit__
+
+    def left(region: record_function, *error: Any) -> None:
+        leave(region, *error)
+        if region.name == name:
+            call()
+
+    record_function.__exit__ = left
+
+
+def kineto_loses_records() -> bool:
+    """Whether this torch's CUDA is one whose event records stock Kineto does not receive."""
+    version = re.match(r"(\d+)\.(\d+)", torch.version.cuda or "")
+    return version is not None and (int(version[1]), int(version[2])) >= _RECORDS_LOST_SINCE
+
+
+def _rank() -> int | None:
+    """This process's rank in a job of several: as its process group says, else as torchrun does."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
+    rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
+    return int(rank) if rank.isdigit() and size != "1" else None
+
+
+def _source_folders() -> list[str]:
+    """Where the program's own modules are: the profiler names files from there on."""
+    folders = dict.fromkeys(Path(folder).resolve() for folder in sys.path)
+    installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    return [str(x) for x in folders if x.is_dir() and installed.isdisjoint((x, *x.parents))]
+
+
+def _path_of_rank(path: Path, rank: int | None) -> Path:
+    if rank is None or re.search(rf"rank[-_]?{rank}(?!\d)", path.name):
+        return path
+    stem, dot, endings = path.name.partition(".")
+    return path.with_name(f"{stem}_rank{rank}{dot}{endings}")
+
+
+def _every_wait_is_named(path: Path) -> bool | None:
+    """Look at the result: Kineto's versions differ in what they lose."""
+    if path.stat().st_size > _SMALL_FILE_BYTES:
+        return None
+    content = path.read_bytes()
+    if path.suffix == ".gz":
+        content = gzip.decompress(content)
+    records = _WAIT.findall(content)
+    return all(int(record) >= 0 for record in records) if records else None
+
+
+def _switch_event_records(*, on: bool) -> bool:
+    """Turn CUPTI's event records on or off in this process; whether CUPTI accepted it."""
+    library = _loaded_cupti()
+    if library is None:
+        return False
+    function = library.cuptiActivityEnable if on else library.cuptiActivityDisable
+    return int(function(ctypes.c_int(_CUPTI_KIND_CUDA_EVENT))) == 0
+
+
+def _loaded_cupti() -> Any:
+    """The libcupti that this process has already loaded; a second copy would be another CUPTI."""
+    try:
+        maps = Path("/proc/self/maps").read_text()
+    except OSError:
+        return None
+    paths = {line.split()[-1] for line in maps.splitlines() if "libcupti" in line}
+    return ctypes.CDLL(min(paths)) if paths else None

@@ -1,0 +1,1 @@
+"""Timelines as pictures; nothing else imports matplotlib."""

@@ -1,0 +1,1 @@
+"""Reports, differences and budgets as text."""

@@ -1,0 +1,242 @@
+"""The sections of the text report that speak of files: what they are, what is missing, steps."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+
+from tracelab.model.trace import LOSSES
+from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.sections import Column, Fit, Section, Tone, View
+from tracelab.render.text.window import biggest_cause
+from tracelab.report.schema import DeviceFigures, TraceFacts
+
+_MOST_STEPS = 20
+_OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
+_HAPPEN_ONCE = ("truncated", "unreadable_metadata")  # losses whose count says nothing
+_INFERRED = "stream waits whose event record was inferred from the order of the calls"
+_SOFTWARE = {"torch": "PyTorch", "cuda": "CUDA", "hip": "HIP"}
+_RANK_SOURCES = {
+    "filename": " (from the file's name)",
+    "position": " (by position: it names no rank, or one that another file has)",
+}
+
+_COMPARED: tuple[tuple[str, Callable[[DeviceFigures], int]], ...] = (
+    ("busy", lambda x: x.busy_ns),
+    ("idle", lambda x: x.idle_ns),
+    ("compute", lambda x: x.compute_ns),
+    ("comm", lambda x: x.comm_ns),
+    ("copy", lambda x: x.copy_ns),
+)
+
+_Row = tuple[str, ...]
+_Figure = tuple[Column, Callable[[View, DeviceFigures], str]]
+
+_CAUSE: _Figure = (Column("biggest\nidle cause", Fit.BRIEF), lambda _, x: biggest_cause(x))
+
+
+def file_facts(trace: TraceFacts, views: Sequence[View], *, alone: bool) -> Section:
+    """What was recorded, where, and how much of it."""
+    # One file of no job has no rank: position 0 of one would only puzzle.
+    rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
+    given = [] if alone and trace.rank_source == "position" else [rank]
+    devices = sorted({device.device for view in views for device in view.window.devices})
+    names: dict[str, list[str]] = defaultdict(list)
+    for device in devices:
+        names[trace.gpus.get(str(device), "")].append(str(device))
+    gpus = [f"GPU {', '.join(numbers)} {name}".strip() for name, numbers in names.items()]
+    software = [f"{_SOFTWARE.get(x, x)} {version}" for x, version in trace.software.items()]
+    numbers = [view.window.step for view in views if view.window.step is not None]
+    if len(numbers) == len(views) == 1:
+        told = f"step {numbers[0]} only"
+    else:
+        told = counted(len(numbers), "step", "steps")
+        told += f" ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else ""
+    return Section(
+        "",
+        (
+            *given,
+            PART.join([*gpus, *software]),
+            f"{counted(trace.events, 'event', 'events')}{PART}"
+            f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{told}",
+        ),
+    )
+
+
+def losses(trace: TraceFacts) -> list[Section]:
+    """What of a file is missing from its numbers."""
+    counts = dict(trace.losses)
+    rows = [_loss_row(name, count) for name, count in counts.items()]
+    if trace.event_links.inferred:
+        rows.append((f"{trace.event_links.inferred:,}", _INFERRED))
+    if not rows:
+        return []
+    columns = (Column(""), Column("", Fit.PROSE))
+    return [Section("Losses", columns=columns, rows=tuple(rows), tone=Tone.WARNING)]
+
+
+def all_losses(traces: Sequence[TraceFacts]) -> list[Section]:
+    """What of many files is missing from their numbers, together."""
+    counts, files = Counter[str](), Counter[str]()
+    for trace in traces:
+        counts.update(trace.losses)
+        files.update(trace.losses.keys())
+    if not counts:
+        return []
+    rows = tuple(
+        (*_loss_row(name, count), f"in {files[name]} of {len(traces)} files")
+        for name, count in counts.items()
+    )
+    columns = (Column(""), Column("", Fit.PROSE), Column(""))
+    return [Section("Losses", columns=columns, rows=rows, tone=Tone.WARNING)]
+
+
+def _loss_row(name: str, count: int) -> _Row:
+    return "" if name in _HAPPEN_ONCE else f"{count:,}", LOSSES.get(name, name)
+
+
+def given_ranks(traces: Sequence[TraceFacts]) -> list[Section]:
+    """Which file got which rank by its position: the user cannot know."""
+    rows = tuple((str(x.rank), x.path) for x in traces if x.rank_source == "position")
+    columns = (Column("rank"), Column("file", Fit.LABEL))
+    return [Section("Ranks by position", columns=columns, rows=rows)] if rows else []
+
+
+def ranks(views: Sequence[View]) -> Section:
+    """A line per rank and device: the whole trace, or the one step that was asked for."""
+    main = [view for view in views if view.window.step is None] or list(views)
+    devices = [device for view in main for device in view.window.devices]
+    figures = [(Column("rank"), lambda view, _: str(view.window.rank)), *_busy(main, "window")]
+    if any(x.comm_ns for x in devices):
+        figures.append((Column("comm"), lambda _, x: time_text(x.comm_ns)))
+        figures.append((Column("exposed\ncomm"), lambda _, x: time_text(x.exposed_comm_ns)))
+    if any(x.copy_ns for x in devices):
+        figures.append((Column("copy"), lambda _, x: time_text(x.copy_ns)))
+    return _table("Ranks", [*figures, _CAUSE], main)
+
+
+def steps(views: Sequence[View], pattern: str) -> Section:
+    """A line per step and device; of many steps the first, the slowest and the last."""
+    if not views:
+        return Section("Steps", (f"No step in the file: nothing is named like {pattern}",))
+    shown = _chosen(views)
+    devices = [device for view in shown for device in view.window.devices]
+    figures = [(Column("step"), lambda view, _: str(view.window.step)), *_busy(shown, "length")]
+    if any(x.comm_ns for x in devices):
+        figures.append((Column("exposed\ncomm"), lambda _, x: time_text(x.exposed_comm_ns)))
+    if any(x.copy_ns for x in devices):
+        figures.append((Column("exposed\ncopy"), lambda _, x: time_text(x.exposed_copy_ns)))
+    if any(view.syncs for view in shown):
+        figures.append((Column("idle by\nblocking"), _idle_by_blocking))
+    return _table("Steps", [*figures, _CAUSE], shown, notes=_step_notes(views, shown))
+
+
+def _chosen(views: Sequence[View]) -> list[View]:
+    """All steps, or of many the first, the slowest and the last, in order."""
+    if len(views) <= _MOST_STEPS:
+        return list(views)
+    numbers = range(len(views))
+    slowest = sorted(numbers, key=lambda i: -views[i].length_ns)[:_OF_EACH_SORT]
+    chosen = {*numbers[:_OF_EACH_SORT], *slowest, *numbers[-_OF_EACH_SORT:]}
+    return [views[i] for i in sorted(chosen)]
+
+
+def _step_notes(views: Sequence[View], shown: Sequence[View]) -> Iterable[str]:
+    if len(shown) < len(views):
+        yield (
+            f"These are the first {_OF_EACH_SORT}, the slowest {_OF_EACH_SORT} and the last "
+            f"{_OF_EACH_SORT} of {len(views):,} steps; {len(views) - len(shown):,} are left out."
+        )
+    if len(views) > 1:
+        lengths = [view.length_ns for view in views]
+        yield (
+            f"Length: median {time_text(int(median(lengths)))}, "
+            f"shortest {time_text(min(lengths))}, longest {time_text(max(lengths))}."
+        )
+
+
+def _busy(views: Sequence[View], length: str) -> list[_Figure]:
+    """The columns that every line about a device begins with."""
+    several = any(view.several for view in views)
+    return [
+        *([(Column("GPU"), lambda _, x: str(x.device))] if several else []),
+        (Column(length), lambda view, _: time_text(view.length_ns)),
+        (Column("busy"), lambda view, x: percent_text(x.busy_ns, view.length_ns)),
+        (Column("idle"), lambda _, x: time_text(x.idle_ns)),
+    ]
+
+
+def _table(
+    title: str, figures: Sequence[_Figure], views: Iterable[View], notes: Iterable[str] = ()
+) -> Section:
+    """A line per window and device."""
+    rows = tuple(
+        tuple(text(view, device) for _, text in figures)
+        for view in views
+        for device in view.window.devices
+    )
+    return Section(title, (), tuple(column for column, _ in figures), rows, tuple(notes))
+
+
+def _idle_by_blocking(view: View, device: DeviceFigures) -> str:
+    """What blocking calls cost on all devices, beside the first of them."""
+    if device != view.window.devices[0]:
+        return ""
+    return time_text(sum(x.caused_idle_ns for x in view.syncs))
+
+
+def unrecognised(trace: TraceFacts) -> list[Section]:
+    """Long kernels that no rule knows."""
+    if not trace.unrecognised:
+        return []
+    return [
+        Section(
+            "Unrecognised kernels",
+            ("They are counted as compute; if they communicate, pass --comm-pattern.",),
+            (Column("time"), Column("count"), Column("kernel", Fit.LABEL)),
+            tuple(
+                (time_text(kernel.total_ns), f"{kernel.count:,}", kernel.name)
+                for kernel in trace.unrecognised
+            ),
+        )
+    ]
+
+
+def launched_only(trace: TraceFacts, view: View) -> list[Section]:
+    """The whole trace beside what is left of it without activities of unknown launch."""
+    again = trace.launched_only
+    if again is None or view.window.step is not None:
+        return []
+    alone = {device.device: device for device in again.devices}
+    length = again.end_ns - again.start_ns
+    rows: list[_Row] = []
+    for device in view.window.devices:
+        name = f"GPU {device.device} " if view.several else ""
+        other = alone.get(device.device)
+        for label, measure in _COMPARED:
+            both = measure(device), measure(other) if other else 0
+            if any(both) or label in ("busy", "idle"):
+                shares = percent_text(both[0], view.length_ns), percent_text(both[1], length)
+                times = [time_text(time_ns) for time_ns in both]
+                rows.append((name + label, times[0], shares[0], times[1], shares[1]))
+    return [
+        Section(
+            "Without activities of unknown launch",
+            (
+                f"{again.left_out:,} of {trace.gpu_activities:,} GPU activities were launched "
+                "before the recording began, or the file lacks their launch.",
+            ),
+            (
+                Column("", Fit.LABEL),
+                Column("all\nactivities"),
+                Column("of window"),
+                Column("launch\nis in file"),
+                Column("of window"),
+            ),
+            (
+                ("window", time_text(view.length_ns), "", time_text(length), ""),
+                *rows,
+            ),
+        )
+    ]

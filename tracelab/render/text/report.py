@@ -1,0 +1,108 @@
+"""The report as text for a terminal: why the GPU is not busy, from the headline to the details."""
+
+from __future__ import annotations
+
+from tracelab.render.text.cells import PART, counted
+from tracelab.render.text.files import (
+    all_losses,
+    file_facts,
+    given_ranks,
+    launched_only,
+    losses,
+    ranks,
+    steps,
+    unrecognised,
+)
+from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks, verdict
+from tracelab.render.text.sections import Chapter, Section, Tone, View, views_of
+from tracelab.render.text.window import headlines, window_sections
+from tracelab.report.schema import Report, TraceFacts
+
+_NOTEBOOK_WIDTH = 110
+_MOST_RANKS = 4  # the details of more would be a wall
+
+
+def render_text(report: Report, *, width: int, color: bool, every_step: bool = False) -> str:
+    """The report as text.
+
+    Args:
+        report: what was measured; no trace is needed.
+        width: columns of the terminal; lines are at most this long, but at least 80.
+        color: whether to use the terminal's colours.
+        every_step: show the details of every step, not of the whole trace alone.
+    """
+    from tracelab.render.text.terminal import draw
+
+    return draw(chapters(report, every_step=every_step), width=width, color=color)
+
+
+def render_notebook(report: Report) -> str:
+    """The text as HTML, for a notebook's cell."""
+    from tracelab.render.text.terminal import draw_html
+
+    return draw_html(chapters(report), width=_NOTEBOOK_WIDTH)
+
+
+def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
+    """Everything that the text says, in order."""
+    views = views_of(report)
+    numbers = [trace.rank for trace in report.traces]
+    told_apart = len(set(numbers)) == len(numbers)
+    opening = _opening(report)
+    if len(numbers) > 1:
+        opening.append(ranks(views))
+    if told_apart and len(numbers) <= _MOST_RANKS:
+        details = [x for trace in report.traces for x in _rank(trace, report, views, every_step)]
+        return [Chapter("", tuple(opening)), *details]
+    opening += [*of_all_ranks(views), *given_ranks(report.traces), *all_losses(report.traces)]
+    if told_apart:
+        opening.append(Section("", ("For the details of one rank, analyze its file alone.",)))
+    else:
+        warning = "Several files say that they are the same rank: analyze them one by one."
+        opening.append(Section("", (warning,), tone=Tone.WARNING))
+    return [Chapter("", tuple(opening))]
+
+
+def _opening(report: Report) -> list[Section]:
+    """What was asked for, and what of it could not be had."""
+    provenance = report.provenance
+    lines = [f"tracelab {report.version}{PART}{counted(len(report.traces), 'file', 'files')}"]
+    if provenance.comm_patterns:
+        patterns = PART.join(x for x in provenance.comm_patterns)
+        lines.append(f"Counted as communication as well: kernels that match {patterns}")
+    sections = [Section("", tuple(lines))]
+    if provenance.unread:
+        unread = tuple(
+            x.reason if x.path in x.reason else f"{x.path}: {x.reason}" for x in provenance.unread
+        )
+        sections.append(Section("Files that could not be used", unread, tone=Tone.WARNING))
+    return sections
+
+
+def _rank(trace: TraceFacts, report: Report, views: list[View], every_step: bool) -> list[Chapter]:
+    """One file: the whole trace, or the one step that was asked for, then its steps."""
+    own = [view for view in views if view.window.rank == trace.rank]
+    whole = [view for view in own if view.window.step is None]
+    main, others = (whole or own)[:1], [view for view in own if view.window.step is not None]
+    alone = len(report.traces) == 1
+    sections = [file_facts(trace, own, alone=alone), *losses(trace)]
+    for view in main:
+        summary = [verdict(view)] if view.length_ns > 0 else []
+        sections.append(_strong((*summary, *headlines(view))))
+        sections += [*findings(view), *about_the_trace(view)]
+        sections += [*window_sections(view), *unrecognised(trace)]
+        sections += launched_only(trace, view)
+        if whole:
+            sections.append(steps(others, report.provenance.step_pattern))
+    name = f"Rank {trace.rank}{PART}" if len(report.traces) > 1 else ""
+    found = [Chapter(f"{name}{trace.path}", tuple(sections))]
+    if every_step and whole:
+        found += [
+            Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view)))
+            for view in others
+        ]
+    return found
+
+
+def _strong(lines: tuple[str, ...]) -> Section:
+    return Section("", lines, tone=Tone.STRONG)

@@ -1,0 +1,192 @@
+"""Draw the sections of the text report with rich.
+
+Whatever is drawn may come from a file: it is cleaned here, and never read as markup.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import accumulate
+
+from rich import box
+from rich.cells import cell_len, chop_cells
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.measure import Measurement
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from tracelab.render.text.cells import PART, clean
+from tracelab.render.text.sections import NONE, Chapter, Column, Fit, Section, Tone
+from tracelab.render.words import ELLIPSIS
+
+_LEAST_WIDTH = 80  # below, numbers would be cut: a report that is too wide misleads less
+_INDENT = 2
+# Lines must not be wrapped: the tables would fall apart.
+_PAGE_PART = '<pre style="white-space:pre;line-height:1.3;font-size:13px">{code}</pre>'
+_TONES = {Tone.PLAIN: "", Tone.STRONG: "bold", Tone.WARNING: "yellow"}
+# What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
+_WORD = re.compile(r"(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
+
+
+def draw(chapters: Iterable[Chapter], *, width: int, color: bool) -> str:
+    """The chapters as text of at most this width, but at least 80 columns."""
+    console = _console(width, color=color)
+    with console.capture() as captured:
+        _draw_chapters(console, chapters)
+    return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
+
+
+def draw_html(chapters: Iterable[Chapter], *, width: int) -> str:
+    """The same text as a part of a page, in the page's own colours; what it says is escaped."""
+    console = _console(width, color=True, record=True)
+    _draw_chapters(console, chapters)
+    return console.export_html(code_format=_PAGE_PART, inline_styles=True)
+
+
+def _console(width: int, *, color: bool, record: bool = False) -> Console:
+    return Console(
+        file=StringIO(),
+        record=record,
+        width=max(width, _LEAST_WIDTH),
+        height=100,
+        color_system="standard" if color else None,
+        force_terminal=color,
+        force_jupyter=False,
+        no_color=not color,
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+        _environ={},
+    )
+
+
+def _draw_chapters(console: Console, chapters: Iterable[Chapter]) -> None:
+    for chapter in chapters:
+        _draw_chapter(console, chapter)
+
+
+def wrap(text: str, room: int) -> list[str]:
+    """A sentence in lines of at most `room` cells; a number stays with its unit."""
+    lines = [""]
+    for word in _WORD.findall(text):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines += chop_cells(word, room)
+    return [line for line in lines if line]
+
+
+def shorten_middle(text: str, room: int) -> str:
+    """The text, or its beginning and its end around an ellipsis, in at most `room` cells."""
+    if cell_len(text) <= room:
+        return text
+    tail = max(room - 1, 0) // 2
+    head = max(room - 1 - tail, 0)
+    return _beginning(text, head) + ELLIPSIS + _beginning(text[::-1], tail)[::-1]
+
+
+def _beginning(text: str, room: int) -> str:
+    widths = accumulate(cell_len(letter) for letter in text)
+    return text[: sum(width <= room for width in widths)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Label:
+    """A name that is shortened to its room; parts beyond a line stand below or are left out."""
+
+    text: str
+    style: str
+    brief: bool
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        longest = cell_len(self.text)
+        return Measurement(min(longest, 8), longest)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = _packed(self.text.split(PART), options.max_width)
+        for line in lines[:1] if self.brief else lines:
+            yield Text(line, style=self.style, no_wrap=True, overflow="crop")
+
+
+def _packed(parts: Sequence[str], room: int) -> list[str]:
+    lines: list[str] = []
+    for part in parts:
+        longer = f"{lines[-1]}{PART}{part}" if lines else part
+        if lines and cell_len(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines.append(shorten_middle(part, room))
+    return lines
+
+
+def _draw_chapter(console: Console, chapter: Chapter) -> None:
+    if chapter.title:
+        title = shorten_middle(clean(chapter.title), console.width - 8)
+        rest = "─" * (console.width - cell_len(title) - 4)
+        console.print()
+        console.print(Text.assemble(("── ", "dim"), (title, "bold"), (f" {rest}", "dim")))
+    for section in chapter.sections:
+        console.print()
+        _draw_section(console, section)
+
+
+def _draw_section(console: Console, section: Section) -> None:
+    style = _TONES[section.tone]
+    if section.title:
+        console.print(
+            Text(clean(section.title), style=f"bold {style}", no_wrap=True, overflow="ellipsis")
+        )
+    indent = _INDENT if section.title else 0
+    room = console.width - indent
+    parts: list[RenderableType] = []
+    if section.lines:
+        parts.append(_sentences(section.lines, room, style))
+    if section.lines and section.rows:
+        parts.append("")
+    if section.rows:
+        parts.append(_table(section, style))
+    if section.notes:
+        parts.append(_sentences(section.notes, room, "dim"))
+    console.print(Padding(Group(*parts), (0, 0, 0, indent)))
+
+
+def _sentences(sentences: Iterable[str], room: int, style: str) -> Text:
+    lines = [line for text in sentences for line in wrap(clean(text), room)]
+    return Text("\n".join(lines), style=style, no_wrap=True)
+
+
+def _table(section: Section, style: str) -> Table:
+    table = Table(
+        box=box.SIMPLE_HEAD,
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, 1, 0, 0),
+        header_style="dim",
+        border_style="dim",
+        show_header=any(column.title for column in section.columns),
+    )
+    for column in section.columns:
+        table.add_column(
+            Text(column.title),
+            justify="right" if column.fit is Fit.NUMBER else "left",
+            no_wrap=column.fit is Fit.NUMBER,
+            vertical="top",
+        )
+    for row in section.rows:
+        cells = zip(section.columns, row, strict=True)
+        table.add_row(*(_cell(column, clean(text), style) for column, text in cells))
+    return table
+
+
+def _cell(column: Column, text: str, style: str) -> RenderableType:
+    if column.fit in (Fit.LABEL, Fit.BRIEF):
+        return _Label(text, style, brief=column.fit is Fit.BRIEF)
+    if column.fit is Fit.PROSE:
+        return Text(text, style=style or "dim")
+    return Text(text, style="yellow" if text == NONE else style)
