@@ -15,7 +15,7 @@ from tracelab.measures.overlap_blockers import Obstacle
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Blocking
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Window
+from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 QUEUE_LATENCY_NS = 16_000

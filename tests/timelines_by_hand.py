@@ -15,8 +15,9 @@ import numpy as np
 
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Host, observe_host
-from tracelab.model.timeline import PROFILER_STEP, Timeline, build_timeline
+from tracelab.model.timeline import Timeline, build_timeline
 from tracelab.model.trace import ABSENT, Category, Thread, Trace
+from tracelab.options import PROFILER_STEP
 
 US = 1_000
 MAIN, AUTOGRAD, WATCHDOG = 0, 1, 2

@@ -22,15 +22,18 @@ from typing import TYPE_CHECKING, Any
 from tracelab.version import __version__
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis, Options, analyze, analyze_source
+    from tracelab.analysis import Analysis, analyze, analyze_source
     from tracelab.drawing import draw
     from tracelab.errors import TracelabError
-    from tracelab.model.graph import Graph, build_graph, window_graph
+    from tracelab.model.graph import Graph, build_graph
     from tracelab.model.host import Host, observe_host
+    from tracelab.model.networkx_view import window_graph
     from tracelab.model.timeline import Timeline, build_timeline
     from tracelab.model.trace import Trace
+    from tracelab.options import Options
     from tracelab.read.reader import read_arguments, read_trace
-    from tracelab.read.sources import Source, find_sources
+    from tracelab.read.sources import find_sources
+    from tracelab.read.streams import Source
     from tracelab.record.capture import capture, profile_step
     from tracelab.report.schema import Report, load_report
 

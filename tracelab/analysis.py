@@ -30,12 +30,15 @@ from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Blocking, observe_host
 from tracelab.model.kernel_kinds import Kind, is_recognised
 from tracelab.model.source_lines import SourceLines
-from tracelab.model.timeline import PROFILER_STEP, Timeline, Window, build_timeline, only_launched
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline, build_timeline, only_launched
 from tracelab.model.trace import ABSENT, LOSSES, Category, Trace, count_losses
+from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
 from tracelab.read.parallel import read_trace_in_parts
 from tracelab.read.reader import read_arguments
-from tracelab.read.sources import Source, find_sources
+from tracelab.read.sources import find_sources
+from tracelab.read.streams import Source
 from tracelab.report.schema import (
     SCHEMA,
     DeviceFigures,
@@ -58,34 +61,6 @@ _WORTH_ASKING = 0.01
 _MOST_NAMED = 20_000  # bubbles, the longest: what held the rest is in no row
 
 _Mapped = TypeVar("_Mapped")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What may differ from one analysis to the next.
-
-    Attributes:
-        comm_patterns: regular expressions of further communication kernels.
-        step_pattern: regular expression of the host annotations that are the steps.
-        step: the only step to measure; None for the whole trace and every step.
-        source_folders: where to look for the program's source, to name lines; after them, it is
-            looked for where the trace says.
-        cache: keep what was read of large files in the user's cache folder, and use what an
-            earlier look has left there.
-        processes: how many may read a huge file at once. Where Python starts processes afresh (not
-            on Linux before 3.14), a script must ask for more than one under
-            ``if __name__ == "__main__":`` only, as for any pool of processes.
-    """
-
-    comm_patterns: tuple[str, ...] = ()
-    step_pattern: str = PROFILER_STEP
-    step: int | None = None
-    source_folders: tuple[str, ...] = ()
-    cache: bool = True
-    processes: int = 1
-
-
-DEFAULTS = Options()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,9 +6,11 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.analysis import DEFAULTS, Analysis, Failure, Options, analyze_source
+from tracelab.analysis import Analysis, Failure, analyze_source
 from tracelab.errors import TracelabError, UsageError
-from tracelab.read.sources import Source, find_sources
+from tracelab.options import DEFAULTS, Options
+from tracelab.read.sources import find_sources
+from tracelab.read.streams import Source
 from tracelab.report.schema import Report
 from tracelab.system.console import save_result
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab.analysis import Options, analyze_source
+from tracelab.analysis import analyze_source
 from tracelab.measures.blocking_calls import syncs
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
@@ -26,9 +26,10 @@ from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import build_timeline
+from tracelab.options import Options
 from tracelab.read import cache, sources
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source
+from tracelab.read.streams import Source
 from tracelab.render.text.report import render_text
 
 MEGABYTES = 20

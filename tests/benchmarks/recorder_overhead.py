@@ -69,7 +69,8 @@ def measure(way):
             torch.cuda.synchronize()
 
     if way != "plain":
-        from tracelab.record.recorder import Recorder, on_optimizer_step
+        from tracelab.record.hooks import on_optimizer_step
+        from tracelab.record.recorder import Recorder
 
         folder = tempfile.mkdtemp()
         skip = 5 if way == "recorded" else 10**9

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from tracelab.record.recorder import on_optimizer_step
+from tracelab.record.hooks import on_optimizer_step
 from tracelab.record.script import StopRun, run_program
 
 

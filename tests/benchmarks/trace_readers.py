@@ -51,7 +51,7 @@ def tracelab_again(path: str) -> dict[str, Any]:
 
 
 def _source(path: str) -> Any:
-    from tracelab.read.sources import Source
+    from tracelab.read.streams import Source
 
     return Source(path, rank=None, named=True)
 

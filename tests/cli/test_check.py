@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tracelab.cli.check import _GITHUB_COMMAND, _annotations, _disarmed, junit_xml
 from tracelab.comparison.budgets import Result
+from tracelab.render.ci import _GITHUB_COMMAND, _annotations, _disarmed, junit_xml
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"

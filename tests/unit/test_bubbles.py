@@ -26,7 +26,7 @@ from tests.timelines_by_hand import (
     sync_row,
 )
 from tracelab.measures.bubbles import REASONS, Cause, Reason, bubbles
-from tracelab.model.timeline import Window
+from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 
 

@@ -4,14 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tracelab.comparison.budgets import (
-    NAMES,
-    Budgets,
-    check,
-    parse_assignments,
-    parse_budgets,
-    parse_toml,
-)
+from tracelab.comparison.budgets import NAMES, Budgets, check
+from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_toml
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.model.graph import EventLinks

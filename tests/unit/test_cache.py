@@ -23,7 +23,8 @@ from tracelab.read import cache
 from tracelab.read.cache import load_trace
 from tracelab.read.parallel import read_trace_in_parts
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source, find_sources
+from tracelab.read.sources import find_sources
+from tracelab.read.streams import Source
 
 TRACES = Path(__file__).parents[2] / "traces"
 REAL = TRACES / "fsdp_item_rank0.pt.trace.json.gz"

@@ -40,7 +40,7 @@ from tracelab.errors import TracelabError, UnreadableInputError
 from tracelab.model.trace import ABSENT, LOSSES, Category, SparseColumn, Thread, Trace
 from tracelab.read import json_array
 from tracelab.read.reader import read_arguments, read_trace
-from tracelab.read.sources import Source
+from tracelab.read.streams import Source
 
 ARRAYS = (
     "start_ns",

@@ -6,21 +6,12 @@ from dataclasses import replace
 import pytest
 
 from tests.timelines_by_hand import annotation, kernel, launch, timeline
-from tracelab.comparison.compare import (
-    AFTER,
-    BEFORE,
-    NUMBER,
-    ORDER,
-    Side,
-    change,
-    compare,
-    kernel_times,
-    match,
-    median,
-    spread,
-)
+from tracelab.comparison.compare import compare, match
+from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
+from tracelab.comparison.noise import change, median, spread
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
+from tracelab.measures.kernel_times import kernel_times
 from tracelab.measures.overlap import StreamTime
 from tracelab.model.graph import EventLinks
 from tracelab.render.text.diff import headline, kernel_labels, render_diff, verdict

@@ -31,7 +31,8 @@ from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Window, build_timeline
+from tracelab.model.steps import Window
+from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
 
 LAUNCH, QUEUE, HOST, SYNC = PathKind.LAUNCH, PathKind.QUEUE, PathKind.HOST, PathKind.SYNC

@@ -8,7 +8,7 @@ import pytest
 
 from tracelab.cli.many_files import map_files
 from tracelab.errors import UnreadableInputError, UsageError
-from tracelab.read.sources import Source
+from tracelab.read.streams import Source
 
 SOURCES = tuple(Source(f"{number}.json", number, named=True) for number in (3, 1, 2))
 

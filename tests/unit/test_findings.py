@@ -24,10 +24,11 @@ from tests.traces_by_hand import (
     write,
 )
 from tracelab import Options, analyze
-from tracelab.findings.facts import MOST_EVIDENCE, dearest, short_name
+from tracelab.findings.claims import MOST_EVIDENCE, dearest
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.findings.registry import RULES
 from tracelab.findings.rules.trace_quality import is_about_the_trace
+from tracelab.findings.wording import short_name
 
 US = 1000
 D2H = "Memcpy DtoH (Device -> Pinned)"

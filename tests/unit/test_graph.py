@@ -19,8 +19,9 @@ from tests.timelines_by_hand import (
     operator,
     sync_row,
 )
-from tracelab.model.graph import EdgeKind, EventLinks, window_graph
+from tracelab.model.graph import EdgeKind, EventLinks
 from tracelab.model.host import Blocking
+from tracelab.model.networkx_view import window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
 
 EVER = 2**40

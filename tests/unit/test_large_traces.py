@@ -10,7 +10,7 @@ import pytest
 from tests.benchmarks.large_traces import PLAIN, ROOT, repeat
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source
+from tracelab.read.streams import Source
 
 SMALL = ROOT / "traces/prefetch_copy_stream_pinned.pt.trace.json.gz"
 COPIES = 3

@@ -7,7 +7,7 @@ from tests.random_rows import random_rows
 from tests.timelines_by_hand import comm, copy, kernel, memset, timeline
 from tracelab.measures.overlap import DeviceTime, Overlap, StreamTime, device_times, overlaps
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Window
+from tracelab.model.steps import Window
 
 
 def _within(ticks, window):

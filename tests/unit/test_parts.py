@@ -18,7 +18,7 @@ from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array, parallel
 from tracelab.read.parallel import read_trace_in_parts
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source, watched
+from tracelab.read.streams import Source, watched
 
 TRACES = Path(__file__).parents[2] / "traces"
 

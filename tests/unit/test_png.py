@@ -9,7 +9,8 @@ from matplotlib.image import imread
 
 from tracelab.errors import UsageError
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Step, build_timeline
+from tracelab.model.steps import Step
+from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Category, Thread, Trace
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.lanes import Mark, build_rows, busiest, caption, choose, device_busy

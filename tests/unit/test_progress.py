@@ -21,7 +21,8 @@ from tests.traces_by_hand import operator, text
 from tracelab.cli import progress as progress_module
 from tracelab.cli.progress import Bar, progress
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source, size_of, watched
+from tracelab.read.sources import size_of
+from tracelab.read.streams import Source, watched
 from tracelab.system.console import save_result
 
 MB = 1_000_000

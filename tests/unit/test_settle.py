@@ -7,9 +7,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracelab.findings.attribution import find_all
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Claim, Rule, Where
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where
+from tracelab.findings.rule import Claim, Rule
 from tracelab.intervals import union
-from tracelab.model.timeline import Window
+from tracelab.model.steps import Window
 
 FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3, unprofiled_ns=None)
 

@@ -15,7 +15,8 @@ from tests.traces_by_hand import operator, read, text
 from tracelab.errors import MissingSupportError, UnreadableInputError
 from tracelab.read import sources
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source, find_sources, open_source
+from tracelab.read.sources import find_sources
+from tracelab.read.streams import Source, open_source
 
 
 def touch(folder: Path, *names: str) -> None:

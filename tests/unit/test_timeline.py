@@ -22,14 +22,8 @@ from tests.timelines_by_hand import (
 from tracelab.errors import UsageError
 from tracelab.intervals import measure
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import (
-    Lane,
-    build_timeline,
-    each_of,
-    each_place,
-    last_in_group,
-    only_launched,
-)
+from tracelab.model.lookup import each_of, each_place, last_in_group
+from tracelab.model.timeline import Lane, build_timeline, only_launched
 from tracelab.model.trace import ABSENT
 
 

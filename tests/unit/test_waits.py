@@ -22,7 +22,8 @@ from tests.timelines_by_hand import (
     timeline,
 )
 from tracelab.model.graph import EdgeKind, EventLinks
-from tracelab.model.stream_waits import LaneQueues, resolve_waits
+from tracelab.model.stream_queues import LaneQueues
+from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT, Category
 
 

@@ -13,11 +13,12 @@ import tracemalloc
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
-from tracelab.analysis import Options, analyze_source
+from tracelab.analysis import analyze_source
 from tracelab.model.trace import GPU_ACTIVITIES
+from tracelab.options import Options
 from tracelab.read import cache
 from tracelab.read.reader import read_trace
-from tracelab.read.sources import Source
+from tracelab.read.streams import Source
 
 
 @pytest.fixture(scope="module", params=[PLAIN, STACKS], ids=["operators", "stacks"])

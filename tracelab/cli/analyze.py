@@ -60,10 +60,10 @@ def analyze(
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
-    from tracelab.analysis import Options, merge_reports
+    from tracelab.analysis import merge_reports
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.drawing import analyze_and_draw
-    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.options import PROFILER_STEP, Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import render_text
 

@@ -13,9 +13,9 @@ import typer
 from tracelab.cli import saved
 from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.render.ci import _GITHUB_COMMAND, _annotations, _disarmed, junit_xml
+from tracelab.render.text.budgets import _text
 from tracelab.system.console import (
-    output_in_color,
-    output_width,
     save_result,
     tell,
     write_result,
@@ -24,16 +24,14 @@ from tracelab.system.console import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracelab.analysis import Failure, Options
-    from tracelab.comparison.budgets import Budgets, Result
-    from tracelab.read.sources import Source
+    from tracelab.analysis import Failure
+    from tracelab.comparison.budgets import Budgets
+    from tracelab.options import Options
+    from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
 # torch.profiler's x.pt.trace.json, torchtitan's rank0_trace.json, SGLang's x-TP-0.trace.json.
 _TRACE_NAME = re.compile(r"trace\.json(\.gz)?$")
-_NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
-# GitHub reads a command at the beginning of a line, or after ##[ anywhere.
-_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
 
 class Format(StrEnum):
@@ -100,15 +98,10 @@ def check(
     no_cache: NoCache = False,
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
-    from tracelab.analysis import Options
     from tracelab.comparison.budgets import check as hold_to
-    from tracelab.comparison.budgets import (
-        parse_assignments,
-        parse_budgets,
-        parse_number,
-        require_sense,
-    )
-    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.comparison.budgets import require_sense
+    from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_number
+    from tracelab.options import PROFILER_STEP, Options
 
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
@@ -164,7 +157,7 @@ def _of_file(named: Path | None) -> Budgets:
 def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     from dataclasses import replace
 
-    from tracelab.comparison.budgets import parse_toml
+    from tracelab.comparison.budgets_toml import parse_toml
 
     try:
         text = file.read_text(encoding="utf-8")
@@ -309,88 +302,3 @@ def _tell_of_traces(reports: Sequence[Report]) -> None:
 
 
 # --- what is said ---
-
-
-def _text(results: Sequence[Result]) -> str:
-    from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
-    from tracelab.render.text.terminal import draw
-
-    broken = sum(not result.kept for result in results)
-    count = f"{len(results)} budget{'s' if len(results) != 1 else ''}"
-    verdict = f"{broken} of {count} BROKEN." if broken else f"{count}, kept."
-    table = Section(
-        "",
-        columns=(
-            Column("budget", Fit.PROSE),
-            Column("found"),
-            Column("allowed"),
-            Column(""),
-            Column("where", Fit.PROSE),
-        ),
-        rows=tuple(
-            (x.name, x.found, x.allowed, "kept" if x.kept else "BROKEN", x.where) for x in results
-        ),
-    )
-    head = Section("", (verdict,), tone=Tone.WARNING if broken else Tone.STRONG)
-    return draw([Chapter("", (table, head))], width=output_width(), color=output_in_color())
-
-
-def _sentence(result: Result) -> str:
-    where = f"; {result.where}" if result.where else ""
-    return f"{result.name}: {result.found}, allowed: {result.allowed}{where}"
-
-
-def _annotations(results: Sequence[Result]) -> str:
-    """GitHub's workflow commands, a line for each broken budget."""
-    lines = []
-    for result in results:
-        if result.kept:
-            continue
-        properties = {"title": f"tracelab: {result.name}"}
-        if result.file is not None:
-            properties["file"] = result.file
-            if result.line is not None:
-                properties["line"] = str(result.line)
-        said = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
-        lines.append(f"::error {said}::{_escape(_sentence(result))}\n")
-    return "".join(lines)
-
-
-def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _escape_property(text: str) -> str:
-    return _escape(text).replace(":", "%3A").replace(",", "%2C")
-
-
-def _disarmed(found: re.Match[str]) -> str:
-    """What GitHub would take for a command, with a space inside."""
-    return f"{found[1]}: " if found[1] is not None else "# #"
-
-
-def junit_xml(results: Sequence[Result]) -> bytes:
-    """The results as JUnit XML, a test case for each budget."""
-    from xml.etree import ElementTree
-
-    failures = str(sum(not result.kept for result in results))
-    counts = {"tests": str(len(results)), "failures": failures, "errors": "0"}
-    root = ElementTree.Element("testsuites", counts)
-    suite = ElementTree.SubElement(root, "testsuite", {"name": "tracelab check", **counts})
-    for result in results:
-        name = _xml_text(result.name)
-        case = ElementTree.SubElement(suite, "testcase", classname="tracelab.check", name=name)
-        if result.file is not None:
-            case.set("file", _xml_text(result.file))
-            if result.line is not None:
-                case.set("line", str(result.line))
-        if not result.kept:
-            said = _xml_text(_sentence(result))
-            ElementTree.SubElement(case, "failure", message=said, type="budget").text = said
-    ElementTree.indent(root)
-    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
-
-
-def _xml_text(text: str) -> str:
-    """The text without the characters that XML does not allow."""
-    return re.sub(_NOT_IN_XML, "", text)

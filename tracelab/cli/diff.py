@@ -21,9 +21,11 @@ from tracelab.system.console import (
 )
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis, Failure, Options
-    from tracelab.comparison.compare import Diff, NameTimes, Side
-    from tracelab.read.sources import Source
+    from tracelab.analysis import Analysis, Failure
+    from tracelab.comparison.diff import Diff, Side
+    from tracelab.measures.kernel_times import NameTimes
+    from tracelab.options import Options
+    from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
 _Input = tuple["Source", ...]
@@ -55,9 +57,8 @@ def diff(
     no_cache: NoCache = False,
 ) -> None:
     """Tell what changed from one trace to another, and what of it is more than noise."""
-    from tracelab.analysis import Options
     from tracelab.comparison.compare import compare
-    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.options import PROFILER_STEP, Options
     from tracelab.render.text.diff import render_diff
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
@@ -157,7 +158,7 @@ def _read_sides(
 def _read(source: Source, options: Options, keep: bool) -> _Read:
     """Read one file, in whichever process: its report and the times of its kernels."""
     from tracelab.analysis import Failure, analyze_source
-    from tracelab.comparison.compare import kernel_times
+    from tracelab.measures.kernel_times import kernel_times
 
     try:
         if saved.is_report(source):
@@ -171,7 +172,7 @@ def _read(source: Source, options: Options, keep: bool) -> _Read:
 def _side(results: list[_Read], sources: _Input, path: str, options: Options) -> Side:
     """What was read of one side's files as one."""
     from tracelab.analysis import Failure, merge_reports
-    from tracelab.comparison.compare import Side
+    from tracelab.comparison.diff import Side
 
     for (report, kernels, _), source in zip(results, sources, strict=True):
         if kernels is None and not isinstance(report, Failure):

@@ -11,7 +11,7 @@ from tracelab.errors import UsageError
 from tracelab.system.console import output_width, write_result
 
 if TYPE_CHECKING:
-    from tracelab.findings.finding import Rule
+    from tracelab.findings.rule import Rule
 
 
 def explain(

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from tracelab.cli.progress import progress
 from tracelab.errors import MissingSupportError, UsageError
-from tracelab.read.sources import Source, size_of
+from tracelab.read.sources import size_of
+from tracelab.read.streams import Source
 from tracelab.system.processes import open_processes, processors
 
 FORMS = "serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION"

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from tracelab.read.sources import watched
+from tracelab.read.streams import watched
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

@@ -61,7 +61,7 @@ def run(
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
     from tracelab.record.capture import capture
-    from tracelab.record.recorder import on_annotation, on_optimizer_step
+    from tracelab.record.hooks import on_annotation, on_optimizer_step
     from tracelab.record.script import StopRun, find_modules_of, hook_function, run_program
     from tracelab.system.signals import terminable
 

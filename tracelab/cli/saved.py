@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from tracelab.errors import UnreadableInputError
 
 if TYPE_CHECKING:
-    from tracelab.read.sources import Source
+    from tracelab.read.streams import Source
     from tracelab.report.schema import Report
 
 _HEAD = 4096  # bytes in which a saved report names its schema
@@ -19,7 +19,7 @@ def is_report(source: Source) -> bool:
     Raises:
         TracelabError: it cannot be opened.
     """
-    from tracelab.read.sources import READ_ERRORS, open_source
+    from tracelab.read.streams import READ_ERRORS, open_source
 
     with open_source(source) as stream:
         try:
@@ -33,7 +33,7 @@ def is_report_in_any_order(source: Source) -> bool:
     """Whether it is one that something saved again with its keys in another order."""
     import orjson
 
-    from tracelab.read.sources import READ_ERRORS, open_source
+    from tracelab.read.streams import READ_ERRORS, open_source
 
     try:
         with open_source(source) as stream:
@@ -49,7 +49,7 @@ def load(source: Source) -> Report:
     Raises:
         UnreadableInputError: it cannot be read, or is no report of this schema.
     """
-    from tracelab.read.sources import READ_ERRORS, open_source
+    from tracelab.read.streams import READ_ERRORS, open_source
     from tracelab.report.schema import parse_report
 
     try:

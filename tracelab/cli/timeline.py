@@ -37,11 +37,10 @@ def timeline(
     no_cache: NoCache = False,
 ) -> None:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
-    from tracelab.analysis import Options
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
     from tracelab.drawing import draw, only_source
-    from tracelab.model.timeline import PROFILER_STEP
+    from tracelab.options import PROFILER_STEP, Options
     from tracelab.read.sources import size_of
 
     options = Options(

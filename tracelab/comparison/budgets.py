@@ -7,21 +7,18 @@ of the window: of the whole trace, or of the one step that is asked for.
 from __future__ import annotations
 
 import math
-import tomllib
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
-from typing import Any
 
-from tracelab.comparison.compare import interquartile
+from tracelab.comparison.budgets import NAMES
+from tracelab.comparison.noise import interquartile
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import INFO, Finding
-from tracelab.findings.registry import RULES
 from tracelab.report.schema import DeviceFigures, OverlapFigures, Report, SyncFigures, WindowFigures
 
-TABLE = "tool.tracelab.check"
 KINDS = ("compute", "comm", "copy", "memset")
 EXPOSED_KINDS = ("comm", "copy")
 NAMES = (
@@ -106,105 +103,6 @@ _Candidates = Iterable[tuple[float, Result]]
 # --- what is allowed ---
 
 
-def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
-    """The budgets of a TOML file.
-
-    Args:
-        text: the file's content.
-        origin: its name, for errors.
-        at_top: whether they may stand at the top level, without their table.
-
-    Returns:
-        None where the table is missing and they may not stand elsewhere.
-
-    Raises:
-        UsageError: it is no TOML, or what it says makes no sense.
-    """
-    try:
-        data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"{origin}: this is no TOML: {error}") from None
-    table: Any = data
-    for key in TABLE.split("."):
-        table = table.get(key) if isinstance(table, dict) else None
-    if table is None and (not at_top or "tool" in data):
-        if at_top:
-            raise UsageError(f"{origin}: it has tables of tools, and no [{TABLE}] among them")
-        return None
-    if table is None:
-        return parse_budgets(data, origin)
-    if not isinstance(table, dict):
-        raise UsageError(f"{origin}: {TABLE} is a table of budgets, not {table!r}")
-    if at_top and (twice := [name for name in NAMES if name in data]):
-        raise UsageError(f"{origin}: {twice[0]} stands outside of [{TABLE}], which is there, too")
-    return parse_budgets(table, f"{origin}: [{TABLE}]")
-
-
-def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
-    """The budgets of a table as TOML has it.
-
-    Raises:
-        UsageError: a budget that there is not, or a value that makes no sense.
-    """
-    for name in table:
-        if name not in NAMES:
-            raise UsageError(f"{origin}: there is no budget {name!r}; there are: {known_names()}")
-
-    def number(name: str, most: float = math.inf) -> float | None:
-        return _number(table[name], name, origin, most) if name in table else None
-
-    def numbers(name: str) -> dict[str, float]:
-        value = table.get(name, {})
-        if not isinstance(value, Mapping):
-            raise UsageError(f"{origin}: {name} takes a table of percentages, not {value!r}")
-        return {x: _number(y, f"{name} {x}", origin, 100) for x, y in value.items()}
-
-    baseline = table.get("baseline")
-    if baseline is not None and not (isinstance(baseline, str) and baseline):
-        raise UsageError(f"{origin}: baseline takes the name of a file, not {baseline!r}")
-    return Budgets(
-        max_idle=number("max-idle", 100),
-        min_overlap={_pair(x, origin): y for x, y in numbers("min-overlap").items()},
-        max_exposed={_exposed_kind(x, origin): y for x, y in numbers("max-exposed").items()},
-        max_blocking_calls=number("max-blocking-calls"),
-        forbid=_rules(table.get("forbid", []), origin),
-        max_step_ms=number("max-step-ms"),
-        max_regression=number("max-regression"),
-        baseline=baseline,
-    )
-
-
-def parse_number(text: str | None, flag: str) -> float | None:
-    """The number that a flag gives, if it is given.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        raise UsageError(f"{flag} takes a number, not {text!r}") from None
-
-
-def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, float]:
-    """KEY=NUMBER, as flags give it, as the table that TOML would have.
-
-    Raises:
-        UsageError: one of them is written in another way.
-    """
-    found = {}
-    for text in texts:
-        key, _, number = text.rpartition("=")
-        try:
-            found[key.strip()] = float(number)
-        except ValueError:
-            key = ""
-        if not key:
-            example = "comm:compute=80" if flag == "--min-overlap" else "copy=2"
-            raise UsageError(f"{flag} takes a kind and a percentage, as {example}, not {text!r}")
-    return found
-
-
 def require_sense(budgets: Budgets) -> None:
     """Refuse what cannot be checked.
 
@@ -220,50 +118,6 @@ def require_sense(budgets: Budgets) -> None:
             f"no budget is given, neither by a flag nor in [{TABLE}] of a pyproject.toml; "
             f"there are: {known_names()}"
         )
-
-
-def known_names() -> str:
-    """All budgets, for a sentence."""
-    return ", ".join(NAMES)
-
-
-def _number(value: Any, name: str, origin: str, most: float) -> float:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except OverflowError:
-            number = math.inf
-        if 0 <= number <= most and math.isfinite(number):
-            return number
-    allowed = "a number from 0 on" if most == math.inf else f"a number from 0 to {most:g}"
-    raise UsageError(f"{origin}: {name} takes {allowed}, not {value!r}")
-
-
-def _pair(text: str, origin: str) -> tuple[str, str]:
-    first, _, second = text.partition(":")
-    if first not in KINDS or second not in KINDS or first == second:
-        kinds = ", ".join(KINDS)
-        raise UsageError(
-            f"{origin}: min-overlap is of two kinds, as comm:compute, not of {text!r}; "
-            f"the kinds are: {kinds}"
-        )
-    return first, second
-
-
-def _exposed_kind(text: str, origin: str) -> str:
-    if text not in EXPOSED_KINDS:
-        raise UsageError(f"{origin}: max-exposed is of comm or copy, not of {text!r}")
-    return text
-
-
-def _rules(value: Any, origin: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
-        raise UsageError(f"{origin}: forbid takes a list of rules, not {value!r}")
-    known = sorted(rule.id for rule in RULES)
-    for text in value:
-        if not text or not any(x.startswith(text.upper()) for x in known):
-            raise UsageError(f"{origin}: there is no rule {text!r}; there are: {', '.join(known)}")
-    return tuple(text.upper() for text in value)
 
 
 # --- what was measured ---
@@ -616,3 +470,11 @@ def _digits(value: float, limit: float, kept: bool, least: int = 1) -> str:
         if kept or float(text) != limit:
             break
     return text
+
+
+TABLE = "tool.tracelab.check"
+
+
+def known_names() -> str:
+    """All budgets, for a sentence."""
+    return ", ".join(NAMES)

@@ -6,256 +6,38 @@ apart its middle half lies. Where a side has too few steps, it is the whole trac
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-import numpy as np
-import orjson
-
+from tracelab.comparison.diff import (
+    AFTER,
+    BEFORE,
+    FIGURES,
+    NUMBER,
+    ORDER,
+    SCHEMA,
+    CallDiff,
+    DeviceDiff,
+    Diff,
+    FileFacts,
+    FindingDiff,
+    KernelDiff,
+    RankDiff,
+    Side,
+    StreamDiff,
+)
+from tracelab.comparison.noise import FEWEST_STEPS, NEVER_LESS, Change, change, median
 from tracelab.errors import UsageError
-from tracelab.findings.finding import Finding, Where
+from tracelab.findings.finding import Finding
 from tracelab.findings.rules.trace_quality import is_about_the_trace
-from tracelab.model.timeline import Timeline
+from tracelab.measures.kernel_times import NameTimes
 from tracelab.report.schema import DeviceFigures, Report, SyncFigures, TraceFacts, WindowFigures
 from tracelab.version import __version__
 
-SCHEMA = "tracelab.diff/1"
-FEWEST_STEPS = 3  # fewer have no spread to speak of
-NEVER_LESS = 100  # a change of less than this part of the step is never told
-FIGURES = (
-    "busy_ns",
-    "idle_ns",
-    "compute_ns",
-    "comm_ns",
-    "copy_ns",
-    "memset_ns",
-    "exposed_comm_ns",
-    "exposed_copy_ns",
-)
-NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"
-
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A length of time on both sides, ns: per-step medians, or of the whole trace.
-
-    Attributes:
-        before_spread_ns, after_spread_ns: the interquartile range over the steps; None of a whole
-            trace.
-        noise_ns: the larger spread, but at least 1 % of the step before.
-        beyond_noise: the difference is more than that, whichever its sign.
-    """
-
-    before_ns: int
-    after_ns: int
-    difference_ns: int
-    before_spread_ns: int | None
-    after_spread_ns: int | None
-    noise_ns: int
-    beyond_noise: bool
-
-    @property
-    def percent(self) -> float:
-        """The difference in per cent of what was before; 0 where that was nothing."""
-        return 100 * self.difference_ns / self.before_ns if self.before_ns else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class NameTimes:
-    """The GPU activities of one name, on all devices of a file.
-
-    Attributes:
-        steps_ns, step_counts: what each step launched, in the order of the steps.
-        total_ns, count: in the whole trace.
-    """
-
-    name: str
-    steps_ns: tuple[int, ...]
-    step_counts: tuple[int, ...]
-    total_ns: int
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class Side:
-    """One of the two: what was measured, and where there were traces, the times of their kernels.
-
-    Attributes:
-        kernels: one for each of the report's traces; None of a saved report.
-    """
-
-    report: Report
-    kernels: tuple[tuple[NameTimes, ...], ...] | None
-
-
-@dataclass(frozen=True, slots=True)
-class FileFacts:
-    """One file of one side.
-
-    Attributes:
-        steps: how many it has.
-        shown: the step with the median length; None where the whole trace is compared.
-        start_ns, end_ns: the window of that step, or of the whole trace.
-    """
-
-    path: str
-    rank: int
-    steps: int
-    shown: int | None
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class StreamDiff:
-    """A stream's busy time; `matched` is "number", "order", "before only" or "after only"."""
-
-    before: int | None
-    after: int | None
-    matched: str
-    busy: Change
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceDiff:
-    """A device; `matched` as of a stream, `figures` by their name in the report."""
-
-    before: int | None
-    after: int | None
-    matched: str
-    figures: Mapping[str, Change]
-    bubbles: Mapping[str, Change]
-    streams: tuple[StreamDiff, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class FindingDiff:
-    """A finding of the whole trace on both sides.
-
-    Attributes:
-        state: "gone", "new", "changed" or "same".
-        name: the call, operator or activity that it is about.
-        title: as the side says it that has it, the side after first.
-        before_ns, after_ns: what the fix can win at most, ns.
-        before_share, after_share: the same as a share of the window, 0 to 1.
-        about_the_trace: it tells what the file lacks, not where time is lost.
-        beyond_noise: the shares differ by more than 1 %.
-    """
-
-    rule: str
-    cause: str
-    state: str
-    name: str
-    title: str
-    where: Where
-    before_ns: int
-    after_ns: int
-    before_share: float
-    after_share: float
-    about_the_trace: bool
-    beyond_noise: bool
-
-
-@dataclass(frozen=True, slots=True)
-class KernelDiff:
-    """The GPU activities of one name: their time added up, and how many (medians per step)."""
-
-    name: str
-    before_count: int
-    after_count: int
-    total: Change
-
-
-@dataclass(frozen=True, slots=True)
-class CallDiff:
-    """The blocking calls of one API at one place (counts are medians per step)."""
-
-    api: str
-    kind: str
-    operator: str | None
-    function: str | None
-    file: str | None
-    line: int | None
-    before_count: int
-    after_count: int
-    blocked: Change
-    caused_idle: Change
-
-
-@dataclass(frozen=True, slots=True)
-class RankDiff:
-    """One file against one file.
-
-    Attributes:
-        basis: "step" where per-step medians are compared, else "trace".
-        length: of the step, or of the whole trace.
-        places: whether findings and calls were told apart by function and file; not where one
-            side was recorded without them.
-        kernels: None where a side is a saved report. By the size of the change, as `calls` are.
-    """
-
-    before: FileFacts
-    after: FileFacts
-    basis: str
-    length: Change
-    devices: tuple[DeviceDiff, ...]
-    findings: tuple[FindingDiff, ...]
-    kernels: tuple[KernelDiff, ...] | None
-    calls: tuple[CallDiff, ...]
-    places: bool
-
-    @property
-    def different(self) -> bool:
-        """Whether anything changed by more than the noise; kernels and calls only with it."""
-        figures = (x for d in self.devices for x in (*d.figures.values(), *d.bubbles.values()))
-        streams = (stream.busy for device in self.devices for stream in device.streams)
-        return (
-            any(x.beyond_noise for x in (self.length, *figures, *streams))
-            or any(x.beyond_noise for x in self.findings)
-            or any(x.total.beyond_noise for x in self.kernels or ())
-            or any(x.caused_idle.beyond_noise for x in self.calls)
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Diff:
-    """What changed.
-
-    Attributes:
-        different: whether anything did by more than the noise, on any rank.
-        only_before, only_after: ranks without a partner.
-        saved_before, saved_after: the side is a saved report.
-        same_options: both sides took the same kernels as communication and the same steps.
-    """
-
-    schema: str
-    version: str
-    different: bool
-    saved_before: bool
-    saved_after: bool
-    same_options: bool
-    only_before: tuple[int, ...]
-    only_after: tuple[int, ...]
-    ranks: tuple[RankDiff, ...]
-
-    @property
-    def slowest(self) -> RankDiff:
-        """The rank whose step is the longest afterwards: the others wait for it."""
-        return max(self.ranks, key=lambda x: x.length.after_ns)
-
-    def regressed(self, percent: float) -> tuple[RankDiff, ...]:
-        """The ranks whose step got longer by more than so many per cent and beyond the noise."""
-        return tuple(x for x in self.ranks if x.length.beyond_noise and x.length.percent > percent)
-
-    def to_json(self) -> bytes:
-        """The difference as one JSON object, indented."""
-        return orjson.dumps(self, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 
 def compare(before: Side, after: Side) -> Diff:
@@ -294,63 +76,6 @@ def compare(before: Side, after: Side) -> Diff:
         only_after=tuple(sorted(only_after)),
         ranks=ranks,
     )
-
-
-def kernel_times(timeline: Timeline) -> tuple[NameTimes, ...]:
-    """The time of every name among the GPU activities, per step that launched them.
-
-    Activities that no step launched count in the whole trace only.
-    """
-    names, name = np.unique(timeline.trace.name[timeline.event], return_inverse=True)
-    length = timeline.end_ns - timeline.start_ns
-    columns = len(timeline.steps) + 1
-    # Row by name; the first column holds what no step launched. Sums below 2**53 are exact.
-    cell = name * columns + (timeline.step + 1)
-    cells = len(names) * columns
-    times = np.bincount(cell, weights=length, minlength=cells).astype(np.int64)
-    counts = np.bincount(cell, minlength=cells)
-    return tuple(
-        NameTimes(
-            name=timeline.trace.strings[text],
-            steps_ns=tuple(row_ns[1:].tolist()),
-            step_counts=tuple(row[1:].tolist()),
-            total_ns=int(row_ns.sum()),
-            count=int(row.sum()),
-        )
-        for text, row_ns, row in zip(
-            names.tolist(), times.reshape(-1, columns), counts.reshape(-1, columns), strict=True
-        )
-    )
-
-
-def median(values: Sequence[int]) -> int:
-    """The middle one, or the mean of the middle two, rounded down; 0 of none."""
-    ordered = sorted(values)
-    middle = len(ordered) // 2
-    if not ordered:
-        return 0
-    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) // 2
-
-
-def spread(values: Sequence[int]) -> int | None:
-    """The interquartile range, quartiles interpolated linearly; None of too few values."""
-    if len(values) < FEWEST_STEPS:
-        return None
-    return round(interquartile(values))
-
-
-def interquartile(values: Sequence[int]) -> float:
-    """Third quartile minus first, interpolated between the values, of which there are two."""
-    first, _, third = statistics.quantiles(values, n=4, method="inclusive")
-    return third - first
-
-
-def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """Two samples of one figure, ns; nothing below 1 % of `length_ns` is more than noise."""
-    first, second = median(before), median(after)
-    spreads = spread(before), spread(after)
-    noise = max(length_ns // NEVER_LESS, *(x or 0 for x in spreads))
-    return Change(first, second, second - first, *spreads, noise, abs(second - first) > noise)
 
 
 def match(

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import numpy as np
 
 from tracelab.findings.facts import Facts
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Claim, Finding, Rule
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
+from tracelab.findings.rule import Claim, Rule
 from tracelab.intervals import Intervals, intersect, join, measure, subtract, union
 
 _CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02  # of the window

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
-from typing import Any, TypeVar
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.finding import Where
+from tracelab.findings.wording import short_name
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import Syncs
 from tracelab.measures.bubbles import Bubbles, Cause
@@ -21,16 +20,12 @@ from tracelab.measures.profiler_overhead import slowed_ns, unprofiled_ns, unprof
 from tracelab.measures.serialized_streams import Turns, turns
 from tracelab.model.call_sites import NOWHERE, Place, locate
 from tracelab.model.graph import Graph
-from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, qualified_name
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
+from tracelab.model.lookup import named
 from tracelab.model.source_lines import SourceLines
-from tracelab.model.timeline import Timeline, Window, named
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-
-MOST_EVIDENCE = 20
-
-_COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
-
-_Key = TypeVar("_Key", bound=Hashable)
 
 
 @dataclass(frozen=True)
@@ -166,52 +161,3 @@ class Facts:
             found = locate(self.timeline, np.array(new, dtype=np.int64), self.lines)
             self._places.update(zip(new, found, strict=True))
         return [NOWHERE if x == ABSENT else self._places[x] for x in wanted]
-
-
-def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
-    """The positions of each key, in order of appearance."""
-    groups: dict[_Key, list[int]] = defaultdict(list)
-    for position, key in enumerate(keys):
-        groups[key].append(position)
-    return groups
-
-
-def dearest(events: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
-    """A few of these events, the dearest first."""
-    order = sorted(zip(costs, events, strict=True), key=lambda x: (-x[0], x[1]))
-    return tuple(dict.fromkeys(event for _, event in order))[:MOST_EVIDENCE]
-
-
-def at(place: Place, *, count: int, **more: Any) -> Where:
-    """A place as the place of a finding."""
-    return Where(
-        count=count,
-        operator=place.operator,
-        annotation=place.annotation,
-        function=place.function,
-        file=place.file,
-        line=place.line,
-        call=place.call,
-        **more,
-    )
-
-
-def told(place: Place, otherwise: str) -> str:
-    """A place in words: what was called, in which function, in which line."""
-    operator = None if place.operator == _COMM_MARKER else place.operator
-    name = place.call or operator or otherwise
-    if not name:
-        return ""
-    called = f"`{name}`"
-    if place.file is None:
-        return called
-    line = f":{place.line}" if place.line is not None else ""
-    return f"{called} in {place.function} ({place.file}{line})"
-
-
-@lru_cache(maxsize=10_000)
-def short_name(name: str) -> str:
-    """A kernel's name without return type, template arguments and arguments."""
-    if name.startswith(("Memcpy", "Memset", "Copy")):
-        return name
-    return qualified_name(name.replace("(anonymous namespace)::", "")) or name

@@ -6,8 +6,10 @@ from collections.abc import Callable
 
 import numpy as np
 
-from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import Claim
+from tracelab.findings.claims import at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.rule import Claim
+from tracelab.findings.wording import told
 
 # What is called where, by which API, in which operator -> title, cause, fix.
 Wording = Callable[[str, str, str | None, str | None], tuple[str, str, str]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.findings.finding import Rule
+from tracelab.findings.rule import Rule
 from tracelab.findings.rules import (
     tl101_blocking_call,
     tl102_pageable_copy,

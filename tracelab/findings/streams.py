@@ -7,8 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import INFO, Claim
+from tracelab.findings.claims import at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import INFO
+from tracelab.findings.rule import Claim
+from tracelab.findings.wording import told
 from tracelab.intervals import measure
 from tracelab.measures.overlap_blockers import Obstacle
 from tracelab.model.kernel_kinds import Kind

@@ -8,8 +8,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.facts import MOST_EVIDENCE, Facts, at, dearest, grouped, short_name, told
-from tracelab.findings.finding import INFO, Claim
+from tracelab.findings.claims import MOST_EVIDENCE, at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import INFO
+from tracelab.findings.rule import Claim
+from tracelab.findings.wording import short_name, told
 from tracelab.measures.exposed import Side, side_of_independent_work
 from tracelab.measures.overlap_blockers import Obstacle
 from tracelab.model.kernel_kinds import Kind

@@ -11,18 +11,18 @@ until that call returned, as if the thread had made it itself.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
+from tracelab.measures.host_stalls import halts_of, waits_for
 from tracelab.model.call_sites import Place, locate
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import BlockingCalls, Host
+from tracelab.model.lookup import each_place
 from tracelab.model.source_lines import SourceLines
-from tracelab.model.timeline import each_of, each_place
 from tracelab.model.trace import ABSENT
 
 
@@ -118,42 +118,6 @@ def _awaited(graph: Graph) -> Int64Array:
     return np.array([last.get(x, ABSENT) for x in calls.call.tolist()], dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Halts:
-    """The stretches in which a thread got no further; what the blocking calls held up comes last.
-
-    Attributes:
-        call: intp[h], index into the blocking calls: whose fault it was.
-        thread: int32[h], index into `Trace.threads` of who got no further.
-        start_ns, end_ns: int64[h], ns.
-        groups: the halts of one thread and sort, each by start and by end.
-    """
-
-    call: NDArray[np.intp]
-    thread: NDArray[np.int32]
-    start_ns: Int64Array
-    end_ns: Int64Array
-    groups: tuple[NDArray[np.intp], ...]
-
-
-def halts_of(host: Host) -> Halts:
-    """The blocking calls, each of its own thread, and what allocations held up."""
-    calls, held = host.blocking, host.held
-    thread = np.concatenate((calls.thread, held.thread))
-    number = np.arange(len(thread))
-    return Halts(
-        call=np.concatenate((number[: len(calls)], held.holder)),
-        thread=thread,
-        start_ns=np.concatenate((calls.start_ns, held.start_ns)),
-        end_ns=np.concatenate((calls.end_ns, held.end_ns)),
-        groups=tuple(
-            group
-            for _, own in each_of(thread)
-            for group in np.split(own, [np.searchsorted(own, len(calls))])
-        ),
-    )
-
-
 def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
     """The idle of one device that calls caused: int64[c, 4]: call, device, start and end."""
     timeline, calls, halts = host.timeline, host.blocking, halts_of(host)
@@ -188,20 +152,3 @@ def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
     paid = ended > begun
     call = halts.call[owner[paid]]
     return np.stack((call, np.full(len(call), device), begun[paid], ended[paid]), axis=1)
-
-
-def waits_for(
-    host: Host,
-    thread: NDArray[np.integer[Any]],
-    other: NDArray[np.integer[Any]],
-    moment_ns: Int64Array,
-) -> NDArray[np.bool_]:
-    """bool[k], whether launching threads wait for what begins then in others, or in themselves."""
-    waits = np.isin(other, list(host.launching_threads))
-    for number, places in each_of(thread):
-        if number in host.states:
-            recorded, moments = host.states[number].recorded, moment_ns[places]
-            begun = np.searchsorted(recorded.starts, moments, side="right")
-            waits[places] &= begun == np.searchsorted(recorded.ends, moments, side="right")
-    own: NDArray[np.bool_] = other == thread
-    return waits | own

@@ -26,7 +26,9 @@ from tracelab.intervals import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.host import NOTHING, Host
-from tracelab.model.timeline import Timeline, Window, each_of, named
+from tracelab.model.lookup import each_of, named
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 # From the end of a launch call to the start of an activity that nothing holds up, less than 50 us

@@ -21,10 +21,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.measures.blocking_calls import waits_for
+from tracelab.measures.host_stalls import waits_for
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Blocking, Host
-from tracelab.model.timeline import Timeline, Window
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 # Ten times the usual gap between two activities of one stream that wait for nothing (H200: 1.6 us).

@@ -30,7 +30,8 @@ from tracelab.intervals import (
 from tracelab.measures.overlap_blockers import Obstacle, Obstacles
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.timeline import Timeline, each_of, named
+from tracelab.model.lookup import each_of, named
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
 _END_OF_TIME = np.iinfo(np.int64).max

@@ -11,7 +11,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host, input_regions
-from tracelab.model.timeline import each_of
+from tracelab.model.lookup import each_of
 from tracelab.model.trace import ABSENT, Category, Trace
 
 _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out

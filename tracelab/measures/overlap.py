@@ -21,7 +21,8 @@ from tracelab.intervals import (
     subtract,
 )
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Timeline, Window
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.measures.blocking_calls import halts_of, waits_for
+from tracelab.measures.host_stalls import halts_of, waits_for
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Timeline, each_of, each_place, last_in_group
+from tracelab.model.lookup import each_of, each_place, last_in_group
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
 # What separates the end of the work that was waited for from the start of what waited. Longer, and

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, measure_within
 from tracelab.measures.bubbles import Bubbles, Cause
-from tracelab.model.timeline import Timeline, Window
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import Trace
 
 _SLOWER = 1.1  # times as long as without the profiler: less is no reason to speak of it

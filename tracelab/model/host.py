@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, join, measure, union
 from tracelab.model.kernel_kinds import copies_pageable_memory
-from tracelab.model.timeline import Timeline, each_of, each_place, named
+from tracelab.model.lookup import each_of, each_place, named
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.model.timeline import Timeline, last_in_group, named
+from tracelab.model.lookup import ByCorrelation, last_in_group, named
+from tracelab.model.stream_queues import LaneQueues
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 _LONG_AGO, _END_OF_TIME = -(2**62), np.iinfo(np.int64).max
@@ -59,42 +61,6 @@ class StreamWaits:
     named: int
     told_by_time: int
     unresolved: int
-
-
-class LaneQueues:
-    """Which activity of a stream was the last, or the first, to be launched by some moment.
-
-    Attributes:
-        launch_ns: int64[m], ns, when each row and all before it in its lane had been launched.
-    """
-
-    def __init__(self, timeline: Timeline) -> None:
-        trace = timeline.trace
-        launched = timeline.launch != ABSENT
-        # What the file does not see launched was launched before everything that it does.
-        self.launch_ns = np.where(launched, trace.start_ns[timeline.launch], _LONG_AGO)
-        for lane in timeline.lanes:
-            queue = self.launch_ns[lane.first : lane.last]
-            np.maximum.accumulate(queue, out=queue)
-        self._lane = timeline.lane
-        self._bounds = np.array([(x.first, x.last) for x in timeline.lanes], dtype=np.intp)
-        self._numbers = {(x.device, x.stream): i for i, x in enumerate(timeline.lanes)}
-
-    def find(self, device: NDArray[np.int32], stream: Int64Array) -> NDArray[np.intp]:
-        """intp[k], the lane of each stream, ABSENT where it never worked."""
-        streams = zip(device.tolist(), stream.tolist(), strict=True)
-        return np.array([self._numbers.get(x, ABSENT) for x in streams], dtype=np.intp)
-
-    def last_before(self, lane: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
-        """intp[k], the row of each lane that was launched last before each moment, else ABSENT."""
-        return last_in_group(self._lane, self.launch_ns, lane, time_ns)
-
-    def first_from(self, lane: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
-        """intp[k], the row of each lane launched first from each moment on, else ABSENT."""
-        first, last = self._bounds[lane].T
-        before = self.last_before(lane, time_ns)
-        row = np.where(before == ABSENT, first, before + 1)
-        return np.where((lane != ABSENT) & (row < last), row, ABSENT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -457,28 +423,6 @@ def _held_up_by_peer_copies(
         found |= dict(zip(row[held_up].tolist(), copied[held_up].tolist(), strict=True))
     held_up_rows = np.fromiter(found, dtype=np.intp, count=len(found))
     return held_up_rows, np.fromiter(found.values(), dtype=np.intp, count=len(found))
-
-
-class ByCorrelation:
-    """The events of some categories by correlation; the first where several share one.
-
-    Attributes:
-        event: intp[c], event ids, by correlation.
-    """
-
-    def __init__(self, trace: Trace, *categories: Category) -> None:
-        events = trace.of_category(*categories)
-        events = events[trace.correlation[events] != ABSENT]
-        self._correlation, first = np.unique(trace.correlation[events], return_index=True)
-        self.event = events[first]
-
-    def find(self, correlation: Int64Array) -> NDArray[np.intp]:
-        """intp[k], event ids, ABSENT where there is none."""
-        if not len(self.event):
-            return np.full(len(correlation), ABSENT, dtype=np.intp)
-        place = np.searchsorted(self._correlation, correlation)
-        place = np.minimum(place, len(self.event) - 1)
-        return np.where(self._correlation[place] == correlation, self.event[place], ABSENT)
 
 
 def _wait_rows(trace: Trace) -> NDArray[np.intp]:

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
+from tracelab.model.lookup import named
+from tracelab.model.steps import Step, Window, _steps
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
+from tracelab.options import PROFILER_STEP
 
-PROFILER_STEP = r"^ProfilerStep#\d+$"
 _EXTENDED_LAUNCH = r"^cu(da)?LaunchKernelEx"
 _GRAPH_LAUNCH = r"^cu(da)?GraphLaunch"
 
@@ -30,30 +30,6 @@ class Lane:
     stream: int
     first: int
     last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One pass of the loop: the host's annotation and the window that its GPU work extends."""
-
-    number: int
-    event: int
-    start_ns: int
-    end_ns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Window:
-    """A stretch of time to measure; `step` is None for the whole trace."""
-
-    step: int | None
-    start_ns: int
-    end_ns: int
-
-    @property
-    def length_ns(self) -> int:
-        """Length, ns."""
-        return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,66 +103,6 @@ class Timeline:
         if kind is not None:
             chosen &= self.kind == kind
         return chosen
-
-
-def named(
-    trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
-) -> NDArray[np.bool_]:
-    """bool[k], which of these events (event ids) have a name that passes a test."""
-    passes = np.zeros(len(trace.strings), dtype=np.bool_)
-    passes[trace.name[events]] = True
-    for name in np.flatnonzero(passes).tolist():
-        passes[name] = bool(test(trace.strings[name]))
-    passing: NDArray[np.bool_] = passes[trace.name[events]]
-    return passing
-
-
-def each_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Every value but ABSENT, ascending, and its places, ascending."""
-    order = np.argsort(values, kind="stable")
-    ordered = values[order]
-    bounds = np.flatnonzero(np.diff(ordered)) + 1
-    for places in np.split(order, bounds) if len(values) else ():
-        if values[places[0]] != ABSENT:
-            yield int(values[places[0]]), places
-
-
-def each_place(
-    first: NDArray[np.intp], last: NDArray[np.intp]
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """All places of some ranges, one range after another: the number of the range, the place."""
-    count = np.maximum(last - first, 0)
-    number = np.repeat(np.arange(len(count)), count)
-    before = np.cumsum(count) - count
-    return number, np.arange(len(number)) - np.repeat(before - first, count)
-
-
-def last_in_group(
-    group: NDArray[np.integer[Any]],
-    key: Int64Array,
-    asked_group: NDArray[np.integer[Any]],
-    asked_key: Int64Array,
-    side: Literal["left", "right"] = "left",
-) -> NDArray[np.intp]:
-    """Per question the last entry of a group with a smaller key, or ("right") one no greater.
-
-    Args:
-        group: int[entries], ascending.
-        key: int64[entries], ascending within each group.
-        asked_group: int[questions], in any order; ABSENT for no group.
-        asked_key: int64[questions].
-        side: as in `numpy.searchsorted`.
-
-    Returns:
-        intp[questions], places among the entries, ABSENT where there is none.
-    """
-    found = np.full(len(asked_group), ABSENT, dtype=np.intp)
-    for number, asked in each_of(asked_group):
-        same = group.dtype.type(number)  # another type would have all of the group cast
-        first, last = np.searchsorted(group, same), np.searchsorted(group, same, "right")
-        place = first + np.searchsorted(key[first:last], asked_key[asked], side) - 1
-        found[asked] = np.where(place >= first, place, ABSENT)
-    return found
 
 
 def build_timeline(
@@ -285,41 +201,3 @@ def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
     found = (correlation[place] == wanted) & (wanted != ABSENT)
     launch[found] = calls[first[place[found]]]
     return launch
-
-
-def _steps(
-    trace: Trace, pattern: str, launch: Int64Array, end: Int64Array
-) -> tuple[tuple[Step, ...], NDArray[np.int32]]:
-    """The steps, and which of them launched each activity.
-
-    A step's window is ``[max(end of the window before, host start), max(host end, end of the last
-    activity launched inside it))``: windows do not overlap, and work that the host launched ahead
-    of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
-    """
-    try:
-        expression = re.compile(pattern)
-    except re.error as error:
-        raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
-    hosts = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
-    hosts = hosts[named(trace, hosts, expression.search)]
-    hosts = hosts[np.argsort(trace.start_ns[hosts], kind="stable")]
-    step = np.full(len(launch), ABSENT, dtype=np.int32)
-    launched = np.flatnonzero(launch != ABSENT)
-    by_launch = launched[np.argsort(trace.start_ns[launch[launched]], kind="stable")]
-    launch_ns = trace.start_ns[launch[by_launch]]
-    steps: list[Step] = []
-    window_end = -(2**63)
-    for index, event in enumerate(hosts.tolist()):
-        host_start, host_end = int(trace.start_ns[event]), int(trace.end_ns[event])
-        first, last = np.searchsorted(launch_ns, (host_start, host_end))
-        inside = by_launch[first:last]
-        inside = inside[step[inside] == ABSENT]
-        step[inside] = index
-        start_ns = max(window_end, host_start)
-        window_end = max(start_ns, host_end, int(end[inside].max(initial=start_ns)))
-        digits = re.search(r"#(\d+)", trace.name_of(event))
-        steps.append(Step(int(digits[1]) if digits else index, event, start_ns, window_end))
-    if len({x.number for x in steps}) < len(steps):
-        # Two recordings in one file, or a pattern of which only some names have a number.
-        steps = [replace(x, number=index) for index, x in enumerate(steps)]
-    return tuple(steps), step

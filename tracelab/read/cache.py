@@ -24,9 +24,9 @@ import orjson
 from numpy.typing import NDArray
 
 from tracelab.model.trace import SparseColumn, Thread, Trace
-from tracelab.read.columns import rank_of
+from tracelab.read.metadata import rank_of
 from tracelab.read.parallel import read_trace_in_parts
-from tracelab.read.sources import Source, fast_zlib
+from tracelab.read.streams import Source, fast_zlib
 from tracelab.system.processes import processors
 from tracelab.version import __version__
 

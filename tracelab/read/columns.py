@@ -6,7 +6,6 @@ begin/end pairs, with numbers or words as process ids.
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Hashable, Mapping
@@ -31,8 +30,9 @@ from tracelab.model.trace import (
     Trace,
     count_losses,
 )
-from tracelab.read.events import Arguments, Event, Number, mapping
-from tracelab.read.sources import Source
+from tracelab.read.events import Arguments, Event, Number, _integer
+from tracelab.read.metadata import rank_of
+from tracelab.read.streams import Source
 
 _CATEGORIES: Mapping[str, Category] = {
     "kernel": Category.KERNEL,
@@ -92,7 +92,6 @@ _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no sec
 # above it the digits of the text must be read.
 _EXACT_BELOW_US = 2.0**43
 _NO_ARGUMENTS = Arguments()
-_LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
 # 142 years: any two such times, and a duration more, are less than int64 nanoseconds apart.
 _LAST_US = 2**52
 # A duration of a hundred days and more is a wrapped counter, not work.
@@ -350,17 +349,6 @@ def _integers(values: list[Any]) -> Int64Array:
     return np.array([_integer(value) for value in values], dtype=np.int64)
 
 
-def _integer(value: Any) -> int:
-    """A natural number that may be written as text ("7", "stream 7"); ABSENT for anything else."""
-    if type(value) is not int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        else:
-            digits = _LAST_NUMBER.search(value) if isinstance(value, str) else None
-            value = int(digits[0]) if digits else ABSENT
-    return value if ABSENT < value < 2**63 else ABSENT
-
-
 def _nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:
     """Microseconds as decoded or as text: int64[n] ns, and bool[n], whether the value is a time.
 
@@ -406,15 +394,3 @@ def _exact_nanoseconds(value: Any) -> int | None:
         return int((us * 1000).to_integral_value())
     except InvalidOperation:
         return None
-
-
-def rank_of(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
-    """The rank, and what says so: the file, or its name.
-
-    In a job of one every rank is 0; there a name says more, which may count jobs side by side.
-    """
-    job = mapping(metadata.get("distributedInfo"))
-    rank, alone = _integer(job.get("rank")), _integer(job.get("world_size")) == 1
-    if source.rank is not None and (rank == ABSENT or alone):
-        return source.rank, "filename"
-    return (rank, "metadata") if rank != ABSENT else (None, "none")

@@ -119,3 +119,17 @@ def _text(value: Any) -> str | None:
 def _number(value: Any) -> Number:
     """A number as it is; what can be none is text that is none."""
     return value if value is None or type(value) in (int, float, str) else ""
+
+
+_LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
+
+
+def _integer(value: Any) -> int:
+    """A natural number that may be written as text ("7", "stream 7"); ABSENT for anything else."""
+    if type(value) is not int:
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)
+        else:
+            digits = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+            value = int(digits[0]) if digits else ABSENT
+    return value if ABSENT < value < 2**63 else ABSENT

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tracelab.errors import UnreadableInputError
-from tracelab.read.sources import READ_ERRORS
+from tracelab.read.streams import READ_ERRORS
 
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace, so an element or a header above this is no trace.

@@ -20,7 +20,7 @@ from tracelab.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.columns import Columns
 from tracelab.read.reader import EVENTS, read_columns, read_trace
-from tracelab.read.sources import GZIP_MAGIC, Source, tell_watcher
+from tracelab.read.streams import GZIP_MAGIC, Source, tell_watcher
 from tracelab.system.processes import open_processes
 
 PART_BYTES = 16 << 20

@@ -23,7 +23,7 @@ from tracelab.read.events import (
     mapping,
 )
 from tracelab.read.json_array import ArrayReader
-from tracelab.read.sources import Source, open_source
+from tracelab.read.streams import Source, open_source
 
 EVENTS = "traceEvents"  # the key of the array of events
 

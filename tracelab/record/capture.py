@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import time
 import traceback
 from base64 import b64encode
 from collections.abc import Callable
@@ -14,14 +13,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from tracelab.analysis import DEFAULTS, Analysis, analyze_source, merge_reports
-from tracelab.drawing import analyze_and_draw, draw
-from tracelab.errors import MissingSupportError, TracelabError, UsageError
+from tracelab.analysis import Analysis, analyze_source
+from tracelab.drawing import draw
+from tracelab.errors import MissingSupportError, UsageError
 from tracelab.read.sources import find_sources
+from tracelab.record.announce import _host_alone, announce
 from tracelab.record.recorder import Recorder
 from tracelab.record.script import around
 from tracelab.report.schema import Report
-from tracelab.system.console import output_in_color, output_width, tell, write_result
+from tracelab.system.console import tell
 
 if TYPE_CHECKING:
     from tracelab.render.picture.timeline import Picture
@@ -217,60 +217,3 @@ def _profiled(
             atexit.register(cap.__exit__, None, None, None)
 
     return around(function, before=begin, after=cap.step)
-
-
-def announce(recorder: Recorder, *, wait_s: float) -> int:
-    """Print what was recorded and draw it; in a job, of all ranks of this machine, by the first.
-
-    Args:
-        recorder: what has written its trace.
-        wait_s: how long to wait for the other ranks' files, in seconds.
-
-    Returns:
-        0, or as an exit code why there is no report.
-    """
-    from tracelab.render.text.report import render_text
-
-    if recorder.rank not in {None, 0}:
-        return 0
-    if not recorder.has_gpu:
-        tell(_host_alone(recorder))
-        return MissingSupportError.exit_code
-    files = [str(file) for file in _files_of_all_ranks(recorder, wait_s)]
-    picture = recorder.path.parent / "timeline.png"
-    results = [
-        analyze_and_draw(source, picture if source.path == str(recorder.path) else None, DEFAULTS)
-        for source in find_sources(files)
-    ]
-    try:
-        report = merge_reports([result for result, _ in results], files, DEFAULTS)
-    except TracelabError as error:
-        tell(f"recorded {recorder.path}, but: {error}")
-        return error.exit_code
-    write_result(render_text(report, width=output_width(), color=output_in_color()))
-    tell(f"traces: {', '.join(files)}")
-    for _, drawn in results:
-        if drawn is not None:
-            tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
-    return 0
-
-
-def _host_alone(recorder: Recorder) -> str:
-    return (
-        f"recorded {recorder.path}, but there is no GPU here: the file holds the host's side "
-        "alone, and there is nothing to analyse"
-    )
-
-
-def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
-    """The files that the ranks of this machine wrote in this run; waits for the late ones."""
-    if recorder.rank is None or recorder.ranks_here == 1:
-        return [recorder.path]
-    pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")
-    until = time.monotonic() + wait_s
-    while True:
-        files = sorted(recorder.path.parent.glob(pattern))
-        files = [file for file in files if file.stat().st_mtime >= recorder.created_s]
-        if len(files) >= recorder.ranks_here or time.monotonic() > until:
-            return files
-        time.sleep(0.2)

@@ -8,7 +8,6 @@ it, measures what the profiler costs, and writes into the file what was done.
 
 from __future__ import annotations
 
-import ctypes
 import gzip
 import json
 import os
@@ -16,26 +15,19 @@ import re
 import sys
 import time
 import warnings
-import weakref
-from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 import torch
 import torch.profiler
 from torch._C._profiler import _ExperimentalConfig
-from torch.autograd.profiler import record_function
-from torch.optim.optimizer import register_optimizer_step_post_hook
 
+from tracelab.record.cupti import _switch_event_records, kineto_loses_records
+from tracelab.record.hooks import _watch_profilers
 from tracelab.system.signals import uninterrupted
 
-# CUPTI_ACTIVITY_KIND_CUDA_EVENT of cupti_activity.h.
-_CUPTI_KIND_CUDA_EVENT = 36
-# From this CUDA version on, stock Kineto no longer receives the event records that name what a
-# stream waits for (pytorch/kineto PR 1552), unless the kind above is enabled.
-_RECORDS_LOST_SINCE = (12, 9)
 _WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
 _BLOCKS = 3  # in which the steps before the profiler are timed
 _GAVE_WAY = (
@@ -298,69 +290,6 @@ class Recorder:
             self.waits_named = _every_wait_is_named(self.path)
 
 
-def _watch_profilers() -> None:
-    """See to it that a process never has two profilers, which crashes it: the program's goes first.
-
-    A recorder that is at work when the program starts its own ends with what it has.
-    """
-    if Recorder._others_are_watched:
-        return
-    Recorder._others_are_watched = True
-    session_class = torch.autograd.profiler.profile
-    prepare, leave = session_class._prepare_trace, session_class.__exit__
-
-    def prepared(session: Any) -> None:
-        armed = Recorder._armed
-        if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
-            if armed is not None and not armed.over:
-                armed.reason = _GAVE_WAY
-                armed.__exit__(None, None, None)
-            Recorder._others.add(id(session))
-        prepare(session)
-
-    def left(session: Any, *error: Any) -> Any:
-        Recorder._others.discard(id(session))
-        return leave(session, *error)
-
-    session_class._prepare_trace, session_class.__exit__ = prepared, left
-
-
-def on_optimizer_step(call: Callable[[], None]) -> None:
-    """Call a function after each step of the program's first optimizer, from now on.
-
-    A program with several optimizers makes one step with each of them; when the first one is gone,
-    the next to step takes its place.
-    """
-    first: weakref.ref[torch.optim.Optimizer] | None = None
-
-    def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        nonlocal first
-        if first is None or first() is None:
-            first = weakref.ref(optimizer)
-        if first() is optimizer:
-            call()
-
-    register_optimizer_step_post_hook(stepped)
-
-
-def on_annotation(name: str, call: Callable[[], None]) -> None:
-    """Call a function whenever a region of this name (`record_function`) has ended, from now on."""
-    leave = record_function.__exit__
-
-    def left(region: record_function, *error: Any) -> None:
-        leave(region, *error)
-        if region.name == name:
-            call()
-
-    record_function.__exit__ = left
-
-
-def kineto_loses_records() -> bool:
-    """Whether this torch's CUDA is one whose event records stock Kineto does not receive."""
-    version = re.match(r"(\d+)\.(\d+)", torch.version.cuda or "")
-    return version is not None and (int(version[1]), int(version[2])) >= _RECORDS_LOST_SINCE
-
-
 def _rank() -> int | None:
     """This process's rank in a job of several: as its process group says, else as torchrun does."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
@@ -392,22 +321,3 @@ def _every_wait_is_named(path: Path) -> bool | None:
         content = gzip.decompress(content)
     records = _WAIT.findall(content)
     return all(int(record) >= 0 for record in records) if records else None
-
-
-def _switch_event_records(*, on: bool) -> bool:
-    """Turn CUPTI's event records on or off in this process; whether CUPTI accepted it."""
-    library = _loaded_cupti()
-    if library is None:
-        return False
-    function = library.cuptiActivityEnable if on else library.cuptiActivityDisable
-    return int(function(ctypes.c_int(_CUPTI_KIND_CUDA_EVENT))) == 0
-
-
-def _loaded_cupti() -> Any:
-    """The libcupti that this process has already loaded; a second copy would be another CUPTI."""
-    try:
-        maps = Path("/proc/self/maps").read_text()
-    except OSError:
-        return None
-    paths = {line.split()[-1] for line in maps.splitlines() if "libcupti" in line}
-    return ctypes.CDLL(min(paths)) if paths else None

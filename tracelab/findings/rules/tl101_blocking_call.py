@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from tracelab.findings.facts import Facts
-from tracelab.findings.finding import Claim, Rule
 from tracelab.findings.host_calls import claims_of_calls
+from tracelab.findings.rule import Claim, Rule
 from tracelab.model.host import Blocking
 
 _FIXES = {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.claims import at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.rule import Claim, Rule
 from tracelab.findings.rules.tl101_blocking_call import launches_pageable
+from tracelab.findings.wording import told
 from tracelab.intervals import Intervals, join
 from tracelab.model.host import Blocking
 from tracelab.model.kernel_kinds import copy_direction

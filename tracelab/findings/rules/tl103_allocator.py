@@ -7,8 +7,11 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import INFO, Claim, Rule
+from tracelab.findings.claims import at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.finding import INFO
+from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.wording import told
 from tracelab.intervals import Intervals
 from tracelab.model.call_sites import Place
 from tracelab.model.host import Blocking

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tracelab.findings.facts import Facts
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.rule import Claim, Rule
 from tracelab.findings.unhidden import claims_of_exposed
 from tracelab.measures.overlap_blockers import Obstacle
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelab.findings.facts import Facts
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.rule import Claim, Rule
 from tracelab.findings.unhidden import claims_of_exposed
 from tracelab.measures.overlap_blockers import Obstacle
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.claims import at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.wording import told
 from tracelab.intervals import Intervals, gaps, intersect, measure
 from tracelab.measures.overlap_blockers import Obstacle
 from tracelab.model.kernel_kinds import Kind, copy_direction

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.facts import Facts, at, dearest, grouped, told
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.claims import at, dearest, grouped
+from tracelab.findings.facts import Facts
+from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.wording import told
 from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import Place

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.facts import MOST_EVIDENCE, Facts, at
-from tracelab.findings.finding import Claim, Rule
+from tracelab.findings.claims import MOST_EVIDENCE, at
+from tracelab.findings.facts import Facts
+from tracelab.findings.rule import Claim, Rule
 from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.host import input_regions

@@ -9,9 +9,11 @@ from functools import partial
 import numpy as np
 
 from tracelab.findings.facts import Facts
-from tracelab.findings.finding import INFO, WARNING, Claim, Finding, Rule, Where
+from tracelab.findings.finding import INFO, WARNING, Finding, Where
+from tracelab.findings.rule import Claim, Rule
 from tracelab.model.host import Blocking
-from tracelab.model.timeline import Timeline, named
+from tracelab.model.lookup import named
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, LOSSES, Category
 
 _DAMAGE = (

@@ -29,7 +29,8 @@ from matplotlib.textpath import TextToPath
 
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, measure, union
-from tracelab.model.timeline import Step, Timeline
+from tracelab.model.steps import Step
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import Trace
 from tracelab.render.picture.coverage import (
     FloatArray,

@@ -7,15 +7,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import takewhile
 from pathlib import Path
 
-from tracelab.comparison.compare import (
+from tracelab.comparison.diff import (
     AFTER,
     BEFORE,
-    FEWEST_STEPS,
     FIGURES,
     NUMBER,
     ORDER,
     CallDiff,
-    Change,
     DeviceDiff,
     Diff,
     FileFacts,
@@ -24,6 +22,7 @@ from tracelab.comparison.compare import (
     RankDiff,
     StreamDiff,
 )
+from tracelab.comparison.noise import FEWEST_STEPS, Change
 from tracelab.render.text.cells import PART, counted, listed, percent_text, time_text
 from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
 from tracelab.render.words import ELLIPSIS, duration_text, short_name

@@ -1,0 +1,206 @@
+"""What changed between two recordings, as data: the keys of ``diff --json``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import orjson
+
+from tracelab.comparison.noise import Change
+from tracelab.findings.finding import Where
+from tracelab.measures.kernel_times import NameTimes
+from tracelab.report.schema import Report
+
+SCHEMA = "tracelab.diff/1"
+
+
+FIGURES = (
+    "busy_ns",
+    "idle_ns",
+    "compute_ns",
+    "comm_ns",
+    "copy_ns",
+    "memset_ns",
+    "exposed_comm_ns",
+    "exposed_copy_ns",
+)
+
+
+NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of the two: what was measured, and where there were traces, the times of their kernels.
+
+    Attributes:
+        kernels: one for each of the report's traces; None of a saved report.
+    """
+
+    report: Report
+    kernels: tuple[tuple[NameTimes, ...], ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class FileFacts:
+    """One file of one side.
+
+    Attributes:
+        steps: how many it has.
+        shown: the step with the median length; None where the whole trace is compared.
+        start_ns, end_ns: the window of that step, or of the whole trace.
+    """
+
+    path: str
+    rank: int
+    steps: int
+    shown: int | None
+    start_ns: int
+    end_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDiff:
+    """A stream's busy time; `matched` is "number", "order", "before only" or "after only"."""
+
+    before: int | None
+    after: int | None
+    matched: str
+    busy: Change
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceDiff:
+    """A device; `matched` as of a stream, `figures` by their name in the report."""
+
+    before: int | None
+    after: int | None
+    matched: str
+    figures: Mapping[str, Change]
+    bubbles: Mapping[str, Change]
+    streams: tuple[StreamDiff, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingDiff:
+    """A finding of the whole trace on both sides.
+
+    Attributes:
+        state: "gone", "new", "changed" or "same".
+        name: the call, operator or activity that it is about.
+        title: as the side says it that has it, the side after first.
+        before_ns, after_ns: what the fix can win at most, ns.
+        before_share, after_share: the same as a share of the window, 0 to 1.
+        about_the_trace: it tells what the file lacks, not where time is lost.
+        beyond_noise: the shares differ by more than 1 %.
+    """
+
+    rule: str
+    cause: str
+    state: str
+    name: str
+    title: str
+    where: Where
+    before_ns: int
+    after_ns: int
+    before_share: float
+    after_share: float
+    about_the_trace: bool
+    beyond_noise: bool
+
+
+@dataclass(frozen=True, slots=True)
+class KernelDiff:
+    """The GPU activities of one name: their time added up, and how many (medians per step)."""
+
+    name: str
+    before_count: int
+    after_count: int
+    total: Change
+
+
+@dataclass(frozen=True, slots=True)
+class CallDiff:
+    """The blocking calls of one API at one place (counts are medians per step)."""
+
+    api: str
+    kind: str
+    operator: str | None
+    function: str | None
+    file: str | None
+    line: int | None
+    before_count: int
+    after_count: int
+    blocked: Change
+    caused_idle: Change
+
+
+@dataclass(frozen=True, slots=True)
+class RankDiff:
+    """One file against one file.
+
+    Attributes:
+        basis: "step" where per-step medians are compared, else "trace".
+        length: of the step, or of the whole trace.
+        places: whether findings and calls were told apart by function and file; not where one
+            side was recorded without them.
+        kernels: None where a side is a saved report. By the size of the change, as `calls` are.
+    """
+
+    before: FileFacts
+    after: FileFacts
+    basis: str
+    length: Change
+    devices: tuple[DeviceDiff, ...]
+    findings: tuple[FindingDiff, ...]
+    kernels: tuple[KernelDiff, ...] | None
+    calls: tuple[CallDiff, ...]
+    places: bool
+
+    @property
+    def different(self) -> bool:
+        """Whether anything changed by more than the noise; kernels and calls only with it."""
+        figures = (x for d in self.devices for x in (*d.figures.values(), *d.bubbles.values()))
+        streams = (stream.busy for device in self.devices for stream in device.streams)
+        return (
+            any(x.beyond_noise for x in (self.length, *figures, *streams))
+            or any(x.beyond_noise for x in self.findings)
+            or any(x.total.beyond_noise for x in self.kernels or ())
+            or any(x.caused_idle.beyond_noise for x in self.calls)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Diff:
+    """What changed.
+
+    Attributes:
+        different: whether anything did by more than the noise, on any rank.
+        only_before, only_after: ranks without a partner.
+        saved_before, saved_after: the side is a saved report.
+        same_options: both sides took the same kernels as communication and the same steps.
+    """
+
+    schema: str
+    version: str
+    different: bool
+    saved_before: bool
+    saved_after: bool
+    same_options: bool
+    only_before: tuple[int, ...]
+    only_after: tuple[int, ...]
+    ranks: tuple[RankDiff, ...]
+
+    @property
+    def slowest(self) -> RankDiff:
+        """The rank whose step is the longest afterwards: the others wait for it."""
+        return max(self.ranks, key=lambda x: x.length.after_ns)
+
+    def regressed(self, percent: float) -> tuple[RankDiff, ...]:
+        """The ranks whose step got longer by more than so many per cent and beyond the noise."""
+        return tuple(x for x in self.ranks if x.length.beyond_noise and x.length.percent > percent)
+
+    def to_json(self) -> bytes:
+        """The difference as one JSON object, indented."""
+        return orjson.dumps(self, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)

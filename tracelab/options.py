@@ -1,0 +1,35 @@
+"""What may differ from one analysis to the next."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PROFILER_STEP = r"^ProfilerStep#\d+$"
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What may differ from one analysis to the next.
+
+    Attributes:
+        comm_patterns: regular expressions of further communication kernels.
+        step_pattern: regular expression of the host annotations that are the steps.
+        step: the only step to measure; None for the whole trace and every step.
+        source_folders: where to look for the program's source, to name lines; after them, it is
+            looked for where the trace says.
+        cache: keep what was read of large files in the user's cache folder, and use what an
+            earlier look has left there.
+        processes: how many may read a huge file at once. Where Python starts processes afresh (not
+            on Linux before 3.14), a script must ask for more than one under
+            ``if __name__ == "__main__":`` only, as for any pool of processes.
+    """
+
+    comm_patterns: tuple[str, ...] = ()
+    step_pattern: str = PROFILER_STEP
+    step: int | None = None
+    source_folders: tuple[str, ...] = ()
+    cache: bool = True
+    processes: int = 1
+
+
+DEFAULTS = Options()

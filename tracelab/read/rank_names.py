@@ -1,0 +1,41 @@
+"""The rank that a file's name gives."""
+
+from __future__ import annotations
+
+import re
+
+# "rank3", "global_rank-3". With its first group, a rank in a part of the job: "tp_rank1".
+_RANK = re.compile(
+    r"(?<![a-z])((?:local|node|group|shard|replicate|[tdpecsm]p|[dp]cp|e[td]p)[-_ ]?)?"
+    r"rank[-_= ]?(\d+)",
+    re.IGNORECASE,
+)
+
+
+# vLLM's "dp1_pp0_tp0_dcp0_ep2_rank0" counts the ranks of each data parallel replica from 0.
+_LATER_REPLICA = re.compile(r"(?<![a-z])dp[-_]?0*[1-9]", re.IGNORECASE)
+
+
+# SGLang's "ID-TP-3-DP-0-PP-0-EP-1-DECODE.trace.json.gz"; only dimensions of more than one are told.
+_TENSOR_PARALLEL = re.compile(
+    r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.json"
+)
+
+
+_LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
+
+
+def _rank_in(name: str) -> int | None:
+    """The rank in the whole job, if a file's name leaves no doubt about it.
+
+    A rank in a part of the job would pass for another file's; the trace itself tells most often.
+    """
+    ranks = [int(number) for dimension, number in _RANK.findall(name) if not dimension]
+    if ranks:
+        return None if _LATER_REPLICA.search(name) else ranks[-1]
+    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not told. A
+    # group of expert parallel ranks lies within them.
+    parallel = _TENSOR_PARALLEL.search(name)
+    if parallel and not _LATER_STAGE_OR_REPLICA.search(parallel[2]):
+        return int(parallel[1])
+    return None

@@ -1,0 +1,170 @@
+"""The bytes of a file: local or remote, plain or gzip, damaged or not."""
+
+from __future__ import annotations
+
+import io
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, cast
+
+from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
+
+fast_zlib: Any = zlib
+
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+_PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
+
+
+READ_ERRORS = (
+    EOFError,
+    OSError,
+    zlib.error,
+    fast_zlib.error,
+)  # of a stream that `open_source` gave
+
+
+@contextmanager
+def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
+    """A stream of the file's decompressed bytes; gzip is known by its content, not its name.
+
+    Raises:
+        UnreadableInputError: the file cannot be opened.
+        MissingSupportError: the URL needs a package that is not installed.
+    """
+    with ExitStack() as opened:
+        try:
+            stream = opened.enter_context(io.BufferedReader(_watch(_open_raw(source.path))))
+            packed = stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
+        except TracelabError:
+            raise
+        except ImportError as error:
+            raise MissingSupportError(f"{source.path}: {error}") from None
+        except Exception as error:  # each of fsspec's file systems has errors of its own
+            raise _unreadable(source.path, error) from None
+        yield opened.enter_context(io.BufferedReader(_Unpacked(stream))) if packed else stream
+
+
+@contextmanager
+def watched(tell: Callable[[int], object]) -> Iterator[None]:
+    """Tell of each part that this thread reads of a file how many bytes, packed, it has."""
+    token = _watcher.set(tell)
+    try:
+        yield
+    finally:
+        _watcher.reset(token)
+
+
+def tell_watcher(count: int) -> None:
+    """Tell that so many bytes of a file were read by something else than a stream of this file."""
+    tell = _watcher.get()
+    if tell is not None:
+        tell(count)
+
+
+_watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)
+
+
+class _Watched(io.RawIOBase):
+    def __init__(self, raw: io.RawIOBase, tell: Callable[[int], object]) -> None:
+        self._raw = raw
+        self._tell = tell
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        count = self._raw.readinto(buffer)
+        self._tell(count or 0)
+        return count
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
+
+
+def _watch(raw: io.RawIOBase) -> io.RawIOBase:
+    tell = _watcher.get()
+    return raw if tell is None else _Watched(raw, tell)
+
+
+class _Unpacked(io.RawIOBase):
+    """The bytes of a gzip file; of a damaged one, all those before the damage.
+
+    The standard library's own reader cannot unpack by another package, and that package's reader
+    gives nothing of a file that breaks off.
+    """
+
+    def __init__(self, packed: io.BufferedIOBase) -> None:
+        self._packed = packed
+        self._unread = b""
+        self._member: Any = None  # what unpacks it: a file may be several, one after the other
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        unpacked = b""
+        while not unpacked:
+            data = self._unread or self._packed.read(_PACKED_BYTES)
+            if self._member is None:
+                if not data:
+                    return 0
+                self._unread = data.lstrip(b"\0")  # files are padded to whole blocks
+                if self._unread:
+                    self._member = fast_zlib.decompressobj(wbits=31)
+                continue
+            unpacked = self._member.decompress(data, len(buffer))
+            if not data and not unpacked:
+                raise EOFError("the compressed data breaks off")
+            self._unread = self._member.unconsumed_tail
+            if self._member.eof:
+                self._unread, self._member = self._member.unused_data, None
+        buffer[: len(unpacked)] = unpacked
+        return len(unpacked)
+
+
+def _open_raw(path: str) -> io.RawIOBase:
+    if not _is_url(path):
+        return open(path, "rb", buffering=0)
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingSupportError(
+            f"{path}: reading a URL needs fsspec: pip install 'tracelab[remote]'"
+        ) from None
+    return cast(io.RawIOBase, fsspec.open(path, "rb").open())
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to read.
+
+    Attributes:
+        path: a local path or a URL that fsspec knows.
+        rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
+            gives none, or only one in a part of the job.
+        named: the user named this very file, rather than a folder that holds it.
+    """
+
+    path: str
+    rank: int | None
+    named: bool
+
+
+def _is_url(path: str) -> bool:
+    return "://" in path
+
+
+def _unreadable(path: str, error: Exception) -> UnreadableInputError:
+    if isinstance(error, FileNotFoundError):
+        reason = "no such file"  # fsspec puts the path where the reason should be
+    else:
+        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = str(said).splitlines()[0].lower()
+    return UnreadableInputError(f"{path}: {reason}")

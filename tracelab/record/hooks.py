@@ -1,0 +1,70 @@
+"""Be told when an optimizer has stepped, a region has ended, or another profiler begins."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import torch.profiler
+from torch.autograd.profiler import record_function
+from torch.optim.optimizer import register_optimizer_step_post_hook
+
+from tracelab.record.recorder import _GAVE_WAY, Recorder
+
+
+def _watch_profilers() -> None:
+    """See to it that a process never has two profilers, which crashes it: the program's goes first.
+
+    A recorder that is at work when the program starts its own ends with what it has.
+    """
+    if Recorder._others_are_watched:
+        return
+    Recorder._others_are_watched = True
+    session_class = torch.autograd.profiler.profile
+    prepare, leave = session_class._prepare_trace, session_class.__exit__
+
+    def prepared(session: Any) -> None:
+        armed = Recorder._armed
+        if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
+            if armed is not None and not armed.over:
+                armed.reason = _GAVE_WAY
+                armed.__exit__(None, None, None)
+            Recorder._others.add(id(session))
+        prepare(session)
+
+    def left(session: Any, *error: Any) -> Any:
+        Recorder._others.discard(id(session))
+        return leave(session, *error)
+
+    session_class._prepare_trace, session_class.__exit__ = prepared, left
+
+
+def on_optimizer_step(call: Callable[[], None]) -> None:
+    """Call a function after each step of the program's first optimizer, from now on.
+
+    A program with several optimizers makes one step with each of them; when the first one is gone,
+    the next to step takes its place.
+    """
+    first: weakref.ref[torch.optim.Optimizer] | None = None
+
+    def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        nonlocal first
+        if first is None or first() is None:
+            first = weakref.ref(optimizer)
+        if first() is optimizer:
+            call()
+
+    register_optimizer_step_post_hook(stepped)
+
+
+def on_annotation(name: str, call: Callable[[], None]) -> None:
+    """Call a function whenever a region of this name (`record_function`) has ended, from now on."""
+    leave = record_function.__exit__
+
+    def left(region: record_function, *error: Any) -> None:
+        leave(region, *error)
+        if region.name == name:
+            call()
+
+    record_function.__exit__ = left

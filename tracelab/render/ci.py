@@ -1,0 +1,75 @@
+"""Budgets that were checked, as continuous integration wants them: GitHub's annotations, JUnit."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from tracelab.comparison.budgets import Result
+
+_NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
+
+
+# GitHub reads a command at the beginning of a line, or after ##[ anywhere.
+_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
+
+
+def _sentence(result: Result) -> str:
+    where = f"; {result.where}" if result.where else ""
+    return f"{result.name}: {result.found}, allowed: {result.allowed}{where}"
+
+
+def _annotations(results: Sequence[Result]) -> str:
+    """GitHub's workflow commands, a line for each broken budget."""
+    lines = []
+    for result in results:
+        if result.kept:
+            continue
+        properties = {"title": f"tracelab: {result.name}"}
+        if result.file is not None:
+            properties["file"] = result.file
+            if result.line is not None:
+                properties["line"] = str(result.line)
+        said = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
+        lines.append(f"::error {said}::{_escape(_sentence(result))}\n")
+    return "".join(lines)
+
+
+def _escape(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _escape_property(text: str) -> str:
+    return _escape(text).replace(":", "%3A").replace(",", "%2C")
+
+
+def _disarmed(found: re.Match[str]) -> str:
+    """What GitHub would take for a command, with a space inside."""
+    return f"{found[1]}: " if found[1] is not None else "# #"
+
+
+def junit_xml(results: Sequence[Result]) -> bytes:
+    """The results as JUnit XML, a test case for each budget."""
+    from xml.etree import ElementTree
+
+    failures = str(sum(not result.kept for result in results))
+    counts = {"tests": str(len(results)), "failures": failures, "errors": "0"}
+    root = ElementTree.Element("testsuites", counts)
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "tracelab check", **counts})
+    for result in results:
+        name = _xml_text(result.name)
+        case = ElementTree.SubElement(suite, "testcase", classname="tracelab.check", name=name)
+        if result.file is not None:
+            case.set("file", _xml_text(result.file))
+            if result.line is not None:
+                case.set("line", str(result.line))
+        if not result.kept:
+            said = _xml_text(_sentence(result))
+            ElementTree.SubElement(case, "failure", message=said, type="budget").text = said
+    ElementTree.indent(root)
+    return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _xml_text(text: str) -> str:
+    """The text without the characters that XML does not allow."""
+    return re.sub(_NOT_IN_XML, "", text)
