@@ -43,7 +43,7 @@ class Walks:
         self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
         self.kind, self.lane = timeline.kind.tolist(), timeline.lane.tolist()
         self.device, self.early = timeline.device.tolist(), timeline.early.tolist()
-        self.event, self.launch = timeline.event.tolist(), timeline.launch.tolist()
+        self.event, self.launch = timeline.event_id.tolist(), timeline.launch.tolist()
         self.source = graph.event_source.tolist()
         self.all = range(len(self.event))
         self.launching = {rows[x].thread for x in self.launch if x != ABSENT}

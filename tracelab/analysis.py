@@ -131,7 +131,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
     )
-    if not len(timeline.event):
+    if not len(timeline.event_id):
         # What was cut off may have held them; a whole file was recorded without the GPU.
         why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA on?"
         raise UnreadableInputError(
@@ -332,7 +332,7 @@ def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceFacts:
         rank_source=trace.rank_source if trace.rank is not None else "position",
         objects=trace.objects,
         events=len(trace),
-        gpu_activities=len(timeline.event),
+        gpu_activities=len(timeline.event_id),
         software=_software(trace),
         gpus=_gpus(timeline),
         losses={name: losses[name] for name in LOSSES if losses.get(name)},
@@ -344,7 +344,7 @@ def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceFacts:
 
 def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
     left_out = int((timeline.launch == ABSENT).sum())
-    if not 0 < left_out < len(timeline.event):
+    if not 0 < left_out < len(timeline.event_id):
         return None
     launched = only_launched(timeline, options.comm_patterns)
     whole = launched.windows[:1]
@@ -409,7 +409,7 @@ def _holder_figures(facts: Facts) -> tuple[HolderFigures, ...]:
     length = np.minimum(idle.end_ns, window.end_ns) - start
     inside = np.flatnonzero((length > 0) & (held != ABSENT))
     longest = inside[np.argsort(-length[inside], kind="stable")][:_MOST_NAMED]
-    on_gpu = np.isin(held[longest], facts.timeline.event)
+    on_gpu = np.isin(held[longest], facts.timeline.event_id)
     places = facts.places(np.where(on_gpu, ABSENT, held[longest]).tolist())
     groups: dict[tuple[int, int, str, Place], list[int]] = defaultdict(list)
     for i, place in zip(longest.tolist(), places, strict=True):
@@ -440,8 +440,8 @@ def _holder_figures(facts: Facts) -> tuple[HolderFigures, ...]:
 def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:
     """Long kernels that no rule knows, the longest first."""
     trace = timeline.trace
-    rows = (timeline.kind == Kind.COMPUTE) & (trace.category[timeline.event] == Category.KERNEL)
-    names, inverse = np.unique(trace.name[timeline.event[rows]], return_inverse=True)
+    rows = (timeline.kind == Kind.COMPUTE) & (trace.category[timeline.event_id] == Category.KERNEL)
+    names, inverse = np.unique(trace.name[timeline.event_id[rows]], return_inverse=True)
     length = (timeline.end_ns - timeline.start_ns)[rows]
     totals = np.bincount(inverse, weights=length, minlength=len(names)).astype(np.int64)
     counts = np.bincount(inverse, minlength=len(names))

@@ -128,7 +128,7 @@ def test_analysis_keeps_what_a_closer_look_needs(tmp_path):
 
     analysis = analyze_source(source)
 
-    assert len(analysis.timeline.event) == 2
+    assert len(analysis.timeline.event_id) == 2
     assert analysis.windows == analysis.timeline.windows
     assert len(analysis.syncs.calls) == 0
     assert analysis.graph.host.timeline is analysis.timeline

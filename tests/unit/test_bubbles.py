@@ -57,13 +57,13 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN
     account, found = Account(rows), graph(*scaled(rows))
     timeline = found.host.timeline
-    events = timeline.event.tolist()
+    events = timeline.event_id.tolist()
     awaited = {
         event: int(timeline.end_ns[source]) // TICK
         for event, source in zip(events, found.event_source.tolist(), strict=True)
         if source != ABSENT
     }
-    unknown = set(timeline.event[found.after_unknown_wait].tolist())
+    unknown = set(timeline.event_id[found.after_unknown_wait].tolist())
 
     # WHEN
     idle = bubbles(found, timeline.windows[:1])

@@ -67,9 +67,9 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
     timeline = found.host.timeline
     recorded, launches = (
         timeline.trace,
-        dict(zip(timeline.event.tolist(), timeline.launch.tolist(), strict=True)),
+        dict(zip(timeline.event_id.tolist(), timeline.launch.tolist(), strict=True)),
     )
-    kinds = dict(zip(timeline.event.tolist(), timeline.kind.tolist(), strict=True))
+    kinds = dict(zip(timeline.event_id.tolist(), timeline.kind.tolist(), strict=True))
     first, last = int(recorded.start_ns.min()), int(recorded.end_ns.max())
     windows = [*timeline.windows, Window(99, first, last), Window(98, last, last)]
 

@@ -40,7 +40,7 @@ def found(*rows):
     timeline, pieces = measured.host.timeline, exposed(measured)
 
     def name(row):
-        return None if row == ABSENT else timeline.trace.name_of(int(timeline.event[row]))
+        return None if row == ABSENT else timeline.trace.name_of(int(timeline.event_id[row]))
 
     return [
         (name(row), start // TICK, end // TICK, Obstacle(obstacle), name(held), bound // TICK)
@@ -102,7 +102,7 @@ def test_pieces_are_what_ran_unhidden(rows):
         (pieces.end_ns // TICK).tolist(),
         strict=True,
     ):
-        mine = rows[int(timeline.event[row])]
+        mine = rows[int(timeline.event_id[row])]
         assert mine.start <= start < end <= mine.end
         ticks[mine.device, Kind(timeline.kind[row])].update(range(start, end))
     for time in times:
@@ -145,7 +145,7 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
         for row, won in _bound_of_rows(pieces).items():
             if timeline.device[row] != device:
                 continue
-            mine, kind = rows[int(timeline.event[row])], Kind(timeline.kind[row])
+            mine, kind = rows[int(timeline.event_id[row])], Kind(timeline.kind[row])
             side = Side(side_of_independent_work(timeline, np.array([row]))[0])
             hiding = compute if kind == Kind.COMM else compute | communication
             if side == Side.BEFORE and mine.start < min(hiding, default=mine.start + 1):

@@ -71,7 +71,7 @@ def test_calls_without_any_activity():
 def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     found = graph(*scaled(rows))
     timeline, blocking = found.host.timeline, found.host.blocking
-    trace, early = timeline.trace, set(timeline.event[timeline.early].tolist())
+    trace, early = timeline.trace, set(timeline.event_id[timeline.early].tolist())
     waits = {
         call
         for call, kind in zip(blocking.call.tolist(), blocking.kind.tolist(), strict=True)

@@ -28,7 +28,7 @@ ROW, OTHER = 0, 2  # event ids: each of the two comes with its launch, see `betw
 def between(row, other, *rows, since):
     """What kept the first activity from running beside the second, which ran since a tick."""
     found = graph(*scaled([*row, *other, *rows]))
-    events = found.host.timeline.event.tolist()
+    events = found.host.timeline.event_id.tolist()
     [obstacle], [call_behind] = Obstacles(found).between(
         *(np.array([x]) for x in (events.index(ROW), events.index(OTHER), since * TICK))
     )

@@ -18,8 +18,8 @@ def found(*rows):
     timeline, taken = measured.host.timeline, turns(measured)
     return [
         (
-            timeline.trace.name_of(int(timeline.event[row])),
-            timeline.trace.name_of(int(timeline.event[other])),
+            timeline.trace.name_of(int(timeline.event_id[row])),
+            timeline.trace.name_of(int(timeline.event_id[other])),
             start // TICK,
             end // TICK,
             Obstacle(obstacle),
@@ -55,7 +55,7 @@ def test_turn_is_time_in_which_one_stream_computed_and_the_other_was_held(rows):
         (taken.bound_ns // TICK).tolist(),
         strict=True,
     ):
-        held, ran = (rows[int(timeline.event[x])] for x in (row, other))
+        held, ran = (rows[int(timeline.event_id[x])] for x in (row, other))
         assert held.device == ran.device
         assert held.stream != ran.stream
         assert start < end <= min(held.start, ran.end)

@@ -40,7 +40,7 @@ def test_windows_and_steps_are_those_of_the_definition(rows):
     assert windows(found) == [
         (window.step, window.start * TICK, window.end * TICK) for window in expected.windows
     ]
-    for event, index in zip(found.event.tolist(), found.step.tolist(), strict=True):
+    for event, index in zip(found.event_id.tolist(), found.step.tolist(), strict=True):
         step_event = None if index == ABSENT else found.steps[index].event
         assert step_event == expected.step_of.get(event)
     assert all(window.length_ns >= 0 for window in found.windows)
@@ -53,7 +53,7 @@ def test_launch_is_the_outermost_call_with_the_correlation(rows):
     expected = Account(rows).launch
     found = timeline(*scaled(rows))
 
-    launches = dict(zip(found.event.tolist(), found.launch.tolist(), strict=True))
+    launches = dict(zip(found.event_id.tolist(), found.launch.tolist(), strict=True))
     assert launches == {i: ABSENT if j is None else j for i, j in expected.items()}
 
 
@@ -72,7 +72,7 @@ def test_activities_are_ordered_by_device_stream_and_start():
     found = timeline(*rows)
 
     # THEN device 0 stream 7, device 0 stream 13, device 1
-    assert found.event.tolist() == [5, 2, 3, 1, 0]
+    assert found.event_id.tolist() == [5, 2, 3, 1, 0]
     assert found.lanes == (Lane(0, 7, 0, 2), Lane(0, 13, 2, 4), Lane(1, 7, 4, 5))
     assert found.lane.tolist() == [0, 0, 1, 1, 2]
     assert found.devices == (0, 1)
@@ -323,14 +323,14 @@ def test_only_launched_leaves_the_rest_out():
         )
     )
 
-    assert found.event.tolist() == [3]
+    assert found.event_id.tolist() == [3]
     assert windows(found) == [(None, 20, 30)]
 
 
 def test_timeline_without_gpu_activities_can_be_built():
     found = timeline(operator("aten::mm", 0, 10), launch(2, 3, 1))
 
-    assert (len(found.event), found.lanes, found.devices) == (0, (), ())
+    assert (len(found.event_id), found.lanes, found.devices) == (0, (), ())
 
 
 def test_selections():

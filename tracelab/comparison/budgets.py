@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
 
-from tracelab.comparison.budgets import NAMES
 from tracelab.comparison.noise import interquartile
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import INFO, Finding

@@ -68,7 +68,7 @@ class Facts:
     @cached_property
     def pageable_copies(self) -> NDArray[np.intp]:
         """Timeline rows of the launched copies between the GPU and pageable memory."""
-        copies = named(self.trace, self.timeline.event, copies_pageable_memory)
+        copies = named(self.trace, self.timeline.event_id, copies_pageable_memory)
         copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch != ABSENT)
         return np.flatnonzero(copies)
 
@@ -147,7 +147,7 @@ class Facts:
 
     def name(self, row: int) -> str:
         """The name of a timeline row, without its arguments."""
-        return short_name(self.trace.name_of(int(self.timeline.event[row])))
+        return short_name(self.trace.name_of(int(self.timeline.event_id[row])))
 
     def call_name(self, event: int) -> str:
         """The name of a host call; "a launch" for ABSENT."""

@@ -52,7 +52,7 @@ def claims_of_turns(
                 title=title,
                 cause=obstacle.name.lower() if room else Obstacle.NO_FREE_SM.name.lower(),
                 where=at(place, count=len(mine), activity=held),
-                evidence=dearest(timeline.event[found.row[mine]].tolist(), length.tolist()),
+                evidence=dearest(timeline.event_id[found.row[mine]].tolist(), length.tolist()),
                 fix=fix if room else no_room,
                 # Side by side they would take as long: nothing is lost.
                 lost=facts.by_device(devices, found.start_ns[mine], found.end_ns[mine])
@@ -86,7 +86,7 @@ def _limit(facts: Facts, device: int, turns: Any) -> int:
 
 def _there_is_room(facts: Facts, row: int, other: int) -> bool:
     """Whether two kernels fit on the multiprocessors side by side, as far as the file says."""
-    events = [int(facts.timeline.event[x]) for x in (row, other)]
+    events = [int(facts.timeline.event_id[x]) for x in (row, other)]
     arguments = facts.read_arguments(events)
     shares = [_share_of_gpu(arguments.get(event, {})) for event in events]
     return all(x is not None for x in shares) and sum(x for x in shares if x is not None) <= 1

@@ -49,7 +49,7 @@ def claims_of_exposed(facts: Facts, chosen: NDArray[np.bool_], wording: Wording)
                 cause=obstacle.name.lower(),
                 where=at(place, count=len(set(found.row[mine].tolist())), activity=name),
                 evidence=(
-                    *dearest(timeline.event[found.row[mine]].tolist(), length.tolist()),
+                    *dearest(timeline.event_id[found.row[mine]].tolist(), length.tolist()),
                     *_held(facts, mine),
                 ),
                 fix=fix,
@@ -101,4 +101,4 @@ def _held(facts: Facts, pieces: NDArray[np.intp]) -> tuple[int, ...]:
     found = facts.exposed
     holds = pieces[np.isin(found.obstacle[pieces], _HOLDS)]
     held = found.held[holds][found.held[holds] != found.row[holds]]
-    return tuple(dict.fromkeys(facts.timeline.event[held[held >= 0]].tolist()))[:MOST_EVIDENCE]
+    return tuple(dict.fromkeys(facts.timeline.event_id[held[held >= 0]].tolist()))[:MOST_EVIDENCE]

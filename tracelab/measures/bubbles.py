@@ -178,7 +178,7 @@ def bubbles(graph: Graph, windows: Sequence[Window]) -> Bubbles:
     start = np.concatenate([pieces.start_ns for _, pieces, _, _ in found])
     order = np.lexsort((start, device_column))
     after = np.concatenate([pieces.after for _, pieces, _, _ in found])[order]
-    next_event = np.where(after == ABSENT, ABSENT, timeline.event[after])
+    next_event = np.where(after == ABSENT, ABSENT, timeline.event_id[after])
     return Bubbles(
         device=device_column[order],
         start_ns=start[order],

@@ -104,7 +104,7 @@ class _Links:
         trace = timeline.trace
         self.host = graph.host
         self.start_ns, self.end_ns = timeline.start_ns, timeline.end_ns
-        self.kind, self.event = timeline.kind, timeline.event
+        self.kind, self.event = timeline.kind, timeline.event_id
         self.launch_thread = trace.thread[timeline.launch]
         by_end = np.lexsort((timeline.start_ns, timeline.end_ns))
         self.by_end = {x: by_end[timeline.device[by_end] == x] for x in timeline.devices}
@@ -174,7 +174,7 @@ class _Links:
         timeline, calls, held_calls = graph.host.timeline, graph.host.blocking, graph.host.held
         trace, launch = timeline.trace, timeline.launch
         row_of = np.full(len(trace), ABSENT, dtype=np.int64)
-        row_of[timeline.event] = np.arange(len(timeline.event))
+        row_of[timeline.event_id] = np.arange(len(timeline.event_id))
         sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
         # The last of a call's assignments stays: what ended last, of several the first edge.
         sync = sync[np.lexsort((-sync, trace.end_ns[graph.source[sync]]))]
@@ -236,7 +236,7 @@ def _awaited_rows(graph: Graph) -> Int64Array:
     """
     timeline = graph.host.timeline
     start, end = timeline.start_ns, timeline.end_ns
-    rows = np.arange(len(timeline.event))
+    rows = np.arange(len(timeline.event_id))
     previous = np.full(len(rows), ABSENT, dtype=np.int64)
     follows = np.zeros(len(rows), dtype=np.bool_)
     over = (end[:-1] <= start[1:]) | timeline.early[1:]

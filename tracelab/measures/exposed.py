@@ -173,7 +173,7 @@ class _Finder:
         # What could have run beside the result of others is recorded, however early they ran.
         led = np.flatnonzero(side_of_independent_work(timeline, row) == Side.BEFORE)
         early = timeline.start_ns[row] < begins
-        name = timeline.trace.name[timeline.event[row[led]]].astype(np.int64)
+        name = timeline.trace.name[timeline.event_id[row[led]]].astype(np.int64)
         for _, alike in each_of(name * len(timeline.lanes) + timeline.lane[row[led]]):
             group = led[alike]
             first, later = group[early[group]], group[~early[group]]
@@ -205,7 +205,9 @@ class _Finder:
         """Limit each piece to the independent work that there is."""
         held = np.flatnonzero(found.obstacle != Obstacle.TRUE_DEPENDENCY)
         row, length = found.row[held], (found.end_ns - found.start_ns)[held]
-        lengths, allowed = (np.zeros(len(self._timeline.event), dtype=np.int64) for _ in range(2))
+        lengths, allowed = (
+            np.zeros(len(self._timeline.event_id), dtype=np.int64) for _ in range(2)
+        )
         np.add.at(lengths, row, length)
         sides = side_of_independent_work(self._timeline, mine)
         for side, allow in (
@@ -298,7 +300,7 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
 
 def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
     """Where the work is that copies or collectives could run beside: int8[k], a `Side`."""
-    trace, events = timeline.trace, timeline.event[rows]
+    trace, events = timeline.trace, timeline.event_id[rows]
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)
     side[named(trace, events, needed_at_once)] = Side.NONE
     side[named(trace, events, _NEEDS_NOTHING_BEFORE.search)] = Side.BEFORE

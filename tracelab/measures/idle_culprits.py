@@ -29,8 +29,8 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
     """
     timeline, blocking = graph.host.timeline, graph.host.blocking
     trace = timeline.trace
-    order = np.argsort(timeline.event)
-    at = np.searchsorted(timeline.event[order], found.next_event)
+    order = np.argsort(timeline.event_id)
+    at = np.searchsorted(timeline.event_id[order], found.next_event)
     row = order[np.minimum(at, len(order) - 1)]
     launch = np.where(found.next_event == ABSENT, ABSENT, timeline.launch[row])
     source = np.where(found.next_event == ABSENT, ABSENT, graph.event_source[row])
@@ -53,7 +53,7 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
     late = np.isin(found.cause, (Cause.HOST_BUSY, Cause.LAUNCH, Cause.GRAPH)) & (held == ABSENT)
     held[late] = launch[late]
     waited = (found.cause == Cause.DEPENDENCY) & (source != ABSENT)
-    held[waited] = timeline.event[source[waited]]
+    held[waited] = timeline.event_id[source[waited]]
     return held
 
 

@@ -30,7 +30,7 @@ def kernel_times(timeline: Timeline) -> tuple[NameTimes, ...]:
 
     Activities that no step launched count in the whole trace only.
     """
-    names, name = np.unique(timeline.trace.name[timeline.event], return_inverse=True)
+    names, name = np.unique(timeline.trace.name[timeline.event_id], return_inverse=True)
     length = timeline.end_ns - timeline.start_ns
     columns = len(timeline.steps) + 1
     # Row by name; the first column holds what no step launched. Sums below 2**53 are exact.

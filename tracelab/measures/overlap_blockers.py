@@ -179,7 +179,7 @@ class Obstacles:
 
 def _previous_in_stream(timeline: Timeline) -> NDArray[np.intp]:
     """intp[m], the row before each one in its stream, ABSENT for the first."""
-    previous = np.arange(-1, len(timeline.event) - 1)
+    previous = np.arange(-1, len(timeline.event_id) - 1)
     for lane in timeline.lanes:
         previous[lane.first] = ABSENT
     return previous

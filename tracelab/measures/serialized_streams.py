@@ -70,7 +70,7 @@ def _computing(timeline: Timeline) -> list[Lane]:
 
 
 def _compute(timeline: Timeline, lane: Lane) -> NDArray[np.bool_]:
-    rows = np.zeros(len(timeline.event), dtype=np.bool_)
+    rows = np.zeros(len(timeline.event_id), dtype=np.bool_)
     rows[lane.first : lane.last] = timeline.kind[lane.first : lane.last] == Kind.COMPUTE
     return rows
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.lookup import each_of, named
-from tracelab.model.nesting import _Nest
+from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import MODULE_CALL, NUMBER, TRUTH, SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
@@ -134,9 +134,9 @@ class _Locator:
             return events[~is_step[events] & ~named(trace, events, expression.search)]
 
         self._trace = trace
-        self._operators = _Nest(trace, of(Category.OPERATOR))
-        self._annotations = _Nest(trace, of(Category.ANNOTATION))
-        self._frames = _Nest(trace, trace.of_category(Category.PYTHON))
+        self._operators = Nesting(trace, of(Category.OPERATOR))
+        self._annotations = Nesting(trace, of(Category.ANNOTATION))
+        self._frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._name_of_call = cache(_name_called)
 
     def places(self, events: Int64Array, lines: SourceLines | None) -> tuple[Place, ...]:

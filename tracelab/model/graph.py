@@ -92,7 +92,7 @@ def build_graph(host: Host) -> Graph:
         EdgeKind.STREAM: _stream_edges(timeline),
         EdgeKind.HOST: _host_edges(host),
         EdgeKind.SYNC: _sync_edges(host, lanes),
-        EdgeKind.EVENT: (timeline.event[waits.source], timeline.event[waits.row]),
+        EdgeKind.EVENT: (timeline.event_id[waits.source], timeline.event_id[waits.row]),
     }
     source, target = (np.concatenate([edges[i] for edges in parts.values()]) for i in (0, 1))
     kind = np.repeat(list(parts), [len(edges[0]) for edges in parts.values()]).astype(np.int8)
@@ -100,9 +100,9 @@ def build_graph(host: Host) -> Graph:
     sound = forward[kind == EdgeKind.EVENT]
     last = _last_awaited(timeline, waits.row, waits.source, sound)
     waited = np.flatnonzero(last != ABSENT)
-    event_source = np.full(len(timeline.event), ABSENT, dtype=np.int64)
+    event_source = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
     event_source[waited] = waits.source[last[waited]]
-    inferred = np.zeros(len(timeline.event), dtype=np.bool_)
+    inferred = np.zeros(len(timeline.event_id), dtype=np.bool_)
     inferred[waited] = waits.inferred[last[waited]]
     return Graph(
         host=host,
@@ -124,7 +124,7 @@ def _last_awaited(
     sound: NDArray[np.bool_],
 ) -> NDArray[np.intp]:
     """intp[m], per row the place of its sound pair whose source ended last, else ABSENT."""
-    last = np.full(len(timeline.event), ABSENT, dtype=np.intp)
+    last = np.full(len(timeline.event_id), ABSENT, dtype=np.intp)
     pairs = np.flatnonzero(sound)
     pairs = pairs[np.argsort(timeline.end_ns[sources[pairs]], kind="stable")]
     last[rows[pairs]] = pairs
@@ -133,12 +133,12 @@ def _last_awaited(
 
 def _launch_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
     launched = timeline.launch != ABSENT
-    return timeline.launch[launched], timeline.event[launched]
+    return timeline.launch[launched], timeline.event_id[launched]
 
 
 def _stream_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
     same = timeline.lane[1:] == timeline.lane[:-1]
-    return timeline.event[:-1][same], timeline.event[1:][same]
+    return timeline.event_id[:-1][same], timeline.event_id[1:][same]
 
 
 def _host_edges(host: Host) -> tuple[Int64Array, Int64Array]:
@@ -206,7 +206,7 @@ def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
     by_call = np.argsort(numbers, kind="stable")
     copied, after = _after_copies(host)
     return (
-        np.concatenate((timeline.event[rows[by_call]], copied)),
+        np.concatenate((timeline.event_id[rows[by_call]], copied)),
         np.concatenate((call[numbers[by_call]], after)),
     )
 
@@ -245,7 +245,7 @@ def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
         rows = rows[timeline.end_ns[rows] <= trace.end_ns[timeline.launch[rows]]]
         after = np.searchsorted(trace.start_ns[own], trace.end_ns[timeline.launch[rows]])
         exists = after < len(own)
-        sources.append(timeline.event[rows[exists]])
+        sources.append(timeline.event_id[rows[exists]])
         targets.append(own[after[exists]])
     empty = np.zeros(0, dtype=np.int64)
     return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
@@ -281,7 +281,7 @@ def _run_forward(
     order = np.zeros(len(trace), dtype=np.int64)
     order[nodes[np.lexsort((length, place, moment[nodes]))]] = np.arange(len(nodes))
     early = np.zeros(len(trace), dtype=np.bool_)
-    early[host.timeline.event[host.timeline.early]] = True
+    early[host.timeline.event_id[host.timeline.early]] = True
     # What a launch or an enclosing call begins may end at any time, and so may what came before
     # an activity that begins early; all else must have ended.
     begun = np.isin(kind, (EdgeKind.LAUNCH, EdgeKind.HOST)) & (start[target] < end[source])

@@ -265,7 +265,7 @@ def _pageable_copies(timeline: Timeline) -> Int64Array:
     """Asynchronous copy calls that the driver had to make wait: one side is pageable memory."""
     trace = timeline.trace
     launched = timeline.launch != ABSENT
-    pageable = named(trace, timeline.event[launched], copies_pageable_memory)
+    pageable = named(trace, timeline.event_id[launched], copies_pageable_memory)
     copies: Int64Array = timeline.launch[launched][pageable]
     return copies[named(trace, copies, _ASYNC_COPY.search)]
 

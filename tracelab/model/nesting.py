@@ -14,7 +14,7 @@ from tracelab.model.lookup import each_of, each_place, named
 from tracelab.model.trace import ABSENT, Trace
 
 
-class _Nest:
+class Nesting:
     """Events of some categories as trees: each row points to the one that encloses it.
 
     Attributes:

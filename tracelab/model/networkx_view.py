@@ -25,7 +25,7 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     end = trace.end_ns
     inside = (trace.start_ns < end_ns) & ((end > start_ns) | (trace.start_ns >= start_ns))
     network: nx.DiGraph[int] = nx.DiGraph()
-    for event, kind in zip(timeline.event.tolist(), timeline.kind.tolist(), strict=True):
+    for event, kind in zip(timeline.event_id.tolist(), timeline.kind.tolist(), strict=True):
         if inside[event]:
             network.add_node(
                 event,
@@ -47,7 +47,7 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
                 thread=int(trace.thread[event]),
             )
     rows = np.flatnonzero(graph.inferred)
-    waited = zip(timeline.event[graph.event_source[rows]], timeline.event[rows], strict=True)
+    waited = zip(timeline.event_id[graph.event_source[rows]], timeline.event_id[rows], strict=True)
     inferred = {(int(source), int(target)) for source, target in waited}
     chosen = inside[graph.source] & inside[graph.target]
     for source, target, kind in zip(

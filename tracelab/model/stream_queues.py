@@ -7,9 +7,10 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.lookup import last_in_group
-from tracelab.model.stream_waits import _LONG_AGO
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+
+_LONG_AGO = -(2**62)
 
 
 class LaneQueues:

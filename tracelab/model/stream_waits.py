@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.lookup import ByCorrelation, last_in_group, named
-from tracelab.model.stream_queues import LaneQueues
+from tracelab.model.stream_queues import _LONG_AGO, LaneQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
-_LONG_AGO, _END_OF_TIME = -(2**62), np.iinfo(np.int64).max
+_END_OF_TIME = np.iinfo(np.int64).max
 _STREAM_WAIT_ROW = "Stream Wait Event"
 _STREAM_WAIT_CALLS = ("cudaStreamWaitEvent", "cuStreamWaitEvent", "hipStreamWaitEvent")
 _RECORD_CALLS = ("cudaEventRecord", "cuEventRecord", "hipEventRecord")
@@ -100,7 +100,7 @@ def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
     """Find what the activities of a file waited for on other streams."""
     trace = timeline.trace
     waits = _wait_rows(trace)
-    if not len(timeline.event):
+    if not len(timeline.event_id):
         nothing, never = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
         return StreamWaits(nothing, nothing, never, never, 0, 0, len(waits))
     records, delays = _Records(trace, waits), _Delays(timeline, lanes)
@@ -119,7 +119,7 @@ def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
         trace.start_ns[wait],
         without=timeline.lane[late],
     )
-    unknown = np.zeros(len(timeline.event), dtype=np.bool_)
+    unknown = np.zeros(len(timeline.event_id), dtype=np.bool_)
     unknown[late] = (source == ABSENT) & (delays.of(late) > _LONGEST_LATENCY_NS)
     told = source != ABSENT
     delays.now_known(late[told], timeline.end_ns[source[told]])
@@ -408,7 +408,9 @@ def _held_up_by_peer_copies(
     the copy, far later than it could have started (`ready_ns`, int64[m]) and just after the copy.
     """
     trace = timeline.trace
-    copies = np.flatnonzero(named(trace, timeline.event, lambda text: text.startswith(_PEER_COPY)))
+    copies = np.flatnonzero(
+        named(trace, timeline.event_id, lambda text: text.startswith(_PEER_COPY))
+    )
     copies = copies[lanes.launch_ns[copies] != _LONG_AGO]
     copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
     found: dict[int, int] = {}

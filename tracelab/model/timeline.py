@@ -50,7 +50,7 @@ class Timeline:
     """
 
     trace: Trace
-    event: Int64Array
+    event_id: Int64Array
     kind: NDArray[np.int8]
     lanes: tuple[Lane, ...]
     launch: Int64Array
@@ -62,17 +62,17 @@ class Timeline:
     @cached_property
     def start_ns(self) -> Int64Array:
         """int64[m], ns."""
-        return self.trace.start_ns[self.event]
+        return self.trace.start_ns[self.event_id]
 
     @cached_property
     def end_ns(self) -> Int64Array:
         """int64[m], ns."""
-        return self.trace.end_ns[self.event]
+        return self.trace.end_ns[self.event_id]
 
     @cached_property
     def device(self) -> NDArray[np.int32]:
         """int32[m]."""
-        device: NDArray[np.int32] = self.trace.device[self.event]
+        device: NDArray[np.int32] = self.trace.device[self.event_id]
         return device
 
     @cached_property
@@ -97,7 +97,7 @@ class Timeline:
 
     def of(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
         """bool[m], which activities are of this device and kind."""
-        chosen = np.ones(len(self.event), dtype=np.bool_)
+        chosen = np.ones(len(self.event_id), dtype=np.bool_)
         if device is not None:
             chosen &= self.device == device
         if kind is not None:
@@ -125,7 +125,7 @@ def build_timeline(
 
 def only_launched(timeline: Timeline, comm_patterns: Iterable[str] = ()) -> Timeline:
     """The same timeline without the activities whose launch is not in the file."""
-    launched = np.sort(timeline.event[timeline.launch != ABSENT])
+    launched = np.sort(timeline.event_id[timeline.launch != ABSENT])
     return order_activities(timeline.trace, launched, comm_test(comm_patterns), None)
 
 
@@ -149,7 +149,7 @@ def order_activities(
     steps, step = _steps(trace, step_pattern, launch, end) if step_pattern else ((), None)
     return Timeline(
         trace=trace,
-        event=events.astype(np.int64),
+        event_id=events.astype(np.int64),
         kind=classify(trace, events, is_comm),
         lanes=lanes,
         launch=launch,

@@ -47,8 +47,10 @@ def find(facts: Facts) -> list[Claim]:
                 title=f"{told(place, 'copy')} copies pageable memory",
                 cause="pageable",
                 where=at(place, count=len(mine), activity=facts.name(mine[0])),
-                evidence=dearest(timeline.event[mine].tolist(), length.tolist()),
-                fix=_FIXES.get(copy_direction(trace.name_of(int(timeline.event[mine[0]]))), _FIX),
+                evidence=dearest(timeline.event_id[mine].tolist(), length.tolist()),
+                fix=_FIXES.get(
+                    copy_direction(trace.name_of(int(timeline.event_id[mine[0]]))), _FIX
+                ),
                 lost={
                     device: join(
                         _exposed(facts, device, mine), _idle(facts, device, calls_at.get(place, []))

@@ -34,7 +34,7 @@ _FIX_TO_HOST = (
 
 def find(facts: Facts) -> list[Claim]:
     """Exposed copies between the host and the GPU, from pinned memory."""
-    names = [facts.trace.name_of(int(x)) for x in facts.timeline.event[facts.exposed.row]]
+    names = [facts.trace.name_of(int(x)) for x in facts.timeline.event_id[facts.exposed.row]]
     chosen = np.array(
         [
             copy_direction(name) in ("h2d", "d2h") and not copies_pageable_memory(name)

@@ -37,7 +37,7 @@ def find(facts: Facts) -> list[Claim]:
                 title=f"{told(place, 'copy')} copies between GPUs and holds up their compute",
                 cause="default_stream",
                 where=at(place, count=len(mine), activity=facts.name(mine[0])),
-                evidence=dearest(timeline.event[mine].tolist(), length.tolist()),
+                evidence=dearest(timeline.event_id[mine].tolist(), length.tolist()),
                 fix="Make a side stream current on *both* GPUs for the copy: `with "
                 'torch.cuda.stream(s0), torch.cuda.stream(s1): y = x.to("cuda:1", '
                 "non_blocking=True)`; then `current_stream(1).wait_stream(s1)` where y is used, "
@@ -50,7 +50,7 @@ def find(facts: Facts) -> list[Claim]:
 
 
 def _is_peer_copy(timeline: Timeline, row: int) -> bool:
-    return copy_direction(timeline.trace.name_of(int(timeline.event[row]))) == "p2p"
+    return copy_direction(timeline.trace.name_of(int(timeline.event_id[row]))) == "p2p"
 
 
 def _in_window(facts: Facts, row: int) -> bool:

@@ -213,7 +213,7 @@ def _layer(timeline: Timeline, mark: Mark, events: Int64Array, grid: Grid) -> La
 def _stream_row(timeline: Timeline, stream: int, kinds: Sequence[Kind], grid: Grid) -> Row:
     """A stream: its work by kind."""
     rows = _rows_of(timeline, stream)
-    event, kind = timeline.event[rows], timeline.kind[rows]
+    event, kind = timeline.event_id[rows], timeline.kind[rows]
     layers = tuple(_layer(timeline, KIND_MARKS[k], event[kind == k], grid) for k in kinds)
     busy = union(
         np.concatenate([layer.covered.starts for layer in layers]),
