@@ -51,10 +51,10 @@ class Replay:
     def __init__(self, rows: list[Row], timeline: Timeline) -> None:
         self.rows = rows
         self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
-        self.lane = timeline.lane.tolist()
-        self.streams = [(x.device, x.stream) for x in timeline.lanes]
+        self.lane = timeline.stream_index.tolist()
+        self.streams = [(x.device_number, x.stream_number) for x in timeline.streams]
         self.all = range(len(self.start))
-        launch = [None if x == ABSENT else rows[x] for x in timeline.launch.tolist()]
+        launch = [None if x == ABSENT else rows[x] for x in timeline.launch_id.tolist()]
         self.launched, self.ended, self.ready = [], [], []
         for row in self.all:
             before = [x for x in range(row) if self.lane[x] == self.lane[row]]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from tests.by_tick import INPUT
 from tests.timelines_by_hand import WATCHDOG, Row
 from tracelab.measures.critical_path import PathKind
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Blocking
 from tracelab.model.kernel_kinds import Kind
@@ -41,20 +41,25 @@ class Walks:
         timeline, host = graph.host.timeline, graph.host
         self.calls, self.graph = rows, graph
         self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
-        self.kind, self.lane = timeline.kind.tolist(), timeline.lane.tolist()
-        self.device, self.early = timeline.device.tolist(), timeline.early.tolist()
-        self.event, self.launch = timeline.event_id.tolist(), timeline.launch.tolist()
-        self.source = graph.event_source.tolist()
+        self.kind, self.lane = timeline.kind.tolist(), timeline.stream_index.tolist()
+        self.device, self.early = (
+            timeline.device_number.tolist(),
+            timeline.overlaps_previous.tolist(),
+        )
+        self.event, self.launch = timeline.event_id.tolist(), timeline.launch_id.tolist()
+        self.source = graph.awaited_row.tolist()
         self.all = range(len(self.event))
         self.launching = {rows[x].thread for x in self.launch if x != ABSENT}
-        self.blocking = dict(zip(host.blocking.call.tolist(), host.blocking.kind, strict=True))
+        self.blocking = dict(
+            zip(host.blocking_calls.event_id.tolist(), host.blocking_calls.kind, strict=True)
+        )
         self.halts = [Halt(rows[x].start, rows[x].end, rows[x].thread, x, x) for x in self.blocking]
         self.halts += [
             Halt(start, rows[call].end, rows[call].thread, call, list(self.blocking)[holder])
             for call, holder, start in zip(
-                host.held.call.tolist(),
-                host.held.holder.tolist(),
-                host.held.start_ns.tolist(),
+                host.stalled_calls.event_id.tolist(),
+                host.stalled_calls.allocation_index.tolist(),
+                host.stalled_calls.start_ns.tolist(),
                 strict=True,
             )
         ]
@@ -70,7 +75,7 @@ class Walks:
         place = {x: (self.end[x], -self.device[x], self.start[x], x) for x in ended}
         row = max(ended, key=place.__getitem__, default=ABSENT)
         if row == ABSENT or self.end[row] < self.now:
-            steps = {x.number: x.event for x in self.graph.host.timeline.steps}
+            steps = {x.number: x.event_id for x in self.graph.host.timeline.steps}
             step = steps.get(window.step) if window.step is not None else None
             row = self._through_host(ABSENT if step is None else self.calls[step].thread, ABSENT)
         while row != ABSENT and self.now > window.start_ns:
@@ -115,7 +120,7 @@ class Walks:
         """When a call got to launch: held up at its end, at most until its work began."""
         if call == ABSENT:
             return ABSENT
-        if call not in self.graph.host.held.call:
+        if call not in self.graph.host.stalled_calls.event_id:
             return self.calls[call].start
         work = [self.start[x] for x in self.all if self.launch[x] == call]
         return min([self.calls[call].end, *work])
@@ -165,7 +170,7 @@ class Walks:
             copied = [x for x in copied if self.start[x] < self.calls[call].end]
             if copied:
                 return copied[-1]
-        edges = zip(self.graph.source, self.graph.target, self.graph.kind, strict=True)
+        edges = zip(self.graph.source_id, self.graph.target_id, self.graph.kind, strict=True)
         sources = [s for s, target, kind in edges if target == call and kind == EdgeKind.SYNC]
         waited = [self.event.index(x) for x in sources]
         return max(waited, key=self.end.__getitem__, default=ABSENT)
@@ -184,12 +189,12 @@ class Walks:
 
     # Why one row did not run beside another.
 
-    def between(self, row: int, other: int, since: int) -> tuple[Obstacle, int]:
+    def between(self, row: int, other: int, since: int) -> tuple[OverlapBlocker, int]:
         """What kept a row from running beside another that ran since some moment, and which call.
 
         All of a replay, and all that has no launch in the file, is one launch.
         """
-        nothing, waited = (Obstacle.TRUE_DEPENDENCY, ABSENT), False
+        nothing, waited = (OverlapBlocker.TRUE_DEPENDENCY, ABSENT), False
         if self.launch[row] == self.launch[other]:
             return nothing
         for _ in range(MOST_HOPS):
@@ -199,7 +204,7 @@ class Walks:
             binding = [x for x in (self._previous(row), self.source[row]) if x != ABSENT]
             before = max(binding, key=self.end.__getitem__, default=ABSENT)
             free = max([returned, *(self.end[x] for x in binding)])
-            held = call in self.graph.host.held.call
+            held = call in self.graph.host.stalled_calls.event_id
             launched = returned if held or call == ABSENT else self.calls[call].start
             if launched >= since and free == returned and start - free <= LAUNCH_LATENCY_NS:
                 return self._late(row, launched, since)
@@ -216,7 +221,7 @@ class Walks:
                 before == other or self.end[before] >= self.end[other]
             )
             if behind or self.kind[before] == self.kind[other]:
-                return (Obstacle.EVENT_WAIT if waited else Obstacle.SAME_STREAM), ABSENT
+                return (OverlapBlocker.EVENT_WAIT if waited else OverlapBlocker.SAME_STREAM), ABSENT
             row = before
         return nothing
 
@@ -234,16 +239,16 @@ class Walks:
         near = last != ABSENT and self.start[row] - self.end[last] <= LAUNCH_LATENCY_NS
         return last if near else ABSENT
 
-    def _unnamed(self, row: int) -> Obstacle:
+    def _unnamed(self, row: int) -> OverlapBlocker:
         if self.launch[row] == ABSENT:
-            return Obstacle.TRUE_DEPENDENCY
+            return OverlapBlocker.TRUE_DEPENDENCY
         without_rows = all(x.category != Category.SYNC for x in self.calls)
         anything_waits = without_rows and self.graph.links.unresolved > 0
-        if self.graph.after_unknown_wait[row] or anything_waits:
-            return Obstacle.EVENT_WAIT
-        return Obstacle.HARDWARE_QUEUE
+        if self.graph.after_unresolved_wait[row] or anything_waits:
+            return OverlapBlocker.EVENT_WAIT
+        return OverlapBlocker.HARDWARE_QUEUE
 
-    def _late(self, row: int, launched: int, since: int) -> tuple[Obstacle, int]:
+    def _late(self, row: int, launched: int, since: int) -> tuple[OverlapBlocker, int]:
         """The call that kept the host for longest since then, of equal ones the first."""
         thread, longest, guilty = self.calls[self.launch[row]].thread, -(2**63), ABSENT
         for halt in sorted(self.halts, key=lambda x: x.start):
@@ -251,4 +256,6 @@ class Walks:
                 held = min(self.calls[halt.behind].end, launched) - max(halt.start, since)
                 if self._waits_for(thread, halt.thread, halt.start) and held > longest:
                     longest, guilty = held, halt.behind
-        return (Obstacle.LATE_LAUNCH if guilty == ABSENT else Obstacle.HOST_SYNC), guilty
+        return (
+            OverlapBlocker.LATE_LAUNCH if guilty == ABSENT else OverlapBlocker.HOST_SYNC
+        ), guilty

@@ -42,9 +42,9 @@ _MODULES = {
     "Analysis": "analysis",
     "Graph": "model.graph",
     "Host": "model.host",
-    "Options": "analysis",
+    "Options": "options",
     "Report": "report.schema",
-    "Source": "read.sources",
+    "Source": "read.streams",
     "Timeline": "model.timeline",
     "Trace": "model.trace",
     "TracelabError": "errors",
@@ -60,7 +60,7 @@ _MODULES = {
     "profile_step": "record.capture",
     "read_arguments": "read.reader",
     "read_trace": "read.reader",
-    "window_graph": "model.graph",
+    "window_graph": "model.networkx_view",
 }
 
 __all__ = [

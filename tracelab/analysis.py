@@ -14,18 +14,18 @@ import numpy as np
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
-from tracelab.findings.facts import Facts
+from tracelab.findings.facts import Context
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
 from tracelab.findings.rules.trace_quality import OTHER_RANKS
 from tracelab.intervals import measure_within
-from tracelab.measures.blocking_calls import Syncs, syncs
+from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
 from tracelab.measures.bubbles import Bubbles, Cause, bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.overlap import device_times, overlaps
 from tracelab.measures.profiler_overhead import unprofiled_ns
-from tracelab.model.call_sites import Place
+from tracelab.model.call_sites import CallSite
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Blocking, observe_host
 from tracelab.model.kernel_kinds import Kind, is_recognised
@@ -41,18 +41,18 @@ from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
 from tracelab.report.schema import (
     SCHEMA,
-    DeviceFigures,
-    HolderFigures,
+    BlockingCallMetrics,
+    CriticalPathMetrics,
+    CulpritMetrics,
+    DeviceMetrics,
     KernelTotal,
     LaunchedOnly,
-    OverlapFigures,
-    PathFigures,
+    OverlapMetrics,
     Provenance,
     Report,
-    SyncFigures,
-    TraceFacts,
+    TraceInfo,
     UnreadFile,
-    WindowFigures,
+    WindowMetrics,
 )
 from tracelab.version import __version__
 
@@ -68,7 +68,7 @@ class Analysis:
     """One file, analysed, with what a picture or a closer look needs beside the report."""
 
     graph: Graph
-    syncs: Syncs
+    blocking_calls: BlockingCallCosts
     windows: tuple[Window, ...]
     report: Report
 
@@ -141,17 +141,17 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
     graph = build_graph(observe_host(timeline))
     windows = _choose_windows(timeline, options.step)
     lines = SourceLines((*options.source_folders, *_source_folders(trace)))
-    measured_syncs = syncs(graph, lines)
+    measured_syncs = blocking_calls(graph, lines)
     idle = bubbles(graph, windows)
     unhidden = exposed(graph)
     rank = trace.rank if trace.rank is not None else 0
-    facts = Facts(
+    facts = Context(
         graph=graph,
         window=windows[0],
         rank=rank,
         bubbles=idle,
         exposed=unhidden,
-        syncs=measured_syncs,
+        blocking_calls=measured_syncs,
         losses=trace.losses,
         lines=lines,
         read_arguments=partial(_arguments, source, trace),
@@ -162,7 +162,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         provenance=Provenance((source.path,), options.comm_patterns, options.step_pattern, ()),
         traces=(_trace_facts(graph, rank, options),),
         windows=tuple(
-            WindowFigures(
+            WindowMetrics(
                 rank,
                 window.step,
                 window.start_ns,
@@ -178,14 +178,14 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
             )
         ),
         overlaps=tuple(
-            OverlapFigures(rank, window.step, x.a, x.b, x.a_ns, x.b_ns, x.overlap_ns)
+            OverlapMetrics(rank, window.step, x.a, x.b, x.a_ns, x.b_ns, x.overlap_ns)
             for window, found in zip(windows, overlaps(timeline, windows), strict=True)
             for x in found
         ),
         syncs=tuple(_sync_figures(timeline, measured_syncs, rank, windows)),
         holders=_holder_figures(facts),
         critical_path=tuple(
-            PathFigures(rank, window.step, window.length_ns, path.by_kind())
+            CriticalPathMetrics(rank, window.step, window.length_ns, path.by_kind())
             for window, path in zip(windows, critical_paths(graph, windows), strict=True)
         ),
         findings=find_all(facts, RULES),
@@ -282,16 +282,16 @@ def _choose_windows(timeline: Timeline, step: int | None) -> tuple[Window, ...]:
 def _arguments(source: Source, trace: Trace, events: Iterable[int]) -> dict[int, dict[str, Any]]:
     """The arguments of a few events, by event id."""
     wanted = list(events)
-    found = read_arguments(source, trace.position[wanted].tolist())
-    return {event: found.get(int(trace.position[event]), {}) for event in wanted}
+    found = read_arguments(source, trace.file_index[wanted].tolist())
+    return {event: found.get(int(trace.file_index[event]), {}) for event in wanted}
 
 
 def _device_figures(
     graph: Graph, idle: Bubbles, unhidden: Exposed, windows: Sequence[Window]
-) -> list[tuple[DeviceFigures, ...]]:
+) -> list[tuple[DeviceMetrics, ...]]:
     """The figures of every device, per window."""
     timeline = graph.host.timeline
-    times, devices = device_times(timeline, windows), timeline.devices
+    times, devices = device_times(timeline, windows), timeline.device_numbers
     starts = [window.start_ns for window in windows]
     ends = [window.end_ns for window in windows]
     causes = {device: idle.by_cause(device, windows) for device in devices}
@@ -302,7 +302,7 @@ def _device_figures(
     )
     return [
         tuple(
-            DeviceFigures(
+            DeviceMetrics(
                 **{name: getattr(x, name) for name in x.__slots__},
                 blocking_comm_ns=int(comm[x.device][i]),
                 blocking_copy_ns=int(copies[x.device][i]),
@@ -315,18 +315,18 @@ def _device_figures(
     ]
 
 
-def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceFacts:
+def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceInfo:
     timeline = graph.host.timeline
     trace = timeline.trace
     links = graph.links
     losses = {
         **trace.losses,
-        "activities_without_launch": int((timeline.launch == ABSENT).sum()),
-        "overlapping_activities": timeline.overlapping,
+        "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
+        "overlapping_activities": timeline.overlapping_count,
         "waits_without_record": links.unresolved,
         "edges_against_time": graph.against_time,
     }
-    return TraceFacts(
+    return TraceInfo(
         path=trace.path,
         rank=rank,
         rank_source=trace.rank_source if trace.rank is not None else "position",
@@ -343,7 +343,7 @@ def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceFacts:
 
 
 def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
-    left_out = int((timeline.launch == ABSENT).sum())
+    left_out = int((timeline.launch_id == ABSENT).sum())
     if not 0 < left_out < len(timeline.event_id):
         return None
     launched = only_launched(timeline, options.comm_patterns)
@@ -354,15 +354,15 @@ def _launched_only(timeline: Timeline, options: Options) -> LaunchedOnly | None:
 
 
 def _sync_figures(
-    timeline: Timeline, measured: Syncs, rank: int, windows: Sequence[Window]
-) -> list[SyncFigures]:
+    timeline: Timeline, measured: BlockingCallCosts, rank: int, windows: Sequence[Window]
+) -> list[BlockingCallMetrics]:
     """The blocking calls of each window by API and place, the dearest first."""
     trace, calls = timeline.trace, measured.calls
     numbers = [step.number for step in timeline.steps]
-    groups: dict[int | None, dict[tuple[str, Blocking, Place], list[int]]] = defaultdict(dict)
-    for i, call in enumerate(calls.call.tolist()):
-        step = int(measured.step[i])
-        key = (trace.name_of(call), Blocking(int(calls.kind[i])), measured.places[i])
+    groups: dict[int | None, dict[tuple[str, Blocking, CallSite], list[int]]] = defaultdict(dict)
+    for i, call in enumerate(calls.event_id.tolist()):
+        step = int(measured.step_index[i])
+        key = (trace.name_of(call), Blocking(int(calls.kind[i])), measured.call_sites[i])
         for window in (None, numbers[step]) if step != ABSENT else (None,):
             groups[window].setdefault(key, []).append(i)
     return [
@@ -370,7 +370,7 @@ def _sync_figures(
         for window in windows
         for figures in sorted(
             (
-                SyncFigures(
+                BlockingCallMetrics(
                     rank=rank,
                     step=window.step,
                     api=api,
@@ -393,30 +393,30 @@ def _sync_figures(
     ]
 
 
-def _longest_wait(trace: Trace, measured: Syncs, group: list[int]) -> str | None:
+def _longest_wait(trace: Trace, measured: BlockingCallCosts, group: list[int]) -> str | None:
     """The name of the activity for which these calls blocked longest; None if none is known."""
     waits: Counter[int] = Counter()
     for i in group:
-        if measured.awaited[i] != ABSENT:
-            waits[int(trace.name[measured.awaited[i]])] += int(measured.blocked_ns[i])
+        if measured.awaited_id[i] != ABSENT:
+            waits[int(trace.name_index[measured.awaited_id[i]])] += int(measured.blocked_ns[i])
     return trace.strings[max(waits, key=lambda x: waits[x])] if waits else None
 
 
-def _holder_figures(facts: Facts) -> tuple[HolderFigures, ...]:
+def _holder_figures(facts: Context) -> tuple[CulpritMetrics, ...]:
     """What held the idle of one window, by device, cause, thing and place, the dearest first."""
-    idle, held, window, trace = facts.bubbles, facts.holders, facts.window, facts.trace
+    idle, held, window, trace = facts.bubbles, facts.idle_culprits, facts.window, facts.trace
     start = np.maximum(idle.start_ns, window.start_ns)
     length = np.minimum(idle.end_ns, window.end_ns) - start
     inside = np.flatnonzero((length > 0) & (held != ABSENT))
     longest = inside[np.argsort(-length[inside], kind="stable")][:_MOST_NAMED]
     on_gpu = np.isin(held[longest], facts.timeline.event_id)
-    places = facts.places(np.where(on_gpu, ABSENT, held[longest]).tolist())
-    groups: dict[tuple[int, int, str, Place], list[int]] = defaultdict(list)
+    places = facts.call_sites(np.where(on_gpu, ABSENT, held[longest]).tolist())
+    groups: dict[tuple[int, int, str, CallSite], list[int]] = defaultdict(list)
     for i, place in zip(longest.tolist(), places, strict=True):
         name = trace.name_of(int(held[i]))
-        groups[int(idle.device[i]), int(idle.cause[i]), name, place].append(i)
+        groups[int(idle.device_number[i]), int(idle.cause[i]), name, place].append(i)
     found = [
-        HolderFigures(
+        CulpritMetrics(
             rank=facts.rank,
             step=window.step,
             device=device,
@@ -441,7 +441,7 @@ def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:
     """Long kernels that no rule knows, the longest first."""
     trace = timeline.trace
     rows = (timeline.kind == Kind.COMPUTE) & (trace.category[timeline.event_id] == Category.KERNEL)
-    names, inverse = np.unique(trace.name[timeline.event_id[rows]], return_inverse=True)
+    names, inverse = np.unique(trace.name_index[timeline.event_id[rows]], return_inverse=True)
     length = (timeline.end_ns - timeline.start_ns)[rows]
     totals = np.bincount(inverse, weights=length, minlength=len(names)).astype(np.int64)
     counts = np.bincount(inverse, minlength=len(names))
@@ -483,4 +483,4 @@ def _gpus(timeline: Timeline) -> dict[str, str]:
         if isinstance(properties, list)
         else {}
     )
-    return {str(x): str(known[x]) for x in timeline.devices if known.get(x)}
+    return {str(x): str(known[x]) for x in timeline.device_numbers if known.get(x)}

@@ -65,7 +65,7 @@ def draw(
     picture = Picture(
         draw_timeline(
             analysis.timeline,
-            blocking_calls=analysis.syncs.calls.call,
+            blocking_calls=analysis.blocking_calls.calls.event_id,
             start_ns=since,
             end_ns=until,
             lanes=lanes,

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracelab.findings.finding import INFO
-from tracelab.report.schema import DeviceFigures, OverlapFigures, Report
+from tracelab.report.schema import DeviceMetrics, OverlapMetrics, Report
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class _Whole:
     def __init__(self, report: Report) -> None:
         window = report.windows[0]
         self.length_ns = window.length_ns
-        self.device: DeviceFigures = window.devices[0]
+        self.device: DeviceMetrics = window.devices[0]
         self.overlaps = [x for x in report.overlaps if x.step is None]
         self.syncs = [x for x in report.syncs if x.step is None]
         self.links = report.traces[0].event_links
@@ -62,10 +62,10 @@ def _overlap(whole: _Whole, pairs: list[dict[str, Any]]) -> Iterator[Check]:
         yield _within(f"{a} under {b}", share, [pair["least"], pair["most"]])
 
 
-def _share_of(a: str, b: str) -> Callable[[OverlapFigures], float | None]:
+def _share_of(a: str, b: str) -> Callable[[OverlapMetrics], float | None]:
     """The share of `a` that ran while `b` ran, from the row of that pair."""
 
-    def share(row: OverlapFigures) -> float | None:
+    def share(row: OverlapMetrics) -> float | None:
         if (row.a, row.b) == (a, b):
             return row.overlap_ns / row.a_ns
         if (row.b, row.a) == (a, b):

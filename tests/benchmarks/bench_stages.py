@@ -17,7 +17,7 @@ import pytest
 
 from tests.benchmarks.large_traces import PLAIN, STACKS, repeat
 from tracelab.analysis import analyze_source
-from tracelab.measures.blocking_calls import syncs
+from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import exposed
@@ -84,7 +84,7 @@ def test_bubbles(benchmark, graph, timeline):
 
 
 def test_syncs(benchmark, graph):
-    benchmark(lambda: syncs(graph, SourceLines(())))
+    benchmark(lambda: blocking_calls(graph, SourceLines(())))
 
 
 def test_exposed(benchmark, graph):
@@ -111,12 +111,12 @@ def test_text(benchmark, source):
 @pytest.mark.parametrize("package", ["isal", "zlib"])
 def test_unpack(benchmark, source, tmp_path, monkeypatch, package):
     if package == "zlib":
-        monkeypatch.setattr(sources, "fast_zlib", zlib)
+        monkeypatch.setattr(streams, "fast_zlib", zlib)
     packed = tmp_path / "trace.json.gz"
     packed.write_bytes(gzip.compress(Path(source.path).read_bytes()))
 
     def unpack():
-        with sources.open_source(Source(str(packed), None, named=True)) as stream:
+        with streams.open_source(Source(str(packed), None, named=True)) as stream:
             while stream.read1(1 << 19):
                 pass
 

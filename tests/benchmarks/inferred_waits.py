@@ -70,19 +70,19 @@ def without_records(trace: Trace) -> Trace:
     return replace(
         trace,
         category=np.where(is_record, np.int8(Category.OTHER), trace.category),
-        wait_stream=np.where(is_sync, ABSENT, trace.wait_stream),
+        wait_stream=np.where(is_sync, ABSENT, trace.wait_stream_number),
         wait_correlation=np.where(is_sync, ABSENT, trace.wait_correlation),
     )
 
 
 def held_up(graph: Graph) -> NDArray[np.bool_]:
     """bool[m], the rows that what they waited for held up."""
-    timeline, source = graph.host.timeline, graph.event_source
+    timeline, source = graph.host.timeline, graph.awaited_row
     before = np.roll(timeline.end_ns, 1)
-    before[[lane.first for lane in timeline.lanes]] = 0
-    free = np.maximum(timeline.trace.end_ns[timeline.launch], before)
+    before[[lane.first_row for lane in timeline.streams]] = 0
+    free = np.maximum(timeline.trace.end_ns[timeline.launch_id], before)
     ended = timeline.end_ns[source]
-    known = (source != ABSENT) & (timeline.launch != ABSENT) & (ended >= free)
+    known = (source != ABSENT) & (timeline.launch_id != ABSENT) & (ended >= free)
     late = timeline.start_ns - free > LATE_NS
     return known & late & (timeline.start_ns - ended <= SOON_NS)
 
@@ -92,9 +92,9 @@ def score(trace: Trace) -> Score:
     exact = build_graph(observe_host(build_timeline(trace)))
     blind = build_graph(observe_host(build_timeline(without_records(trace))))
     # What is inferred even with the records cannot judge what is inferred without them.
-    inferred = blind.inferred & ~exact.inferred
-    right = inferred & (blind.event_source == exact.event_source)
-    delayed = held_up(exact) & ~exact.inferred
+    inferred = blind.awaited_is_inferred & ~exact.awaited_is_inferred
+    right = inferred & (blind.awaited_row == exact.awaited_row)
+    delayed = held_up(exact) & ~exact.awaited_is_inferred
     return Score(
         inferred=int(inferred.sum()),
         right=int(right.sum()),

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tracelab.comparison.budgets import Result
-from tracelab.render.ci import _GITHUB_COMMAND, _annotations, _disarmed, junit_xml
+from tracelab.render.ci import GITHUB_COMMAND, disarmed, github_annotations, junit_xml
 
 ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
@@ -275,17 +275,17 @@ class TestGithub:
 
     def test_escapes(self):
         result = Result("x", "5 %", "1", False, "a\r\nb::c,d", "C:\\x,y%\n.py", 7)
-        assert _annotations([result]) == (
+        assert github_annotations([result]) == (
             "::error title=tracelab%3A x,file=C%3A\\x%2Cy%25%0A.py,line=7"
             "::x: 5 %25, allowed: 1; a%0D%0Ab::c,d\n"
         )
 
     def test_a_line_without_a_file_is_left_out(self):
-        assert "line" not in _annotations([Result("x", "1", "0", False, "", None, 7)])
+        assert "line" not in github_annotations([Result("x", "1", "0", False, "", None, 7)])
 
     def test_names_of_a_file_command_nothing(self):
         text = "  ::stop-commands::x at::native\n##[error]y"
-        assert _GITHUB_COMMAND.sub(_disarmed, text) == (
+        assert GITHUB_COMMAND.sub(disarmed, text) == (
             "  : :stop-commands::x at::native\n# #[error]y"
         )
 

@@ -133,13 +133,13 @@ def test_blocking_calls_are_placed_on_their_lines(name, monkeypatch):
     expected = PLACED[name]
 
     seen = set()
-    for place in analysis.syncs.places:
+    for place in analysis.blocking_calls.call_sites:
         text = Path(place.file).read_text().splitlines()[place.line - 1]
         [fits] = [x for x in expected if x[:2] == (place.function, place.call) and x[2] in text]
         seen.add(fits)
     assert seen == expected
     assert {sync.line for sync in analysis.report.syncs} == {
-        place.line for place in analysis.syncs.places
+        place.line for place in analysis.blocking_calls.call_sites
     }
 
 

@@ -25,7 +25,7 @@ def test_nothing_held_up_starts_later_than_50_us_after_its_launch(path):
     timeline = build_timeline(trace)
     found = bubbles(build_graph(observe_host(timeline)), timeline.windows[:1])
     launched = found.cause == Cause.LAUNCH
-    launch_of = dict(zip(timeline.event_id.tolist(), timeline.launch.tolist(), strict=True))
-    calls = np.array([launch_of[event] for event in found.next_event[launched].tolist()], int)
+    launch_of = dict(zip(timeline.event_id.tolist(), timeline.launch_id.tolist(), strict=True))
+    calls = np.array([launch_of[event] for event in found.next_id[launched].tolist()], int)
     begun = np.maximum(found.start_ns[launched], trace.end_ns[calls])
     assert (found.end_ns[launched] - begun).max(initial=0) < 50_000

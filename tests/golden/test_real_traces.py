@@ -24,10 +24,10 @@ from tracelab.intervals import clip, intersect, measure
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import exposed
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind
-from tracelab.report.schema import DeviceFigures
+from tracelab.report.schema import DeviceMetrics
 
 BUNDLED = sorted((Path(__file__).parents[2] / "traces").glob("*.json.gz"))
 
@@ -118,7 +118,7 @@ def test_figures_of_the_whole_trace_are_those_of_a_count_from_the_files_text(rea
     assert span == 1000 * (max(x[1] for x in activities) - min(x[0] for x in activities))
     assert {
         name: getattr(device, name)
-        for name in DeviceFigures.__slots__
+        for name in DeviceMetrics.__slots__
         if name.endswith("_ns") and name != "idle_ns" and not name.startswith("blocking_")
     } == {
         "busy_ns": length(lengths, ["compute", "comm", "copy", "memset"]),
@@ -154,7 +154,7 @@ def test_kernels_of_a_b200_begin_early():
     # 0.128 us, the longest 3.744 us.
     analysis = analysis_of(path_of("tracelens_b200_eager"))
     timeline = analysis.timeline
-    early = np.flatnonzero(timeline.early)
+    early = np.flatnonzero(timeline.overlaps_previous)
 
     shared = timeline.end_ns[early - 1] - timeline.start_ns[early]
     names = Counter(timeline.trace.name_of(x) for x in timeline.launch[early].tolist())
@@ -251,8 +251,8 @@ def test_causes_cover_the_idle_without_overlap(path):
     analysis = analysis_of(path)
     idle = bubbles(analysis.graph, analysis.windows)
 
-    for device in analysis.timeline.devices:
-        mine = idle.device == device
+    for device in analysis.timeline.device_numbers:
+        mine = idle.device_number == device
         starts, ends = idle.start_ns[mine], idle.end_ns[mine]
         assert (starts < ends).all()
         assert (ends[:-1] <= starts[1:]).all()
@@ -263,10 +263,10 @@ def test_blocking_calls_cause_no_more_than_the_idle(path):
     analysis = analysis_of(path)
 
     (window, *_) = analysis.report.windows
-    assert analysis.syncs.caused_idle_ns.sum() <= sum(x.idle_ns for x in window.devices)
-    assert (analysis.syncs.caused_idle_ns >= 0).all()
+    assert analysis.blocking_calls.caused_idle_ns.sum() <= sum(x.idle_ns for x in window.devices)
+    assert (analysis.blocking_calls.caused_idle_ns >= 0).all()
     totals = [x.caused_idle_ns for x in analysis.report.syncs if x.step is None]
-    assert sum(totals) == analysis.syncs.caused_idle_ns.sum()
+    assert sum(totals) == analysis.blocking_calls.caused_idle_ns.sum()
 
 
 @each_trace
@@ -277,7 +277,7 @@ def test_steps_tile_and_hold_what_they_launched(path):
     for before, after in pairwise(steps):
         assert before.end_ns <= after.start_ns
     for index, window in enumerate(steps):
-        mine = timeline.step == index
+        mine = timeline.step_index == index
         assert (timeline.end_ns[mine] <= window.end_ns).all()
 
 
@@ -292,8 +292,8 @@ def test_critical_path_tiles_every_window(path):
         assert (found.start_ns[0], found.end_ns[-1]) == (window.start_ns, window.end_ns)
         assert (found.end_ns[:-1] == found.start_ns[1:]).all()
         work = found.kind < 4
-        assert (trace.start_ns[found.event[work]] <= found.start_ns[work]).all()
-        assert (found.end_ns[work] <= trace.end_ns[found.event[work]]).all()
+        assert (trace.start_ns[found.event_id[work]] <= found.start_ns[work]).all()
+        assert (found.end_ns[work] <= trace.end_ns[found.event_id[work]]).all()
 
 
 @each_trace
@@ -304,7 +304,7 @@ def test_graph_is_acyclic_and_runs_forward(path):
     network = window_graph(analysis.graph, 0, int(trace.end_ns.max()) + 1)
 
     assert nx.is_directed_acyclic_graph(network)
-    source, target = analysis.graph.source, analysis.graph.target
+    source, target = analysis.graph.source_id, analysis.graph.target_id
     assert (
         np.minimum(trace.start_ns[source], trace.end_ns[target]) == trace.start_ns[source]
     ).all()
@@ -315,8 +315,8 @@ def test_what_overlaps_in_a_stream_was_launched_to(path):
     analysis = analysis_of(path)
     timeline = analysis.timeline
 
-    assert timeline.overlapping == analysis.graph.against_time == 0
-    early = np.flatnonzero(timeline.early)
+    assert timeline.overlapping_count == analysis.graph.against_time == 0
+    early = np.flatnonzero(timeline.overlaps_previous)
     assert (timeline.end_ns[early - 1] > timeline.start_ns[early]).all()
     # AND each stream's order is whole
     edges = np.count_nonzero(analysis.graph.kind == EdgeKind.STREAM)
@@ -391,21 +391,21 @@ def test_what_is_left_of_deepseeks_communication_is_what_the_document_says():
     comm = timeline.kind[found.row] == Kind.COMM
     length = (found.end_ns - found.start_ns)[comm]
     start = found.start_ns[comm] - timeline.windows[0].start_ns
-    obstacle = found.obstacle[comm]
+    obstacle = found.blocker[comm]
 
     assert (len(length), length.sum()) == (674, 4_190_000)
     assert ((length < 10_000).sum(), length[length < 10_000].sum()) == (660, 1_355_000)
     longest = length.argmax()
-    assert (length[longest], obstacle[longest]) == (1_758_000, Obstacle.TRUE_DEPENDENCY)
-    late = obstacle == Obstacle.LATE_LAUNCH
+    assert (length[longest], obstacle[longest]) == (1_758_000, OverlapBlocker.TRUE_DEPENDENCY)
+    late = obstacle == OverlapBlocker.LATE_LAUNCH
     assert (start[late] < 1_300_000).all()
     assert length[late].sum() == 630_000
 
 
 def test_a_step_of_resnet_is_what_the_document_says():
     timeline = analysis_of(path_of("tracelens_mi300_resnet_ddp8")).timeline
-    compute, comm = (timeline.busy(timeline.of(kind=x)) for x in (Kind.COMPUTE, Kind.COMM))
-    rows = np.flatnonzero(timeline.of(kind=Kind.COMM))
+    compute, comm = (timeline.busy(timeline.select(kind=x)) for x in (Kind.COMPUTE, Kind.COMM))
+    rows = np.flatnonzero(timeline.select(kind=Kind.COMM))
     gradients = rows[(timeline.end_ns - timeline.start_ns)[rows] > 1_000_000]
     gradients = gradients[np.argsort(timeline.start_ns[gradients])]
     pairs = gradients[1:].reshape(-1, 2)  # of the first step only the second one is there

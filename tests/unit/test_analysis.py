@@ -130,7 +130,7 @@ def test_analysis_keeps_what_a_closer_look_needs(tmp_path):
 
     assert len(analysis.timeline.event_id) == 2
     assert analysis.windows == analysis.timeline.windows
-    assert len(analysis.syncs.calls) == 0
+    assert len(analysis.blocking_calls.calls) == 0
     assert analysis.graph.host.timeline is analysis.timeline
     assert analysis.report.traces[0].path == source.path
 

@@ -37,7 +37,7 @@ def pieces(*rows, device=0):
     return [
         (start, end, (Reason(reason) if cause == Cause.UNKNOWN else Cause(cause)).name.lower())
         for place, start, end, cause, reason in zip(
-            idle.device.tolist(),
+            idle.device_number.tolist(),
             idle.start_ns.tolist(),
             idle.end_ns.tolist(),
             idle.cause.tolist(),
@@ -60,18 +60,18 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     events = timeline.event_id.tolist()
     awaited = {
         event: int(timeline.end_ns[source]) // TICK
-        for event, source in zip(events, found.event_source.tolist(), strict=True)
+        for event, source in zip(events, found.awaited_row.tolist(), strict=True)
         if source != ABSENT
     }
-    unknown = set(timeline.event_id[found.after_unknown_wait].tolist())
+    unknown = set(timeline.event_id[found.after_unresolved_wait].tolist())
 
     # WHEN
     idle = bubbles(found, timeline.windows[:1])
 
     # THEN the pieces of a device are disjoint, in order, and tick for tick what they should be
-    for device in timeline.devices:
+    for device in timeline.device_numbers:
         causes = {}
-        for i in (idle.device == device).nonzero()[0].tolist():
+        for i in (idle.device_number == device).nonzero()[0].tolist():
             ticks = range(int(idle.start_ns[i]) // TICK, int(idle.end_ns[i]) // TICK)
             assert len(ticks) > 0
             assert not causes or max(causes) < ticks[0]
@@ -542,7 +542,7 @@ def test_next_event_is_the_activity_that_ended_the_bubble():
     idle = bubbles(found, found.host.timeline.windows[:1])
 
     # Before the first, between the two, and after the last activity of device 0.
-    assert idle.next_event.tolist() == [0, 1, ABSENT]
+    assert idle.next_id.tolist() == [0, 1, ABSENT]
 
 
 def test_windows_cut_the_bubbles():

@@ -11,13 +11,13 @@ from tracelab.findings.finding import Finding, Where
 from tracelab.model.graph import EventLinks
 from tracelab.report.schema import (
     SCHEMA,
-    DeviceFigures,
-    OverlapFigures,
+    BlockingCallMetrics,
+    DeviceMetrics,
+    OverlapMetrics,
     Provenance,
     Report,
-    SyncFigures,
-    TraceFacts,
-    WindowFigures,
+    TraceInfo,
+    WindowMetrics,
 )
 
 MS = 1_000_000
@@ -25,13 +25,13 @@ DOCS = Path(__file__).parents[2] / "tracelab" / "docs"
 
 
 def make_device(device=0, **figures):
-    names = [x for x in DeviceFigures.__slots__ if x.endswith("_ns")]
+    names = [x for x in DeviceMetrics.__slots__ if x.endswith("_ns")]
     parts = {"streams": (), "bubbles": {}, "unknown_reasons": {}}
-    return DeviceFigures(**{"device": device, **dict.fromkeys(names, 0), **parts, **figures})
+    return DeviceMetrics(**{"device": device, **dict.fromkeys(names, 0), **parts, **figures})
 
 
 def make_window(*devices, rank=0, step=None, length_ns=100 * MS):
-    return WindowFigures(rank, step, 0, length_ns, devices or (make_device(),))
+    return WindowMetrics(rank, step, 0, length_ns, devices or (make_device(),))
 
 
 def make_steps(*lengths_ms, rank=0):
@@ -42,7 +42,7 @@ def make_steps(*lengths_ms, rank=0):
 
 def make_trace(path, rank):
     links = EventLinks(0, 0, 0)
-    return TraceFacts(path, rank, "filename", 1, 1, 1, {}, {}, {}, links, (), None)
+    return TraceInfo(path, rank, "filename", 1, 1, 1, {}, {}, {}, links, (), None)
 
 
 def make_report(*windows, path="a.json", pattern="step", **parts):
@@ -59,7 +59,7 @@ def make_report(*windows, path="a.json", pattern="step", **parts):
 
 
 def make_sync(count=1, *, rank=0, step=None, file="train.py", line=7):
-    return SyncFigures(
+    return BlockingCallMetrics(
         rank, step, "cudaStreamSynchronize", "stream", count, 9, 5, 0, None,
         "aten::item", None, "train", file, line,
     )  # fmt: skip
@@ -116,7 +116,7 @@ class TestMinOverlap:
         device = make_device(compute_ns=50 * MS, comm_ns=comm_ns)
         if overlap_ns is None:
             return make_report(make_window(device))
-        found = OverlapFigures(0, None, *names, 50 * MS, comm_ns, overlap_ns)
+        found = OverlapMetrics(0, None, *names, 50 * MS, comm_ns, overlap_ns)
         return make_report(make_window(device), overlaps=(found,))
 
     @pytest.mark.parametrize(("overlap_ms", "kept"), [(8, True), (7, False)])
@@ -139,7 +139,7 @@ class TestMinOverlap:
 
     def test_the_worst_device_is_the_lowest(self):
         devices = (make_device(0, comm_ns=5), make_device(1, comm_ns=5), make_device(2))
-        found = OverlapFigures(0, None, "kind:0/compute", "kind:0/comm", 5, 5, 5)
+        found = OverlapMetrics(0, None, "kind:0/compute", "kind:0/comm", 5, 5, 5)
         report = make_report(make_window(*devices), overlaps=(found,))
         assert one(report, min_overlap={("comm", "compute"): 0}).where == "GPU 1"
 

@@ -46,15 +46,15 @@ ARRAYS = (
     "start_ns",
     "duration_ns",
     "category",
-    "name",
-    "thread",
-    "device",
-    "stream",
+    "name_index",
+    "thread_index",
+    "device_number",
+    "stream_number",
     "correlation",
-    "wait_stream",
+    "wait_stream_number",
     "wait_correlation",
-    "event",
-    "position",
+    "cuda_event_number",
+    "file_index",
 )
 
 
@@ -173,9 +173,9 @@ def test_times_of_real_traces_equal_their_digits(real_trace):
     assert got.objects == len(events)
     assert (got.start_ns + got.origin_ns).tolist() == [e["ts"] * 1000 for e in complete]
     assert got.duration_ns.tolist() == [e["dur"] * 1000 for e in complete]
-    assert [got.strings[i] for i in got.name] == [e["name"] for e in complete]
-    assert [got.threads[i].thread for i in got.thread] == [str(e["tid"]) for e in complete]
-    assert [events[i] for i in got.position] == complete
+    assert [got.strings[i] for i in got.name_index] == [e["name"] for e in complete]
+    assert [got.threads[i].thread for i in got.thread_index] == [str(e["tid"]) for e in complete]
+    assert [events[i] for i in got.file_index] == complete
 
 
 @each_real_trace
@@ -264,18 +264,18 @@ def test_columns_say_what_the_file_says(tmp_path):
         "start_ns": [1000, 3000, 11000, 13000, 14000, 15000, 16000, 0, 0],
         "duration_ns": [1500, 4000, 1000, 1000, 500, 500, 1, 30000, 30000],
         "category": [3, 0, 1, 2, 9, 9, 10, 5, 5],
-        "device": [-1, 1, 1, 1, 1, 1, 1, -1, -1],
-        "stream": [-1, 7, 8, 8, 8, -1, 7, -1, -1],
+        "device_number": [-1, 1, 1, 1, 1, 1, 1, -1, -1],
+        "stream_number": [-1, 7, 8, 8, 8, -1, 7, -1, -1],
         "correlation": [3, 3, 4, 5, 6, 7, 8, -1, -1],
-        "wait_stream": [-1, -1, -1, -1, 7, -1, -1, -1, -1],
+        "wait_stream_number": [-1, -1, -1, -1, 7, -1, -1, -1, -1],
         "wait_correlation": [-1, -1, -1, -1, 3, -1, -1, -1, -1],
-        "event": [-1, -1, -1, -1, 21, -1, 22, -1, -1],
-        "position": list(range(9)),
+        "cuda_event_number": [-1, -1, -1, -1, 21, -1, 22, -1, -1],
+        "file_index": list(range(9)),
     }
     assert {name: getattr(got, name)[:].tolist() for name in expected} == expected
     assert got.origin_ns == 9000
     assert [got.name_of(i) for i in (0, 1, 7)] == ["cudaLaunchKernel", "k", "aten::mm"]
-    assert [got.threads[i].process for i in got.thread] == ["100"] + ["1"] * 6 + ["100"] * 2
+    assert [got.threads[i].process for i in got.thread_index] == ["100"] + ["1"] * 6 + ["100"] * 2
 
 
 def test_columns_are_frozen_and_typed(tmp_path):
@@ -286,8 +286,8 @@ def test_columns_are_frozen_and_typed(tmp_path):
         for array in (column.row, column.values) if isinstance(column, SparseColumn) else (column,):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
-    types = {"category": "int8", "name": "int32", "thread": "int32", "device": "int32"}
-    types["position"] = "int32"
+    types = {"category": "int8", "name_index": "int32", "thread_index": "int32"}
+    types |= {"device_number": "int32", "file_index": "int32"}
     assert {n: getattr(got, n)[:].dtype.name for n in ARRAYS} == {
         n: types.get(n, "int64") for n in ARRAYS
     }
@@ -378,7 +378,7 @@ def test_where_a_gpu_activity_ran(tmp_path, args, lane):
     if lane[0] is None:
         assert dict(got.losses) == {"activities_without_lane": 1}
     else:
-        assert (got.device[0], got.stream[0]) == lane
+        assert (got.device_number[0], got.stream_number[0]) == lane
 
 
 def test_an_activity_without_args_and_lane_is_counted(tmp_path):
@@ -409,14 +409,14 @@ def test_threads_are_words_or_numbers_of_any_sign(tmp_path):
         Thread("", "", ""),
         Thread("[1]", "{}", ""),
     )
-    assert got.thread.tolist() == [0, 0, 1, 2, 3, 4]
+    assert got.thread_index.tolist() == [0, 0, 1, 2, 3, 4]
 
 
 def test_names_that_are_no_strings_stand_as_text(tmp_path):
     names = ["7", 7, ["a"], {"b": 1}, True, "7"]
     got = trace(tmp_path, *(operator("o", i, 2) | {"name": name} for i, name in enumerate(names)))
     assert [got.name_of(i) for i in range(6)] == ["7", "7", "['a']", "{'b': 1}", "True", "7"]
-    assert got.name[0] == got.name[1] == got.name[5]
+    assert got.name_index[0] == got.name_index[1] == got.name_index[5]
 
 
 def half(phase: str, name: str, time_us: float | None, tid: int = 1, **args: Any) -> dict[str, Any]:
@@ -447,7 +447,7 @@ def test_begin_and_end_events_become_complete_ones(tmp_path):
         "complete",
         "late in the file",
     ]
-    assert got.position.tolist() == [0, 1, 2, 5, 7]
+    assert got.file_index.tolist() == [0, 1, 2, 5, 7]
     assert got.start_ns.tolist() == [125, 1000, 1500, 3000, 0]
     assert got.duration_ns.tolist() == [10375, 1001, 250, 1000, 0]
     assert got.category.tolist() == [Category.OPERATOR] * 5
@@ -468,7 +468,7 @@ def test_pairs_far_beyond_a_floats_precision_are_exact(tmp_path):
 def test_begin_and_end_events_of_the_gpu_have_lanes(tmp_path):
     begin = half("B", "k", 1, device=2, stream=7) | {"cat": "kernel"}
     got = trace(tmp_path, begin, half("E", "k", 5, correlation=3))
-    assert (got.device[0], got.stream[0], got.correlation[0]) == (2, 7, 3)
+    assert (got.device_number[0], got.stream_number[0], got.correlation[0]) == (2, 7, 3)
 
 
 def test_halves_without_a_partner_are_counted(tmp_path):
@@ -559,7 +559,7 @@ def test_each_loss_is_counted_once_under_its_name(tmp_path, fault):
     got = read_bytes(tmp_path, f"[{GOOD}, {bad}, {GOOD}]".encode())
     assert dict(got.losses) == {loss: 1}
     assert loss in LOSSES
-    assert got.name.tolist() == [got.name[0]] * 2
+    assert got.name_index.tolist() == [got.name_index[0]] * 2
     assert got.start_ns.tolist() == [0, 0]
     assert got.objects == (2 if loss == "unparsable_events" else 3)
 
@@ -688,7 +688,7 @@ def survives(folder: Path, content: bytes) -> None:
         assert all(count > 0 for count in got.losses.values())
         assert (got.duration_ns >= 0).all()
         assert got.start_ns.min() == 0
-        assert (np.diff(got.position) > 0).all()
+        assert (np.diff(got.file_index) > 0).all()
         return
     assert said.startswith(str(folder / "bytes.json") + ": ")
     assert "\n" not in said
@@ -816,7 +816,7 @@ def test_arguments_of_a_few_events(tmp_path):
     for piece_bytes in (64, 1000, 1 << 19):
         with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
             got = read(path)
-            by_name = {got.name_of(i): int(got.position[i]) for i in range(len(got))}
+            by_name = {got.name_of(i): int(got.file_index[i]) for i in range(len(got))}
             names = ["k0", "k29", "k<}, {>", "without", "odd", "mended"]
             source = Source(str(path), None, True)
             found = read_arguments(source, [by_name[name] for name in names])
@@ -839,7 +839,7 @@ def test_arguments_of_real_traces(real_trace):
     chosen = range(0, len(got), 997)
     with gzip.open(real_trace) as stream:
         events = json.load(stream)["traceEvents"]
-    positions = [int(got.position[i]) for i in chosen]
+    positions = [int(got.file_index[i]) for i in chosen]
     assert read_arguments(source, positions) == {p: events[p].get("args", {}) for p in positions}
 
 

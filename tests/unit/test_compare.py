@@ -17,12 +17,12 @@ from tracelab.model.graph import EventLinks
 from tracelab.render.text.diff import headline, kernel_labels, render_diff, verdict
 from tracelab.report.schema import (
     SCHEMA,
-    DeviceFigures,
+    BlockingCallMetrics,
+    DeviceMetrics,
     Provenance,
     Report,
-    SyncFigures,
-    TraceFacts,
-    WindowFigures,
+    TraceInfo,
+    WindowMetrics,
 )
 
 STEP = 100_000
@@ -31,10 +31,10 @@ STEP = 100_000
 def device(busy, idle, *, number=0, streams=None):
     busy_streams = {7: busy} if streams is None else streams
     zero = dict.fromkeys(
-        (x for x in DeviceFigures.__slots__ if x.endswith("_ns")),
+        (x for x in DeviceMetrics.__slots__ if x.endswith("_ns")),
         0,
     )
-    return DeviceFigures(
+    return DeviceMetrics(
         **zero
         | {
             "device": number,
@@ -51,13 +51,13 @@ def device(busy, idle, *, number=0, streams=None):
 def report(steps, *, rank=0, idle=10_000, findings=(), syncs=(), streams=None, number=0):
     """A file whose steps have these lengths, each with the same idle time."""
     own = {"number": number, "streams": streams}
-    windows = [WindowFigures(rank, None, 0, sum(steps), (device(sum(steps), 0, **own),))]
+    windows = [WindowMetrics(rank, None, 0, sum(steps), (device(sum(steps), 0, **own),))]
     for i, length in enumerate(steps):
         start = sum(steps[:i])
         figures = device(length - idle, idle, **own)
-        windows.append(WindowFigures(rank, i, start, start + length, (figures,)))
+        windows.append(WindowMetrics(rank, i, start, start + length, (figures,)))
     links = EventLinks(0, 0, 0)
-    trace = TraceFacts("x.json", rank, "metadata", 1, 1, 1, {}, {}, {}, links, (), None)
+    trace = TraceInfo("x.json", rank, "metadata", 1, 1, 1, {}, {}, {}, links, (), None)
     return Report(
         schema=SCHEMA,
         version="0",
@@ -78,7 +78,7 @@ def finding(rule="TL101", bound=0, *, call="item", function="train", file="t.py"
 
 
 def sync(step, blocked, caused, *, function="train", line=3):
-    return SyncFigures(
+    return BlockingCallMetrics(
         0, step, "cudaStreamSynchronize", "stream", 1, blocked, caused, 0, None, "aten::item", None,
         function, "t.py", line,
     )  # fmt: skip

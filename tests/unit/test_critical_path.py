@@ -45,7 +45,7 @@ def segments(found):
             found.start_ns.tolist(),
             found.end_ns.tolist(),
             map(PathKind, found.kind.tolist()),
-            found.event.tolist(),
+            found.event_id.tolist(),
             strict=True,
         )
     )
@@ -67,7 +67,7 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
     timeline = found.host.timeline
     recorded, launches = (
         timeline.trace,
-        dict(zip(timeline.event_id.tolist(), timeline.launch.tolist(), strict=True)),
+        dict(zip(timeline.event_id.tolist(), timeline.launch_id.tolist(), strict=True)),
     )
     kinds = dict(zip(timeline.event_id.tolist(), timeline.kind.tolist(), strict=True))
     first, last = int(recorded.start_ns.min()), int(recorded.end_ns.max())
@@ -90,7 +90,10 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
             elif kind == QUEUE:
                 assert end <= recorded.start_ns[event]
             elif kind == SYNC:
-                assert event in found.host.blocking.call or event in found.host.held.call
+                assert (
+                    event in found.host.blocking_calls.event_id
+                    or event in found.host.stalled_calls.event_id
+                )
                 assert recorded.start_ns[event] <= start < end <= recorded.end_ns[event]
 
 

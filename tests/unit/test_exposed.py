@@ -24,7 +24,7 @@ from tests.timelines_by_hand import (
 )
 from tracelab.measures.exposed import Side, exposed, side_of_independent_work
 from tracelab.measures.overlap import device_times
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 
@@ -43,13 +43,13 @@ def found(*rows):
         return None if row == ABSENT else timeline.trace.name_of(int(timeline.event_id[row]))
 
     return [
-        (name(row), start // TICK, end // TICK, Obstacle(obstacle), name(held), bound // TICK)
+        (name(row), start // TICK, end // TICK, OverlapBlocker(obstacle), name(held), bound // TICK)
         for row, start, end, obstacle, held, bound in zip(
             pieces.row.tolist(),
             pieces.start_ns.tolist(),
             pieces.end_ns.tolist(),
-            pieces.obstacle.tolist(),
-            pieces.held.tolist(),
+            pieces.blocker.tolist(),
+            pieces.blocked_row.tolist(),
             pieces.bound_ns.tolist(),
             strict=True,
         )
@@ -79,7 +79,7 @@ def test_what_is_exposed_is_the_same_at_the_latest_times(rows):
     early, late = (exposed(graph(*x)) for x in (scaled(rows), far_away(scaled(rows))))
 
     assert (late.start_ns - FAR).tolist() == early.start_ns.tolist()
-    for column in ("row", "obstacle", "held", "held_by", "bound_ns", "delays"):
+    for column in ("row", "blocker", "blocked_row", "blocking_call_id", "bound_ns", "delays"):
         assert getattr(late, column).tolist() == getattr(early, column).tolist()
 
 
@@ -127,8 +127,10 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
     # THEN each bound is at most the length, and nothing is to be won where nothing is in the way
     bound, length = pieces.bound_ns, pieces.end_ns - pieces.start_ns
     assert ((bound >= 0) & (bound <= length)).all()
-    assert ((bound == 0) == (pieces.obstacle == Obstacle.TRUE_DEPENDENCY)).all()
-    assert ((pieces.held_by != ABSENT) <= (pieces.obstacle == Obstacle.HOST_SYNC)).all()
+    assert ((bound == 0) == (pieces.blocker == OverlapBlocker.TRUE_DEPENDENCY)).all()
+    assert (
+        (pieces.blocking_call_id != ABSENT) <= (pieces.blocker == OverlapBlocker.HOST_SYNC)
+    ).all()
 
     # AND all of one row is at most the work on its side that hides nothing yet, and all rows of a
     # side together no more than all such work; a copy or an all-gather before all work of the file
@@ -143,7 +145,7 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
         }
         total = Counter()
         for row, won in _bound_of_rows(pieces).items():
-            if timeline.device[row] != device:
+            if timeline.device_number[row] != device:
                 continue
             mine, kind = rows[int(timeline.event_id[row])], Kind(timeline.kind[row])
             side = Side(side_of_independent_work(timeline, np.array([row]))[0])
@@ -257,15 +259,15 @@ def test_copies_to_the_gpu_in_the_stream_that_computes():
 
     # THEN the first copy fits under the 20 ticks before it, of the second no more than 6 do
     assert found(*rows) == [
-        (H2D, 30, 40, Obstacle.SAME_STREAM, H2D, 10),
-        (H2D, 46, 56, Obstacle.SAME_STREAM, H2D, 6),
+        (H2D, 30, 40, OverlapBlocker.SAME_STREAM, H2D, 10),
+        (H2D, 46, 56, OverlapBlocker.SAME_STREAM, H2D, 6),
     ]
 
 
 def test_first_copy_to_the_gpu_has_nothing_before_it():
     rows = [*work(10, 20, 0, 1, maker=copy), *work(20, 50, 2, 2)]
 
-    assert found(*rows) == [(H2D, 10, 20, Obstacle.TRUE_DEPENDENCY, None, 0)]
+    assert found(*rows) == [(H2D, 10, 20, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
 
 
 def test_first_copy_is_like_the_ones_after_it():
@@ -282,9 +284,9 @@ def test_first_copy_is_like_the_ones_after_it():
 
     # THEN
     assert [x[3:] for x in found(*rows)] == [
-        (Obstacle.SAME_STREAM, H2D, 8),
-        (Obstacle.SAME_STREAM, H2D, 10),
-        (Obstacle.SAME_STREAM, H2D, 6),
+        (OverlapBlocker.SAME_STREAM, H2D, 8),
+        (OverlapBlocker.SAME_STREAM, H2D, 10),
+        (OverlapBlocker.SAME_STREAM, H2D, 6),
     ]
 
 
@@ -309,8 +311,8 @@ def test_two_copies_to_the_gpu_share_the_compute_before_them():
     ]
 
     assert [x[3:] for x in found(*rows)] == [
-        (Obstacle.SAME_STREAM, H2D, 10),
-        (Obstacle.TRUE_DEPENDENCY, H2D, 0),
+        (OverlapBlocker.SAME_STREAM, H2D, 10),
+        (OverlapBlocker.TRUE_DEPENDENCY, H2D, 0),
     ]
 
 
@@ -322,7 +324,7 @@ def test_compute_that_hides_another_copy_has_no_room_for_one_more():
         *work(30, 40, 2, 3, maker=copy),
     ]
 
-    assert found(*rows)[-1][3:] == (Obstacle.SAME_STREAM, H2D, 5)
+    assert found(*rows)[-1][3:] == (OverlapBlocker.SAME_STREAM, H2D, 5)
 
 
 def test_copy_to_the_gpu_that_waits_for_compute_it_does_not_need():
@@ -334,7 +336,7 @@ def test_copy_to_the_gpu_that_waits_for_compute_it_does_not_need():
         *work(40, 50, 6, 3),
     ]
 
-    assert found(*rows) == [(H2D, 30, 40, Obstacle.EVENT_WAIT, H2D, 10)]
+    assert found(*rows) == [(H2D, 30, 40, OverlapBlocker.EVENT_WAIT, H2D, 10)]
 
 
 def test_copy_to_the_gpu_behind_a_blocking_call():
@@ -348,8 +350,8 @@ def test_copy_to_the_gpu_behind_a_blocking_call():
 
     pieces = exposed(graph(*scaled(rows)))
 
-    assert found(*rows) == [(H2D, 33, 43, Obstacle.HOST_SYNC, H2D, 10)]
-    assert pieces.held_by.tolist() == [2]
+    assert found(*rows) == [(H2D, 33, 43, OverlapBlocker.HOST_SYNC, H2D, 10)]
+    assert pieces.blocking_call_id.tolist() == [2]
 
 
 def test_copy_to_the_gpu_that_is_launched_late():
@@ -359,7 +361,7 @@ def test_copy_to_the_gpu_that_is_launched_late():
         *work(43, 50, 34, 3),
     ]
 
-    assert found(*rows) == [(H2D, 33, 43, Obstacle.LATE_LAUNCH, H2D, 10)]
+    assert found(*rows) == [(H2D, 33, 43, OverlapBlocker.LATE_LAUNCH, H2D, 10)]
 
 
 def test_copies_from_the_gpu_hold_up_what_comes_after_them():
@@ -372,8 +374,8 @@ def test_copies_from_the_gpu_hold_up_what_comes_after_them():
     ]
 
     assert found(*rows) == [
-        (D2H, 30, 40, Obstacle.SAME_STREAM, "second", 8),
-        (D2H, 48, 60, Obstacle.TRUE_DEPENDENCY, None, 0),
+        (D2H, 30, 40, OverlapBlocker.SAME_STREAM, "second", 8),
+        (D2H, 48, 60, OverlapBlocker.TRUE_DEPENDENCY, None, 0),
     ]
     assert exposed(graph(*scaled(rows))).delays.tolist() == [True, False]
 
@@ -385,7 +387,7 @@ def test_copies_within_a_gpu_are_part_of_its_work():
         *work(40, 60, 4, 3),
     ]
 
-    assert found(*rows) == [(D2D, 30, 40, Obstacle.TRUE_DEPENDENCY, None, 0)]
+    assert found(*rows) == [(D2D, 30, 40, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
 
 
 # Collectives.
@@ -402,13 +404,13 @@ def test_all_gather_could_run_beside_the_compute_before_it():
         *work(45, 60, 6, 3),
     ]
 
-    assert found(*rows) == [(ALL_GATHER, 30, 45, Obstacle.EVENT_WAIT, ALL_GATHER, 15)]
+    assert found(*rows) == [(ALL_GATHER, 30, 45, OverlapBlocker.EVENT_WAIT, ALL_GATHER, 15)]
 
 
 def test_first_all_gather_has_nothing_before_it():
     rows = [*work(10, 30, 0, 1, name=ALL_GATHER, stream=20), *work(30, 60, 3, 2)]
 
-    assert found(*rows)[0][3:] == (Obstacle.TRUE_DEPENDENCY, None, 0)
+    assert found(*rows)[0][3:] == (OverlapBlocker.TRUE_DEPENDENCY, None, 0)
 
 
 def test_first_all_reduce_was_in_nobodys_way_whatever_the_next_one_was():
@@ -425,8 +427,8 @@ def test_first_all_reduce_was_in_nobodys_way_whatever_the_next_one_was():
 
     # THEN
     assert [x[3:] for x in found(*rows)] == [
-        (Obstacle.TRUE_DEPENDENCY, "first", 0),
-        (Obstacle.EVENT_WAIT, "second", 10),
+        (OverlapBlocker.TRUE_DEPENDENCY, "first", 0),
+        (OverlapBlocker.EVENT_WAIT, "second", 10),
     ]
 
 
@@ -449,8 +451,8 @@ def all_reduces(thread=AUTOGRAD, *more):
 def test_all_reduce_can_hide_under_what_comes_before_the_next_one():
     # Nothing tells when the results are needed: the first one has 10 ticks until the next one.
     assert [x[3:] for x in found(*all_reduces())] == [
-        (Obstacle.SAME_STREAM, "second layer", 10),
-        (Obstacle.SAME_STREAM, "first layer", 5),
+        (OverlapBlocker.SAME_STREAM, "second layer", 10),
+        (OverlapBlocker.SAME_STREAM, "first layer", 5),
     ]
 
 
@@ -460,8 +462,8 @@ def test_all_reduce_of_a_backward_pass_can_hide_under_all_that_is_left_of_it():
     backward = operator(BACKWARD, 0, 7, thread=AUTOGRAD)
 
     assert [x[3:] for x in found(*all_reduces(AUTOGRAD, backward))] == [
-        (Obstacle.SAME_STREAM, "second layer", 20),
-        (Obstacle.SAME_STREAM, "first layer", 5),
+        (OverlapBlocker.SAME_STREAM, "second layer", 20),
+        (OverlapBlocker.SAME_STREAM, "first layer", 5),
     ]
 
 
@@ -475,7 +477,7 @@ def test_all_reduce_at_the_end_of_a_backward_pass_has_nothing_to_hide_under():
         "ncclDevKernel_AllReduce",
         75,
         85,
-        Obstacle.TRUE_DEPENDENCY,
+        OverlapBlocker.TRUE_DEPENDENCY,
         "optimizer",
         0,
     )
@@ -506,7 +508,7 @@ def test_what_a_stage_receives_is_needed_at_once():
         *work(40, 60, 4, 3),
     ]
 
-    assert found(*rows) == [(SEND_RECV, 30, 40, Obstacle.TRUE_DEPENDENCY, None, 0)]
+    assert found(*rows) == [(SEND_RECV, 30, 40, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
 
 
 def test_kernel_that_divides_gradients_in_a_side_stream_is_not_what_was_held():
@@ -523,7 +525,7 @@ def test_kernel_that_divides_gradients_in_a_side_stream_is_not_what_was_held():
 
     # THEN
     assert found(*rows) == [
-        ("ncclDevKernel_AllReduce", 30, 50, Obstacle.EVENT_WAIT, "first layer", 20)
+        ("ncclDevKernel_AllReduce", 30, 50, OverlapBlocker.EVENT_WAIT, "first layer", 20)
     ]
 
 
@@ -536,7 +538,7 @@ def test_all_reduce_that_waits_for_a_hardware_queue():
     ]
 
     assert found(*rows) == [
-        ("ncclDevKernel_AllReduce", 12, 50, Obstacle.HARDWARE_QUEUE, "first layer", 38)
+        ("ncclDevKernel_AllReduce", 12, 50, OverlapBlocker.HARDWARE_QUEUE, "first layer", 38)
     ]
 
 
@@ -553,6 +555,6 @@ def test_stretch_that_held_nothing_up_takes_no_room_from_the_next():
 
     # THEN all 8 can hide a part of the second stretch
     assert [x[1:] for x in found(*rows)] == [
-        (20, 25, Obstacle.TRUE_DEPENDENCY, "second", 0),
-        (30, 40, Obstacle.EVENT_WAIT, "third", 8),
+        (20, 25, OverlapBlocker.TRUE_DEPENDENCY, "second", 0),
+        (30, 40, OverlapBlocker.EVENT_WAIT, "third", 8),
     ]

@@ -24,7 +24,7 @@ from tests.traces_by_hand import (
     write,
 )
 from tracelab import Options, analyze
-from tracelab.findings.claims import MOST_EVIDENCE, dearest
+from tracelab.findings.claims import MOST_EVIDENCE, most_expensive
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.findings.registry import RULES
 from tracelab.findings.rules.trace_quality import is_about_the_trace
@@ -135,8 +135,8 @@ def test_kernels_have_short_names(name, short):
 
 
 def test_evidence_is_the_dearest_first_each_once_and_not_all():
-    assert dearest([4, 7, 5, 7], [10, 30, 10, 20]) == (7, 4, 5)
-    assert len(dearest(range(100), range(100))) == MOST_EVIDENCE
+    assert most_expensive([4, 7, 5, 7], [10, 30, 10, 20]) == (7, 4, 5)
+    assert len(most_expensive(range(100), range(100))) == MOST_EVIDENCE
 
 
 # TL101: the GPU computes until 110 and again from 130 on, because the host waited until 116.

@@ -30,7 +30,7 @@ EVER = 2**40
 def edges(found, kind):
     """Pairs of event ids, of one kind of edge."""
     chosen = found.kind == kind
-    return sorted(zip(found.source[chosen].tolist(), found.target[chosen].tolist(), strict=True))
+    return sorted(zip(found.source_id[chosen].tolist(), found.target_id[chosen].tolist(), strict=True))
 
 
 def awaited(found):
@@ -38,7 +38,7 @@ def awaited(found):
     timeline = found.host.timeline
     return {
         int(timeline.event[row]): int(timeline.event[source])
-        for row, source in enumerate(found.event_source.tolist())
+        for row, source in enumerate(found.awaited_row.tolist())
         if source != ABSENT
     }
 
@@ -59,7 +59,7 @@ def test_calls_without_any_activity():
     found = graph(launch(0, 3, 1), call("cudaStreamSynchronize", 5, 7, correlation=2))
 
     assert edges(found, EdgeKind.HOST) == [(0, 1)]
-    assert len(found.source) == 1
+    assert len(found.source_id) == 1
     assert found.links == EventLinks(0, 0, 0)
 
 
@@ -70,11 +70,11 @@ def test_calls_without_any_activity():
 @given(random_rows())
 def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     found = graph(*scaled(rows))
-    timeline, blocking = found.host.timeline, found.host.blocking
-    trace, early = timeline.trace, set(timeline.event_id[timeline.early].tolist())
+    timeline, blocking = found.host.timeline, found.host.blocking_calls
+    trace, early = timeline.trace, set(timeline.event_id[timeline.overlaps_previous].tolist())
     waits = {
         call
-        for call, kind in zip(blocking.call.tolist(), blocking.kind.tolist(), strict=True)
+        for call, kind in zip(blocking.event_id.tolist(), blocking.kind.tolist(), strict=True)
         if kind in (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
     }
 
@@ -82,7 +82,7 @@ def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
 
     assert nx.is_directed_acyclic_graph(network)
     for source, target, kind in zip(
-        found.source.tolist(), found.target.tolist(), found.kind.tolist(), strict=True
+        found.source_id.tolist(), found.target_id.tolist(), found.kind.tolist(), strict=True
     ):
         assert network.has_edge(source, target)
         begun = trace.end_ns[target] if target in waits else trace.start_ns[target]

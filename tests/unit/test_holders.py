@@ -6,7 +6,7 @@ from tests.timelines_by_hand import US, graph
 from tests.traces_by_hand import event, kernel, launch, operator, python, record, step, sync, write
 from tracelab import analyze
 from tracelab.measures.bubbles import bubbles
-from tracelab.measures.idle_culprits import holders
+from tracelab.measures.idle_culprits import idle_culprits
 
 
 def held(tmp_path, events):
@@ -96,6 +96,6 @@ def test_a_dependency_names_the_work_that_was_waited_for(tmp_path):
 def test_holders_are_the_same_at_the_latest_times(rows):
     early, late = (graph(*x) for x in (scaled(rows), far_away(scaled(rows))))
 
-    first, second = (holders(x, bubbles(x, x.host.timeline.windows)) for x in (early, late))
+    first, second = (idle_culprits(x, bubbles(x, x.host.timeline.windows)) for x in (early, late))
 
     assert second.tolist() == first.tolist()

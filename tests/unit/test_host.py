@@ -28,9 +28,9 @@ from tracelab.model.trace import Category
 
 def blocking(*rows):
     """Event id to kind, of the calls that blocked."""
-    calls = host(*rows).blocking
-    assert len(calls) == len(calls.call)
-    return dict(zip(calls.call.tolist(), map(Blocking, calls.kind.tolist()), strict=True))
+    calls = host(*rows).blocking_calls
+    assert len(calls) == len(calls.event_id)
+    return dict(zip(calls.event_id.tolist(), map(Blocking, calls.kind.tolist()), strict=True))
 
 
 def pairs(found):
@@ -48,10 +48,15 @@ def test_blocking_calls_are_those_of_the_definition(rows):
 def test_calls_that_allocations_held_up_are_those_of_the_definition(rows):
     account, found = Account(rows), host(*scaled(rows))
 
-    calls = found.blocking.call[found.held.holder].tolist()
-    held = zip((found.held.start_ns // TICK).tolist(), calls, found.held.call.tolist(), strict=True)
+    calls = found.blocking_calls.event_id[found.stalled_calls.allocation_index].tolist()
+    held = zip(
+        (found.stalled_calls.start_ns // TICK).tolist(),
+        calls,
+        found.stalled_calls.event_id.tolist(),
+        strict=True,
+    )
     assert list(held) == account.held
-    assert found.held.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
+    assert found.stalled_calls.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
     for i in {x for x in account.launch.values() if x is not None}:
         assert found.launched_ns[i] == account.launched_at(i) * TICK
 
@@ -158,11 +163,11 @@ def test_calls_come_by_their_start():
         launch(40, 41, 1),
     ]
 
-    calls = host(*rows).blocking
+    calls = host(*rows).blocking_calls
 
     assert calls.start_ns.tolist() == [10, 20, 30]
     assert calls.end_ns.tolist() == [11, 25, 31]
-    assert calls.thread.tolist() == [MAIN] * 3
+    assert calls.thread_index.tolist() == [MAIN] * 3
 
 
 @pytest.mark.parametrize(
@@ -178,7 +183,7 @@ def test_watchdogs_wait_for_nobodys_sake(name):
 
     found = observe_host(build_timeline(rows))
 
-    assert len(found.blocking) == 0
+    assert len(found.blocking_calls) == 0
     assert list(found.states) == [MAIN]
 
 
@@ -276,9 +281,9 @@ def test_other_threads_are_taken_together():
     )
 
     # The main thread launches nothing here, so it holds up nobody.
-    assert pairs(found.others(MAIN).recorded) == [(20, 40), (70, 72)]
-    assert pairs(found.others(AUTOGRAD).blocked) == []
-    assert pairs(found.others(WATCHDOG).recorded) == [(20, 40), (70, 72)]
+    assert pairs(found.other_threads(MAIN).recorded) == [(20, 40), (70, 72)]
+    assert pairs(found.other_threads(AUTOGRAD).blocked) == []
+    assert pairs(found.other_threads(WATCHDOG).recorded) == [(20, 40), (70, 72)]
 
 
 @pytest.mark.parametrize(

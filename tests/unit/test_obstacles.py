@@ -19,7 +19,7 @@ from tests.timelines_by_hand import (
     operator,
     sync_row,
 )
-from tracelab.measures.overlap_blockers import Obstacle, Obstacles
+from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.trace import ABSENT
 
 ROW, OTHER = 0, 2  # event ids: each of the two comes with its launch, see `between`
@@ -29,7 +29,7 @@ def between(row, other, *rows, since):
     """What kept the first activity from running beside the second, which ran since a tick."""
     found = graph(*scaled([*row, *other, *rows]))
     events = found.host.timeline.event_id.tolist()
-    [obstacle], [call_behind] = Obstacles(found).between(
+    [obstacle], [call_behind] = OverlapBlockers(found).between(
         *(np.array([x]) for x in (events.index(ROW), events.index(OTHER), since * TICK))
     )
     return obstacle, call_behind
@@ -44,7 +44,7 @@ def test_obstacle_is_the_one_that_a_slow_walk_finds(rows):
     row, other = (x.ravel() for x in np.indices((len(start), len(start))))
 
     for since in (start[other], np.maximum(start[row] - 8 * TICK, 0)):
-        obstacle, call_behind = Obstacles(found).between(row, other, since)
+        obstacle, call_behind = OverlapBlockers(found).between(row, other, since)
 
         asked = zip(row.tolist(), other.tolist(), since.tolist(), strict=True)
         expected = [walks.between(*x) for x in asked]
@@ -62,7 +62,7 @@ def test_same_stream():
     # Both in stream 7, launched at 1 and 3: what begins at 30 had to come after.
     found = between(work(30, 40, 3, 3), collective(stream=7), since=10)
 
-    assert found == (Obstacle.SAME_STREAM, ABSENT)
+    assert found == (OverlapBlocker.SAME_STREAM, ABSENT)
 
 
 def test_same_stream_over_a_memset():
@@ -70,7 +70,7 @@ def test_same_stream_over_a_memset():
 
     found = between(work(31, 40, 3, 3), collective(stream=7), *between_them, since=10)
 
-    assert found == (Obstacle.SAME_STREAM, ABSENT)
+    assert found == (OverlapBlocker.SAME_STREAM, ABSENT)
 
 
 def test_event_wait():
@@ -78,7 +78,7 @@ def test_event_wait():
     waits = wait(3, 10, stream=7, of=20, recorded=2)
 
     assert between(work(30, 40, 4, 4), collective(), *waits, since=10) == (
-        Obstacle.EVENT_WAIT,
+        OverlapBlocker.EVENT_WAIT,
         ABSENT,
     )
 
@@ -90,7 +90,7 @@ def test_event_wait_over_a_memset():
 
     found = between(work(31, 40, 5, 5), collective(), *waits, *waiting, since=10)
 
-    assert found == (Obstacle.EVENT_WAIT, ABSENT)
+    assert found == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_event_wait_for_what_came_after_in_the_other_stream():
@@ -100,7 +100,7 @@ def test_event_wait_for_what_came_after_in_the_other_stream():
 
     found = between(work(32, 40, 5, 5), collective(), *after, *waits, since=10)
 
-    assert found == (Obstacle.EVENT_WAIT, ABSENT)
+    assert found == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_wait_that_names_nothing_is_an_event_wait():
@@ -113,13 +113,13 @@ def test_wait_that_names_nothing_is_an_event_wait():
 
     found = between(work(40, 50, 4, 4), collective(), *waits, since=10)
 
-    assert found == (Obstacle.EVENT_WAIT, ABSENT)
+    assert found == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_late_launch():
     found = between(work(36, 40, 35, 3), collective(), since=10)
 
-    assert found == (Obstacle.LATE_LAUNCH, ABSENT)
+    assert found == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 def test_host_sync_is_the_call_that_held_longest_since_the_other_ran():
@@ -135,7 +135,7 @@ def test_host_sync_is_the_call_that_held_longest_since_the_other_ran():
     found = between(work(36, 40, 35, 3), collective(), *calls, since=10)
 
     # THEN
-    assert found == (Obstacle.HOST_SYNC, 5)
+    assert found == (OverlapBlocker.HOST_SYNC, 5)
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_blocking_call_at_another_time_made_no_launch_late(start, end):
 
     found = between(work(41, 45, 35, 3), collective(), blocking, since=10)
 
-    assert found == (Obstacle.LATE_LAUNCH, ABSENT)
+    assert found == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
@@ -162,8 +162,8 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     )
 
     # THEN
-    assert at_work == (Obstacle.LATE_LAUNCH, ABSENT)
-    assert waiting == (Obstacle.HOST_SYNC, 4)
+    assert at_work == (OverlapBlocker.LATE_LAUNCH, ABSENT)
+    assert waiting == (OverlapBlocker.HOST_SYNC, 4)
 
 
 # A kernel whose launch call took long: allocations of another thread may have held it up.
@@ -185,7 +185,7 @@ def test_allocation_that_held_up_the_launch_is_to_blame(launched, allocations, g
 
     found = between(held, collective(), *calls, since=10)
 
-    assert found == (Obstacle.HOST_SYNC, guilty)
+    assert found == (OverlapBlocker.HOST_SYNC, guilty)
 
 
 def test_allocation_that_returned_after_the_launch_is_not_to_blame():
@@ -193,7 +193,7 @@ def test_allocation_that_returned_after_the_launch_is_not_to_blame():
 
     found = between(slow, collective(), call("cudaHostAlloc", 4, 36, thread=AUTOGRAD), since=10)
 
-    assert found == (Obstacle.LATE_LAUNCH, ABSENT)
+    assert found == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 # Nothing orders the two.
@@ -206,11 +206,12 @@ def test_hardware_queue():
 
     found = between(work(30, 40, 2, 3), collective(), *before, since=10)
 
-    assert found == (Obstacle.HARDWARE_QUEUE, ABSENT)
+    assert found == (OverlapBlocker.HARDWARE_QUEUE, ABSENT)
 
 
 @pytest.mark.parametrize(
-    ("start", "obstacle"), [(15, Obstacle.TRUE_DEPENDENCY), (16, Obstacle.HARDWARE_QUEUE)]
+    ("start", "obstacle"),
+    [(15, OverlapBlocker.TRUE_DEPENDENCY), (16, OverlapBlocker.HARDWARE_QUEUE)],
 )
 def test_start_within_a_launchs_latency_needs_no_queue(start, obstacle):
     # It could have begun at 10: 50 us are a launch's latency, 60 us are not.
@@ -232,7 +233,7 @@ def second_collective(*, first_device=0):
 
 
 def test_collective_behind_another_waits_for_what_that_one_waited_for():
-    assert between(*second_collective(), since=29) == (Obstacle.EVENT_WAIT, ABSENT)
+    assert between(*second_collective(), since=29) == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_collective_behind_another_in_the_stream_that_computes():
@@ -240,7 +241,7 @@ def test_collective_behind_another_in_the_stream_that_computes():
     row, other, *_ = second_collective()
     first = work(30, 40, 4, 4, maker=comm, stream=7)
 
-    assert between(row, other, *first, since=29) == (Obstacle.EVENT_WAIT, ABSENT)
+    assert between(row, other, *first, since=29) == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_collective_behind_another_that_was_launched_late():
@@ -248,18 +249,18 @@ def test_collective_behind_another_that_was_launched_late():
     row, other, *_ = second_collective()
     late = work(37, 40, 36, 4, maker=comm, stream=20)
 
-    assert between(row, other, *late, since=29) == (Obstacle.LATE_LAUNCH, ABSENT)
+    assert between(row, other, *late, since=29) == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 def test_collective_is_not_behind_one_of_another_device():
-    assert between(*second_collective(first_device=1), since=29)[0] == Obstacle.HARDWARE_QUEUE
+    assert between(*second_collective(first_device=1), since=29)[0] == OverlapBlocker.HARDWARE_QUEUE
 
 
 def test_compute_is_not_behind_a_collective_of_another_stream():
     row, *others = second_collective()
     row = work(41, 50, 5, 5, stream=21)
 
-    assert between(row, *others, since=29)[0] == Obstacle.HARDWARE_QUEUE
+    assert between(row, *others, since=29)[0] == OverlapBlocker.HARDWARE_QUEUE
 
 
 # Nothing was in the way.
@@ -272,7 +273,7 @@ def test_own_work_that_ended_before_was_not_in_the_way():
 
     found = between(work(12, 20, 3, 3), collective(), *before, since=10)
 
-    assert found == (Obstacle.TRUE_DEPENDENCY, ABSENT)
+    assert found == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
 
 def test_own_work_that_ended_before_is_not_in_the_way_even_of_its_kind():
@@ -281,13 +282,13 @@ def test_own_work_that_ended_before_is_not_in_the_way_even_of_its_kind():
 
     found = between(work(12, 20, 3, 3), other, *before, since=10)
 
-    assert found == (Obstacle.TRUE_DEPENDENCY, ABSENT)
+    assert found == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
 
 def test_work_without_a_launch_in_the_file_is_not_late():
     unlaunched = [kernel(12, 20, correlation=9), launch(50, 51, 60)]
 
-    assert between(unlaunched, collective(), since=10) == (Obstacle.TRUE_DEPENDENCY, ABSENT)
+    assert between(unlaunched, collective(), since=10) == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
 
 def test_way_back_without_end_is_given_up():
@@ -296,4 +297,4 @@ def test_way_back_without_end_is_given_up():
 
     found = between(work(30, 40, 3, 3), collective(), *memsets, since=10)
 
-    assert found == (Obstacle.TRUE_DEPENDENCY, ABSENT)
+    assert found == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)

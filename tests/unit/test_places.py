@@ -14,7 +14,7 @@ from tests.timelines_by_hand import (
     step,
     timeline,
 )
-from tracelab.model.call_sites import NOWHERE, Place, locate
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.source_lines import SourceLines
 
 OTHER = AUTOGRAD
@@ -26,7 +26,7 @@ ENGINE = "autograd::engine::evaluate_function: MmBackward0"
 def place(*around, start=40, end=50, thread=MAIN, lines=None, **options):
     """The place of a call in [40, 50) amid these rows."""
     here = call("cudaLaunchKernel", start, end, thread=thread)
-    (found,) = locate(timeline(here, *around, **options), np.array([0]), lines)
+    (found,) = call_sites(timeline(here, *around, **options), np.array([0]), lines)
     return found
 
 
@@ -39,7 +39,7 @@ def nested(*names, thread=MAIN):
 
 
 def test_call_outside_everything():
-    assert place() == NOWHERE == Place(None, None, None, None, None, None)
+    assert place() == NO_CALL_SITE == CallSite(None, None, None, None, None, None)
 
 
 def test_operator_is_the_one_that_the_program_called():
@@ -57,7 +57,7 @@ def test_operators_around_the_called_one_are_not_called_by_the_program(outer, ca
 
 
 def test_old_files_write_the_step_as_an_operator():
-    assert place(operator("ProfilerStep#5", 0, 99)) == NOWHERE
+    assert place(operator("ProfilerStep#5", 0, 99)) == NO_CALL_SITE
 
 
 # The annotation.
@@ -68,13 +68,13 @@ def test_annotation_is_the_innermost_that_is_no_step():
         annotation("epoch", 0, 99), annotation("forward", 1, 98), step(3, 20, 80), step(4, 21, 79)
     )
 
-    assert found == Place(annotation="forward")
+    assert found == CallSite(annotation="forward")
 
 
 def test_steps_of_another_name_are_no_annotation_either():
     rows = annotation("iteration 7", 0, 99), step(7, 1, 98)
 
-    assert place(*rows, step_pattern="iteration") == NOWHERE
+    assert place(*rows, step_pattern="iteration") == NO_CALL_SITE
     assert place(*rows).annotation == "iteration #"  # else each of them would be a place
 
 
@@ -111,11 +111,11 @@ def test_frames_of_another_thread_or_another_time_are_no_place():
         annotation("forward", 41, 99),
     )
 
-    assert found == NOWHERE
+    assert found == NO_CALL_SITE
 
 
 def test_frame_of_an_unknown_form_is_no_function():
-    assert place(python("my own mark", 0, 99)) == NOWHERE
+    assert place(python("my own mark", 0, 99)) == NO_CALL_SITE
 
 
 # What it called.
@@ -242,7 +242,7 @@ def test_backward_pass_is_where_the_program_called_it(lines):
 
     found = place(*BACKWARD, *inside, thread=AUTOGRAD, lines=lines)
 
-    assert found == Place("aten::mm", "backward", "train", "train.py", 10, "backward")
+    assert found == CallSite("aten::mm", "backward", "train", "train.py", 10, "backward")
 
 
 def test_own_annotation_of_autograds_thread_comes_first():
@@ -255,7 +255,7 @@ def test_autograds_thread_is_known_by_its_work_as_well():
     row = operator(ENGINE, 60, 70, thread=WATCHDOG)
 
     assert place(*BACKWARD, row, thread=WATCHDOG).function == "train"
-    assert place(*BACKWARD, thread=WATCHDOG) == NOWHERE
+    assert place(*BACKWARD, thread=WATCHDOG) == NO_CALL_SITE
 
 
 def test_python_on_autograds_thread_is_its_own_place():
@@ -265,19 +265,19 @@ def test_python_on_autograds_thread_is_its_own_place():
 
 
 def test_outside_the_backward_pass_nobody_called():
-    assert place(*BACKWARD, start=97, end=98, thread=AUTOGRAD) == NOWHERE
+    assert place(*BACKWARD, start=97, end=98, thread=AUTOGRAD) == NO_CALL_SITE
 
 
 def test_innermost_built_in_must_be_the_backward_pass():
     inside = python("<built-in function sleep>", 30, 60)
 
-    assert place(*BACKWARD, inside, thread=AUTOGRAD) == NOWHERE
+    assert place(*BACKWARD, inside, thread=AUTOGRAD) == NO_CALL_SITE
 
 
 def test_two_backward_passes_at_once_are_not_told_apart():
     other = nested("train.py(1): step", RUN_BACKWARD, thread=WATCHDOG)
 
-    assert place(*BACKWARD, *other, thread=AUTOGRAD) == NOWHERE
+    assert place(*BACKWARD, *other, thread=AUTOGRAD) == NO_CALL_SITE
 
 
 # Many events.
@@ -292,10 +292,10 @@ def test_events_may_nest_and_repeat_and_come_in_any_order():
         operator("aten::to", 50, 80),
     )
 
-    found = locate(rows, np.array([2, 1, 0, 1]))
+    found = call_sites(rows, np.array([2, 1, 0, 1]))
 
     assert [x.operator for x in found] == ["aten::to", "aten::mm", "aten::mm", "aten::mm"]
-    assert locate(rows, np.array([], dtype=np.int64)) == ()
+    assert call_sites(rows, np.array([], dtype=np.int64)) == ()
 
 
 _SPANS = st.lists(
@@ -372,7 +372,7 @@ def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets
         stack.insert(0, here)
         here = parent(here, rows[here].end)
     if here is None:
-        assert found == NOWHERE
+        assert found == NO_CALL_SITE
         return
     assert found.function == rows[here].name.split()[-1]
     plain = [i for i in stack if rows[i].name != _WRAPPER]

@@ -49,15 +49,15 @@ def make_trace(*events):
         start_ns=start.astype(np.int64),
         duration_ns=(end - start).astype(np.int64),
         category=category.astype(np.int8),
-        name=codes.astype(np.int32),
-        thread=thread.astype(np.int32),
-        device=device.astype(np.int32),
-        stream=stream.astype(np.int64),
+        name_index=codes.astype(np.int32),
+        thread_index=thread.astype(np.int32),
+        device_number=device.astype(np.int32),
+        stream_number=stream.astype(np.int64),
         correlation=correlation.astype(np.int64),
-        wait_stream=absent,
+        wait_stream_number=absent,
         wait_correlation=absent,
-        event=absent,
-        position=np.arange(len(start), dtype=np.int64),
+        cuda_event_number=absent,
+        file_index=np.arange(len(start), dtype=np.int64),
         strings=tuple(map(str, strings)),
         threads=THREADS,
         metadata={},
@@ -541,15 +541,15 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         start_ns=np.cumsum(rng.integers(200, 1500, count)),
         duration_ns=rng.integers(1, 4000, count),
         category=rng.choice([0, 0, 1, 2], count).astype(np.int8),
-        name=rng.integers(0, 2, count).astype(np.int32),
-        thread=np.zeros(count, dtype=np.int32),
-        device=rng.integers(0, 2, count).astype(np.int32),
-        stream=rng.integers(0, 4, count),
+        name_index=rng.integers(0, 2, count).astype(np.int32),
+        thread_index=np.zeros(count, dtype=np.int32),
+        device_number=rng.integers(0, 2, count).astype(np.int32),
+        stream_number=rng.integers(0, 4, count),
         correlation=absent,
-        wait_stream=absent,
+        wait_stream_number=absent,
         wait_correlation=absent,
-        event=absent,
-        position=np.arange(count, dtype=np.int64),
+        cuda_event_number=absent,
+        file_index=np.arange(count, dtype=np.int64),
         strings=(GEMM, ALL_REDUCE),
         threads=THREADS,
         metadata={},
@@ -562,6 +562,6 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         figure = draw(timeline, blocking_calls=NO_CALLS, start_ns=whole.start_ns, end_ns=end_ns)
         (axes,) = figure.axes
         paths = [path for c in axes.collections for path in c.get_paths()]
-        assert len(paths) <= COLUMNS * len(timeline.lanes) * 2
-        assert sum(len(path.vertices) for path in paths) <= COLUMNS * len(timeline.lanes) * 4 * 5
-        assert len(axes.texts) <= 60 * len(timeline.lanes)
+        assert len(paths) <= COLUMNS * len(timeline.streams) * 2
+        assert sum(len(path.vertices) for path in paths) <= COLUMNS * len(timeline.streams) * 4 * 5
+        assert len(axes.texts) <= 60 * len(timeline.streams)

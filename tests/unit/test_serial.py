@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from tests.by_tick import TICK, Account, scaled, wait, work
 from tests.random_rows import random_rows
 from tests.timelines_by_hand import call, graph, kernel
-from tracelab.measures.overlap_blockers import Obstacle
-from tracelab.measures.serialized_streams import turns
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.measures.serialized_streams import serialized_streams
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 
@@ -15,24 +15,24 @@ from tracelab.model.trace import ABSENT
 def found(*rows):
     """Every turn: what was held, what ran, start, end, obstacle, call, bound."""
     measured = graph(*scaled(rows))
-    timeline, taken = measured.host.timeline, turns(measured)
+    timeline, taken = measured.host.timeline, serialized_streams(measured)
     return [
         (
             timeline.trace.name_of(int(timeline.event_id[row])),
             timeline.trace.name_of(int(timeline.event_id[other])),
             start // TICK,
             end // TICK,
-            Obstacle(obstacle),
+            OverlapBlocker(obstacle),
             held_by,
             bound // TICK,
         )
         for row, other, start, end, obstacle, held_by, bound in zip(
             taken.row.tolist(),
-            taken.other.tolist(),
+            taken.other_row.tolist(),
             taken.start_ns.tolist(),
             taken.end_ns.tolist(),
-            taken.obstacle.tolist(),
-            taken.held_by.tolist(),
+            taken.blocker.tolist(),
+            taken.blocking_call_id.tolist(),
             taken.bound_ns.tolist(),
             strict=True,
         )
@@ -45,11 +45,11 @@ def test_turn_is_time_in_which_one_stream_computed_and_the_other_was_held(rows):
     account, measured = Account(rows), graph(*scaled(rows))
     timeline = measured.host.timeline
 
-    taken = turns(measured)
+    taken = serialized_streams(measured)
 
     for row, other, start, end, bound in zip(
         taken.row.tolist(),
-        taken.other.tolist(),
+        taken.other_row.tolist(),
         (taken.start_ns // TICK).tolist(),
         (taken.end_ns // TICK).tolist(),
         (taken.bound_ns // TICK).tolist(),
@@ -62,8 +62,8 @@ def test_turn_is_time_in_which_one_stream_computed_and_the_other_was_held(rows):
         assert 0 <= bound <= end - start
         mine = [x for x in account.of(held.device, Kind.COMPUTE) if rows[x].stream == held.stream]
         assert bound <= len({t for t in account.busy(mine) if t >= held.start})
-    assert not (taken.obstacle == Obstacle.TRUE_DEPENDENCY).any()
-    assert ((taken.held_by != ABSENT) == (taken.obstacle == Obstacle.HOST_SYNC)).all()
+    assert not (taken.blocker == OverlapBlocker.TRUE_DEPENDENCY).any()
+    assert ((taken.blocking_call_id != ABSENT) == (taken.blocker == OverlapBlocker.HOST_SYNC)).all()
 
 
 def in_turns_by_events():
@@ -83,8 +83,8 @@ def in_turns_by_events():
 def test_turns_by_events():
     # The side stream could have done its 20 ticks in the 20 of the first; the second kernel is 8.
     assert found(*in_turns_by_events()) == [
-        ("side", "first", 10, 30, Obstacle.EVENT_WAIT, ABSENT, 20),
-        ("second", "side", 30, 50, Obstacle.EVENT_WAIT, ABSENT, 8),
+        ("side", "first", 10, 30, OverlapBlocker.EVENT_WAIT, ABSENT, 20),
+        ("second", "side", 30, 50, OverlapBlocker.EVENT_WAIT, ABSENT, 8),
     ]
 
 
@@ -96,7 +96,7 @@ def test_turns_by_a_blocking_call():
         *work(33, 45, 32, 2, name="side", stream=13),
     ]
 
-    assert found(*rows) == [("side", "first", 10, 30, Obstacle.HOST_SYNC, 2, 12)]
+    assert found(*rows) == [("side", "first", 10, 30, OverlapBlocker.HOST_SYNC, 2, 12)]
 
 
 def test_turns_by_the_hardware_queue():
@@ -105,7 +105,7 @@ def test_turns_by_the_hardware_queue():
         *work(30, 50, 2, 2, name="side", stream=13),
     ]
 
-    assert found(*rows) == [("side", "first", 10, 30, Obstacle.HARDWARE_QUEUE, ABSENT, 20)]
+    assert found(*rows) == [("side", "first", 10, 30, OverlapBlocker.HARDWARE_QUEUE, ABSENT, 20)]
 
 
 def test_turn_of_several_kernels_is_one():
@@ -119,7 +119,7 @@ def test_turn_of_several_kernels_is_one():
         *work(48, 55, 6, 5, name="more", stream=13),
     ]
 
-    assert found(*rows) == [("side", "c", 10, 40, Obstacle.EVENT_WAIT, ABSENT, 12)]
+    assert found(*rows) == [("side", "c", 10, 40, OverlapBlocker.EVENT_WAIT, ABSENT, 12)]
 
 
 # When nothing is said.

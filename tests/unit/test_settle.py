@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tracelab.findings.attribution import find_all
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.intervals import union
 from tracelab.model.steps import Window
 
@@ -18,7 +18,7 @@ FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3, unprofiled_ns=Non
 def claim(*stretches, title="", device=0, limit=None, told=None, **lost):
     """A claim of stretches (start, end) of one device; or of more, `gpu1=[(start, end)]`."""
     places = {device: stretches} | {int(name[3:]): value for name, value in lost.items()}
-    return Claim(
+    return Candidate(
         title=title,
         cause="some_cause",
         where=Where(1),
@@ -26,7 +26,7 @@ def claim(*stretches, title="", device=0, limit=None, told=None, **lost):
         fix="some fix",
         lost={x: union(*zip(*times, strict=True)) for x, times in places.items() if times},
         limit_ns={} if limit is None else limit if isinstance(limit, dict) else {device: limit},
-        told=told,
+        severity_override=told,
     )
 
 
@@ -88,7 +88,7 @@ def test_bounds_together_are_at_most_the_time_lost(rules):
             rule(
                 i,
                 *(
-                    claim(limit=c.limit_ns, told=c.told, **{f"gpu{device}": _stretches(c, device)})
+                    claim(limit=c.limit_ns, told=c.severity_override, **{f"gpu{device}": _stretches(c, device)})
                     for c in some_rule.find(None)
                 ),
             )
@@ -239,7 +239,7 @@ SLOWED = SimpleNamespace(
     window=FACTS.window,
     rank=3,
     unprofiled_ns=600,
-    slowed_ns={0: 400},
+    profiler_overhead_ns={0: 400},
     timeline=SimpleNamespace(devices=(0,)),
     idle=lambda _: union([0], [500]),
 )

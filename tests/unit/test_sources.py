@@ -13,7 +13,7 @@ import pytest
 
 from tests.traces_by_hand import operator, read, text
 from tracelab.errors import MissingSupportError, UnreadableInputError
-from tracelab.read import sources
+from tracelab.read import sources, streams
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source, open_source
@@ -333,8 +333,8 @@ def test_gzip_is_known_by_its_content(tmp_path, name, content):
 def unpacker(request, monkeypatch):
     """The package that unpacks gzip files."""
     if request.param == "zlib":
-        monkeypatch.setattr(sources, "fast_zlib", zlib)
-    elif sources.fast_zlib is zlib:
+        monkeypatch.setattr(streams, "fast_zlib", zlib)
+    elif streams.fast_zlib is zlib:
         pytest.skip("isal is not installed")
 
 
@@ -367,7 +367,7 @@ def test_what_stands_before_the_damage_is_unpacked(tmp_path, damage):
             try:
                 while part := stream.read1(100_000):
                     unpacked += part
-            except sources.READ_ERRORS:
+            except streams.READ_ERRORS:
                 failed = True
         assert failed
         whole = len(content) if damage == "followed" else len(content) * place // len(packed)

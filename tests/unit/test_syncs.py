@@ -19,17 +19,19 @@ from tests.timelines_by_hand import (
     python,
     step,
 )
-from tracelab.measures.blocking_calls import syncs
+from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.overlap import device_times
-from tracelab.model.call_sites import Place
+from tracelab.model.call_sites import CallSite
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 
 
 def prices(*rows):
     """Event id of each blocking call to the idle that it caused."""
-    measured = syncs(graph(*rows))
-    return dict(zip(measured.calls.call.tolist(), measured.caused_idle_ns.tolist(), strict=True))
+    measured = blocking_calls(graph(*rows))
+    return dict(
+        zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
+    )
 
 
 # What must hold of every trace.
@@ -41,21 +43,25 @@ def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_i
     account, found = Account(rows), graph(*scaled(rows))
     timeline = found.host.timeline
 
-    measured = syncs(found)
+    measured = blocking_calls(found)
 
-    paid = dict(zip(measured.calls.call.tolist(), measured.caused_idle_ns.tolist(), strict=True))
+    paid = dict(
+        zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
+    )
     assert paid == {i: ticks * TICK for i, ticks in account.prices().items()}
     (whole,) = device_times(timeline, timeline.windows[:1])
     assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
     assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()
     charged = [0] * len(measured.calls)
-    charges = measured.charges
-    for charge, number in enumerate(charges.call.tolist()):
+    charges = measured.attributed_idle
+    for charge, number in enumerate(charges.call_index.tolist()):
         charged[number] += int(charges.end_ns[charge] - charges.start_ns[charge])
     assert charged == measured.caused_idle_ns.tolist()
     assert (measured.idle_after_ns >= 0).all()
     assert (measured.idle_after_ns <= measured.caused_idle_ns).all()
-    for i, index in zip(measured.calls.call.tolist(), measured.step.tolist(), strict=True):
+    for i, index in zip(
+        measured.calls.event_id.tolist(), measured.step_index.tolist(), strict=True
+    ):
         around_it = (
             number
             for number, event in enumerate(account.step_events)
@@ -84,14 +90,14 @@ def test_idle_while_blocked_and_until_work_arrives_again():
 
 def test_idle_after_the_call_is_told_apart_and_what_it_waited_for():
     # Of the 50 ns, 20 are while it blocks and 30 after. It waited for the kernel that ended at 10.
-    measured = syncs(graph(*around(call("cudaDeviceSynchronize", 5, 30))))
+    measured = blocking_calls(graph(*around(call("cudaDeviceSynchronize", 5, 30))))
     assert measured.idle_after_ns.tolist() == [30]
-    assert measured.awaited.tolist() == [1]
+    assert measured.awaited_id.tolist() == [1]
 
 
 def test_blocking_copy_waits_for_its_own_copy():
     rows = [call("cudaMemcpy", 0, 20, correlation=1), copy(5, 19, correlation=1)]
-    assert syncs(graph(*rows)).awaited.tolist() == [1]
+    assert blocking_calls(graph(*rows)).awaited_id.tolist() == [1]
 
 
 def test_call_that_begins_in_the_bubble_pays_from_its_beginning():
@@ -206,8 +212,10 @@ def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_
 
     # THEN the synchronize pays until the launch, 40 us, the allocation from there on, 362 us, of
     # which 12 are after it
-    measured = syncs(graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)))
-    assert measured.calls.call.tolist() == [2, 5]
+    measured = blocking_calls(
+        graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows))
+    )
+    assert measured.calls.event_id.tolist() == [2, 5]
     assert measured.caused_idle_ns.tolist() == [40 * US, 362 * US]
     assert measured.idle_after_ns.tolist() == [20 * US, 12 * US]
 
@@ -268,7 +276,7 @@ def test_step_is_the_one_whose_annotation_holds_the_call():
         call("cudaStreamSynchronize", 0, 1),
     ]
 
-    assert syncs(graph(*rows)).step.tolist() == [0, 1, ABSENT]
+    assert blocking_calls(graph(*rows)).step_index.tolist() == [0, 1, ABSENT]
 
 
 def test_place_of_each_call(tmp_path):
@@ -287,10 +295,10 @@ def test_place_of_each_call(tmp_path):
     )
 
     where = {"function": "step", "file": str(file)}
-    assert list(syncs(graph(*rows), SourceLines()).places) == [
-        Place(operator="aten::item", call="item", line=2, **where),
-        Place(operator="aten::nonzero", call="nonzero", line=3, **where),
-        Place(**where),
+    assert list(blocking_calls(graph(*rows), SourceLines()).call_sites) == [
+        CallSite(operator="aten::item", call="item", line=2, **where),
+        CallSite(operator="aten::nonzero", call="nonzero", line=3, **where),
+        CallSite(**where),
     ]
 
 
@@ -303,12 +311,12 @@ def test_without_a_place_to_look_no_source_is_read(tmp_path):
         call("cudaStreamSynchronize", 5, 30),
     )
 
-    assert [place.line for place in syncs(graph(*rows)).places] == [None]
-    assert [place.line for place in syncs(graph(*rows), SourceLines()).places] == [2]
+    assert [place.line for place in blocking_calls(graph(*rows)).call_sites] == [None]
+    assert [place.line for place in blocking_calls(graph(*rows), SourceLines()).call_sites] == [2]
 
 
 def test_file_without_blocking_calls():
-    measured = syncs(graph(*around()))
+    measured = blocking_calls(graph(*around()))
 
-    assert (len(measured.calls), measured.places) == (0, ())
+    assert (len(measured.calls), measured.call_sites) == (0, ())
     assert measured.caused_idle_ns.tolist() == []

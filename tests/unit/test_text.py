@@ -27,19 +27,19 @@ from tracelab.render.text.terminal import shorten_middle, wrap
 from tracelab.render.text.window import selection_name
 from tracelab.report.schema import (
     SCHEMA,
-    DeviceFigures,
+    BlockingCallMetrics,
+    CriticalPathMetrics,
+    CulpritMetrics,
+    DeviceMetrics,
     EventLinks,
-    HolderFigures,
     KernelTotal,
     LaunchedOnly,
-    OverlapFigures,
-    PathFigures,
+    OverlapMetrics,
     Provenance,
     Report,
-    SyncFigures,
-    TraceFacts,
+    TraceInfo,
     UnreadFile,
-    WindowFigures,
+    WindowMetrics,
 )
 
 MS = 1_000_000
@@ -67,13 +67,13 @@ def make_device(device=0, *, idle_ns=0, **figures):
         "bubbles": {},
         "unknown_reasons": {},
     }
-    return DeviceFigures(**defaults | figures)
+    return DeviceMetrics(**defaults | figures)
 
 
 def make_window(*devices, rank=0, step=None, start_ns=0):
     devices = devices or (make_device(),)
     length_ns = devices[0].busy_ns + devices[0].idle_ns
-    return WindowFigures(rank, step, start_ns, start_ns + length_ns, devices)
+    return WindowMetrics(rank, step, start_ns, start_ns + length_ns, devices)
 
 
 def make_trace(**facts):
@@ -91,7 +91,7 @@ def make_trace(**facts):
         "unrecognised": (),
         "launched_only": None,
     }
-    return TraceFacts(**defaults | facts)
+    return TraceInfo(**defaults | facts)
 
 
 def make_report(*windows, traces=None, provenance=None, **parts):
@@ -137,7 +137,7 @@ def make_sync(api="cudaStreamSynchronize", *, rank=0, step=None, **figures):
         "file": "src/train.py",
         "line": None,
     }
-    return SyncFigures(rank, step, api, **defaults | figures)
+    return BlockingCallMetrics(rank, step, api, **defaults | figures)
 
 
 def make_steps(lengths_ms, rank=0):
@@ -464,7 +464,7 @@ class TestFindings:
         assert "Smaller, or nothing to be done" not in titles_of(report)
 
     def test_what_held_the_gpu_up(self):
-        holder = HolderFigures(
+        holder = CulpritMetrics(
             rank=0,
             step=None,
             device=0,
@@ -605,10 +605,10 @@ class TestOverlap:
     def test_kinds_then_streams_and_the_missing_overlap_is_a_word(self):
         # GIVEN a pair of kinds that overlaps, a pair of streams that does not, and one that is tiny
         overlaps = (
-            OverlapFigures(0, None, "kind:0/compute", "kind:0/comm", 8 * MS, 4 * MS, 2 * MS),
-            OverlapFigures(0, None, "kind:0/compute", "kind:0/memset", 8 * MS, 9_999, 0),
-            OverlapFigures(0, None, "stream:0/7", "stream:0/9", 8 * MS, 1 * MS, 0),
-            OverlapFigures(0, None, "stream:0/7", "stream:0/8", 8 * MS, 4 * MS, MS),
+            OverlapMetrics(0, None, "kind:0/compute", "kind:0/comm", 8 * MS, 4 * MS, 2 * MS),
+            OverlapMetrics(0, None, "kind:0/compute", "kind:0/memset", 8 * MS, 9_999, 0),
+            OverlapMetrics(0, None, "stream:0/7", "stream:0/9", 8 * MS, 1 * MS, 0),
+            OverlapMetrics(0, None, "stream:0/7", "stream:0/8", 8 * MS, 4 * MS, MS),
         )
         # WHEN / THEN
         section = section_of(make_report(overlaps=overlaps), "Overlap")
@@ -622,7 +622,7 @@ class TestOverlap:
 
     def test_ten_pairs_are_enough(self):
         overlaps = tuple(
-            OverlapFigures(0, None, "stream:0/1", f"stream:0/{i}", MS, i * 10_000, 0)
+            OverlapMetrics(0, None, "stream:0/1", f"stream:0/{i}", MS, i * 10_000, 0)
             for i in range(2, 30)
         )
         section = section_of(make_report(overlaps=overlaps), "Overlap")
@@ -630,7 +630,7 @@ class TestOverlap:
         assert section.notes == ("… and 18 pairs more (all of them in --json).",)
 
     def test_only_tiny_pairs_are_said_in_words(self):
-        overlaps = (OverlapFigures(0, None, "kind:0/compute", "kind:0/copy", MS, 1, 0),)
+        overlaps = (OverlapMetrics(0, None, "kind:0/compute", "kind:0/copy", MS, 1, 0),)
         section = section_of(make_report(overlaps=overlaps), "Overlap")
         assert section.rows == ()
         assert section.lines[0].startswith("Nothing to overlap: 1 pair, and one side of it is")
@@ -645,7 +645,7 @@ class TestOverlap:
         assert section.lines == ("There was no GPU work.",)
 
     def test_of_several_devices_each_side_has_its_device(self):
-        overlaps = (OverlapFigures(0, None, "device:0", "device:1", MS, MS, MS),)
+        overlaps = (OverlapMetrics(0, None, "device:0", "device:1", MS, MS, MS),)
         report = make_report(make_window(make_device(0), make_device(1)), overlaps=overlaps)
         row = section_of(report, "Overlap").rows[0]
         assert row == ("GPU 0", "1.00 ms", "GPU 1", "1.00 ms", "1.00 ms", "100 %", "100 %")
@@ -693,7 +693,7 @@ class TestBlocking:
 
 class TestCriticalPath:
     def test_kinds_by_size(self):
-        path = PathFigures(0, None, 10 * MS, {"compute": 4 * MS, "comm": 6 * MS, "copy": 0})
+        path = CriticalPathMetrics(0, None, 10 * MS, {"compute": 4 * MS, "comm": 6 * MS, "copy": 0})
         section = section_of(make_report(critical_path=(path,)), "Critical path")
         assert section.rows == (
             ("comm", "6.00 ms", "60.0 %", "communication kernels"),
@@ -701,7 +701,7 @@ class TestCriticalPath:
         )
 
     def test_is_left_out_where_there_is_none(self):
-        path = PathFigures(0, None, 0, {"compute": 0})
+        path = CriticalPathMetrics(0, None, 0, {"compute": 0})
         assert "Critical path" not in titles_of(make_report(critical_path=(path,)))
         assert "Critical path" not in titles_of(make_report())
 
@@ -940,7 +940,7 @@ def make_full_report(name="a_name", *, several=True):
         traces=(trace,),
         provenance=Provenance((name,), (name,), name, (UnreadFile(name, f"{name}: {name}"),)),
         overlaps=tuple(
-            OverlapFigures(0, step, a, b, 999_900_000, 999_800_000, 0)
+            OverlapMetrics(0, step, a, b, 999_900_000, 999_800_000, 0)
             for step in keys
             for a, b in pairs
         ),
@@ -950,7 +950,7 @@ def make_full_report(name="a_name", *, several=True):
             for api, kind in (("cudaStreamSynchronize", "allocation"), (name, name))
         ),
         critical_path=tuple(
-            PathFigures(0, step, 999_900_000, dict.fromkeys(PATH_MEANINGS, 111_000_000))
+            CriticalPathMetrics(0, step, 999_900_000, dict.fromkeys(PATH_MEANINGS, 111_000_000))
             for step in keys
         ),
     )
@@ -1034,14 +1034,14 @@ class TestRenderText:
         "report",
         [
             pytest.param(make_report(make_window(make_device(busy_ns=0))), id="no length"),
-            pytest.param(make_report(WindowFigures(0, None, 5, 5, ())), id="no device"),
+            pytest.param(make_report(WindowMetrics(0, None, 5, 5, ())), id="no device"),
             pytest.param(replace(make_report(), windows=()), id="no window"),
             pytest.param(
                 make_report(
                     make_window(make_device(busy_ns=0)),
-                    overlaps=(OverlapFigures(0, None, "device:0", "device:1", 0, 0, 0),),
+                    overlaps=(OverlapMetrics(0, None, "device:0", "device:1", 0, 0, 0),),
                     syncs=(make_sync(blocked_ns=0, caused_idle_ns=0, count=0),),
-                    critical_path=(PathFigures(0, None, 0, {}),),
+                    critical_path=(CriticalPathMetrics(0, None, 0, {}),),
                     traces=(make_trace(launched_only=LaunchedOnly(5, 5, 0, ())),),
                 ),
                 id="all zero",

@@ -22,8 +22,8 @@ from tests.timelines_by_hand import (
 from tracelab.errors import UsageError
 from tracelab.intervals import measure
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import each_of, each_place, last_in_group
-from tracelab.model.timeline import Lane, build_timeline, only_launched
+from tracelab.model.lookup import expand_ranges, groups_of, last_in_group
+from tracelab.model.timeline import Stream, build_timeline, only_launched
 from tracelab.model.trace import ABSENT
 
 
@@ -40,8 +40,8 @@ def test_windows_and_steps_are_those_of_the_definition(rows):
     assert windows(found) == [
         (window.step, window.start * TICK, window.end * TICK) for window in expected.windows
     ]
-    for event, index in zip(found.event_id.tolist(), found.step.tolist(), strict=True):
-        step_event = None if index == ABSENT else found.steps[index].event
+    for event, index in zip(found.event_id.tolist(), found.step_index.tolist(), strict=True):
+        step_event = None if index == ABSENT else found.steps[index].event_id
         assert step_event == expected.step_of.get(event)
     assert all(window.length_ns >= 0 for window in found.windows)
     assert all(a.end_ns <= b.start_ns for a, b in pairwise(found.windows[1:]))
@@ -53,7 +53,7 @@ def test_launch_is_the_outermost_call_with_the_correlation(rows):
     expected = Account(rows).launch
     found = timeline(*scaled(rows))
 
-    launches = dict(zip(found.event_id.tolist(), found.launch.tolist(), strict=True))
+    launches = dict(zip(found.event_id.tolist(), found.launch_id.tolist(), strict=True))
     assert launches == {i: ABSENT if j is None else j for i, j in expected.items()}
 
 
@@ -73,9 +73,9 @@ def test_activities_are_ordered_by_device_stream_and_start():
 
     # THEN device 0 stream 7, device 0 stream 13, device 1
     assert found.event_id.tolist() == [5, 2, 3, 1, 0]
-    assert found.lanes == (Lane(0, 7, 0, 2), Lane(0, 13, 2, 4), Lane(1, 7, 4, 5))
-    assert found.lane.tolist() == [0, 0, 1, 1, 2]
-    assert found.devices == (0, 1)
+    assert found.streams == (Stream(0, 7, 0, 2), Stream(0, 13, 2, 4), Stream(1, 7, 4, 5))
+    assert found.stream_index.tolist() == [0, 0, 1, 1, 2]
+    assert found.device_numbers == (0, 1)
     assert found.kind.tolist() == [
         Kind.COMPUTE,
         Kind.COPY,
@@ -90,9 +90,9 @@ def test_activities_that_start_too_early_on_their_stream_are_counted():
     found = timeline(kernel(0, 10), kernel(2, 4), kernel(9, 11), kernel(20, 30), kernel(30, 31))
     other_streams = timeline(kernel(0, 10), kernel(2, 4, stream=13), kernel(3, 4, device=1))
 
-    assert found.overlapping == 2
-    assert other_streams.overlapping == 0
-    assert not found.early.any()
+    assert found.overlapping_count == 2
+    assert other_streams.overlapping_count == 0
+    assert not found.overlaps_previous.any()
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_only_an_extended_launch_lets_a_kernel_begin_early(name, early):
     found = timeline(*rows)
 
     # THEN it is one or the other, and the GPU is busy from 10 to 30
-    assert found.early.tolist() == [False, early]
-    assert found.overlapping == (not early)
+    assert found.overlaps_previous.tolist() == [False, early]
+    assert found.overlapping_count == (not early)
     assert measure(found.busy()) == 20
 
 
@@ -132,8 +132,8 @@ def test_kernel_that_could_begin_early_and_did_not_is_none():
 
     found = timeline(*rows, kernel(10, 20, correlation=1), kernel(20, 30, correlation=2))
 
-    assert found.early.tolist() == [False, False]
-    assert found.overlapping == 0
+    assert found.overlaps_previous.tolist() == [False, False]
+    assert found.overlapping_count == 0
 
 
 def test_overlap_is_excused_by_the_launch_of_the_kernel_that_begins_early():
@@ -142,8 +142,8 @@ def test_overlap_is_excused_by_the_launch_of_the_kernel_that_begins_early():
 
     found = timeline(*rows, kernel(10, 20, correlation=1), kernel(18, 30, correlation=2))
 
-    assert found.overlapping == 1
-    assert not found.early.any()
+    assert found.overlapping_count == 1
+    assert not found.overlaps_previous.any()
 
 
 def test_kernels_of_one_graph_replay_may_begin_early():
@@ -160,15 +160,15 @@ def test_kernels_of_one_graph_replay_may_begin_early():
     found = timeline(*rows)
 
     # THEN only within the replay is it allowed
-    assert found.early.tolist() == [False, True, False]
-    assert found.overlapping == 1
+    assert found.overlaps_previous.tolist() == [False, True, False]
+    assert found.overlapping_count == 1
 
 
 def test_two_kernels_with_one_plain_launch_are_no_graph():
     # As where two processes share a file, and their correlations with it.
     rows = [launch(0, 1, 1), kernel(10, 20, correlation=1), kernel(18, 30, correlation=1)]
 
-    assert timeline(*rows).overlapping == 1
+    assert timeline(*rows).overlapping_count == 1
 
 
 def test_whole_trace_is_from_the_first_gpu_activity_to_the_end_of_the_last():
@@ -197,7 +197,7 @@ def test_step_reaches_to_the_end_of_the_work_that_it_launched():
 
     # THEN
     assert windows(found) == [(None, 40, 130), (1, 0, 80), (2, 80, 130)]
-    assert found.step.tolist() == [0, 1]
+    assert found.step_index.tolist() == [0, 1]
 
 
 def test_step_is_at_least_as_long_as_the_host_took():
@@ -218,28 +218,28 @@ def test_activity_without_a_launch_in_the_file_belongs_to_no_step():
     # It runs inside the step's time, but who launched it is not known.
     found = timeline(step(1, 0, 50), kernel(10, 90, correlation=1), launch(20, 21, 2))
 
-    assert found.launch.tolist() == [ABSENT]
-    assert found.step.tolist() == [ABSENT]
+    assert found.launch_id.tolist() == [ABSENT]
+    assert found.step_index.tolist() == [ABSENT]
     assert windows(found) == [(None, 10, 90), (1, 0, 50)]
 
 
 def test_correlation_that_is_absent_is_no_correlation():
     found = timeline(kernel(10, 90), call("cudaLaunchKernel", 0, 5))
 
-    assert found.launch.tolist() == [ABSENT]
+    assert found.launch_id.tolist() == [ABSENT]
 
 
 def test_launch_from_another_thread_counts_for_the_step_that_holds_it():
     rows = [step(1, 0, 50), launch(10, 12, 1, thread=1), kernel(20, 30, correlation=1)]
 
-    assert timeline(*rows).step.tolist() == [0]
+    assert timeline(*rows).step_index.tolist() == [0]
 
 
 def test_work_launched_between_two_steps_belongs_to_neither():
     # A launch at 50 is after [0, 50) and before [60, 90).
     rows = [step(1, 0, 50), launch(50, 51, 1), kernel(52, 58, correlation=1), step(2, 60, 90)]
 
-    assert timeline(*rows).step.tolist() == [ABSENT]
+    assert timeline(*rows).step_index.tolist() == [ABSENT]
 
 
 def test_of_steps_that_overlap_the_first_one_counts_the_work():
@@ -251,7 +251,7 @@ def test_of_steps_that_overlap_the_first_one_counts_the_work():
 
     # THEN its window is that of step 1, and step 2 is what is left of its host time: nothing
     assert windows(found)[1:] == [(1, 0, 80), (2, 80, 80)]
-    assert found.step.tolist() == [0]
+    assert found.step_index.tolist() == [0]
 
 
 def test_nested_driver_call_does_not_hide_the_runtime_call():
@@ -263,7 +263,7 @@ def test_nested_driver_call_does_not_hide_the_runtime_call():
     ]
 
     # THEN the runtime call launched
-    assert timeline(*rows).launch.tolist() == [1]
+    assert timeline(*rows).launch_id.tolist() == [1]
 
 
 def test_every_node_of_a_graph_replay_has_the_same_launch():
@@ -273,7 +273,7 @@ def test_every_node_of_a_graph_replay_has_the_same_launch():
         kernel(22, 30, correlation=1, stream=13),
     )
 
-    assert found.launch.tolist() == [0, 0]
+    assert found.launch_id.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -330,16 +330,16 @@ def test_only_launched_leaves_the_rest_out():
 def test_timeline_without_gpu_activities_can_be_built():
     found = timeline(operator("aten::mm", 0, 10), launch(2, 3, 1))
 
-    assert (len(found.event_id), found.lanes, found.devices) == (0, (), ())
+    assert (len(found.event_id), found.streams, found.device_numbers) == (0, (), ())
 
 
 def test_selections():
     found = timeline(kernel(0, 10), copy(5, 20, stream=13), kernel(30, 40, device=1))
 
-    assert found.of(device=0).tolist() == [True, True, False]
-    assert found.of(kind=Kind.COMPUTE).tolist() == [True, False, True]
-    assert found.of(device=1, kind=Kind.COPY).tolist() == [False, False, False]
-    busy = found.busy(found.of(device=0))
+    assert found.select(device=0).tolist() == [True, True, False]
+    assert found.select(kind=Kind.COMPUTE).tolist() == [True, False, True]
+    assert found.select(device=1, kind=Kind.COPY).tolist() == [False, False, False]
+    busy = found.busy(found.select(device=0))
     assert (busy.starts.tolist(), busy.ends.tolist()) == ([0], [20])
 
 
@@ -353,7 +353,7 @@ _GROUPS = st.lists(st.tuples(st.integers(ABSENT, 4), st.integers(0, 9)), max_siz
 def test_each_value_but_absent_comes_once_with_its_places(entries):
     values = np.array([group for group, _ in entries], dtype=np.int64)
 
-    found = [(value, places.tolist()) for value, places in each_of(values)]
+    found = [(value, places.tolist()) for value, places in groups_of(values)]
 
     assert found == [
         (value, [i for i, x in enumerate(values.tolist()) if x == value])
@@ -397,6 +397,6 @@ def test_last_in_group_of_the_greatest_number():
 def test_each_place_of_ranges():
     first, last = np.array([3, 5, 9, 0]), np.array([5, 5, 7, 1])
 
-    number, place = each_place(first, last)
+    number, place = expand_ranges(first, last)
 
     assert (number.tolist(), place.tolist()) == ([0, 0, 3], [3, 4, 0])

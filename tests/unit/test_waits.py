@@ -22,7 +22,7 @@ from tests.timelines_by_hand import (
     timeline,
 )
 from tracelab.model.graph import EdgeKind, EventLinks
-from tracelab.model.stream_queues import LaneQueues
+from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT, Category
 
@@ -37,7 +37,7 @@ def awaited(found):
     return {
         int(timeline.event[row]): (int(timeline.event[source]), bool(inferred))
         for row, (source, inferred) in enumerate(
-            zip(found.event_source.tolist(), found.inferred.tolist(), strict=True)
+            zip(found.awaited_row.tolist(), found.awaited_is_inferred.tolist(), strict=True)
         )
         if source != ABSENT
     }
@@ -45,11 +45,11 @@ def awaited(found):
 
 def event_edges(found):
     chosen = found.kind == EdgeKind.EVENT
-    return sorted(zip(found.source[chosen].tolist(), found.target[chosen].tolist(), strict=True))
+    return sorted(zip(found.source_id[chosen].tolist(), found.target_id[chosen].tolist(), strict=True))
 
 
 def after_unknown(found):
-    return found.host.timeline.event[found.after_unknown_wait].tolist()
+    return found.host.timeline.event_id[found.after_unresolved_wait].tolist()
 
 
 def record(at, correlation):
@@ -357,21 +357,21 @@ def test_no_source_runs_against_time_and_every_wait_is_counted_once(rows):
     for kept in (rows, _without_records(rows)):
         found = graph(*scaled(kept))
         timeline = found.host.timeline
-        waited = np.flatnonzero(found.event_source != ABSENT)
-        source = found.event_source[waited]
+        waited = np.flatnonzero(found.awaited_row != ABSENT)
+        source = found.awaited_row[waited]
         waits = sum(row.name == "Stream Wait Event" for row in kept)
 
         assert (timeline.end_ns[source] <= timeline.start_ns[waited]).all()
-        assert (timeline.lane[source] != timeline.lane[waited]).all()
-        assert not found.inferred[found.event_source == ABSENT].any()
+        assert (timeline.stream_index[source] != timeline.stream_index[waited]).all()
+        assert not found.awaited_is_inferred[found.awaited_row == ABSENT].any()
         if any(row.category == Category.SYNC for row in kept):
             assert found.links.exact + found.links.inferred + found.links.unresolved == waits
         if kept is not rows:
             assert found.links.exact == 0
-            assert found.inferred[waited].all()
+            assert found.awaited_is_inferred[waited].all()
             # a link and an unknown wait exclude each other
-            assert not (found.inferred & found.after_unknown_wait).any()
-            late = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch[waited]]
+            assert not (found.awaited_is_inferred & found.after_unresolved_wait).any()
+            late = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch_id[waited]]
             assert (late > 0).all()
             soon = timeline.start_ns[waited] - timeline.end_ns[source]
             assert (soon <= 35 * US).all()
@@ -383,7 +383,7 @@ def test_waits_are_the_same_at_the_latest_times(rows):
     for kept in (rows, _without_records(rows)):
         early, late = (graph(*x) for x in (scaled(kept), far_away(scaled(kept))))
 
-        assert late.event_source.tolist() == early.event_source.tolist()
+        assert late.awaited_row.tolist() == early.awaited_row.tolist()
         assert after_unknown(late) == after_unknown(early)
         assert late.links == early.links
 
@@ -425,7 +425,7 @@ def test_waits_are_those_of_a_replay(unit, rows):
     for kept in (rows, _without_records(rows)):
         in_ns = [replace(row, start=row.start * unit, end=row.end * unit) for row in kept]
         found = timeline(*in_ns)
-        waits, expected = resolve_waits(found, LaneQueues(found)), Replay(in_ns, found)
+        waits, expected = resolve_waits(found, StreamQueues(found)), Replay(in_ns, found)
 
         pairs = zip(waits.row.tolist(), waits.source.tolist(), waits.inferred.tolist(), strict=True)
         assert sorted(pairs) == sorted(expected.pairs)
@@ -458,7 +458,7 @@ def test_waits_of_a_file_without_activities_are_unresolved():
         record(2, 10), wait(4, 11, stream=20, wait_stream=7, wait_correlation=10), launch(5, 6, 1)
     )
 
-    waits = resolve_waits(found, LaneQueues(found))
+    waits = resolve_waits(found, StreamQueues(found))
 
     assert (len(waits.row), len(waits.source), len(waits.unknown)) == (0, 0, 0)
     assert (waits.named, waits.told_by_time, waits.unresolved) == (0, 0, 1)

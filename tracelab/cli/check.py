@@ -13,8 +13,8 @@ import typer
 from tracelab.cli import saved
 from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.render.ci import _GITHUB_COMMAND, _annotations, _disarmed, junit_xml
-from tracelab.render.text.budgets import _text
+from tracelab.render.ci import GITHUB_COMMAND, disarmed, github_annotations, junit_xml
+from tracelab.render.text.budgets import budgets_text
 from tracelab.system.console import (
     save_result,
     tell,
@@ -127,9 +127,9 @@ def check(
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
         save_result(junit, lambda path: path.write_bytes(junit_xml(results)))
-    text = _text(results)
+    text = budgets_text(results)
     if output_format is Format.GITHUB:
-        text = _annotations(results) + _GITHUB_COMMAND.sub(_disarmed, text)
+        text = github_annotations(results) + GITHUB_COMMAND.sub(disarmed, text)
     write_result(text)
     _tell_of_traces(reports)
     if missing:

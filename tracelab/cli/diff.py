@@ -194,7 +194,7 @@ def _draw(found: Diff, analyses: list[Analysis], path: Path) -> None:
     parts = [
         Part(
             analysis.timeline,
-            analysis.syncs.calls.call,
+            analysis.blocking_calls.calls.event_id,
             facts.start_ns,
             facts.end_ns,
             picture_title(facts),

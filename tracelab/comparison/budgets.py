@@ -16,7 +16,13 @@ from statistics import median
 from tracelab.comparison.noise import interquartile
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import INFO, Finding
-from tracelab.report.schema import DeviceFigures, OverlapFigures, Report, SyncFigures, WindowFigures
+from tracelab.report.schema import (
+    BlockingCallMetrics,
+    DeviceMetrics,
+    OverlapMetrics,
+    Report,
+    WindowMetrics,
+)
 
 KINDS = ("compute", "comm", "copy", "memset")
 EXPOSED_KINDS = ("comm", "copy")
@@ -135,14 +141,14 @@ class _Part:
     path: str
     label: str
     rank: int
-    window: WindowFigures
+    window: WindowMetrics
     steps_ns: tuple[int, ...]
     step_pattern: str
-    overlaps: tuple[OverlapFigures, ...]
-    syncs: tuple[SyncFigures, ...]
+    overlaps: tuple[OverlapMetrics, ...]
+    syncs: tuple[BlockingCallMetrics, ...]
     findings: tuple[Finding, ...] | None
 
-    def named(self, device: DeviceFigures) -> str:
+    def named(self, device: DeviceMetrics) -> str:
         return ", ".join(filter(None, (self.label, f"GPU {device.device}")))
 
 
@@ -221,7 +227,7 @@ def _part(report: Report, path: str, rank: int, label: str, step: int | None) ->
         known = f"{min(steps)} to {max(steps)}" if steps else "none"
         raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
 
-    def of_window(x: OverlapFigures | SyncFigures | Finding) -> bool:
+    def of_window(x: OverlapMetrics | BlockingCallMetrics | Finding) -> bool:
         return x.rank == rank and x.step == step
 
     return _Part(
@@ -249,7 +255,7 @@ def _worst(candidates: _Candidates) -> Result:
 
 
 def _share_of_window(
-    name: str, parts: Sequence[_Part], limit: float, measure: Callable[[DeviceFigures], int]
+    name: str, parts: Sequence[_Part], limit: float, measure: Callable[[DeviceMetrics], int]
 ) -> Result:
     def candidates() -> _Candidates:
         for part in parts:
@@ -262,7 +268,7 @@ def _share_of_window(
     return _worst(candidates())
 
 
-def _exposed_ns(device: DeviceFigures, kind: str) -> int:
+def _exposed_ns(device: DeviceMetrics, kind: str) -> int:
     return device.exposed_comm_ns if kind == "comm" else device.exposed_copy_ns
 
 
@@ -319,10 +325,10 @@ def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> Result:
     return _worst(candidates())
 
 
-def _most_calls(syncs: Sequence[SyncFigures]) -> tuple[SyncFigures | None, int]:
+def _most_calls(syncs: Sequence[BlockingCallMetrics]) -> tuple[BlockingCallMetrics | None, int]:
     """The place that makes most blocking calls, as its first row, and how many."""
     counts: Counter[tuple[str | int | None, ...]] = Counter()
-    rows: dict[tuple[str | int | None, ...], SyncFigures] = {}
+    rows: dict[tuple[str | int | None, ...], BlockingCallMetrics] = {}
     for sync in syncs:
         place = (sync.file, sync.line, sync.function, sync.operator)
         counts[place] += sync.count
@@ -332,7 +338,7 @@ def _most_calls(syncs: Sequence[SyncFigures]) -> tuple[SyncFigures | None, int]:
     return None, 0
 
 
-def _place_text(sync: SyncFigures) -> str:
+def _place_text(sync: BlockingCallMetrics) -> str:
     file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
     inside = " ".join(filter(None, (sync.function, f"({file})" if file else "")))
     inside = inside or sync.operator or sync.annotation or ""

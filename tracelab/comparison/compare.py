@@ -21,7 +21,7 @@ from tracelab.comparison.diff import (
     CallDiff,
     DeviceDiff,
     Diff,
-    FileFacts,
+    FileInfo,
     FindingDiff,
     KernelDiff,
     RankDiff,
@@ -33,7 +33,13 @@ from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules.trace_quality import is_about_the_trace
 from tracelab.measures.kernel_times import NameTimes
-from tracelab.report.schema import DeviceFigures, Report, SyncFigures, TraceFacts, WindowFigures
+from tracelab.report.schema import (
+    BlockingCallMetrics,
+    DeviceMetrics,
+    Report,
+    TraceInfo,
+    WindowMetrics,
+)
 from tracelab.version import __version__
 
 _Item = TypeVar("_Item")
@@ -98,14 +104,14 @@ def match(
 class _File:
     """One file with what its report says of it."""
 
-    facts: FileFacts
-    whole: WindowFigures
-    steps: tuple[WindowFigures, ...]
-    syncs: tuple[SyncFigures, ...]
+    facts: FileInfo
+    whole: WindowMetrics
+    steps: tuple[WindowMetrics, ...]
+    syncs: tuple[BlockingCallMetrics, ...]
     findings: tuple[Finding, ...]
     kernels: tuple[NameTimes, ...] | None
 
-    def windows(self, *, per_step: bool) -> tuple[WindowFigures, ...]:
+    def windows(self, *, per_step: bool) -> tuple[WindowMetrics, ...]:
         return self.steps if per_step else (self.whole,)
 
 
@@ -114,7 +120,7 @@ def _files(side: Side) -> list[_File]:
     return [_file(side.report, x, own) for x, own in zip(side.report.traces, kernels, strict=True)]
 
 
-def _file(report: Report, trace: TraceFacts, kernels: tuple[NameTimes, ...] | None) -> _File:
+def _file(report: Report, trace: TraceInfo, kernels: tuple[NameTimes, ...] | None) -> _File:
     windows = [x for x in report.windows if x.rank == trace.rank]
     # Of a report about one step alone, that step is the whole.
     whole = next((x for x in windows if x.step is None), windows[0])
@@ -123,7 +129,7 @@ def _file(report: Report, trace: TraceFacts, kernels: tuple[NameTimes, ...] | No
     if len(steps) >= FEWEST_STEPS:
         shown = sorted(steps, key=lambda x: x.length_ns)[(len(steps) - 1) // 2]
     return _File(
-        facts=FileFacts(
+        facts=FileInfo(
             trace.path, trace.rank, len(steps), shown.step, shown.start_ns, shown.end_ns
         ),
         whole=whole,
@@ -134,9 +140,9 @@ def _file(report: Report, trace: TraceFacts, kernels: tuple[NameTimes, ...] | No
     )
 
 
-def _whole_shown(file: _File) -> FileFacts:
+def _whole_shown(file: _File) -> FileInfo:
     whole, facts = file.whole, file.facts
-    return FileFacts(facts.path, facts.rank, facts.steps, None, whole.start_ns, whole.end_ns)
+    return FileInfo(facts.path, facts.rank, facts.steps, None, whole.start_ns, whole.end_ns)
 
 
 def _listed(ranks: Iterable[int]) -> str:
@@ -170,7 +176,7 @@ def _compare_files(before: _File, after: _File) -> RankDiff:
 
 
 def _device_diffs(
-    firsts: Sequence[WindowFigures], seconds: Sequence[WindowFigures], length_ns: int
+    firsts: Sequence[WindowMetrics], seconds: Sequence[WindowMetrics], length_ns: int
 ) -> tuple[DeviceDiff, ...]:
     """The devices, matched by number, else in the order of their numbers."""
     before, after = _by_device(firsts), _by_device(seconds)
@@ -180,8 +186,8 @@ def _device_diffs(
     )
 
 
-def _by_device(windows: Iterable[WindowFigures]) -> dict[int | None, list[DeviceFigures]]:
-    found: dict[int | None, list[DeviceFigures]] = defaultdict(list)
+def _by_device(windows: Iterable[WindowMetrics]) -> dict[int | None, list[DeviceMetrics]]:
+    found: dict[int | None, list[DeviceMetrics]] = defaultdict(list)
     for window in windows:
         for device in window.devices:
             found[device.device].append(device)
@@ -196,8 +202,8 @@ def _device_diff(
     number_before: int | None,
     number_after: int | None,
     matched: str,
-    before: Sequence[DeviceFigures],
-    after: Sequence[DeviceFigures],
+    before: Sequence[DeviceMetrics],
+    after: Sequence[DeviceMetrics],
     length_ns: int,
 ) -> DeviceDiff:
     causes = dict.fromkeys(cause for device in (*before, *after) for cause in device.bubbles)
@@ -227,7 +233,7 @@ def _device_diff(
     )
 
 
-def _stream_times(windows: Sequence[DeviceFigures]) -> dict[int | None, list[int]]:
+def _stream_times(windows: Sequence[DeviceMetrics]) -> dict[int | None, list[int]]:
     """Stream to its busy time in every window, 0 where it did not work."""
     found: dict[int | None, list[int]] = {}
     for i, window in enumerate(windows):
@@ -316,15 +322,15 @@ def _kernel_diffs(
 
 
 def _call_diffs(
-    before: tuple[_File, Sequence[WindowFigures]],
-    after: tuple[_File, Sequence[WindowFigures]],
+    before: tuple[_File, Sequence[WindowMetrics]],
+    after: tuple[_File, Sequence[WindowMetrics]],
     length_ns: int,
     *,
     places: bool,
 ) -> tuple[CallDiff, ...]:
     """The blocking calls of both sides, what changed most first."""
 
-    def key(call: SyncFigures) -> tuple[str | None, ...]:
+    def key(call: BlockingCallMetrics) -> tuple[str | None, ...]:
         where = (call.function, call.file) if places else ()
         return call.api, call.kind, call.operator, *where
 
@@ -346,8 +352,8 @@ def _call_diffs(
 
 
 def _call_diff(
-    before: tuple[Sequence[SyncFigures], Sequence[WindowFigures]],
-    after: tuple[Sequence[SyncFigures], Sequence[WindowFigures]],
+    before: tuple[Sequence[BlockingCallMetrics], Sequence[WindowMetrics]],
+    after: tuple[Sequence[BlockingCallMetrics], Sequence[WindowMetrics]],
     length_ns: int,
 ) -> CallDiff:
     """The calls of one API at one place."""
@@ -371,7 +377,7 @@ def _call_diff(
 
 
 def _per_window(
-    calls: Iterable[SyncFigures], windows: Sequence[WindowFigures], name: str
+    calls: Iterable[BlockingCallMetrics], windows: Sequence[WindowMetrics], name: str
 ) -> list[int]:
     """One figure of these calls, added up in each window."""
     totals = {window.step: 0 for window in windows}

@@ -43,7 +43,7 @@ class Side:
 
 
 @dataclass(frozen=True, slots=True)
-class FileFacts:
+class FileInfo:
     """One file of one side.
 
     Attributes:
@@ -148,8 +148,8 @@ class RankDiff:
         kernels: None where a side is a saved report. By the size of the change, as `calls` are.
     """
 
-    before: FileFacts
-    after: FileFacts
+    before: FileInfo
+    after: FileInfo
     basis: str
     length: Change
     devices: tuple[DeviceDiff, ...]

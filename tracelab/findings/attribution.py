@@ -6,9 +6,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from tracelab.findings.facts import Facts
+from tracelab.findings.facts import Context
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.intervals import Intervals, intersect, join, measure, subtract, union
 
 _CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02  # of the window
@@ -17,7 +17,7 @@ _WORTH_TELLING_HOPELESS = 0.02  # where nothing can be done
 _NOTHING = union([], [])
 
 
-def find_all(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+def find_all(facts: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     """Apply the rules to one window, in order: what one promises, a later one does not.
 
     Returns:
@@ -35,22 +35,24 @@ def find_all(facts: Facts, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     return tuple(sorted(found, key=lambda x: (-x.bound_ns, -x.cost_ns, x.rule)))
 
 
-def _cost(claim: Claim) -> int:
+def _cost(claim: Candidate) -> int:
     """Time lost on the device that loses most, ns."""
     return max((measure(x) for x in claim.lost.values()), default=0)
 
 
-def _idle_without_profiler(facts: Facts) -> dict[int, int]:
+def _idle_without_profiler(facts: Context) -> dict[int, int]:
     """The idle that each device would have without the profiler, where that is known, ns."""
     if facts.unprofiled_ns is None:
         return {}
-    return {x: measure(facts.idle(x)) - slowed_ns for x, slowed_ns in facts.slowed_ns.items()}
+    return {
+        x: measure(facts.idle(x)) - slowed_ns for x, slowed_ns in facts.profiler_overhead_ns.items()
+    }
 
 
 def _settle(
-    facts: Facts,
+    facts: Context,
     rule: Rule,
-    claim: Claim,
+    claim: Candidate,
     promised: dict[int, Intervals],
     spare_ns: dict[int, int],
 ) -> Finding | None:
@@ -68,7 +70,7 @@ def _settle(
     hopeless = all(claim.limit_ns.get(device) == 0 for device in claim.lost)
     least = _WORTH_TELLING_HOPELESS if hopeless else _WORTH_TELLING
     little = cost < least * length or (bound == 0 and not hopeless)
-    if little and (claim.lost or claim.told is None):
+    if little and (claim.lost or claim.severity_override is None):
         return None
     for device, time in free.items():
         won = _earliest(time, bounds[device])
@@ -78,7 +80,7 @@ def _settle(
     return Finding(
         rule=rule.id,
         title=claim.title,
-        severity=claim.told or _severity(bound, facts.unprofiled_ns or length),
+        severity=claim.severity_override or _severity(bound, facts.unprofiled_ns or length),
         rank=facts.rank,
         step=facts.window.step,
         cause=claim.cause,

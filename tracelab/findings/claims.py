@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from typing import Any, TypeVar
 
 from tracelab.findings.finding import Where
-from tracelab.model.call_sites import Place
+from tracelab.model.call_sites import CallSite
 
 MOST_EVIDENCE = 20
 
@@ -22,13 +22,13 @@ def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
     return groups
 
 
-def dearest(events: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
+def most_expensive(events: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
     """A few of these events, the dearest first."""
     order = sorted(zip(costs, events, strict=True), key=lambda x: (-x[0], x[1]))
     return tuple(dict.fromkeys(event for _, event in order))[:MOST_EVIDENCE]
 
 
-def at(place: Place, *, count: int, **more: Any) -> Where:
+def where(place: CallSite, *, count: int, **more: Any) -> Where:
     """A place as the place of a finding."""
     return Where(
         count=count,

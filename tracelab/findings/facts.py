@@ -12,16 +12,21 @@ from numpy.typing import NDArray
 
 from tracelab.findings.wording import short_name
 from tracelab.intervals import Int64Array, Intervals, clip, union
-from tracelab.measures.blocking_calls import Syncs
+from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed, launched_in_backward
-from tracelab.measures.idle_culprits import holders
-from tracelab.measures.profiler_overhead import slowed_ns, unprofiled_ns, unprofiled_step_ns, works
-from tracelab.measures.serialized_streams import Turns, turns
-from tracelab.model.call_sites import NOWHERE, Place, locate
+from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.profiler_overhead import (
+    active_devices,
+    profiler_overhead_ns,
+    unprofiled_ns,
+    unprofiled_step_ns,
+)
+from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
-from tracelab.model.lookup import named
+from tracelab.model.lookup import match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
@@ -29,7 +34,7 @@ from tracelab.model.trace import ABSENT, Trace
 
 
 @dataclass(frozen=True)
-class Facts:
+class Context:
     """One window of one file.
 
     Attributes:
@@ -49,11 +54,11 @@ class Facts:
     rank: int
     bubbles: Bubbles
     exposed: Exposed
-    syncs: Syncs
+    blocking_calls: BlockingCallCosts
     losses: Mapping[str, int]
     lines: SourceLines
     read_arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
-    _places: dict[int, Place] = field(default_factory=dict)
+    _places: dict[int, CallSite] = field(default_factory=dict)
 
     @property
     def timeline(self) -> Timeline:
@@ -68,14 +73,14 @@ class Facts:
     @cached_property
     def pageable_copies(self) -> NDArray[np.intp]:
         """Timeline rows of the launched copies between the GPU and pageable memory."""
-        copies = named(self.trace, self.timeline.event_id, copies_pageable_memory)
-        copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch != ABSENT)
+        copies = match_names(self.trace, self.timeline.event_id, copies_pageable_memory)
+        copies &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch_id != ABSENT)
         return np.flatnonzero(copies)
 
     @cached_property
     def pageable_launches(self) -> frozenset[int]:
         """Event ids of the calls that launched these copies."""
-        return frozenset(self.timeline.launch[self.pageable_copies].tolist())
+        return frozenset(self.timeline.launch_id[self.pageable_copies].tolist())
 
     @cached_property
     def in_backward(self) -> NDArray[np.bool_]:
@@ -88,9 +93,9 @@ class Facts:
         return unprofiled_step_ns(self.trace)
 
     @cached_property
-    def slowed_ns(self) -> Mapping[int, int]:
+    def profiler_overhead_ns(self) -> Mapping[int, int]:
         """By how much the profiler made this window longer, by device, ns; 0 where unknown."""
-        slowed = slowed_ns(self.timeline, self.bubbles, [self.window])
+        slowed = profiler_overhead_ns(self.timeline, self.bubbles, [self.window])
         return {device: int(ns[0]) for device, ns in slowed.items()}
 
     @cached_property
@@ -99,19 +104,21 @@ class Facts:
         return unprofiled_ns(self.timeline, self.bubbles, [self.window])[0]
 
     @cached_property
-    def working_devices(self) -> tuple[int, ...]:
+    def active_devices(self) -> tuple[int, ...]:
         """The devices that do at least a hundredth of what the busiest does in this window."""
-        return tuple(x for x, working in works(self.timeline, [self.window]).items() if working[0])
+        return tuple(
+            x for x, working in active_devices(self.timeline, [self.window]).items() if working[0]
+        )
 
     @cached_property
-    def holders(self) -> Int64Array:
+    def idle_culprits(self) -> Int64Array:
         """int64[bubbles], the event that held each one, else ABSENT."""
-        return holders(self.graph, self.bubbles)
+        return idle_culprits(self.graph, self.bubbles)
 
     @cached_property
-    def turns(self) -> Turns:
+    def serialized_streams(self) -> SerializedStreams:
         """Which streams took turns, in the whole file."""
-        return turns(self.graph)
+        return serialized_streams(self.graph)
 
     def inside(self, start_ns: Int64Array, end_ns: Int64Array) -> Intervals:
         """The part of these stretches that is in the window."""
@@ -132,7 +139,7 @@ class Facts:
 
     def idle(self, device: int, chosen: NDArray[np.bool_] | None = None) -> Intervals:
         """The chosen bubbles of a device, or all of them, within the window."""
-        rows = self.bubbles.device == device
+        rows = self.bubbles.device_number == device
         if chosen is not None:
             rows &= chosen
         return self.inside(self.bubbles.start_ns[rows], self.bubbles.end_ns[rows])
@@ -143,7 +150,7 @@ class Facts:
 
     def launch_of(self, row: int) -> int:
         """Event id of the call that launched a timeline row, else ABSENT."""
-        return int(self.timeline.launch[row])
+        return int(self.timeline.launch_id[row])
 
     def name(self, row: int) -> str:
         """The name of a timeline row, without its arguments."""
@@ -153,11 +160,11 @@ class Facts:
         """The name of a host call; "a launch" for ABSENT."""
         return "a launch" if event == ABSENT else self.trace.name_of(event)
 
-    def places(self, events: Iterable[int]) -> list[Place]:
+    def call_sites(self, events: Iterable[int]) -> list[CallSite]:
         """Where host events are in the program; nowhere for ABSENT."""
         wanted = list(events)
         new = sorted({x for x in wanted if x != ABSENT and x not in self._places})
         if new:
-            found = locate(self.timeline, np.array(new, dtype=np.int64), self.lines)
+            found = call_sites(self.timeline, np.array(new, dtype=np.int64), self.lines)
             self._places.update(zip(new, found, strict=True))
-        return [NOWHERE if x == ABSENT else self._places[x] for x in wanted]
+        return [NO_CALL_SITE if x == ABSENT else self._places[x] for x in wanted]

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tracelab.findings.facts import Facts
+    from tracelab.findings.facts import Context
 from tracelab.findings.finding import Where
 from tracelab.intervals import Intervals
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Candidate:
     """What a rule found: the time that its fix would win, if nothing else did.
 
     Attributes:
@@ -32,7 +32,7 @@ class Claim:
     fix: str
     lost: Mapping[int, Intervals] = field(default_factory=dict)
     limit_ns: Mapping[int, int] = field(default_factory=dict)
-    told: str | None = None
+    severity_override: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,5 +55,5 @@ class Rule:
     decides: str
     before: str
     after: str
-    find: Callable[[Facts], list[Claim]]
+    find: Callable[[Context], list[Candidate]]
     fix: str = ""

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
-from tracelab.model.call_sites import Place
+from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import qualified_name
 
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 
-def told(place: Place, otherwise: str) -> str:
+def describe(place: CallSite, otherwise: str) -> str:
     """A place in words: what was called, in which function, in which line."""
     operator = None if place.operator == _COMM_MARKER else place.operator
     name = place.call or operator or otherwise

@@ -17,17 +17,17 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
-from tracelab.measures.host_stalls import halts_of, waits_for
-from tracelab.model.call_sites import Place, locate
+from tracelab.measures.host_stalls import host_stalls, waits_for
+from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import BlockingCalls, Host
-from tracelab.model.lookup import each_place
+from tracelab.model.lookup import expand_ranges
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Charges:
+class AttributedIdle:
     """Which stretches of idle time which call caused; disjoint on each device.
 
     Attributes:
@@ -36,14 +36,14 @@ class Charges:
         start_ns, end_ns: int64[c], ns, never empty.
     """
 
-    call: NDArray[np.intp]
-    device: NDArray[np.int32]
+    call_index: NDArray[np.intp]
+    device_number: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Syncs:
+class BlockingCallCosts:
     """The blocking calls, by start, and their price.
 
     Attributes:
@@ -60,87 +60,87 @@ class Syncs:
     """
 
     calls: BlockingCalls
-    step: NDArray[np.int32]
+    step_index: NDArray[np.int32]
     blocked_ns: Int64Array
     caused_idle_ns: Int64Array
     idle_after_ns: Int64Array
-    charges: Charges
-    awaited: Int64Array
-    places: tuple[Place, ...]
+    attributed_idle: AttributedIdle
+    awaited_id: Int64Array
+    call_sites: tuple[CallSite, ...]
 
 
-def syncs(graph: Graph, lines: SourceLines | None = None) -> Syncs:
+def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCallCosts:
     """Measure the blocking calls of a file; only where `lines` can look is their line named."""
     host, timeline = graph.host, graph.host.timeline
-    calls = host.blocking
+    calls = host.blocking_calls
     step = np.full(len(calls), ABSENT, dtype=np.int32)
     for index, item in enumerate(timeline.steps):
-        start, end = timeline.trace.start_ns[item.event], timeline.trace.end_ns[item.event]
+        start, end = timeline.trace.start_ns[item.event_id], timeline.trace.end_ns[item.event_id]
         first, last = np.searchsorted(calls.start_ns, (start, end))
         inside = step[first:last]
         inside[inside == ABSENT] = index
     charged = [np.zeros((0, 4), dtype=np.int64)]
     if len(calls):
-        charged += [_charge(host, x, device_gaps(host, x)) for x in timeline.devices]
+        charged += [_charge(host, x, device_gaps(host, x)) for x in timeline.device_numbers]
     columns = np.concatenate(charged)
     caused = np.zeros(len(calls), dtype=np.int64)
     np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
     after = np.zeros(len(calls), dtype=np.int64)
     begun = np.maximum(columns[:, 2], calls.end_ns[columns[:, 0]])
     np.add.at(after, columns[:, 0], np.maximum(0, columns[:, 3] - begun))
-    return Syncs(
+    return BlockingCallCosts(
         calls=calls,
-        step=step,
+        step_index=step,
         blocked_ns=calls.end_ns - calls.start_ns,
         caused_idle_ns=caused,
         idle_after_ns=after,
-        charges=Charges(
+        attributed_idle=AttributedIdle(
             columns[:, 0].astype(np.intp),
             columns[:, 1].astype(np.int32),
             columns[:, 2],
             columns[:, 3],
         ),
-        awaited=_awaited(graph),
-        places=locate(timeline, calls.call, lines),
+        awaited_id=_awaited(graph),
+        call_sites=call_sites(timeline, calls.event_id, lines),
     )
 
 
 def _awaited(graph: Graph) -> Int64Array:
     """Per blocking call the last activity that it waited for, else ABSENT."""
-    trace, calls = graph.host.timeline.trace, graph.host.blocking
-    launched = np.isin(graph.source, calls.call) & (graph.kind == EdgeKind.LAUNCH)
-    waited = np.isin(graph.target, calls.call) & (graph.kind == EdgeKind.SYNC)
+    trace, calls = graph.host.timeline.trace, graph.host.blocking_calls
+    launched = np.isin(graph.source_id, calls.event_id) & (graph.kind == EdgeKind.LAUNCH)
+    waited = np.isin(graph.target_id, calls.event_id) & (graph.kind == EdgeKind.SYNC)
     # A blocking copy waits for the copy that it launches.
-    call = np.concatenate((graph.source[launched], graph.target[waited]))
-    activity = np.concatenate((graph.target[launched], graph.source[waited]))
+    call = np.concatenate((graph.source_id[launched], graph.target_id[waited]))
+    activity = np.concatenate((graph.target_id[launched], graph.source_id[waited]))
     order = np.argsort(trace.end_ns[activity], kind="stable")
     last = dict(zip(call[order].tolist(), activity[order].tolist(), strict=True))
-    return np.array([last.get(x, ABSENT) for x in calls.call.tolist()], dtype=np.int64)
+    return np.array([last.get(x, ABSENT) for x in calls.event_id.tolist()], dtype=np.int64)
 
 
 def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
     """The idle of one device that calls caused: int64[c, 4]: call, device, start and end."""
-    timeline, calls, halts = host.timeline, host.blocking, halts_of(host)
-    launched = timeline.of(device=device) & (timeline.launch != ABSENT)
-    launch_ns = np.sort(host.launched_ns[timeline.launch[launched]])
+    timeline, calls, halts = host.timeline, host.blocking_calls, host_stalls(host)
+    launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
+    launch_ns = np.sort(host.launched_ns[timeline.launch_id[launched]])
     # A call stands before a gap if no work for the device was launched between the two. Of one
     # thread's calls, in order and none inside another, those are neighbours.
-    known = np.flatnonzero(idle.launch != ABSENT)
-    called_ns = host.launched_ns[idle.launch[known]]
+    known = np.flatnonzero(idle.launch_id != ABSENT)
+    called_ns = host.launched_ns[idle.launch_id[known]]
     previous_ns = np.concatenate(([ABSENT], launch_ns))[np.searchsorted(launch_ns, called_ns)]
     gaps, owners = [], []
     for own in halts.groups:
         first = np.searchsorted(halts.end_ns[own], previous_ns, side="right")
-        number, place = each_place(first, np.searchsorted(halts.start_ns[own], called_ns))
+        number, place = expand_ranges(first, np.searchsorted(halts.start_ns[own], called_ns))
         gaps.append(known[number])
         owners.append(own[place])
     gap, owner = np.concatenate(gaps), np.concatenate(owners)
-    thread = timeline.trace.thread[idle.launch[gap]]
-    waits = waits_for(host, thread, halts.thread[owner], halts.start_ns[owner])
+    thread = timeline.trace.thread_index[idle.launch_id[gap]]
+    waits = waits_for(host, thread, halts.thread_index[owner], halts.start_ns[owner])
     # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
-    blocking = np.flatnonzero(np.isin(idle.launch, calls.call))
-    by_event = np.argsort(calls.call)
-    launch = by_event[np.searchsorted(calls.call, idle.launch[blocking], sorter=by_event)]
+    blocking = np.flatnonzero(np.isin(idle.launch_id, calls.event_id))
+    by_event = np.argsort(calls.event_id)
+    launch = by_event[np.searchsorted(calls.event_id, idle.launch_id[blocking], sorter=by_event)]
     gap, owner = np.append(gap[waits], blocking), np.append(owner[waits], launch)
     order = np.lexsort((owner, halts.start_ns[owner], gap))
     gap, owner = gap[order], owner[order]
@@ -150,5 +150,5 @@ def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
     until[followed] = since[followed + 1]
     begun, ended = np.maximum(since, idle.start_ns[gap]), np.minimum(until, idle.end_ns[gap])
     paid = ended > begun
-    call = halts.call[owner[paid]]
+    call = halts.call_index[owner[paid]]
     return np.stack((call, np.full(len(call), device), begun[paid], ended[paid]), axis=1)

@@ -25,8 +25,8 @@ from tracelab.intervals import (
     union,
 )
 from tracelab.model.graph import Graph
-from tracelab.model.host import NOTHING, Host
-from tracelab.model.lookup import each_of, named
+from tracelab.model.host import NOTHING_RECORDED, Host
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -83,12 +83,12 @@ class Bubbles:
         next_event: int64[k], the activity that ended the bubble, ABSENT at the file's end.
     """
 
-    device: NDArray[np.int32]
+    device_number: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
     cause: NDArray[np.int8]
     reason: NDArray[np.int8]
-    next_event: Int64Array
+    next_id: Int64Array
 
     def by_cause(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
         """Idle of one device per window: cause in small letters to ns, every cause listed."""
@@ -110,7 +110,7 @@ class Bubbles:
         self, device: int, chosen: NDArray[np.bool_], windows: Sequence[Window]
     ) -> Int64Array:
         """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
-        rows = chosen & (self.device == device)
+        rows = chosen & (self.device_number == device)
         return measure_within(
             union(self.start_ns[rows], self.end_ns[rows]),
             [window.start_ns for window in windows],
@@ -135,8 +135,8 @@ class Gaps:
 
     start_ns: Int64Array
     end_ns: Int64Array
-    after: NDArray[np.intp]
-    launch: Int64Array
+    next_row: NDArray[np.intp]
+    launch_id: Int64Array
     launched_ns: Int64Array
 
 
@@ -149,13 +149,13 @@ def device_gaps(host: Host, device: int) -> Gaps:
     gap_start, gap_end = busy.ends[:-1], busy.starts[1:]
     by_start = np.argsort(start, kind="stable")
     after = rows[by_start[np.searchsorted(start[by_start], gap_end)]]
-    launch = timeline.launch[after]
+    launch = timeline.launch_id[after]
     launched = np.clip(host.launched_ns[launch], gap_start, gap_end)
     return Gaps(
         start_ns=gap_start,
         end_ns=gap_end,
-        after=after,
-        launch=launch,
+        next_row=after,
+        launch_id=launch,
         launched_ns=np.where(launch == ABSENT, gap_end, launched),
     )
 
@@ -167,7 +167,7 @@ def bubbles(graph: Graph, windows: Sequence[Window]) -> Bubbles:
     hull_end = max(window.end_ns for window in windows)
     found: list[tuple[int, _Pieces, Cause, Reason]] = []
     began_ns = _launch_began_ns(timeline)
-    for device in timeline.devices:
+    for device in timeline.device_numbers:
         for pieces, cause, reason in _explain(graph, device_gaps(graph.host, device), began_ns):
             found.append((device, pieces, cause, reason))
         found.append(
@@ -180,12 +180,12 @@ def bubbles(graph: Graph, windows: Sequence[Window]) -> Bubbles:
     after = np.concatenate([pieces.after for _, pieces, _, _ in found])[order]
     next_event = np.where(after == ABSENT, ABSENT, timeline.event_id[after])
     return Bubbles(
-        device=device_column[order],
+        device_number=device_column[order],
         start_ns=start[order],
         end_ns=np.concatenate([pieces.end_ns for _, pieces, _, _ in found])[order],
         cause=np.repeat([cause for *_, cause, _ in found], sizes).astype(np.int8)[order],
         reason=np.repeat([reason for *_, reason in found], sizes).astype(np.int8)[order],
-        next_event=next_event.astype(np.int64),
+        next_id=next_event.astype(np.int64),
     )
 
 
@@ -216,21 +216,21 @@ class _Pieces:
 def _explain(graph: Graph, idle: Gaps, began_ns: Int64Array) -> list[tuple[_Pieces, Cause, Reason]]:
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
     timeline = graph.host.timeline
-    known = idle.launch != ABSENT
-    replayed = known & named(timeline.trace, idle.launch, _GRAPH_LAUNCH.search)
-    in_graph = replayed & (began_ns[idle.after] <= idle.start_ns)
-    blocks = np.isin(idle.launch, graph.host.blocking.call)
-    unknown_wait = graph.after_unknown_wait[idle.after] & (len(timeline.devices) > 1)
+    known = idle.launch_id != ABSENT
+    replayed = known & match_names(timeline.trace, idle.launch_id, _GRAPH_LAUNCH.search)
+    in_graph = replayed & (began_ns[idle.next_row] <= idle.start_ns)
+    blocks = np.isin(idle.launch_id, graph.host.blocking_calls.event_id)
+    unknown_wait = graph.after_unresolved_wait[idle.next_row] & (len(timeline.device_numbers) > 1)
     queued = known & ~in_graph & ~blocks & ~unknown_wait
-    source = graph.event_source[idle.after]
+    source = graph.awaited_row[idle.next_row]
     awaited = np.where(source == ABSENT, idle.launched_ns, timeline.end_ns[source])
     ready = np.clip(awaited, idle.launched_ns, idle.end_ns)
-    free = np.maximum(ready, timeline.trace.end_ns[idle.launch])
+    free = np.maximum(ready, timeline.trace.end_ns[idle.launch_id])
     held = queued & (idle.end_ns - free > _LONGEST_LAUNCH_NS)
 
     def pieces(chosen: NDArray[np.bool_], start: Int64Array, end: Int64Array) -> _Pieces:
         chosen = chosen & (end > start)
-        return _Pieces(start[chosen], end[chosen], idle.after[chosen])
+        return _Pieces(start[chosen], end[chosen], idle.next_row[chosen])
 
     waiting = known & ~in_graph
     found = [
@@ -248,9 +248,9 @@ def _explain(graph: Graph, idle: Gaps, began_ns: Int64Array) -> list[tuple[_Piec
         (pieces(held, ready, idle.end_ns), Cause.UNKNOWN, Reason.NOTHING_IN_THE_WAY),
     ]
     late = np.flatnonzero(waiting & (idle.launched_ns > idle.start_ns))
-    for thread, places in each_of(timeline.trace.thread[idle.launch[late]]):
+    for thread, places in groups_of(timeline.trace.thread_index[idle.launch_id[late]]):
         own = late[places]
-        stretches = _Pieces(idle.start_ns[own], idle.launched_ns[own], idle.after[own])
+        stretches = _Pieces(idle.start_ns[own], idle.launched_ns[own], idle.next_row[own])
         found += _explain_late_launch(graph, thread, stretches)
     return found
 
@@ -266,7 +266,7 @@ def _explain_late_launch(
     a thread is taken to run Python.
     """
     found: list[tuple[_Pieces, Cause, Reason]] = []
-    states = (graph.host.states.get(thread, NOTHING), graph.host.others(thread))
+    states = (graph.host.states.get(thread, NOTHING_RECORDED), graph.host.other_threads(thread))
     for state in states:
         blocked, late = late.split(state.blocked)
         waiting, late = late.split(state.input)
@@ -295,12 +295,12 @@ def _edges(timeline: Timeline, device: int, start_ns: int, end_ns: int) -> _Piec
 
 def _working(timeline: Timeline, device: int) -> NDArray[np.intp]:
     """The rows of a device that kept it busy."""
-    return np.flatnonzero(timeline.of(device=device) & (timeline.end_ns > timeline.start_ns))
+    return np.flatnonzero(timeline.select(device=device) & (timeline.end_ns > timeline.start_ns))
 
 
 def _launch_began_ns(timeline: Timeline) -> Int64Array:
     """Per row when the first of all activities of its launch started: int64[m], ns."""
-    launches, number = np.unique(timeline.launch, return_inverse=True)
+    launches, number = np.unique(timeline.launch_id, return_inverse=True)
     first = np.full(len(launches), np.iinfo(np.int64).max)
     np.minimum.at(first, number, timeline.start_ns)
     return first[number]

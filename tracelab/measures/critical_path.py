@@ -66,7 +66,7 @@ class CriticalPath:
     start_ns: Int64Array
     end_ns: Int64Array
     kind: NDArray[np.int8]
-    event: Int64Array
+    event_id: Int64Array
 
     def by_kind(self) -> dict[str, int]:
         """Length per kind in small letters, ns; every kind is listed."""
@@ -105,18 +105,22 @@ class _Links:
         self.host = graph.host
         self.start_ns, self.end_ns = timeline.start_ns, timeline.end_ns
         self.kind, self.event = timeline.kind, timeline.event_id
-        self.launch_thread = trace.thread[timeline.launch]
+        self.launch_thread = trace.thread_index[timeline.launch_id]
         by_end = np.lexsort((timeline.start_ns, timeline.end_ns))
-        self.by_end = {x: by_end[timeline.device[by_end] == x] for x in timeline.devices}
+        self.by_end = {
+            x: by_end[timeline.device_number[by_end] == x] for x in timeline.device_numbers
+        }
         self.ends = {x: self.end_ns[rows] for x, rows in self.by_end.items()}
         self._link_rows(graph)
         self._link_halts(graph)
-        self.threads = {step.number: int(trace.thread[step.event]) for step in timeline.steps}
+        self.threads = {
+            step.number: int(trace.thread_index[step.event_id]) for step in timeline.steps
+        }
 
     def _link_rows(self, graph: Graph) -> None:
         timeline, start = graph.host.timeline, self.start_ns
         launch_ns = np.where(
-            timeline.launch == ABSENT, ABSENT, _launched_ns(graph.host)[timeline.launch]
+            timeline.launch_id == ABSENT, ABSENT, _launched_ns(graph.host)[timeline.launch_id]
         )
         awaited = _awaited_rows(graph)
         ready = np.where(awaited == ABSENT, ABSENT, np.minimum(self.end_ns[awaited], start))
@@ -136,18 +140,18 @@ class _Links:
     def _held_by(self, timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.intp]:
         """The row that most likely kept each of these from starting earlier, else ABSENT."""
         start, held_by = self.start_ns[rows], np.full(len(rows), ABSENT, dtype=np.intp)
-        device = timeline.device[rows]
-        for number in timeline.devices:
+        device = timeline.device_number[rows]
+        for number in timeline.device_numbers:
             mine = np.flatnonzero(device == number)
             held_by[mine] = self.ended_before(number, start[mine])
         far = (held_by == ABSENT) | (start - self.end_ns[held_by] > _QUEUE_LATENCY_NS)
         far_rows = np.flatnonzero(far)
         begun = np.full(len(far_rows), _NEVER)
-        for lane in timeline.lanes:
-            starts = self.start_ns[lane.first : lane.last]
-            other = lane.first + np.searchsorted(starts, start[far_rows]) - 1
-            runs = (other >= lane.first) & (self.end_ns[other] > start[far_rows])
-            runs &= (device[far_rows] == lane.device) & (self.start_ns[other] < begun)
+        for lane in timeline.streams:
+            starts = self.start_ns[lane.first_row : lane.end_row]
+            other = lane.first_row + np.searchsorted(starts, start[far_rows]) - 1
+            runs = (other >= lane.first_row) & (self.end_ns[other] > start[far_rows])
+            runs &= (device[far_rows] == lane.device_number) & (self.start_ns[other] < begun)
             begun[runs] = self.start_ns[other[runs]]
             held_by[far_rows[runs]] = other[runs]
         return held_by
@@ -171,22 +175,26 @@ class _Links:
         return last
 
     def _link_halts(self, graph: Graph) -> None:
-        timeline, calls, held_calls = graph.host.timeline, graph.host.blocking, graph.host.held
-        trace, launch = timeline.trace, timeline.launch
+        timeline, calls, held_calls = (
+            graph.host.timeline,
+            graph.host.blocking_calls,
+            graph.host.stalled_calls,
+        )
+        trace, launch = timeline.trace, timeline.launch_id
         row_of = np.full(len(trace), ABSENT, dtype=np.int64)
         row_of[timeline.event_id] = np.arange(len(timeline.event_id))
         sync = np.flatnonzero(graph.kind == EdgeKind.SYNC)
         # The last of a call's assignments stays: what ended last, of several the first edge.
-        sync = sync[np.lexsort((-sync, trace.end_ns[graph.source[sync]]))]
+        sync = sync[np.lexsort((-sync, trace.end_ns[graph.source_id[sync]]))]
         awaited = np.full(len(trace), ABSENT, dtype=np.int64)
-        awaited[graph.target[sync]] = row_of[graph.source[sync]]
+        awaited[graph.target_id[sync]] = row_of[graph.source_id[sync]]
         # A blocking copy waits for what it launches itself, unless its memory was only staged.
-        copies = np.isin(launch, calls.call[calls.kind == Blocking.COPY])
+        copies = np.isin(launch, calls.event_id[calls.kind == Blocking.COPY])
         copies &= timeline.start_ns < trace.end_ns[launch]
         awaited[launch[copies]] = np.flatnonzero(copies)
         # They come by start: of the allocations that held up a call, the first is the earliest.
-        held, first = np.unique(held_calls.call, return_index=True)
-        halt = np.concatenate((calls.call, held))
+        held, first = np.unique(held_calls.event_id, return_index=True)
+        halt = np.concatenate((calls.event_id, held))
         start_ns = np.concatenate((calls.start_ns, held_calls.start_ns[first]))
         end_ns = np.concatenate((calls.end_ns, _launched_ns(graph.host)[held]))
         # Where the work was done before, the call did not wait.
@@ -197,7 +205,7 @@ class _Links:
         self.halt_event: list[int] = halt.tolist()
         self.halt_start: list[int] = start_ns.tolist()
         self.halt_end: list[int] = end_ns.tolist()
-        self.halt_thread: list[int] = trace.thread[halt].tolist()
+        self.halt_thread: list[int] = trace.thread_index[halt].tolist()
         self.halt_row: list[int] = row[order].tolist()
         self._halts_of: dict[int, list[int]] = {ABSENT: list(range(len(halt)))}
 
@@ -224,8 +232,8 @@ def _launched_ns(host: Host) -> Int64Array:
     The work may begin just before the call returns that was held up: then it is held no more.
     """
     timeline, launched_ns = host.timeline, host.launched_ns.copy()
-    held = np.isin(timeline.launch, host.held.call)
-    np.minimum.at(launched_ns, timeline.launch[held], timeline.start_ns[held])
+    held = np.isin(timeline.launch_id, host.stalled_calls.event_id)
+    np.minimum.at(launched_ns, timeline.launch_id[held], timeline.start_ns[held])
     return launched_ns
 
 
@@ -239,10 +247,10 @@ def _awaited_rows(graph: Graph) -> Int64Array:
     rows = np.arange(len(timeline.event_id))
     previous = np.full(len(rows), ABSENT, dtype=np.int64)
     follows = np.zeros(len(rows), dtype=np.bool_)
-    over = (end[:-1] <= start[1:]) | timeline.early[1:]
-    follows[1:] = (timeline.lane[1:] == timeline.lane[:-1]) & over
+    over = (end[:-1] <= start[1:]) | timeline.overlaps_previous[1:]
+    follows[1:] = (timeline.stream_index[1:] == timeline.stream_index[:-1]) & over
     previous[follows] = rows[follows] - 1
-    source = graph.event_source
+    source = graph.awaited_row
     later = (source != ABSENT) & ((previous == ABSENT) | (end[source] > end[previous]))
     return np.where(later, source, previous)
 

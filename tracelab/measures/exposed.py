@@ -27,10 +27,10 @@ from tracelab.intervals import (
     subtract,
     union,
 )
-from tracelab.measures.overlap_blockers import Obstacle, Obstacles
+from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.lookup import each_of, named
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
@@ -71,15 +71,15 @@ class Exposed:
     row: NDArray[np.intp]
     start_ns: Int64Array
     end_ns: Int64Array
-    obstacle: NDArray[np.int8]
-    held: NDArray[np.intp]
-    held_by: Int64Array
+    blocker: NDArray[np.int8]
+    blocked_row: NDArray[np.intp]
+    blocking_call_id: Int64Array
     bound_ns: Int64Array
     delays: NDArray[np.bool_]
 
     def blocking(self, timeline: Timeline, device: int, kind: Kind) -> Intervals:
         """When exposed work of a kind held up the next compute of its device."""
-        mine = self.delays & timeline.of(device=device, kind=kind)[self.row]
+        mine = self.delays & timeline.select(device=device, kind=kind)[self.row]
         return union(self.start_ns[mine], self.end_ns[mine])
 
 
@@ -88,9 +88,9 @@ def exposed(graph: Graph) -> Exposed:
     timeline = graph.host.timeline
     finder = _Finder(graph)
     found: list[Exposed] = []
-    for device in timeline.devices:
-        compute, comm = (timeline.of(device=device, kind=k) for k in (Kind.COMPUTE, Kind.COMM))
-        copies = timeline.of(device=device, kind=Kind.COPY)
+    for device in timeline.device_numbers:
+        compute, comm = (timeline.select(device=device, kind=k) for k in (Kind.COMPUTE, Kind.COMM))
+        copies = timeline.select(device=device, kind=Kind.COPY)
         found.append(finder.pieces(comm, hidden_by=compute))
         found.append(finder.pieces(copies, hidden_by=compute | comm))
     return Exposed(*(np.concatenate([getattr(x, y.name) for x in found]) for y in fields(Exposed)))
@@ -101,7 +101,7 @@ class _Finder:
 
     def __init__(self, graph: Graph) -> None:
         self._timeline = timeline = graph.host.timeline
-        self._obstacles = Obstacles(graph)
+        self._obstacles = OverlapBlockers(graph)
         self._in_backward = launched_in_backward(timeline)
 
     def pieces(self, rows: NDArray[np.bool_], *, hidden_by: NDArray[np.bool_]) -> Exposed:
@@ -117,10 +117,10 @@ class _Finder:
         found = self._explained(*_uncovered(timeline, mine, busy), hiding)
         self._bound(found, mine, hiding, free)
         self._follow_the_others(found, hiding)
-        hopeless = (found.obstacle == Obstacle.TRUE_DEPENDENCY) | (found.bound_ns == 0)
-        found.obstacle[hopeless] = Obstacle.TRUE_DEPENDENCY
+        hopeless = (found.blocker == OverlapBlocker.TRUE_DEPENDENCY) | (found.bound_ns == 0)
+        found.blocker[hopeless] = OverlapBlocker.TRUE_DEPENDENCY
         found.bound_ns[hopeless] = 0
-        found.held_by[hopeless] = ABSENT
+        found.blocking_call_id[hopeless] = ABSENT
         return found
 
     def _explained(
@@ -134,20 +134,20 @@ class _Finder:
         timeline = self._timeline
         # What comes next is asked of the stream that computes most: the kernel that divides the
         # gradients in a side stream needs what the collective made, the backward pass does not.
-        busiest = hiding[timeline.lane[hiding] == self._busiest_lane(hiding)]
+        busiest = hiding[timeline.stream_index[hiding] == self._busiest_lane(hiding)]
         at = np.searchsorted(timeline.start_ns[busiest], end_ns)
         followed = np.flatnonzero(at < len(busiest))
         after = np.full(len(row), ABSENT, dtype=np.intp)
         after[followed] = busiest[at[followed]]
-        obstacle = np.full(len(row), Obstacle.TRUE_DEPENDENCY, dtype=np.int8)
+        obstacle = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
         held_by = np.full(len(row), ABSENT, dtype=np.int64)
         obstacle[followed], held_by[followed] = self._obstacles.between(
             after[followed], row[followed], start_ns[followed]
         )
-        delays = np.isin(obstacle, (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT))
+        delays = np.isin(obstacle, (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT))
         side = side_of_independent_work(timeline, row)
         early = side != Side.AFTER
-        obstacle[early], held_by[early] = Obstacle.TRUE_DEPENDENCY, ABSENT
+        obstacle[early], held_by[early] = OverlapBlocker.TRUE_DEPENDENCY, ABSENT
         before = np.searchsorted(timeline.start_ns[hiding], start_ns) - 1
         led = np.flatnonzero((side == Side.BEFORE) & (before >= 0))
         reach = np.maximum.accumulate(timeline.end_ns[hiding])
@@ -169,12 +169,12 @@ class _Finder:
         timeline, row = self._timeline, found.row
         begins = timeline.start_ns[hiding].min(initial=_END_OF_TIME)
         length = found.end_ns - found.start_ns
-        obstructed = found.obstacle != Obstacle.TRUE_DEPENDENCY
+        obstructed = found.blocker != OverlapBlocker.TRUE_DEPENDENCY
         # What could have run beside the result of others is recorded, however early they ran.
         led = np.flatnonzero(side_of_independent_work(timeline, row) == Side.BEFORE)
         early = timeline.start_ns[row] < begins
-        name = timeline.trace.name[timeline.event_id[row[led]]].astype(np.int64)
-        for _, alike in each_of(name * len(timeline.lanes) + timeline.lane[row[led]]):
+        name = timeline.trace.name_index[timeline.event_id[row[led]]].astype(np.int64)
+        for _, alike in groups_of(name * len(timeline.streams) + timeline.stream_index[row[led]]):
             group = led[alike]
             first, later = group[early[group]], group[~early[group]]
             held = later[obstructed[later]]
@@ -183,8 +183,8 @@ class _Finder:
                 continue
             example = held[np.argmax(found.bound_ns[held])]
             for piece in first[~obstructed[first]].tolist():
-                found.obstacle[piece], found.held[piece] = found.obstacle[example], row[piece]
-                found.held_by[piece] = found.held_by[example]
+                found.blocker[piece], found.blocked_row[piece] = found.blocker[example], row[piece]
+                found.blocking_call_id[piece] = found.blocking_call_id[example]
                 found.bound_ns[piece] = int(length[piece]) * bound // whole
 
     def _busiest_lane(self, hiding: NDArray[np.intp]) -> int:
@@ -193,7 +193,7 @@ class _Finder:
         if not len(compute):
             return ABSENT
         length = timeline.end_ns[compute] - timeline.start_ns[compute]
-        return int(np.bincount(timeline.lane[compute], weights=length).argmax())
+        return int(np.bincount(timeline.stream_index[compute], weights=length).argmax())
 
     def _bound(
         self,
@@ -203,7 +203,7 @@ class _Finder:
         free: Intervals,
     ) -> None:
         """Limit each piece to the independent work that there is."""
-        held = np.flatnonzero(found.obstacle != Obstacle.TRUE_DEPENDENCY)
+        held = np.flatnonzero(found.blocker != OverlapBlocker.TRUE_DEPENDENCY)
         row, length = found.row[held], (found.end_ns - found.start_ns)[held]
         lengths, allowed = (
             np.zeros(len(self._timeline.event_id), dtype=np.int64) for _ in range(2)
@@ -291,10 +291,10 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
     """bool[m], which rows were launched by a thread of autograd's."""
     trace = timeline.trace
     operators = trace.of_category(Category.OPERATOR)
-    autograds = operators[named(trace, operators, lambda x: x.startswith(_AUTOGRAD))]
-    threads = np.unique(trace.thread[autograds])
-    by_one: NDArray[np.bool_] = np.isin(trace.thread[timeline.launch], threads)
-    by_one[timeline.launch == ABSENT] = False
+    autograds = operators[match_names(trace, operators, lambda x: x.startswith(_AUTOGRAD))]
+    threads = np.unique(trace.thread_index[autograds])
+    by_one: NDArray[np.bool_] = np.isin(trace.thread_index[timeline.launch_id], threads)
+    by_one[timeline.launch_id == ABSENT] = False
     return by_one
 
 
@@ -302,15 +302,15 @@ def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDAr
     """Where the work is that copies or collectives could run beside: int8[k], a `Side`."""
     trace, events = timeline.trace, timeline.event_id[rows]
     side = np.full(len(rows), Side.AFTER, dtype=np.int8)
-    side[named(trace, events, needed_at_once)] = Side.NONE
-    side[named(trace, events, _NEEDS_NOTHING_BEFORE.search)] = Side.BEFORE
+    side[match_names(trace, events, needed_at_once)] = Side.NONE
+    side[match_names(trace, events, _NEEDS_NOTHING_BEFORE.search)] = Side.BEFORE
     copies = np.flatnonzero(timeline.kind[rows] == Kind.COPY)
     side[copies] = Side.NONE
     # For a tiny copy another stream would cost more.
     length = timeline.end_ns[rows[copies]] - timeline.start_ns[rows[copies]]
     copies = copies[length >= _TINY_COPY_NS]
     for direction, there in _SIDES_OF_COPIES.items():
-        side[copies[named(trace, events[copies], partial(_copies_to, direction))]] = there
+        side[copies[match_names(trace, events[copies], partial(_copies_to, direction))]] = there
     return side
 
 

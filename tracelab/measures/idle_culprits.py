@@ -11,13 +11,13 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host, input_regions
-from tracelab.model.lookup import each_of
+from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT, Category, Trace
 
 _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out
 
 
-def holders(graph: Graph, found: Bubbles) -> Int64Array:
+def idle_culprits(graph: Graph, found: Bubbles) -> Int64Array:
     """Per piece of idle time, the event that held it: int64[k], ABSENT where the file has none.
 
     Of `host_blocked` it is the blocking call, where another thread's allocation held up the thread
@@ -27,14 +27,14 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
     of `dependency` the activity that was waited for; of `launch` and `graph` the launch call. The
     edges of the file and idle of unknown cause have none.
     """
-    timeline, blocking = graph.host.timeline, graph.host.blocking
+    timeline, blocking = graph.host.timeline, graph.host.blocking_calls
     trace = timeline.trace
     order = np.argsort(timeline.event_id)
-    at = np.searchsorted(timeline.event_id[order], found.next_event)
+    at = np.searchsorted(timeline.event_id[order], found.next_id)
     row = order[np.minimum(at, len(order) - 1)]
-    launch = np.where(found.next_event == ABSENT, ABSENT, timeline.launch[row])
-    source = np.where(found.next_event == ABSENT, ABSENT, graph.event_source[row])
-    thread = np.where(launch == ABSENT, ABSENT, trace.thread[launch])
+    launch = np.where(found.next_id == ABSENT, ABSENT, timeline.launch_id[row])
+    source = np.where(found.next_id == ABSENT, ABSENT, graph.awaited_row[row])
+    thread = np.where(launch == ABSENT, ABSENT, trace.thread_index[launch])
     middle = found.start_ns + (found.end_ns - found.start_ns) // 2
     held = np.full(len(launch), ABSENT, dtype=np.int64)
 
@@ -42,7 +42,7 @@ def holders(graph: Graph, found: Bubbles) -> Int64Array:
         mine = found.cause == cause
         held[mine] = _around(trace, events, middle[mine], thread[mine])
 
-    give(Cause.HOST_BLOCKED, blocking.call)
+    give(Cause.HOST_BLOCKED, blocking.event_id)
     holder = _holder(graph.host, middle, thread)
     others = (found.cause == Cause.HOST_BLOCKED) & (holder != ABSENT)
     held[others] = holder[others]
@@ -62,13 +62,15 @@ def _holder(host: Host, moments: Int64Array, threads: NDArray[np.integer[Any]]) 
 
     Of several the one that began last.
     """
-    held, holder = host.held, np.full(len(moments), ABSENT, dtype=np.int64)
-    asked_of = dict(each_of(threads)) if len(held) else {}
-    for thread, own in each_of(held.thread):
+    held, holder = host.stalled_calls, np.full(len(moments), ABSENT, dtype=np.int64)
+    asked_of = dict(groups_of(threads)) if len(held) else {}
+    for thread, own in groups_of(held.thread_index):
         asked = asked_of.get(thread, np.zeros(0, dtype=np.intp))
         place = _last_begun(held.start_ns[own], held.end_ns[own], moments[asked], len(own))
         found = place != ABSENT
-        holder[asked[found]] = host.blocking.call[held.holder[own[place[found]]]]
+        holder[asked[found]] = host.blocking_calls.event_id[
+            held.allocation_index[own[place[found]]]
+        ]
     return holder
 
 
@@ -104,7 +106,7 @@ def _around(
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
     around = np.full(len(moments), ABSENT, dtype=np.int64)
     events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    for thread, places in each_of(trace.thread[events]):
+    for thread, places in groups_of(trace.thread_index[events]):
         own = events[places]
         reach = np.maximum.accumulate(trace.end_ns[own])
         outer = own[np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))]
@@ -120,8 +122,8 @@ def _innermost(trace: Trace, moments: Int64Array, threads: NDArray[np.integer[An
     inner = np.full(len(moments), ABSENT, dtype=np.int64)
     events = trace.of_category(Category.PYTHON)
     events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    of_thread = dict(each_of(trace.thread[events]))
-    for thread, asked in each_of(threads):
+    of_thread = dict(groups_of(trace.thread_index[events]))
+    for thread, asked in groups_of(threads):
         own = events[of_thread.get(thread, np.zeros(0, dtype=np.intp))]
         place = _last_begun(trace.start_ns[own], trace.end_ns[own], moments[asked], _MOST_SIBLINGS)
         found = place != ABSENT

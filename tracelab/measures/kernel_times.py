@@ -30,11 +30,11 @@ def kernel_times(timeline: Timeline) -> tuple[NameTimes, ...]:
 
     Activities that no step launched count in the whole trace only.
     """
-    names, name = np.unique(timeline.trace.name[timeline.event_id], return_inverse=True)
+    names, name = np.unique(timeline.trace.name_index[timeline.event_id], return_inverse=True)
     length = timeline.end_ns - timeline.start_ns
     columns = len(timeline.steps) + 1
     # Row by name; the first column holds what no step launched. Sums below 2**53 are exact.
-    cell = name * columns + (timeline.step + 1)
+    cell = name * columns + (timeline.step_index + 1)
     cells = len(names) * columns
     times = np.bincount(cell, weights=length, minlength=cells).astype(np.int64)
     counts = np.bincount(cell, minlength=cells)

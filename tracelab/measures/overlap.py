@@ -70,7 +70,7 @@ class Overlap:
 def device_times(timeline: Timeline, windows: Sequence[Window]) -> list[list[DeviceTime]]:
     """What each device did: per window, per device."""
     spans = _Spans(windows)
-    columns = [_device_columns(timeline, device, spans) for device in timeline.devices]
+    columns = [_device_columns(timeline, device, spans) for device in timeline.device_numbers]
     return [[column[i] for column in columns] for i in range(len(windows))]
 
 
@@ -82,16 +82,20 @@ def overlaps(timeline: Timeline, windows: Sequence[Window]) -> list[list[Overlap
     """
     spans = _Spans(windows)
     groups: list[dict[str, Intervals]] = []
-    for device in timeline.devices:
-        kinds = {kind: timeline.busy(timeline.of(device=device, kind=kind)) for kind in Kind}
+    for device in timeline.device_numbers:
+        kinds = {kind: timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind}
         groups.append({f"kind:{device}/{kind.name.lower()}": busy for kind, busy in kinds.items()})
     groups.append(
         {
-            f"stream:{lane.device}/{lane.stream}": timeline.busy(slice(lane.first, lane.last))
-            for lane in timeline.lanes
+            f"stream:{lane.device_number}/{lane.stream_number}": timeline.busy(
+                slice(lane.first_row, lane.end_row)
+            )
+            for lane in timeline.streams
         }
     )
-    groups.append({f"device:{x}": timeline.busy(timeline.of(device=x)) for x in timeline.devices})
+    groups.append(
+        {f"device:{x}": timeline.busy(timeline.select(device=x)) for x in timeline.device_numbers}
+    )
     found: list[list[Overlap]] = [[] for _ in windows]
     for group in groups:
         lengths = {name: spans.measure(busy) for name, busy in group.items()}
@@ -123,9 +127,9 @@ class _Spans:
 def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[DeviceTime]:
     """One device, per window."""
     compute, comm, copy, memset = (
-        timeline.busy(timeline.of(device=device, kind=kind)) for kind in Kind
+        timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind
     )
-    busy = spans.measure(timeline.busy(timeline.of(device=device)))
+    busy = spans.measure(timeline.busy(timeline.select(device=device)))
     times = {
         "busy_ns": busy,
         "idle_ns": spans.ends - spans.starts - busy,
@@ -151,10 +155,10 @@ def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[Devi
 def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tuple[StreamTime, ...]]:
     """Each stream of one device, per window; an activity is counted wherever it is seen."""
     columns: list[list[StreamTime]] = [[] for _ in spans.starts]
-    for lane in timeline.lanes:
-        if lane.device != device:
+    for lane in timeline.streams:
+        if lane.device_number != device:
             continue
-        rows = slice(lane.first, lane.last)
+        rows = slice(lane.first_row, lane.end_row)
         busy = spans.measure(timeline.busy(rows))
         start, end = timeline.start_ns[rows], timeline.end_ns[rows]
         # An activity of no length is over one nanosecond later, so that it is seen where it is.
@@ -162,5 +166,5 @@ def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tupl
         begun = np.searchsorted(np.sort(start), spans.ends)
         seen = begun - np.searchsorted(over, spans.starts, side="right")
         for i, column in enumerate(columns):
-            column.append(StreamTime(lane.stream, int(busy[i]), int(seen[i])))
+            column.append(StreamTime(lane.stream_number, int(busy[i]), int(seen[i])))
     return [tuple(column) for column in columns]

@@ -29,28 +29,29 @@ def unprofiled_step_ns(trace: Trace) -> float | None:
     return step_ns if 0 < step_ns < float("inf") else None
 
 
-def works(timeline: Timeline, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
+def active_devices(timeline: Timeline, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
     """Device to whether it does at least a hundredth of what the busiest does: bool[windows]."""
     starts = [window.start_ns for window in windows]
     ends = [window.end_ns for window in windows]
     busy = {
-        x: measure_within(timeline.busy(timeline.of(device=x)), starts, ends)
-        for x in timeline.devices
+        x: measure_within(timeline.busy(timeline.select(device=x)), starts, ends)
+        for x in timeline.device_numbers
     }
     most = np.max(list(busy.values()), axis=0, initial=0)
     return {device: 100 * ns >= most for device, ns in busy.items()}
 
 
-def slowed_ns(
+def profiler_overhead_ns(
     timeline: Timeline, bubbles: Bubbles, windows: Sequence[Window]
 ) -> dict[int, Int64Array]:
     """By how much the profiler made windows longer: device to int64[windows], ns; 0 if unknown."""
     longer_ns = np.array(_longer_ns(timeline, windows), dtype=np.int64)
     if not longer_ns.any():
-        return dict.fromkeys(timeline.devices, longer_ns)
+        return dict.fromkeys(timeline.device_numbers, longer_ns)
     slow_host = np.isin(bubbles.cause, _SLOW_HOST)
     return {
-        x: np.minimum(longer_ns, bubbles.within(x, slow_host, windows)) for x in timeline.devices
+        x: np.minimum(longer_ns, bubbles.within(x, slow_host, windows))
+        for x in timeline.device_numbers
     }
 
 
@@ -58,7 +59,10 @@ def unprofiled_ns(
     timeline: Timeline, bubbles: Bubbles, windows: Sequence[Window]
 ) -> list[int | None]:
     """What each window would take without the profiler, ns; None if unknown, or hardly less."""
-    slowed, working = slowed_ns(timeline, bubbles, windows), works(timeline, windows)
+    slowed, working = (
+        profiler_overhead_ns(timeline, bubbles, windows),
+        active_devices(timeline, windows),
+    )
     most = np.max([np.where(working[x], slowed[x], 0) for x in slowed], axis=0, initial=0)
     return [
         left if _SLOWER * (left := window.length_ns - slower) <= window.length_ns else None

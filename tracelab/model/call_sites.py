@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.model.lookup import each_of, named
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import MODULE_CALL, NUMBER, TRUTH, SourceLines
 from tracelab.model.timeline import Timeline
@@ -67,7 +67,7 @@ _WITHOUT_NAME = {
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class CallSite:
     """Where in the program a call was made, as far as the trace and the source say.
 
     Attributes:
@@ -88,7 +88,7 @@ class Place:
     call: str | None = None
 
 
-NOWHERE = Place()
+NO_CALL_SITE = CallSite()
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,9 +101,9 @@ class _Code:
     call: str | None = None
 
 
-def locate(
+def call_sites(
     timeline: Timeline, events: NDArray[np.integer[Any]], lines: SourceLines | None = None
-) -> tuple[Place, ...]:
+) -> tuple[CallSite, ...]:
     """Say where in the program each of these host events was made.
 
     Args:
@@ -125,13 +125,13 @@ class _Locator:
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
         is_step = np.zeros(len(trace), dtype=np.bool_)
-        is_step[[step.event for step in timeline.steps]] = True
+        is_step[[step.event_id for step in timeline.steps]] = True
         expression = re.compile(PROFILER_STEP)
 
         def of(category: Category) -> NDArray[np.integer[Any]]:
             # Old files write the steps as operators.
             events = trace.of_category(category)
-            return events[~is_step[events] & ~named(trace, events, expression.search)]
+            return events[~is_step[events] & ~match_names(trace, events, expression.search)]
 
         self._trace = trace
         self._operators = Nesting(trace, of(Category.OPERATOR))
@@ -139,14 +139,14 @@ class _Locator:
         self._frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._name_of_call = cache(_name_called)
 
-    def places(self, events: Int64Array, lines: SourceLines | None) -> tuple[Place, ...]:
+    def places(self, events: Int64Array, lines: SourceLines | None) -> tuple[CallSite, ...]:
         """The place of each event."""
         operator = self._operators.innermost(events)
         annotation = self._annotations.innermost(events)
         frame = self._frames.innermost(events)
         caller = self._callers(events, frame)
         borrowed = np.flatnonzero(caller != ABSENT)
-        for thread, places in each_of(caller[borrowed]):
+        for thread, places in groups_of(caller[borrowed]):
             rows = borrowed[places]
             frame[rows] = self._frames.innermost_on(thread, events[rows])
             around = self._annotations.innermost_on(thread, events[rows])
@@ -183,14 +183,14 @@ class _Locator:
         direct: int,
         ordinal: int,
         count: int,
-    ) -> Place:
+    ) -> CallSite:
         """The place that these names (indices into the strings, or ABSENT) tell."""
         code = _Code()
         if own != ABSENT:
             call, looked_for = self._call(inside, called, direct)
             many = None if ordinal == ABSENT or looked_for == MODULE_CALL else (ordinal, count)
             code = _code(self._trace.strings[own], call, looked_for, many, lines)
-        return Place(
+        return CallSite(
             operator=self._string(operator),
             annotation=self._without_numbers(annotation),
             function=code.function,
@@ -307,11 +307,11 @@ class _Locator:
         """
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
-        alone = alone[np.isin(self._trace.thread[events[alone]], self._autograd_threads)]
+        alone = alone[np.isin(self._trace.thread_index[events[alone]], self._autograd_threads)]
         if not len(alone):
             return caller
         count = np.zeros(len(alone), dtype=np.int64)
-        for thread, _ in each_of(self._frames.thread[self._is_backward]):
+        for thread, _ in groups_of(self._frames.thread[self._is_backward]):
             # The innermost built-in of the thread at that time is ``run_backward``.
             row = self._frames.innermost_on(thread, events[alone])
             row = self._frames.around(row, self._is_built_in)

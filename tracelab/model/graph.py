@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.host import Blocking, Host
-from tracelab.model.lookup import ByCorrelation, each_of
-from tracelab.model.stream_queues import LaneQueues
+from tracelab.model.lookup import ByCorrelation, groups_of
+from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
@@ -72,12 +72,12 @@ class Graph:
     """
 
     host: Host
-    source: Int64Array
-    target: Int64Array
+    source_id: Int64Array
+    target_id: Int64Array
     kind: NDArray[np.int8]
-    event_source: Int64Array
-    inferred: NDArray[np.bool_]
-    after_unknown_wait: NDArray[np.bool_]
+    awaited_row: Int64Array
+    awaited_is_inferred: NDArray[np.bool_]
+    after_unresolved_wait: NDArray[np.bool_]
     links: EventLinks
     against_time: int
 
@@ -85,7 +85,7 @@ class Graph:
 def build_graph(host: Host) -> Graph:
     """Find the dependencies of a timeline with its host."""
     timeline = host.timeline
-    lanes = LaneQueues(timeline)
+    lanes = StreamQueues(timeline)
     waits = resolve_waits(timeline, lanes)
     parts = {
         EdgeKind.LAUNCH: _launch_edges(timeline),
@@ -106,12 +106,12 @@ def build_graph(host: Host) -> Graph:
     inferred[waited] = waits.inferred[last[waited]]
     return Graph(
         host=host,
-        source=source[forward],
-        target=target[forward],
+        source_id=source[forward],
+        target_id=target[forward],
         kind=kind[forward],
-        event_source=event_source,
-        inferred=inferred,
-        after_unknown_wait=waits.unknown,
+        awaited_row=event_source,
+        awaited_is_inferred=inferred,
+        after_unresolved_wait=waits.unknown,
         links=EventLinks(waits.named, waits.told_by_time, waits.unresolved),
         against_time=int((~forward).sum()),
     )
@@ -132,12 +132,12 @@ def _last_awaited(
 
 
 def _launch_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
-    launched = timeline.launch != ABSENT
-    return timeline.launch[launched], timeline.event_id[launched]
+    launched = timeline.launch_id != ABSENT
+    return timeline.launch_id[launched], timeline.event_id[launched]
 
 
 def _stream_edges(timeline: Timeline) -> tuple[Int64Array, Int64Array]:
-    same = timeline.lane[1:] == timeline.lane[:-1]
+    same = timeline.stream_index[1:] == timeline.stream_index[:-1]
     return timeline.event_id[:-1][same], timeline.event_id[1:][same]
 
 
@@ -149,9 +149,11 @@ def _host_edges(host: Host) -> tuple[Int64Array, Int64Array]:
     trace = host.timeline.trace
     is_wait = _pure_waits(host)
     calls = trace.of_category(*HOST_CALLS)
-    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls], trace.thread[calls]))]
+    calls = calls[
+        np.lexsort((-trace.end_ns[calls], trace.start_ns[calls], trace.thread_index[calls]))
+    ]
     sources, targets = [], []
-    for _, places in each_of(trace.thread[calls]):
+    for _, places in groups_of(trace.thread_index[calls]):
         own = calls[places]
         reach = np.maximum.accumulate(trace.end_ns[own])
         outer = np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))
@@ -165,12 +167,12 @@ def _host_edges(host: Host) -> tuple[Int64Array, Int64Array]:
     return np.concatenate([empty, *sources]), np.concatenate([empty, *targets])
 
 
-def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
+def _sync_edges(host: Host, lanes: StreamQueues) -> tuple[Int64Array, Int64Array]:
     """From the last activities that a blocking call waited for to what could only come after."""
-    timeline, blocking = host.timeline, host.blocking
+    timeline, blocking = host.timeline, host.blocking_calls
     trace = timeline.trace
     waits = np.isin(blocking.kind, _RETURNS_WHEN_DONE)
-    call, kind = blocking.call[waits], blocking.kind[waits]
+    call, kind = blocking.event_id[waits], blocking.kind[waits]
     start = trace.start_ns[call]
     sync = ByCorrelation(trace, Category.SYNC).find(trace.correlation[call])
     told = sync != ABSENT
@@ -181,8 +183,8 @@ def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
     of_stream = (kind == Blocking.STREAM) & told
     of_record = (kind == Blocking.EVENT) & told & (record != ABSENT)
     named_lane = lanes.find(
-        np.where(told, trace.device[sync], ABSENT),
-        np.where(of_record, trace.wait_stream[sync], trace.stream[sync]),
+        np.where(told, trace.device_number[sync], ABSENT),
+        np.where(of_record, trace.wait_stream_number[sync], trace.stream_number[sync]),
     )
     found: list[tuple[NDArray[np.intp], NDArray[np.intp]]] = []  # numbers of calls, rows
 
@@ -195,9 +197,9 @@ def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
     add(mine, lanes.last_before(named_lane[mine], trace.start_ns[record[mine]]))
     mine = np.flatnonzero(~of_device & ~of_stream & ~of_record)
     add(mine, _ended_last_during(timeline, lanes, call[mine]))
-    device = np.where(told, trace.device[sync], ABSENT)
-    for number, lane in enumerate(timeline.lanes):
-        mine = np.flatnonzero(of_device & np.isin(device, (lane.device, ABSENT)))
+    device = np.where(told, trace.device_number[sync], ABSENT)
+    for number, lane in enumerate(timeline.streams):
+        mine = np.flatnonzero(of_device & np.isin(device, (lane.device_number, ABSENT)))
         last = lanes.last_before(np.full(len(mine), number), start[mine])
         # It waited for one device, and the file may not say for which.
         sure = (device[mine] != ABSENT) | (timeline.end_ns[last] <= trace.end_ns[call[mine]])
@@ -211,7 +213,9 @@ def _sync_edges(host: Host, lanes: LaneQueues) -> tuple[Int64Array, Int64Array]:
     )
 
 
-def _ended_last_during(timeline: Timeline, lanes: LaneQueues, call: Int64Array) -> NDArray[np.intp]:
+def _ended_last_during(
+    timeline: Timeline, lanes: StreamQueues, call: Int64Array
+) -> NDArray[np.intp]:
     """What blocking calls waited for that name no stream: intp[k], rows, else ABSENT.
 
     Of the last activities that each stream had been given before a call, the one that ended last
@@ -220,7 +224,7 @@ def _ended_last_during(timeline: Timeline, lanes: LaneQueues, call: Int64Array) 
     start, end = timeline.trace.start_ns[call], timeline.trace.end_ns[call]
     found = np.full(len(call), ABSENT, dtype=np.intp)
     found_ns = start.copy()
-    for number in range(len(timeline.lanes)):
+    for number in range(len(timeline.streams)):
         last = lanes.last_before(np.full(len(call), number), start)
         ended = np.where(last == ABSENT, ABSENT, timeline.end_ns[last])
         later = (ended > start) & (ended <= end) & (ended >= found_ns)
@@ -230,20 +234,20 @@ def _ended_last_during(timeline: Timeline, lanes: LaneQueues, call: Int64Array) 
 
 def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
     """A blocking copy is launched by the call that waits for it: what waits is the next call."""
-    timeline, blocking = host.timeline, host.blocking
+    timeline, blocking = host.timeline, host.blocking_calls
     trace = timeline.trace
-    copying = blocking.call[blocking.kind == Blocking.COPY]
+    copying = blocking.event_id[blocking.kind == Blocking.COPY]
     calls = trace.of_category(*HOST_CALLS)
     sources, targets = [], []
-    launched = np.flatnonzero(np.isin(timeline.launch, copying))
-    calls_of = dict(each_of(trace.thread[calls]))
-    for thread, places in each_of(trace.thread[timeline.launch[launched]]):
+    launched = np.flatnonzero(np.isin(timeline.launch_id, copying))
+    calls_of = dict(groups_of(trace.thread_index[calls]))
+    for thread, places in groups_of(trace.thread_index[timeline.launch_id[launched]]):
         own = calls[calls_of[thread]]
         own = own[np.argsort(trace.start_ns[own], kind="stable")]
         rows = launched[places]
         # A small copy from pageable memory is staged: its call may return before it has run.
-        rows = rows[timeline.end_ns[rows] <= trace.end_ns[timeline.launch[rows]]]
-        after = np.searchsorted(trace.start_ns[own], trace.end_ns[timeline.launch[rows]])
+        rows = rows[timeline.end_ns[rows] <= trace.end_ns[timeline.launch_id[rows]]]
+        after = np.searchsorted(trace.start_ns[own], trace.end_ns[timeline.launch_id[rows]])
         exists = after < len(own)
         sources.append(timeline.event_id[rows[exists]])
         targets.append(own[after[exists]])
@@ -254,7 +258,9 @@ def _after_copies(host: Host) -> tuple[Int64Array, Int64Array]:
 def _pure_waits(host: Host) -> NDArray[np.bool_]:
     """bool[n], which events are blocking calls that do nothing but wait."""
     is_wait = np.zeros(len(host.timeline.trace), dtype=np.bool_)
-    is_wait[host.blocking.call[np.isin(host.blocking.kind, _RETURNS_WHEN_DONE)]] = True
+    is_wait[host.blocking_calls.event_id[np.isin(host.blocking_calls.kind, _RETURNS_WHEN_DONE)]] = (
+        True
+    )
     return is_wait
 
 
@@ -281,7 +287,7 @@ def _run_forward(
     order = np.zeros(len(trace), dtype=np.int64)
     order[nodes[np.lexsort((length, place, moment[nodes]))]] = np.arange(len(nodes))
     early = np.zeros(len(trace), dtype=np.bool_)
-    early[host.timeline.event_id[host.timeline.early]] = True
+    early[host.timeline.event_id[host.timeline.overlaps_previous]] = True
     # What a launch or an enclosing call begins may end at any time, and so may what came before
     # an activity that begins early; all else must have ended.
     begun = np.isin(kind, (EdgeKind.LAUNCH, EdgeKind.HOST)) & (start[target] < end[source])

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, join, measure, union
 from tracelab.model.kernel_kinds import copies_pageable_memory
-from tracelab.model.lookup import each_of, each_place, named
+from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
@@ -70,18 +70,18 @@ class BlockingCalls:
         start_ns, end_ns: int64[k], ns.
     """
 
-    call: Int64Array
+    event_id: Int64Array
     kind: NDArray[np.int8]
-    thread: NDArray[np.int32]
+    thread_index: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
 
     def __len__(self) -> int:
-        return len(self.call)
+        return len(self.event_id)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HeldCalls:
+class StalledCalls:
     """The calls that got no further while other threads allocated; by start, holder and call.
 
     A call was held up if it lasted for more than 100 us, at least half of which lies in allocations
@@ -96,14 +96,14 @@ class HeldCalls:
         end_ns: int64[h], ns, when the call returned.
     """
 
-    call: Int64Array
-    holder: NDArray[np.intp]
-    thread: NDArray[np.int32]
+    event_id: Int64Array
+    allocation_index: NDArray[np.intp]
+    thread_index: NDArray[np.int32]
     start_ns: Int64Array
     end_ns: Int64Array
 
     def __len__(self) -> int:
-        return len(self.call)
+        return len(self.event_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +123,7 @@ class ThreadState:
     annotated: Intervals
 
 
-NOTHING = ThreadState(*[union([], [])] * 4)
+NOTHING_RECORDED = ThreadState(*[union([], [])] * 4)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +137,8 @@ class Host:
     """
 
     timeline: Timeline
-    blocking: BlockingCalls
-    held: HeldCalls
+    blocking_calls: BlockingCalls
+    stalled_calls: StalledCalls
 
     @cached_property
     def launched_ns(self) -> Int64Array:
@@ -147,7 +147,7 @@ class Host:
         That is its start, or its end where another thread's allocation held it up till then.
         """
         launched = self.timeline.trace.start_ns.copy()
-        launched[self.held.call] = self.held.end_ns
+        launched[self.stalled_calls.event_id] = self.stalled_calls.end_ns
         return launched
 
     @cached_property
@@ -158,18 +158,23 @@ class Host:
             *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
         )
         is_region = trace.category[told] == Category.ANNOTATION
-        is_input = named(trace, told, _INPUT.search)
+        is_input = match_names(trace, told, _INPUT.search)
         states = {}
-        for thread, own in each_of(trace.thread[told]):
+        for thread, own in groups_of(trace.thread_index[told]):
             if _WATCHDOG.search(trace.threads[thread].name):
                 continue
             rows, waits = told[own[~is_region[own] | is_input[own]]], told[own[is_input[own]]]
             regions = told[own[is_region[own]]]
-            blocking, held = self.blocking.thread == thread, self.held.thread == thread
+            blocking, held = (
+                self.blocking_calls.thread_index == thread,
+                self.stalled_calls.thread_index == thread,
+            )
             states[thread] = ThreadState(
                 blocked=join(
-                    union(self.blocking.start_ns[blocking], self.blocking.end_ns[blocking]),
-                    union(self.held.start_ns[held], self.held.end_ns[held]),
+                    union(
+                        self.blocking_calls.start_ns[blocking], self.blocking_calls.end_ns[blocking]
+                    ),
+                    union(self.stalled_calls.start_ns[held], self.stalled_calls.end_ns[held]),
                 ),
                 input=union(trace.start_ns[waits], trace.end_ns[waits]),
                 recorded=union(trace.start_ns[rows], trace.end_ns[rows]),
@@ -180,10 +185,10 @@ class Host:
     @cached_property
     def launching_threads(self) -> frozenset[int]:
         """Index into `Trace.threads` of those that put work on a GPU."""
-        launch = self.timeline.launch[self.timeline.launch != ABSENT]
-        return frozenset(self.timeline.trace.thread[launch].tolist())
+        launch = self.timeline.launch_id[self.timeline.launch_id != ABSENT]
+        return frozenset(self.timeline.trace.thread_index[launch].tolist())
 
-    def others(self, thread: int) -> ThreadState:
+    def other_threads(self, thread: int) -> ThreadState:
         """The state of all threads that launch work, but one, taken together.
 
         A thread that launches nothing, a logger for one, holds up nobody who does.
@@ -234,9 +239,9 @@ def observe_host(timeline: Timeline) -> Host:
     calls = trace.of_category(*HOST_CALLS)
     kind = np.full(len(calls), ABSENT, dtype=np.int8)
     for blocking, pattern in _BLOCKING_NAMES.items():
-        kind[named(trace, calls, pattern.search)] = blocking
+        kind[match_names(trace, calls, pattern.search)] = blocking
     kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
-    kind[np.isin(trace.thread[calls], _watchdogs(trace))] = ABSENT
+    kind[np.isin(trace.thread_index[calls], _watchdogs(trace))] = ABSENT
     blocks = kind != ABSENT
     calls, kind = calls[blocks], kind[blocks]
     order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))
@@ -246,9 +251,9 @@ def observe_host(timeline: Timeline) -> Host:
     programs = calls != _profilers_own(timeline, calls, kind)
     calls, kind = calls[programs], kind[programs]
     found = BlockingCalls(
-        call=calls.astype(np.int64),
+        event_id=calls.astype(np.int64),
         kind=kind,
-        thread=trace.thread[calls],
+        thread_index=trace.thread_index[calls],
         start_ns=trace.start_ns[calls],
         end_ns=trace.end_ns[calls],
     )
@@ -258,16 +263,16 @@ def observe_host(timeline: Timeline) -> Host:
 def input_regions(trace: Trace) -> NDArray[np.intp]:
     """Event ids of the regions and functions in which a thread was in a data loader."""
     told = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
-    return told[named(trace, told, _INPUT.search)]
+    return told[match_names(trace, told, _INPUT.search)]
 
 
 def _pageable_copies(timeline: Timeline) -> Int64Array:
     """Asynchronous copy calls that the driver had to make wait: one side is pageable memory."""
     trace = timeline.trace
-    launched = timeline.launch != ABSENT
-    pageable = named(trace, timeline.event_id[launched], copies_pageable_memory)
-    copies: Int64Array = timeline.launch[launched][pageable]
-    return copies[named(trace, copies, _ASYNC_COPY.search)]
+    launched = timeline.launch_id != ABSENT
+    pageable = match_names(trace, timeline.event_id[launched], copies_pageable_memory)
+    copies: Int64Array = timeline.launch_id[launched][pageable]
+    return copies[match_names(trace, copies, _ASYNC_COPY.search)]
 
 
 def _watchdogs(trace: Trace) -> list[int]:
@@ -275,7 +280,7 @@ def _watchdogs(trace: Trace) -> list[int]:
     return [i for i, x in enumerate(trace.threads) if _WATCHDOG.search(x.name)]
 
 
-def _held_calls(trace: Trace, blocking: BlockingCalls) -> HeldCalls:
+def _held_calls(trace: Trace, blocking: BlockingCalls) -> StalledCalls:
     """The calls that other threads' allocations held up.
 
     An allocation that returned later than a call cannot have held it up. Rather it was the call
@@ -287,10 +292,10 @@ def _held_calls(trace: Trace, blocking: BlockingCalls) -> HeldCalls:
     ends = blocking.end_ns[allocations]
     first = np.searchsorted(ends, trace.start_ns[calls], side="right")
     last = np.searchsorted(ends, trace.end_ns[calls], side="right")
-    number, place = each_place(first, last)
+    number, place = expand_ranges(first, last)
     call, holder = calls[number], allocations[place]
     process = np.array([x.process for x in trace.threads])
-    mine, others = trace.thread[call], blocking.thread[holder]
+    mine, others = trace.thread_index[call], blocking.thread_index[holder]
     possible = (mine != others) & (process[mine] == process[others])
     possible &= blocking.end_ns[holder] > blocking.start_ns[holder]
     call, holder = call[possible], holder[possible]
@@ -299,10 +304,10 @@ def _held_calls(trace: Trace, blocking: BlockingCalls) -> HeldCalls:
     call, holder, start_ns = call[held], holder[held], start_ns[held]
     order = np.lexsort((call, holder, start_ns))
     call, holder = call[order], holder[order]
-    return HeldCalls(
-        call=call.astype(np.int64),
-        holder=holder,
-        thread=trace.thread[call],
+    return StalledCalls(
+        event_id=call.astype(np.int64),
+        allocation_index=holder,
+        thread_index=trace.thread_index[call],
         start_ns=start_ns[order],
         end_ns=trace.end_ns[call],
     )
@@ -314,7 +319,9 @@ def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
     calls = calls[trace.duration_ns[calls] > _HELD_UP_NS]
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
     calls = calls[~_nested(trace, calls)]
-    others = np.isin(calls, blocking.call) | np.isin(trace.thread[calls], _watchdogs(trace))
+    others = np.isin(calls, blocking.event_id) | np.isin(
+        trace.thread_index[calls], _watchdogs(trace)
+    )
     return calls[~others]
 
 
@@ -323,7 +330,7 @@ def _mostly_covered(
 ) -> NDArray[np.bool_]:
     """bool[k], whether all stretches of the same call make up at least half of it."""
     covered = np.zeros(len(call), dtype=np.bool_)
-    for event, own in each_of(call):
+    for event, own in groups_of(call):
         inside = measure(union(start_ns[own], end_ns[own]))
         covered[own] = 2 * inside >= trace.duration_ns[event]
     return covered
@@ -332,7 +339,7 @@ def _mostly_covered(
 def _nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which calls (by start, longest first) run inside another of their thread."""
     nested = np.zeros(len(calls), dtype=np.bool_)
-    for _, own in each_of(trace.thread[calls]):
+    for _, own in groups_of(trace.thread_index[calls]):
         reach = np.maximum.accumulate(trace.end_ns[calls[own]])
         nested[own[1:]] = trace.end_ns[calls[own[1:]]] <= reach[:-1]
         # A call that merely begins where the one before ended is no part of it.
@@ -347,10 +354,10 @@ def _profilers_own(timeline: Timeline, calls: NDArray[np.intp], kind: NDArray[np
         return ABSENT
     trace = timeline.trace
     last = int(devices[-1])
-    launched = timeline.launch[timeline.launch != ABSENT]
+    launched = timeline.launch_id[timeline.launch_id != ABSENT]
     after_launches = not len(launched) or trace.start_ns[last] > trace.start_ns[launched].max()
     in_step = any(
-        trace.start_ns[x.event] <= trace.start_ns[last] < trace.end_ns[x.event]
+        trace.start_ns[x.event_id] <= trace.start_ns[last] < trace.end_ns[x.event_id]
         for x in timeline.steps
     )
     return last if after_launches and not in_step else ABSENT

@@ -108,8 +108,12 @@ def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArr
     kinds[category == Category.MEMCPY] = Kind.COPY
     kinds[category == Category.MEMSET] = Kind.MEMSET
     kernels = category == Category.KERNEL
-    comm = [name for name in np.unique(trace.name[events[kernels]]) if is_comm(trace.strings[name])]
-    kinds[kernels & np.isin(trace.name[events], comm)] = Kind.COMM
+    comm = [
+        name
+        for name in np.unique(trace.name_index[events[kernels]])
+        if is_comm(trace.strings[name])
+    ]
+    kinds[kernels & np.isin(trace.name_index[events], comm)] = Kind.COMM
     return kinds
 
 

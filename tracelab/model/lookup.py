@@ -12,19 +12,19 @@ from tracelab.intervals import Int64Array
 from tracelab.model.trace import ABSENT, Category, Trace
 
 
-def named(
+def match_names(
     trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
 ) -> NDArray[np.bool_]:
     """bool[k], which of these events (event ids) have a name that passes a test."""
     passes = np.zeros(len(trace.strings), dtype=np.bool_)
-    passes[trace.name[events]] = True
+    passes[trace.name_index[events]] = True
     for name in np.flatnonzero(passes).tolist():
         passes[name] = bool(test(trace.strings[name]))
-    passing: NDArray[np.bool_] = passes[trace.name[events]]
+    passing: NDArray[np.bool_] = passes[trace.name_index[events]]
     return passing
 
 
-def each_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
+def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
     """Every value but ABSENT, ascending, and its places, ascending."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
@@ -34,7 +34,7 @@ def each_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.
             yield int(values[places[0]]), places
 
 
-def each_place(
+def expand_ranges(
     first: NDArray[np.intp], last: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """All places of some ranges, one range after another: the number of the range, the place."""
@@ -64,7 +64,7 @@ def last_in_group(
         intp[questions], places among the entries, ABSENT where there is none.
     """
     found = np.full(len(asked_group), ABSENT, dtype=np.intp)
-    for number, asked in each_of(asked_group):
+    for number, asked in groups_of(asked_group):
         same = group.dtype.type(number)  # another type would have all of the group cast
         first, last = np.searchsorted(group, same), np.searchsorted(group, same, "right")
         place = first + np.searchsorted(key[first:last], asked_key[asked], side) - 1
@@ -83,12 +83,12 @@ class ByCorrelation:
         events = trace.of_category(*categories)
         events = events[trace.correlation[events] != ABSENT]
         self._correlation, first = np.unique(trace.correlation[events], return_index=True)
-        self.event = events[first]
+        self.event_id = events[first]
 
     def find(self, correlation: Int64Array) -> NDArray[np.intp]:
         """intp[k], event ids, ABSENT where there is none."""
-        if not len(self.event):
+        if not len(self.event_id):
             return np.full(len(correlation), ABSENT, dtype=np.intp)
         place = np.searchsorted(self._correlation, correlation)
-        place = np.minimum(place, len(self.event) - 1)
-        return np.where(self._correlation[place] == correlation, self.event[place], ABSENT)
+        place = np.minimum(place, len(self.event_id) - 1)
+        return np.where(self._correlation[place] == correlation, self.event_id[place], ABSENT)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.model.lookup import each_of, each_place, named
+from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.trace import ABSENT, Trace
 
 
@@ -23,7 +23,11 @@ class Nesting:
     """
 
     def __init__(self, trace: Trace, events: NDArray[np.integer[Any]]) -> None:
-        start, end, thread = trace.start_ns[events], trace.end_ns[events], trace.thread[events]
+        start, end, thread = (
+            trace.start_ns[events],
+            trace.end_ns[events],
+            trace.thread_index[events],
+        )
         order = np.lexsort((-end, start, thread))
         self.event = events[order].astype(np.int64)
         self.start, self.end, self.thread = start[order], end[order], thread[order]
@@ -53,7 +57,7 @@ class Nesting:
     def innermost(self, events: Int64Array) -> Int64Array:
         """int64[k], the innermost row around each event on its own thread, else ABSENT."""
         found = np.full(len(events), ABSENT, dtype=np.int64)
-        for thread, asked in each_of(self._trace.thread[events]):
+        for thread, asked in groups_of(self._trace.thread_index[events]):
             found[asked] = self.innermost_on(thread, events[asked])
         return found
 
@@ -75,7 +79,7 @@ class Nesting:
         """The rows directly inside each of these: those of one row ascending, one after another."""
         by_parent, parent = self._by_parent
         first, last = np.searchsorted(parent, rows), np.searchsorted(parent, rows, "right")
-        _, places = each_place(first, last)
+        _, places = expand_ranges(first, last)
         return by_parent[places]
 
     @cached_property
@@ -96,9 +100,9 @@ class Nesting:
 
     def names(self, rows: Int64Array) -> Int64Array:
         """int64[k], the name of each row, as an index into `Trace.strings`; ABSENT stays."""
-        named_rows = self._trace.name[self.event[rows]] if len(self.event) else rows
+        named_rows = self._trace.name_index[self.event[rows]] if len(self.event) else rows
         return np.where(rows == ABSENT, ABSENT, named_rows).astype(np.int64)
 
     def have_name(self, test: Callable[[str], object]) -> NDArray[np.bool_]:
         """bool[n], which rows have a name that passes a test."""
-        return named(self._trace, self.event, test)
+        return match_names(self._trace, self.event, test)

@@ -33,8 +33,8 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
                 kind=Kind(kind).name.lower(),
                 start_ns=int(trace.start_ns[event]),
                 end_ns=int(end[event]),
-                device=int(trace.device[event]),
-                stream=int(trace.stream[event]),
+                device=int(trace.device_number[event]),
+                stream=int(trace.stream_number[event]),
             )
     for event in trace.of_category(*HOST_CALLS).tolist():
         if inside[event]:
@@ -44,15 +44,15 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
                 kind="call",
                 start_ns=int(trace.start_ns[event]),
                 end_ns=int(end[event]),
-                thread=int(trace.thread[event]),
+                thread=int(trace.thread_index[event]),
             )
-    rows = np.flatnonzero(graph.inferred)
-    waited = zip(timeline.event_id[graph.event_source[rows]], timeline.event_id[rows], strict=True)
+    rows = np.flatnonzero(graph.awaited_is_inferred)
+    waited = zip(timeline.event_id[graph.awaited_row[rows]], timeline.event_id[rows], strict=True)
     inferred = {(int(source), int(target)) for source, target in waited}
-    chosen = inside[graph.source] & inside[graph.target]
+    chosen = inside[graph.source_id] & inside[graph.target_id]
     for source, target, kind in zip(
-        graph.source[chosen].tolist(),
-        graph.target[chosen].tolist(),
+        graph.source_id[chosen].tolist(),
+        graph.target_id[chosen].tolist(),
         graph.kind[chosen].tolist(),
         strict=True,
     ):

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array
-from tracelab.model.lookup import named
+from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT, Category, Trace
 
 
@@ -19,7 +19,7 @@ class Step:
     """One pass of the loop: the host's annotation and the window that its GPU work extends."""
 
     number: int
-    event: int
+    event_id: int
     start_ns: int
     end_ns: int
 
@@ -38,7 +38,7 @@ class Window:
         return self.end_ns - self.start_ns
 
 
-def _steps(
+def find_steps(
     trace: Trace, pattern: str, launch: Int64Array, end: Int64Array
 ) -> tuple[tuple[Step, ...], NDArray[np.int32]]:
     """The steps, and which of them launched each activity.
@@ -52,7 +52,7 @@ def _steps(
     except re.error as error:
         raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
     hosts = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
-    hosts = hosts[named(trace, hosts, expression.search)]
+    hosts = hosts[match_names(trace, hosts, expression.search)]
     hosts = hosts[np.argsort(trace.start_ns[hosts], kind="stable")]
     step = np.full(len(launch), ABSENT, dtype=np.int32)
     launched = np.flatnonzero(launch != ABSENT)

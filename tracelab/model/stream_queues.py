@@ -10,10 +10,10 @@ from tracelab.model.lookup import last_in_group
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-_LONG_AGO = -(2**62)
+LONG_AGO = -(2**62)
 
 
-class LaneQueues:
+class StreamQueues:
     """Which activity of a stream was the last, or the first, to be launched by some moment.
 
     Attributes:
@@ -22,15 +22,17 @@ class LaneQueues:
 
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
-        launched = timeline.launch != ABSENT
+        launched = timeline.launch_id != ABSENT
         # What the file does not see launched was launched before everything that it does.
-        self.launch_ns = np.where(launched, trace.start_ns[timeline.launch], _LONG_AGO)
-        for lane in timeline.lanes:
-            queue = self.launch_ns[lane.first : lane.last]
+        self.launch_ns = np.where(launched, trace.start_ns[timeline.launch_id], LONG_AGO)
+        for lane in timeline.streams:
+            queue = self.launch_ns[lane.first_row : lane.end_row]
             np.maximum.accumulate(queue, out=queue)
-        self._lane = timeline.lane
-        self._bounds = np.array([(x.first, x.last) for x in timeline.lanes], dtype=np.intp)
-        self._numbers = {(x.device, x.stream): i for i, x in enumerate(timeline.lanes)}
+        self._lane = timeline.stream_index
+        self._bounds = np.array([(x.first_row, x.end_row) for x in timeline.streams], dtype=np.intp)
+        self._numbers = {
+            (x.device_number, x.stream_number): i for i, x in enumerate(timeline.streams)
+        }
 
     def find(self, device: NDArray[np.int32], stream: Int64Array) -> NDArray[np.intp]:
         """intp[k], the lane of each stream, ABSENT where it never worked."""

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.model.lookup import ByCorrelation, last_in_group, named
-from tracelab.model.stream_queues import _LONG_AGO, LaneQueues
+from tracelab.model.lookup import ByCorrelation, last_in_group, match_names
+from tracelab.model.stream_queues import LONG_AGO, StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
@@ -96,7 +96,7 @@ class _Behind:
 _NOTHING = _Behind()
 
 
-def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
+def resolve_waits(timeline: Timeline, lanes: StreamQueues) -> StreamWaits:
     """Find what the activities of a file waited for on other streams."""
     trace = timeline.trace
     waits = _wait_rows(trace)
@@ -107,7 +107,7 @@ def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
     before = _follow(trace, lanes, records, _found_behind(trace, lanes, records, delays))
     row = np.fromiter(before, dtype=np.intp, count=len(before))
     pairs = _pairs(timeline, before)
-    ended = np.full(len(row), _LONG_AGO, dtype=np.int64)
+    ended = np.full(len(row), LONG_AGO, dtype=np.int64)
     np.maximum.at(ended, pairs[:, 0], timeline.end_ns[pairs[:, 1]])
     delays.now_known(row, ended)
     last_unnamed = np.array([x.unnamed for x in before.values()], dtype=np.int64)
@@ -117,7 +117,7 @@ def resolve_waits(timeline: Timeline, lanes: LaneQueues) -> StreamWaits:
         delays.ready_ns[late],
         timeline.start_ns[late],
         trace.start_ns[wait],
-        without=timeline.lane[late],
+        without=timeline.stream_index[late],
     )
     unknown = np.zeros(len(timeline.event_id), dtype=np.bool_)
     unknown[late] = (source == ABSENT) & (delays.of(late) > _LONGEST_LATENCY_NS)
@@ -152,7 +152,7 @@ def _pairs(timeline: Timeline, before: Mapping[int, _Behind]) -> NDArray[np.intp
     The columns are the place of what waited in the mapping, the row that it waited for, and 1 where
     only the times tell so.
     """
-    lane, found = timeline.lane, []
+    lane, found = timeline.stream_index, []
     own = lane[np.fromiter(before, dtype=np.intp, count=len(before))].tolist()
     for place, behind in enumerate(before.values()):
         sources = {x for number, x in behind.rows.items() if number != own[place]}
@@ -175,12 +175,14 @@ class _Records:
     def __init__(self, trace: Trace, waits: NDArray[np.intp]) -> None:
         reached = ByCorrelation(trace, Category.CUDA_EVENT)
         self.wait = waits
-        self.awaited = _awaited_records(trace, waits, reached.event)
+        self.awaited = _awaited_records(trace, waits, reached.event_id)
         self.reached = reached.find(self.awaited)
         self.call = ByCorrelation(trace, *HOST_CALLS).find(self.awaited)
         known = self.reached != ABSENT
-        self.device = np.where(known, trace.device[self.reached], trace.device[waits])
-        self.stream = np.where(known, trace.stream[self.reached], trace.wait_stream[waits])
+        self.device = np.where(known, trace.device_number[self.reached], trace.device_number[waits])
+        self.stream = np.where(
+            known, trace.stream_number[self.reached], trace.wait_stream_number[waits]
+        )
 
 
 def _awaited_records(
@@ -192,13 +194,13 @@ def _awaited_records(
     been recorded last before the wait; events are used again and again.
     """
     awaited: Int64Array = trace.wait_correlation[waits].copy()
-    records = reached[trace.event[reached] != ABSENT]
-    records = records[np.lexsort((trace.correlation[records], trace.event[records]))]
+    records = reached[trace.cuda_event_number[reached] != ABSENT]
+    records = records[np.lexsort((trace.correlation[records], trace.cuda_event_number[records]))]
     asked = np.flatnonzero(awaited == ABSENT)
     last = last_in_group(
-        trace.event[records],
+        trace.cuda_event_number[records],
         trace.correlation[records],
-        trace.event[waits[asked]],
+        trace.cuda_event_number[waits[asked]],
         trace.correlation[waits[asked]],
     )
     found = last != ABSENT
@@ -207,7 +209,7 @@ def _awaited_records(
 
 
 def _found_behind(
-    trace: Trace, lanes: LaneQueues, records: _Records, delays: _Delays
+    trace: Trace, lanes: StreamQueues, records: _Records, delays: _Delays
 ) -> list[_Behind]:
     """What the record of each wait stands for by itself, without the waits before it."""
     lane = lanes.find(records.device, records.stream)
@@ -220,7 +222,7 @@ def _found_behind(
     row[idle] = _behind_idle_streams(trace, delays, records.call[idle], records.reached[idle])
     guessed = np.zeros(len(row), dtype=np.bool_)
     guessed[idle] = True
-    lane = np.where(row == ABSENT, ABSENT, delays.timeline.lane[row])
+    lane = np.where(row == ABSENT, ABSENT, delays.timeline.stream_index[row])
     columns = (records.awaited, lane, row, guessed)
     found = []
     for place, (record, number, last, guess) in enumerate(
@@ -260,7 +262,7 @@ def _behind_idle_streams(
 
 
 def _follow(
-    trace: Trace, lanes: LaneQueues, records: _Records, found: Sequence[_Behind]
+    trace: Trace, lanes: StreamQueues, records: _Records, found: Sequence[_Behind]
 ) -> dict[int, _Behind]:
     """What stands behind all waits of each row that comes first after one, by row.
 
@@ -269,7 +271,7 @@ def _follow(
     """
     waits, calls = records.wait, records.call
     wait_ns, called_ns = trace.start_ns[waits], trace.start_ns[calls]
-    lane = lanes.find(trace.device[waits], trace.stream[waits])
+    lane = lanes.find(trace.device_number[waits], trace.stream_number[waits])
     columns = (
         wait_ns,
         _launched_ns(lanes, lane, wait_ns),
@@ -278,7 +280,9 @@ def _follow(
         called_ns,
         _launched_ns(lanes, lanes.find(records.device, records.stream), called_ns),
     )
-    streams = zip(trace.device[waits].tolist(), trace.stream[waits].tolist(), strict=True)
+    streams = zip(
+        trace.device_number[waits].tolist(), trace.stream_number[waits].tolist(), strict=True
+    )
     recorded = zip(records.device.tolist(), records.stream.tolist(), strict=True)
     # Per stream the times of its waits, ascending, and what stands behind each of them and
     # those before it since the stream's last activity.
@@ -303,10 +307,10 @@ def _follow(
     return before
 
 
-def _launched_ns(lanes: LaneQueues, lane: NDArray[np.intp], time_ns: Int64Array) -> Int64Array:
+def _launched_ns(lanes: StreamQueues, lane: NDArray[np.intp], time_ns: Int64Array) -> Int64Array:
     """When each lane had last been given anything before each moment: int64[k], ns."""
     row = lanes.last_before(lane, time_ns)
-    return np.where(row == ABSENT, _LONG_AGO, lanes.launch_ns[row])
+    return np.where(row == ABSENT, LONG_AGO, lanes.launch_ns[row])
 
 
 class _Delays:
@@ -322,22 +326,22 @@ class _Delays:
             shows no launch.
     """
 
-    def __init__(self, timeline: Timeline, lanes: LaneQueues) -> None:
+    def __init__(self, timeline: Timeline, lanes: StreamQueues) -> None:
         self.timeline = timeline
         self._ended = timeline.end_ns.copy()
-        for lane in timeline.lanes:
-            ends = self._ended[lane.first : lane.last]
+        for lane in timeline.streams:
+            ends = self._ended[lane.first_row : lane.end_row]
             np.maximum.accumulate(ends, out=ends)
         trace = timeline.trace
-        launched = timeline.launch != ABSENT
-        free = np.where(launched, trace.end_ns[timeline.launch], timeline.start_ns)
-        same = np.flatnonzero(timeline.lane[1:] == timeline.lane[:-1]) + 1
+        launched = timeline.launch_id != ABSENT
+        free = np.where(launched, trace.end_ns[timeline.launch_id], timeline.start_ns)
+        same = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
         free[same] = np.maximum(free[same], self._ended[same - 1])
         self.ready_ns: Int64Array = free
         self._record_ns, self._recorded = self._records_after(lanes, same)
 
     def _records_after(
-        self, lanes: LaneQueues, same: NDArray[np.intp]
+        self, lanes: StreamQueues, same: NDArray[np.intp]
     ) -> tuple[Int64Array, NDArray[np.intp]]:
         """When an event was first recorded after each row's launch: int64[m], ns.
 
@@ -364,7 +368,7 @@ class _Delays:
 
     def last_ended(self, lane: NDArray[np.intp], time_ns: Int64Array) -> NDArray[np.intp]:
         """intp[k], the last row of each lane that had ended at each moment, else ABSENT."""
-        return last_in_group(self.timeline.lane, self._ended, lane, time_ns, "right")
+        return last_in_group(self.timeline.stream_index, self._ended, lane, time_ns, "right")
 
     def ended_between(
         self,
@@ -390,7 +394,7 @@ class _Delays:
             open_ = open_[ends[place[open_]] >= since[open_]]
             row = self._recorded[place[open_]]
             fits = self._record_ns[row] < wait_ns[open_]
-            fits &= self.timeline.lane[row] != without[open_]
+            fits &= self.timeline.stream_index[row] != without[open_]
             found[open_[fits]] = row[fits]
             open_ = open_[~fits]
             place[open_] -= 1
@@ -398,7 +402,7 @@ class _Delays:
 
 
 def _held_up_by_peer_copies(
-    timeline: Timeline, lanes: LaneQueues, ready_ns: Int64Array
+    timeline: Timeline, lanes: StreamQueues, ready_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Rows that waited without any wait, and the copies between devices that they waited for.
 
@@ -409,15 +413,15 @@ def _held_up_by_peer_copies(
     """
     trace = timeline.trace
     copies = np.flatnonzero(
-        named(trace, timeline.event_id, lambda text: text.startswith(_PEER_COPY))
+        match_names(trace, timeline.event_id, lambda text: text.startswith(_PEER_COPY))
     )
-    copies = copies[lanes.launch_ns[copies] != _LONG_AGO]
+    copies = copies[lanes.launch_ns[copies] != LONG_AGO]
     copies = copies[np.argsort(timeline.end_ns[copies], kind="stable")]
     found: dict[int, int] = {}
-    for lane in timeline.lanes if len(copies) else ():
-        queue = lanes.launch_ns[lane.first : lane.last]
-        place = lane.first + np.searchsorted(queue, lanes.launch_ns[copies], side="right")
-        follows = (place < lane.last) & (timeline.device[copies] != lane.device)
+    for lane in timeline.streams if len(copies) else ():
+        queue = lanes.launch_ns[lane.first_row : lane.end_row]
+        place = lane.first_row + np.searchsorted(queue, lanes.launch_ns[copies], side="right")
+        follows = (place < lane.end_row) & (timeline.device_number[copies] != lane.device_number)
         copied, row = copies[follows], place[follows]
         ended, start = timeline.end_ns[copied], timeline.start_ns[row]
         held_up = (ended >= ready_ns[row]) & (start - ready_ns[row] > _LONGEST_LATENCY_NS)
@@ -430,12 +434,12 @@ def _held_up_by_peer_copies(
 def _wait_rows(trace: Trace) -> NDArray[np.intp]:
     """The rows of waits of streams, in the order in which the host asked for them."""
     rows = trace.of_category(Category.SYNC)
-    rows = rows[named(trace, rows, _STREAM_WAIT_ROW.__eq__)]
+    rows = rows[match_names(trace, rows, _STREAM_WAIT_ROW.__eq__)]
     return rows[np.argsort(trace.start_ns[rows], kind="stable")]
 
 
 def _calls(trace: Trace, prefixes: tuple[str, ...]) -> NDArray[np.intp]:
     """The host's calls with names that begin so, by start."""
     calls = trace.of_category(*HOST_CALLS)
-    calls = calls[named(trace, calls, lambda x: x.startswith(prefixes))]
+    calls = calls[match_names(trace, calls, lambda x: x.startswith(prefixes))]
     return calls[np.argsort(trace.start_ns[calls], kind="stable")]

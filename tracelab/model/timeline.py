@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
-from tracelab.model.lookup import named
-from tracelab.model.steps import Step, Window, _steps
+from tracelab.model.lookup import match_names
+from tracelab.model.steps import Step, Window, find_steps
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
 from tracelab.options import PROFILER_STEP
 
@@ -23,13 +23,13 @@ _GRAPH_LAUNCH = r"^cu(da)?GraphLaunch"
 
 
 @dataclass(frozen=True, slots=True)
-class Lane:
+class Stream:
     """One stream of one device; its activities are rows ``first`` to ``last`` of the timeline."""
 
-    device: int
-    stream: int
-    first: int
-    last: int
+    device_number: int
+    stream_number: int
+    first_row: int
+    end_row: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,12 +52,12 @@ class Timeline:
     trace: Trace
     event_id: Int64Array
     kind: NDArray[np.int8]
-    lanes: tuple[Lane, ...]
-    launch: Int64Array
-    step: NDArray[np.int32]
+    streams: tuple[Stream, ...]
+    launch_id: Int64Array
+    step_index: NDArray[np.int32]
     steps: tuple[Step, ...]
-    early: NDArray[np.bool_]
-    overlapping: int
+    overlaps_previous: NDArray[np.bool_]
+    overlapping_count: int
 
     @cached_property
     def start_ns(self) -> Int64Array:
@@ -70,20 +70,22 @@ class Timeline:
         return self.trace.end_ns[self.event_id]
 
     @cached_property
-    def device(self) -> NDArray[np.int32]:
+    def device_number(self) -> NDArray[np.int32]:
         """int32[m]."""
-        device: NDArray[np.int32] = self.trace.device[self.event_id]
+        device: NDArray[np.int32] = self.trace.device_number[self.event_id]
         return device
 
     @cached_property
-    def lane(self) -> NDArray[np.intp]:
+    def stream_index(self) -> NDArray[np.intp]:
         """intp[m], index into `lanes`."""
-        return np.repeat(np.arange(len(self.lanes)), [x.last - x.first for x in self.lanes])
+        return np.repeat(
+            np.arange(len(self.streams)), [x.end_row - x.first_row for x in self.streams]
+        )
 
     @property
-    def devices(self) -> tuple[int, ...]:
+    def device_numbers(self) -> tuple[int, ...]:
         """Every device that worked, ascending."""
-        return tuple(dict.fromkeys(lane.device for lane in self.lanes))
+        return tuple(dict.fromkeys(lane.device_number for lane in self.streams))
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
@@ -95,11 +97,11 @@ class Timeline:
         """When at least one of these activities ran; all of them by default."""
         return union(self.start_ns[rows], self.end_ns[rows])
 
-    def of(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
+    def select(self, *, device: int | None = None, kind: Kind | None = None) -> NDArray[np.bool_]:
         """bool[m], which activities are of this device and kind."""
         chosen = np.ones(len(self.event_id), dtype=np.bool_)
         if device is not None:
-            chosen &= self.device == device
+            chosen &= self.device_number == device
         if kind is not None:
             chosen &= self.kind == kind
         return chosen
@@ -125,7 +127,7 @@ def build_timeline(
 
 def only_launched(timeline: Timeline, comm_patterns: Iterable[str] = ()) -> Timeline:
     """The same timeline without the activities whose launch is not in the file."""
-    launched = np.sort(timeline.event_id[timeline.launch != ABSENT])
+    launched = np.sort(timeline.event_id[timeline.launch_id != ABSENT])
     return order_activities(timeline.trace, launched, comm_test(comm_patterns), None)
 
 
@@ -133,7 +135,7 @@ def order_activities(
     trace: Trace, events: NDArray[np.intp], is_comm: CommTest, step_pattern: str | None
 ) -> Timeline:
     """Order the given activities of a trace; without a pattern there are no steps."""
-    device, stream = trace.device[events], trace.stream[events]
+    device, stream = trace.device_number[events], trace.stream_number[events]
     start, end = trace.start_ns[events], trace.end_ns[events]
     order = np.lexsort((events, end, start, stream, device))
     events, device, stream = events[order], device[order], stream[order]
@@ -141,31 +143,31 @@ def order_activities(
     changes = np.flatnonzero((np.diff(device) != 0) | (np.diff(stream) != 0)) + 1
     bounds = np.concatenate(([0], changes, [len(events)])) if len(events) else np.array([0])
     lanes = tuple(
-        Lane(int(device[first]), int(stream[first]), int(first), int(last))
+        Stream(int(device[first]), int(stream[first]), int(first), int(last))
         for first, last in pairwise(bounds)
     )
     launch = _launches(trace, events)
     overlaps, allowed = _overlaps(start, end, lanes), _may_begin_early(trace, launch)
-    steps, step = _steps(trace, step_pattern, launch, end) if step_pattern else ((), None)
+    steps, step = find_steps(trace, step_pattern, launch, end) if step_pattern else ((), None)
     return Timeline(
         trace=trace,
         event_id=events.astype(np.int64),
         kind=classify(trace, events, is_comm),
-        lanes=lanes,
-        launch=launch,
-        step=step if step is not None else np.full(len(events), ABSENT, dtype=np.int32),
+        streams=lanes,
+        launch_id=launch,
+        step_index=step if step is not None else np.full(len(events), ABSENT, dtype=np.int32),
         steps=steps,
-        early=overlaps & allowed,
-        overlapping=int((overlaps & ~allowed).sum()),
+        overlaps_previous=overlaps & allowed,
+        overlapping_count=int((overlaps & ~allowed).sum()),
     )
 
 
-def _overlaps(start: Int64Array, end: Int64Array, lanes: Iterable[Lane]) -> NDArray[np.bool_]:
+def _overlaps(start: Int64Array, end: Int64Array, lanes: Iterable[Stream]) -> NDArray[np.bool_]:
     """bool[m], which activities start before all those before them in their lane have ended."""
     found = np.zeros(len(start), dtype=np.bool_)
     for lane in lanes:
-        reach = np.maximum.accumulate(end[lane.first : lane.last - 1])
-        found[lane.first + 1 : lane.last] = start[lane.first + 1 : lane.last] < reach
+        reach = np.maximum.accumulate(end[lane.first_row : lane.end_row - 1])
+        found[lane.first_row + 1 : lane.end_row] = start[lane.first_row + 1 : lane.end_row] < reach
     return found
 
 
@@ -184,7 +186,7 @@ def _may_begin_early(trace: Trace, launch: Int64Array) -> NDArray[np.bool_]:
 def _launched_by(trace: Trace, launch: Int64Array, pattern: str) -> NDArray[np.bool_]:
     """bool[m], which activities were launched by a call of such a name."""
     launched: NDArray[np.bool_] = launch != ABSENT
-    return launched & named(trace, launch, re.compile(pattern).match)
+    return launched & match_names(trace, launch, re.compile(pattern).match)
 
 
 def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:

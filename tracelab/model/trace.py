@@ -152,15 +152,15 @@ class Trace:
     start_ns: Int64Array
     duration_ns: Int64Array
     category: NDArray[np.int8]
-    name: NDArray[np.int32]
-    thread: NDArray[np.int32]
-    device: SparseColumn
-    stream: SparseColumn
+    name_index: NDArray[np.int32]
+    thread_index: NDArray[np.int32]
+    device_number: SparseColumn
+    stream_number: SparseColumn
     correlation: SparseColumn
-    wait_stream: SparseColumn
+    wait_stream_number: SparseColumn
     wait_correlation: SparseColumn
-    event: SparseColumn
-    position: NDArray[np.int32]
+    cuda_event_number: SparseColumn
+    file_index: NDArray[np.int32]
     strings: tuple[str, ...]
     threads: tuple[Thread, ...]
     metadata: Mapping[str, Any]
@@ -193,7 +193,7 @@ class Trace:
 
     def name_of(self, event_id: int) -> str:
         """The name of one event."""
-        return self.strings[int(self.name[event_id])]
+        return self.strings[int(self.name_index[event_id])]
 
     def of_category(self, *categories: Category) -> NDArray[np.intp]:
         """Ids of the events of these categories, ascending."""

@@ -30,7 +30,7 @@ from tracelab.model.trace import (
     Trace,
     count_losses,
 )
-from tracelab.read.events import Arguments, Event, Number, _integer
+from tracelab.read.events import Arguments, Event, Number, natural_number
 from tracelab.read.metadata import rank_of
 from tracelab.read.streams import Source
 
@@ -72,16 +72,21 @@ _WITH_ARGUMENTS = _ON_DEVICE | _is_one_of(*HOST_CALLS)
 # later keys stand in for an earlier one that is absent.
 _SPARSE = (
     ("correlation", _WITH_ARGUMENTS, True, "correlation"),
-    ("stream", _ON_DEVICE, True, "stream"),
-    ("device", _ON_DEVICE, True, "device"),
-    ("device", _IN_LANE, True, "inDevice"),  # a peer copy has no "device": this one's engine copies
+    ("stream_number", _ON_DEVICE, True, "stream"),
+    ("device_number", _ON_DEVICE, True, "device"),
+    (
+        "device_number",
+        _IN_LANE,
+        True,
+        "inDevice",
+    ),  # a peer copy has no "device": this one's engine copies
     # Old files tell where a GPU activity ran only by the row that they draw it in.
-    ("stream", _IN_LANE, False, "tid"),
-    ("device", _IN_LANE, False, "pid"),
-    ("wait_stream", _OF_SYNCS, True, "wait_on_stream"),
+    ("stream_number", _IN_LANE, False, "tid"),
+    ("device_number", _IN_LANE, False, "pid"),
+    ("wait_stream_number", _OF_SYNCS, True, "wait_on_stream"),
     ("wait_correlation", _OF_SYNCS, True, "wait_on_cuda_event_record_corr_id"),
-    ("event", _OF_SYNCS, True, "wait_on_cuda_event_id"),
-    ("event", _OF_SYNCS, True, "event_id"),
+    ("cuda_event_number", _OF_SYNCS, True, "wait_on_cuda_event_id"),
+    ("cuda_event_number", _OF_SYNCS, True, "event_id"),
 )
 
 # The phases of the trace event format; only X, B and E can be work.
@@ -179,11 +184,11 @@ class Columns:
         """Take the columns of what follows in the file."""
         dense = others._dense.arrays()
         for name, table, rows in (
-            ("name", self._names, others._names.rows),
-            ("thread", self._threads, others._threads.rows),
+            ("name_index", self._names, others._names.rows),
+            ("thread_index", self._threads, others._threads.rows),
         ):
             dense[name] = table.numbers(rows)[dense[name]]
-        dense["position"] = dense["position"] + np.int32(self._objects)
+        dense["file_index"] = dense["file_index"] + np.int32(self._objects)
         self._dense.append(dense)
         self._sparse.append(others._sparse.arrays())
         self._thread_names |= others._thread_names
@@ -204,8 +209,8 @@ class Columns:
         has_arguments = dense.pop("has_arguments")
         row = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
         row[~has_arguments] = np.count_nonzero(has_arguments)
-        if np.any(np.diff(dense["position"]) < 0):  # begin and end events were joined last
-            order = np.argsort(dense["position"], kind="stable")
+        if np.any(np.diff(dense["file_index"]) < 0):  # begin and end events were joined last
+            order = np.argsort(dense["file_index"], kind="stable")
             dense, row = {key: column[order] for key, column in dense.items()}, row[order]
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
@@ -248,7 +253,7 @@ class Columns:
         sparse = _arguments([events[row] for row in having.tolist()], category[having])
         absurd = ~start_known | ~duration_known | (duration_ns >= _LONGEST_US * 1000)
         nowhere = np.zeros(len(events), dtype=np.bool_)
-        nowhere[having] = (sparse["device"] == ABSENT) | (sparse["stream"] == ABSENT)
+        nowhere[having] = (sparse["device_number"] == ABSENT) | (sparse["stream_number"] == ABSENT)
         kept_rows = np.ones(len(events), dtype=np.bool_)
         for loss, faulty in (  # an event is counted under the first of its faults
             ("absurd_times", absurd),
@@ -261,9 +266,9 @@ class Columns:
             "start_ns": start_ns,
             "duration_ns": duration_ns,
             "category": category,
-            "name": self._names.numbers(names),
-            "thread": self._threads.numbers([(event.pid, event.tid) for event in events]),
-            "position": position.astype(np.int32),
+            "name_index": self._names.numbers(names),
+            "thread_index": self._threads.numbers([(event.pid, event.tid) for event in events]),
+            "file_index": position.astype(np.int32),
             "has_arguments": _WITH_ARGUMENTS[category],
         }
         if not kept_rows.all():
@@ -336,8 +341,8 @@ def _arguments(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDA
             continue
         chosen: list[Any] = arguments if in_arguments else events
         values[rows] = _integers(list(map(attrgetter(key), map(chosen.__getitem__, rows.tolist()))))
-    columns["device"][columns["device"] >= 2**31] = ABSENT
-    return {**columns, "device": columns["device"].astype(np.int32)}
+    columns["device_number"][columns["device_number"] >= 2**31] = ABSENT
+    return {**columns, "device_number": columns["device_number"].astype(np.int32)}
 
 
 def _integers(values: list[Any]) -> Int64Array:
@@ -346,7 +351,7 @@ def _integers(values: list[Any]) -> Int64Array:
     if integers is not None and integers.dtype == np.int64:
         natural: Int64Array = np.maximum(integers, ABSENT)
         return natural
-    return np.array([_integer(value) for value in values], dtype=np.int64)
+    return np.array([natural_number(value) for value in values], dtype=np.int64)
 
 
 def _nanoseconds(values: list[Number]) -> tuple[Int64Array, NDArray[np.bool_]]:

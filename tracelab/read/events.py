@@ -124,7 +124,7 @@ def _number(value: Any) -> Number:
 _LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
 
 
-def _integer(value: Any) -> int:
+def natural_number(value: Any) -> int:
     """A natural number that may be written as text ("7", "stream 7"); ABSENT for anything else."""
     if type(value) is not int:
         if isinstance(value, float) and value.is_integer():

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tracelab.model.trace import ABSENT
-from tracelab.read.events import _integer, mapping
+from tracelab.read.events import mapping, natural_number
 from tracelab.read.streams import Source
 
 
@@ -16,7 +16,7 @@ def rank_of(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, st
     In a job of one every rank is 0; there a name says more, which may count jobs side by side.
     """
     job = mapping(metadata.get("distributedInfo"))
-    rank, alone = _integer(job.get("rank")), _integer(job.get("world_size")) == 1
+    rank, alone = natural_number(job.get("rank")), natural_number(job.get("world_size")) == 1
     if source.rank is not None and (rank == ABSENT or alone):
         return source.rank, "filename"
     return (rank, "metadata") if rank != ABSENT else (None, "none")

@@ -25,7 +25,7 @@ _TENSOR_PARALLEL = re.compile(
 _LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
 
 
-def _rank_in(name: str) -> int | None:
+def rank_in(name: str) -> int | None:
     """The rank in the whole job, if a file's name leaves no doubt about it.
 
     A rank in a part of the job would pass for another file's; the trace itself tells most often.

@@ -10,8 +10,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError
-from tracelab.read.rank_names import _rank_in
-from tracelab.read.streams import READ_ERRORS, Source, _is_url, _unreadable, open_source
+from tracelab.read.rank_names import rank_in
+from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
 
 with suppress(ImportError):
     pass  # unpacks more than twice as fast
@@ -36,7 +36,7 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     found: dict[str, Source] = {}
     for path in paths:
         for source in _sources_of(path):
-            file = path if _is_url(path) else os.path.realpath(source.path)
+            file = path if is_url(path) else os.path.realpath(source.path)
             if file not in found or not found[file].named:
                 found[file] = source
     return tuple(found.values())
@@ -45,13 +45,13 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
 def size_of(source: Source) -> int:
     """The bytes of a file as it lies there, packed or not; 0 where that is not known."""
     try:
-        return 0 if _is_url(source.path) else Path(source.path).stat().st_size
+        return 0 if is_url(source.path) else Path(source.path).stat().st_size
     except OSError:
         return 0
 
 
 def _sources_of(path: str) -> list[Source]:
-    if _is_url(path):
+    if is_url(path):
         return [_source(path, named=True)]
     try:
         if path and Path(path).is_dir():  # an empty path would be the current folder
@@ -59,13 +59,13 @@ def _sources_of(path: str) -> list[Source]:
         if path and Path(path).exists():
             return [_source(path, named=True)]
     except OSError as error:
-        raise _unreadable(path, error) from None
+        raise unreadable(path, error) from None
     raise UnreadableInputError(f"{path or repr(path)}: no such file or folder")
 
 
 def _files_of(folder: Path) -> list[Path]:
     def refuse(error: OSError) -> None:  # a part that cannot be listed may hold a rank
-        raise _unreadable(str(error.filename), error)
+        raise unreadable(str(error.filename), error)
 
     paths = [
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
@@ -120,5 +120,5 @@ def _begins_like_a_trace(file: Path) -> bool:
 
 
 def _source(path: str, *, named: bool) -> Source:
-    file = path.partition("?")[0] if _is_url(path) else path
-    return Source(path, _rank_in(re.split(r"[/\\]", file)[-1]), named)
+    file = path.partition("?")[0] if is_url(path) else path
+    return Source(path, rank_in(re.split(r"[/\\]", file)[-1]), named)

@@ -46,7 +46,7 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         except ImportError as error:
             raise MissingSupportError(f"{source.path}: {error}") from None
         except Exception as error:  # each of fsspec's file systems has errors of its own
-            raise _unreadable(source.path, error) from None
+            raise unreadable(source.path, error) from None
         yield opened.enter_context(io.BufferedReader(_Unpacked(stream))) if packed else stream
 
 
@@ -130,7 +130,7 @@ class _Unpacked(io.RawIOBase):
 
 
 def _open_raw(path: str) -> io.RawIOBase:
-    if not _is_url(path):
+    if not is_url(path):
         return open(path, "rb", buffering=0)
     try:
         import fsspec
@@ -157,11 +157,11 @@ class Source:
     named: bool
 
 
-def _is_url(path: str) -> bool:
+def is_url(path: str) -> bool:
     return "://" in path
 
 
-def _unreadable(path: str, error: Exception) -> UnreadableInputError:
+def unreadable(path: str, error: Exception) -> UnreadableInputError:
     if isinstance(error, FileNotFoundError):
         reason = "no such file"  # fsspec puts the path where the reason should be
     else:

@@ -29,7 +29,7 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
     if recorder.rank not in {None, 0}:
         return 0
     if not recorder.has_gpu:
-        tell(_host_alone(recorder))
+        tell(host_alone(recorder))
         return MissingSupportError.exit_code
     files = [str(file) for file in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
@@ -50,7 +50,7 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
     return 0
 
 
-def _host_alone(recorder: Recorder) -> str:
+def host_alone(recorder: Recorder) -> str:
     return (
         f"recorded {recorder.path}, but there is no GPU here: the file holds the host's side "
         "alone, and there is nothing to analyse"

@@ -17,7 +17,7 @@ from tracelab.analysis import Analysis, analyze_source
 from tracelab.drawing import draw
 from tracelab.errors import MissingSupportError, UsageError
 from tracelab.read.sources import find_sources
-from tracelab.record.announce import _host_alone, announce
+from tracelab.record.announce import announce, host_alone
 from tracelab.record.recorder import Recorder
 from tracelab.record.script import around
 from tracelab.report.schema import Report
@@ -131,7 +131,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if not self.over:
             return f"<p>{self.count} steps have ended; after {self.calls} there is a report.</p>"
         if not (self.done and self.has_gpu):
-            why = _host_alone(self) if self.done else self.why_nothing()
+            why = host_alone(self) if self.done else self.why_nothing()
             return f"<p>{escape(why)}</p>"
         picture = b64encode(self.png()._repr_png_()).decode()
         return f'{render_notebook(self.report())}<img src="data:image/png;base64,{picture}">'
@@ -140,7 +140,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if not self.done:
             raise UsageError(self.why_nothing())
         if not self.has_gpu:
-            raise MissingSupportError(_host_alone(self))
+            raise MissingSupportError(host_alone(self))
         if self._kept is None:
             [source] = find_sources([str(self.path)])
             self._kept = analyze_source(source)
@@ -155,7 +155,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         self._has_told = True
         if not self._prints:
             if not self.has_gpu:
-                tell(_host_alone(self))
+                tell(host_alone(self))
             return
         try:
             self.exit_code = announce(self, wait_s=wait_s)

@@ -24,7 +24,7 @@ def kineto_loses_records() -> bool:
     return version is not None and (int(version[1]), int(version[2])) >= _RECORDS_LOST_SINCE
 
 
-def _switch_event_records(*, on: bool) -> bool:
+def switch_event_records(*, on: bool) -> bool:
     """Turn CUPTI's event records on or off in this process; whether CUPTI accepted it."""
     library = _loaded_cupti()
     if library is None:

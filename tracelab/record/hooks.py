@@ -10,31 +10,23 @@ import torch.profiler
 from torch.autograd.profiler import record_function
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from tracelab.record.recorder import _GAVE_WAY, Recorder
 
+def on_profiler_session(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> None:
+    """Call functions before a profiler session of this process begins and as it ends, from now on.
 
-def _watch_profilers() -> None:
-    """See to it that a process never has two profilers, which crashes it: the program's goes first.
-
-    A recorder that is at work when the program starts its own ends with what it has.
+    Args:
+        begins: takes the session, a ``torch.autograd.profiler.profile``.
+        ends: likewise.
     """
-    if Recorder._others_are_watched:
-        return
-    Recorder._others_are_watched = True
     session_class = torch.autograd.profiler.profile
     prepare, leave = session_class._prepare_trace, session_class.__exit__
 
     def prepared(session: Any) -> None:
-        armed = Recorder._armed
-        if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
-            if armed is not None and not armed.over:
-                armed.reason = _GAVE_WAY
-                armed.__exit__(None, None, None)
-            Recorder._others.add(id(session))
+        begins(session)
         prepare(session)
 
     def left(session: Any, *error: Any) -> Any:
-        Recorder._others.discard(id(session))
+        ends(session)
         return leave(session, *error)
 
     session_class._prepare_trace, session_class.__exit__ = prepared, left

@@ -18,14 +18,14 @@ import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch
 import torch.profiler
 from torch._C._profiler import _ExperimentalConfig
 
-from tracelab.record.cupti import _switch_event_records, kineto_loses_records
-from tracelab.record.hooks import _watch_profilers
+from tracelab.record.cupti import kineto_loses_records, switch_event_records
+from tracelab.record.hooks import on_profiler_session
 from tracelab.system.signals import uninterrupted
 
 _WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
@@ -122,7 +122,7 @@ class Recorder:
     def __enter__(self) -> Self:
         # A folder that cannot be written is better told now than after the steps.
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        _watch_profilers()
+        Recorder._watch_profilers()
         if self._skip == 0:
             self._begin()
         return self
@@ -168,6 +168,26 @@ class Recorder:
             before.append(f"{timed} for timing and warm-up")
         made = f"there {'was 1 step' if self.count == 1 else f'were {self.count} steps'}"
         return f"{made}, too few to record any after {' and '.join(before)}"
+
+    @staticmethod
+    def _watch_profilers() -> None:
+        """See to it that a process never has two profilers, which crashes it.
+
+        The program's own goes first: a recorder that is at work then ends with what it has.
+        """
+        if Recorder._others_are_watched:
+            return
+        Recorder._others_are_watched = True
+
+        def begins(session: Any) -> None:
+            armed = Recorder._armed
+            if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
+                if armed is not None and not armed.over:
+                    armed.reason = _GAVE_WAY
+                    armed.__exit__(None, None, None)
+                Recorder._others.add(id(session))
+
+        on_profiler_session(begins, lambda session: Recorder._others.discard(id(session)))
 
     def _step_unprofiled(self) -> None:
         """Before the profiler is armed: begin the timing, or end it."""
@@ -242,7 +262,7 @@ class Recorder:
         # Only now are the profiler's CUPTI buffers registered: enabling the kind before them was
         # seen to hang every process of a job.
         wanted = kineto_loses_records() if self._wants_records is None else self._wants_records
-        self._event_records = self.has_gpu and wanted and _switch_event_records(on=True)
+        self._event_records = self.has_gpu and wanted and switch_event_records(on=True)
         self._metadata |= self._facts()
         self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
 
@@ -276,7 +296,7 @@ class Recorder:
     def _save(self, profiler: torch.profiler.profile) -> None:
         self.over = True
         if self._event_records:
-            _switch_event_records(on=False)
+            switch_event_records(on=False)
         # Whoever waits for the file must never find a part of it.
         part = self.path.with_name(f".{self.path.name}")
         try:

@@ -11,15 +11,15 @@ _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compil
 
 
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
-_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
+GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
 
-def _sentence(result: Result) -> str:
+def budget_sentence(result: Result) -> str:
     where = f"; {result.where}" if result.where else ""
     return f"{result.name}: {result.found}, allowed: {result.allowed}{where}"
 
 
-def _annotations(results: Sequence[Result]) -> str:
+def github_annotations(results: Sequence[Result]) -> str:
     """GitHub's workflow commands, a line for each broken budget."""
     lines = []
     for result in results:
@@ -31,7 +31,7 @@ def _annotations(results: Sequence[Result]) -> str:
             if result.line is not None:
                 properties["line"] = str(result.line)
         said = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
-        lines.append(f"::error {said}::{_escape(_sentence(result))}\n")
+        lines.append(f"::error {said}::{_escape(budget_sentence(result))}\n")
     return "".join(lines)
 
 
@@ -43,7 +43,7 @@ def _escape_property(text: str) -> str:
     return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def _disarmed(found: re.Match[str]) -> str:
+def disarmed(found: re.Match[str]) -> str:
     """What GitHub would take for a command, with a space inside."""
     return f"{found[1]}: " if found[1] is not None else "# #"
 
@@ -64,7 +64,7 @@ def junit_xml(results: Sequence[Result]) -> bytes:
             if result.line is not None:
                 case.set("line", str(result.line))
         if not result.kept:
-            said = _xml_text(_sentence(result))
+            said = _xml_text(budget_sentence(result))
             ElementTree.SubElement(case, "failure", message=said, type="budget").text = said
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"

@@ -51,7 +51,7 @@ class KernelTotal:
 
 
 @dataclass(frozen=True, slots=True)
-class DeviceFigures:
+class DeviceMetrics:
     """One device in one window, ns.
 
     ``busy_ns + idle_ns`` is the window's length, and the bubbles add up to ``idle_ns``.
@@ -87,11 +87,11 @@ class LaunchedOnly:
     start_ns: int
     end_ns: int
     left_out: int
-    devices: tuple[DeviceFigures, ...]
+    devices: tuple[DeviceMetrics, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class TraceFacts:
+class TraceInfo:
     """One file.
 
     Attributes:
@@ -118,7 +118,7 @@ class TraceFacts:
 
 
 @dataclass(frozen=True, slots=True)
-class WindowFigures:
+class WindowMetrics:
     """One step, or the whole trace where `step` is None.
 
     Attributes:
@@ -130,7 +130,7 @@ class WindowFigures:
     step: int | None
     start_ns: int
     end_ns: int
-    devices: tuple[DeviceFigures, ...]
+    devices: tuple[DeviceMetrics, ...]
     unprofiled_ns: int | None = None
 
     @property
@@ -140,7 +140,7 @@ class WindowFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class OverlapFigures:
+class OverlapMetrics:
     """Two selections of activities in one window, ns."""
 
     rank: int
@@ -153,7 +153,7 @@ class OverlapFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class SyncFigures:
+class BlockingCallMetrics:
     """The blocking calls of one API at one place, ns.
 
     Attributes:
@@ -178,7 +178,7 @@ class SyncFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class HolderFigures:
+class CulpritMetrics:
     """The idle of one device and cause that one thing at one place held, ns.
 
     Attributes:
@@ -206,7 +206,7 @@ class HolderFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class PathFigures:
+class CriticalPathMetrics:
     """The critical path of one window, ns per kind."""
 
     rank: int
@@ -222,12 +222,12 @@ class Report:
     schema: str
     version: str
     provenance: Provenance
-    traces: tuple[TraceFacts, ...]
-    windows: tuple[WindowFigures, ...]
-    overlaps: tuple[OverlapFigures, ...]
-    syncs: tuple[SyncFigures, ...]
-    holders: tuple[HolderFigures, ...]
-    critical_path: tuple[PathFigures, ...]
+    traces: tuple[TraceInfo, ...]
+    windows: tuple[WindowMetrics, ...]
+    overlaps: tuple[OverlapMetrics, ...]
+    syncs: tuple[BlockingCallMetrics, ...]
+    holders: tuple[CulpritMetrics, ...]
+    critical_path: tuple[CriticalPathMetrics, ...]
     findings: tuple[Finding, ...] = ()
     whatif: None = None
     job: None = None

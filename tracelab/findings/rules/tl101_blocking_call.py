@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Facts
+from tracelab.findings.facts import Context
 from tracelab.findings.host_calls import claims_of_calls
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.model.host import Blocking
 
 _FIXES = {
@@ -24,27 +24,27 @@ _FIXES = {
 _FIX = "Let the host launch on: keep the value on the GPU, or read it some steps later."
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Blocking calls and the idle that they caused, by place."""
     return claims_of_calls(facts, _is_mine(facts), _claimed)
 
 
-def _is_mine(facts: Facts) -> list[int]:
+def _is_mine(facts: Context) -> list[int]:
     """All but the allocator's calls and copies of batches from pageable memory."""
-    calls = facts.syncs.calls
+    calls = facts.blocking_calls.calls
     kinds = calls.kind.tolist()
-    facts.places(calls.call.tolist())  # all at once, for the questions about each
+    facts.call_sites(calls.event_id.tolist())  # all at once, for the questions about each
     return [
         i
         for i, kind in enumerate(kinds)
         if kind != Blocking.ALLOCATION
-        and not (kind == Blocking.COPY and launches_pageable(facts, int(calls.call[i])))
+        and not (kind == Blocking.COPY and launches_pageable(facts, int(calls.event_id[i])))
     ]
 
 
-def launches_pageable(facts: Facts, call: int) -> bool:
+def launches_pageable(facts: Context, call: int) -> bool:
     """Whether a call launches a copy between the GPU and pageable memory, except of a scalar."""
-    [place] = facts.places([call])
+    [place] = facts.call_sites([call])
     if place.operator in ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"):
         return False
     return call in facts.pageable_launches

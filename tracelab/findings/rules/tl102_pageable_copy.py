@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.claims import at, dearest, grouped
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.claims import grouped, most_expensive, where
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.rules.tl101_blocking_call import launches_pageable
-from tracelab.findings.wording import told
+from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, join
 from tracelab.model.host import Blocking
 from tracelab.model.kernel_kinds import copy_direction
@@ -24,10 +24,10 @@ _FIXES = {
 }
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Copies of pageable memory, by the place that makes them."""
     timeline, trace = facts.timeline, facts.trace
-    facts.places(facts.pageable_launches)  # all at once, for the questions about each
+    facts.call_sites(facts.pageable_launches)  # all at once, for the questions about each
     rows = [
         row
         for row in facts.pageable_copies.tolist()
@@ -35,19 +35,19 @@ def find(facts: Facts) -> list[Claim]:
         and launches_pageable(facts, facts.launch_of(row))
     ]
     launches = [facts.launch_of(row) for row in rows]
-    places = facts.places(launches)
-    calls_at = grouped(facts.syncs.places)
+    places = facts.call_sites(launches)
+    calls_at = grouped(facts.blocking_calls.call_sites)
     claims = []
     for group in grouped(places).values():
         mine = [rows[i] for i in group]
         place = places[group[0]]
         length = timeline.end_ns[mine] - timeline.start_ns[mine]
         claims.append(
-            Claim(
-                title=f"{told(place, 'copy')} copies pageable memory",
+            Candidate(
+                title=f"{describe(place, 'copy')} copies pageable memory",
                 cause="pageable",
-                where=at(place, count=len(mine), activity=facts.name(mine[0])),
-                evidence=dearest(timeline.event_id[mine].tolist(), length.tolist()),
+                where=where(place, count=len(mine), activity=facts.name(mine[0])),
+                evidence=most_expensive(timeline.event_id[mine].tolist(), length.tolist()),
                 fix=_FIXES.get(
                     copy_direction(trace.name_of(int(timeline.event_id[mine[0]]))), _FIX
                 ),
@@ -55,24 +55,24 @@ def find(facts: Facts) -> list[Claim]:
                     device: join(
                         _exposed(facts, device, mine), _idle(facts, device, calls_at.get(place, []))
                     )
-                    for device in timeline.devices
+                    for device in timeline.device_numbers
                 },
             )
         )
     return claims
 
 
-def _exposed(facts: Facts, device: int, rows: list[int]) -> Intervals:
+def _exposed(facts: Context, device: int, rows: list[int]) -> Intervals:
     found = facts.exposed
-    mine = np.isin(found.row, rows) & (facts.timeline.device[found.row] == device)
+    mine = np.isin(found.row, rows) & (facts.timeline.device_number[found.row] == device)
     return facts.inside(found.start_ns[mine], found.end_ns[mine])
 
 
-def _idle(facts: Facts, device: int, calls_here: list[int]) -> Intervals:
+def _idle(facts: Context, device: int, calls_here: list[int]) -> Intervals:
     """What the copies' calls cost, and the synchronize that PyTorch puts behind them."""
-    calls, charges = facts.syncs.calls, facts.syncs.charges
+    calls, charges = facts.blocking_calls.calls, facts.blocking_calls.attributed_idle
     here = [i for i in calls_here if calls.kind[i] != Blocking.ALLOCATION]
-    mine = np.isin(charges.call, here) & (charges.device == device)
+    mine = np.isin(charges.call_index, here) & (charges.device_number == device)
     return facts.inside(charges.start_ns[mine], charges.end_ns[mine])
 
 

@@ -7,13 +7,13 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.claims import at, dearest, grouped
-from tracelab.findings.facts import Facts
+from tracelab.findings.claims import grouped, most_expensive, where
+from tracelab.findings.facts import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.rule import Claim, Rule
-from tracelab.findings.wording import told
+from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals
-from tracelab.model.call_sites import Place
+from tracelab.model.call_sites import CallSite
 from tracelab.model.host import Blocking
 
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
@@ -35,22 +35,22 @@ _FIX_OF_PINNING = (
 )
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """The allocator's calls and the idle that they caused.
 
     One claim of the calls that held up at most their own thread, and one for each place from which
     they held up others.
     """
-    calls = facts.syncs.calls
+    calls = facts.blocking_calls.calls
     inside = (calls.start_ns < facts.window.end_ns) & (calls.end_ns > facts.window.start_ns)
     mine = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & inside)
-    holds_others = np.isin(mine, facts.graph.host.held.holder)
+    holds_others = np.isin(mine, facts.graph.host.stalled_calls.allocation_index)
     return _claims_of_own(facts, mine[~holds_others]) + _claims_of_holders(
         facts, mine[holds_others]
     )
 
 
-def _claims_of_own(facts: Facts, mine: NDArray[np.intp]) -> list[Claim]:
+def _claims_of_own(facts: Context, mine: NDArray[np.intp]) -> list[Candidate]:
     """The claim of calls that held up the thread that made them, if they cost anything.
 
     What is given back has to be asked for again, wherever that happens, so calls that free memory
@@ -62,20 +62,20 @@ def _claims_of_own(facts: Facts, mine: NDArray[np.intp]) -> list[Claim]:
     events, costs, names = _told_of(facts, mine)
     frees = [i for i, name in enumerate(names) if "Free" in name]
     blamed = frees or list(range(len(events)))
-    places = facts.places(events[i] for i in blamed)
+    places = facts.call_sites(events[i] for i in blamed)
     groups = grouped(places)
     place = max(groups, key=lambda x: sum(costs[blamed[i]] for i in groups[x]))
     api = names[blamed[groups[place][0]]]
     did = "gives memory back to CUDA" if frees else "asks CUDA for memory"
-    title = f"{told(place, api)} {did} ({_counted(names)} in all)"
+    title = f"{describe(place, api)} {did} ({_counted(names)} in all)"
     return [_claim(facts, mine, lost, place, api, title, _FIX)]
 
 
-def _claims_of_holders(facts: Facts, mine: NDArray[np.intp]) -> list[Claim]:
+def _claims_of_holders(facts: Context, mine: NDArray[np.intp]) -> list[Candidate]:
     """The claims of calls that held up the launches of other threads, by thread and place."""
     claims = []
-    places = facts.places(facts.syncs.calls.call[mine].tolist())
-    threads = facts.syncs.calls.thread[mine].tolist()
+    places = facts.call_sites(facts.blocking_calls.calls.event_id[mine].tolist())
+    threads = facts.blocking_calls.calls.thread_index[mine].tolist()
     for (thread, place), group in grouped(zip(threads, places, strict=True)).items():
         calls = mine[group]
         lost = _lost(facts, calls)
@@ -86,7 +86,7 @@ def _claims_of_holders(facts: Facts, mine: NDArray[np.intp]) -> list[Claim]:
         name = _short_name(facts.trace.threads[thread].name)
         pins = _PINS_BATCHES.search(f"{name} {place.function} {place.file}")
         title = (
-            f"{told(place, api)} in {f'thread {name}' if name else 'one thread'} keeps other "
+            f"{describe(place, api)} in {f'thread {name}' if name else 'one thread'} keeps other "
             f"threads from launching ({_counted(names)} in all)"
         )
         fix = _FIX_OF_PINNING if pins else _FIX_OF_ANOTHER_THREAD
@@ -94,41 +94,41 @@ def _claims_of_holders(facts: Facts, mine: NDArray[np.intp]) -> list[Claim]:
     return claims
 
 
-def _lost(facts: Facts, calls: NDArray[np.intp]) -> dict[int, Intervals]:
+def _lost(facts: Context, calls: NDArray[np.intp]) -> dict[int, Intervals]:
     """Device to the idle that these calls caused."""
-    charges = facts.syncs.charges
-    of_them = np.isin(charges.call, calls)
+    charges = facts.blocking_calls.attributed_idle
+    of_them = np.isin(charges.call_index, calls)
     return facts.by_device(
-        charges.device[of_them], charges.start_ns[of_them], charges.end_ns[of_them]
+        charges.device_number[of_them], charges.start_ns[of_them], charges.end_ns[of_them]
     )
 
 
-def _told_of(facts: Facts, calls: NDArray[np.intp]) -> tuple[list[int], list[int], list[str]]:
+def _told_of(facts: Context, calls: NDArray[np.intp]) -> tuple[list[int], list[int], list[str]]:
     """Event id, caused idle (ns) and name of each of these calls."""
-    events = facts.syncs.calls.call[calls].tolist()
-    costs = facts.syncs.caused_idle_ns[calls].tolist()
+    events = facts.blocking_calls.calls.event_id[calls].tolist()
+    costs = facts.blocking_calls.caused_idle_ns[calls].tolist()
     return events, costs, [facts.trace.name_of(event) for event in events]
 
 
 def _claim(
-    facts: Facts,
+    facts: Context,
     calls: NDArray[np.intp],
     lost: dict[int, Intervals],
-    place: Place,
+    place: CallSite,
     api: str,
     title: str,
     fix: str,
-) -> Claim:
+) -> Candidate:
     """The claim of these calls."""
     events, costs, _ = _told_of(facts, calls)
-    return Claim(
+    return Candidate(
         title=title,
         cause="allocator",
-        where=at(place, count=len(events), api=api),
-        evidence=dearest(events, costs),
+        where=where(place, count=len(events), api=api),
+        evidence=most_expensive(events, costs),
         fix=fix,
         lost=lost,
-        told=INFO if _only_first_step(facts, calls) else None,
+        severity_override=INFO if _only_first_step(facts, calls) else None,
     )
 
 
@@ -142,9 +142,9 @@ def _short_name(thread: str) -> str:
     return re.sub(r"^thread \d+ \((.+)\)$", r"\1", thread)
 
 
-def _only_first_step(facts: Facts, calls: NDArray[np.intp]) -> bool:
+def _only_first_step(facts: Context, calls: NDArray[np.intp]) -> bool:
     """Whether only the first of several steps makes these calls: it warms up."""
-    steps = facts.syncs.step[calls]
+    steps = facts.blocking_calls.step_index[calls]
     return len(facts.timeline.steps) > 1 and set(steps.tolist()) == {0}
 
 

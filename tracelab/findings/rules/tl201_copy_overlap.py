@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.unhidden import claims_of_exposed
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 
 _FIXES = {
-    Obstacle.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "
+    OverlapBlocker.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "
     '`with torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
     "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
-    Obstacle.EVENT_WAIT: "The copy waits for work that it does not need: let its stream wait for "
+    OverlapBlocker.EVENT_WAIT: "The copy waits for work that it does not need: let its stream wait for "
     "an event recorded earlier, or for nothing, before the copy of the next batch.",
-    Obstacle.HOST_SYNC: "The copy was launched late because the host waited: take the blocking "
+    OverlapBlocker.HOST_SYNC: "The copy was launched late because the host waited: take the blocking "
     "call out of the loop, or launch the next copy before it.",
-    Obstacle.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch before "
+    OverlapBlocker.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch before "
     "the compute of this one.",
-    Obstacle.TRUE_DEPENDENCY: "Nothing to do: there was no other work for it to run beside.",
+    OverlapBlocker.TRUE_DEPENDENCY: "Nothing to do: there was no other work for it to run beside.",
 }
 
 
-_BEHIND = (Obstacle.SAME_STREAM, Obstacle.EVENT_WAIT)
+_BEHIND = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _FIX_TO_HOST = (
     "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
     "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
@@ -32,7 +32,7 @@ _FIX_TO_HOST = (
 )
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Exposed copies between the host and the GPU, from pinned memory."""
     names = [facts.trace.name_of(int(x)) for x in facts.timeline.event_id[facts.exposed.row]]
     chosen = np.array(
@@ -43,11 +43,11 @@ def find(facts: Facts) -> list[Claim]:
         dtype=np.bool_,
     )
     is_copy = facts.timeline.kind[facts.exposed.row] == Kind.COPY
-    queued = facts.exposed.obstacle == Obstacle.HARDWARE_QUEUE
+    queued = facts.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
     return claims_of_exposed(facts, chosen & is_copy & ~queued, _worded)
 
 
-def _worded(what: str, name: str, obstacle: Obstacle, behind: str) -> tuple[str, str]:
+def _worded(what: str, name: str, obstacle: OverlapBlocker, behind: str) -> tuple[str, str]:
     fix = (
         _FIX_TO_HOST if copy_direction(name) == "d2h" and obstacle in _BEHIND else _FIXES[obstacle]
     )

@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.unhidden import claims_of_exposed
 from tracelab.measures.exposed import needed_at_once
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 
 _FIXES = {
-    Obstacle.SAME_STREAM: "It runs in the stream that computes. If what follows does not need its "
+    OverlapBlocker.SAME_STREAM: "It runs in the stream that computes. If what follows does not need its "
     "result: `work = dist.all_reduce(x, "
     "async_op=True)`, and `work.wait()` where the result is used.",
-    Obstacle.EVENT_WAIT: "The compute after it waits for it. If that compute does not need the "
+    OverlapBlocker.EVENT_WAIT: "The compute after it waits for it. If that compute does not need the "
     "result, wait later: `work.wait()` (or the event) where the result is used; in a DDP hook, run "
     "the rest in a side stream; with FSDP2, prefetch (`set_modules_to_forward_prefetch`). A "
     "collective also waits for the slowest rank: look at all ranks' traces.",
-    Obstacle.HOST_SYNC: "The compute beside it was launched late because the host waited: take the "
+    OverlapBlocker.HOST_SYNC: "The compute beside it was launched late because the host waited: take the "
     "blocking call out, or launch that compute before it.",
-    Obstacle.LATE_LAUNCH: "The host launched the compute beside it late: the step is launch bound "
+    OverlapBlocker.LATE_LAUNCH: "The host launched the compute beside it late: the step is launch bound "
     "there.",
-    Obstacle.TRUE_DEPENDENCY: "No overlap to win: what came next needed it, or no other work was "
+    OverlapBlocker.TRUE_DEPENDENCY: "No overlap to win: what came next needed it, or no other work was "
     "left. Communicate less (a bf16 compression hook, gradients accumulated under `no_sync()`), "
     "compute more in a step, or split it into more microbatches.",
 }
@@ -33,15 +33,15 @@ _FIX_OF_RECEIVED = (
 )
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Exposed collectives, unless the hardware queue is to blame."""
     is_comm = facts.timeline.kind[facts.exposed.row] == Kind.COMM
-    queued = facts.exposed.obstacle == Obstacle.HARDWARE_QUEUE
+    queued = facts.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
     return claims_of_exposed(facts, is_comm & ~queued, _worded)
 
 
-def _worded(what: str, name: str, obstacle: Obstacle, behind: str) -> tuple[str, str]:
-    hopeless = obstacle == Obstacle.TRUE_DEPENDENCY and needed_at_once(name)
+def _worded(what: str, name: str, obstacle: OverlapBlocker, behind: str) -> tuple[str, str]:
+    hopeless = obstacle == OverlapBlocker.TRUE_DEPENDENCY and needed_at_once(name)
     fix = _FIX_OF_RECEIVED if hopeless else _FIXES[obstacle]
     return f"{what} runs beside no compute{behind}", fix
 

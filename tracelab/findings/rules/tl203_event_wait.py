@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.streams import claims_of_turns
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Compute that waited for an event of another computing stream, though both had room."""
-    return claims_of_turns(facts, (Obstacle.EVENT_WAIT,), _worded, _NO_ROOM)
+    return claims_of_turns(facts, (OverlapBlocker.EVENT_WAIT,), _worded, _NO_ROOM)
 
 
 _NO_ROOM = (

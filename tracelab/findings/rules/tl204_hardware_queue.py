@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.unhidden import claims_of_exposed
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Exposed work beside which other work stood launched and was held by nothing in the file."""
-    queued = facts.exposed.obstacle == Obstacle.HARDWARE_QUEUE
+    queued = facts.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
     return claims_of_exposed(facts, queued, _worded)
 
 
-def _worded(what: str, _name: str, _obstacle: Obstacle, behind: str) -> tuple[str, str]:
+def _worded(what: str, _name: str, _obstacle: OverlapBlocker, behind: str) -> tuple[str, str]:
     return (
         f"{what} holds up another stream{behind}, though nothing says that it must",
         "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "

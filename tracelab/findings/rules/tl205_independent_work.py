@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.streams import claims_of_turns
-from tracelab.measures.overlap_blockers import Obstacle
+from tracelab.measures.overlap_blockers import OverlapBlocker
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Streams that took turns because of the host or the GPU, not because of an event."""
-    causes = (Obstacle.HOST_SYNC, Obstacle.HARDWARE_QUEUE)
+    causes = (OverlapBlocker.HOST_SYNC, OverlapBlocker.HARDWARE_QUEUE)
     return claims_of_turns(facts, causes, _worded, _NO_ROOM)
 
 

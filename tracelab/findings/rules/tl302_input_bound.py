@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.claims import MOST_EVIDENCE, at
-from tracelab.findings.facts import Facts
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.claims import MOST_EVIDENCE, where
+from tracelab.findings.facts import Context
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.host import input_regions
 
 
-def find(facts: Facts) -> list[Claim]:
+def find(facts: Context) -> list[Candidate]:
     """Idle time in which the launching thread was in a data loader."""
-    chosen = facts.idle_by(Cause.INPUT) & np.isin(facts.bubbles.device, facts.working_devices)
-    lost = {x: facts.idle(x, chosen) for x in facts.timeline.devices}
+    chosen = facts.idle_by(Cause.INPUT) & np.isin(facts.bubbles.device_number, facts.active_devices)
+    lost = {x: facts.idle(x, chosen) for x in facts.timeline.device_numbers}
     lost = {device: idle for device, idle in lost.items() if len(idle)}
     if not lost:
         return []
@@ -25,12 +25,12 @@ def find(facts: Facts) -> list[Claim]:
     start, end = facts.trace.start_ns[events], facts.trace.end_ns[events]
     inside = events[(start < last) & (end > first)]
     longest = inside[np.argsort(-facts.trace.duration_ns[inside], kind="stable")].tolist()
-    [place] = facts.places(longest[:1])
+    [place] = facts.call_sites(longest[:1])
     return [
-        Claim(
+        Candidate(
             title=f"The GPU waits for the data loader ({facts.trace.name_of(longest[0])})",
             cause="input_bound",
-            where=at(
+            where=where(
                 place,
                 count=max(map(len, lost.values())),
                 device=max(lost, key=lambda x: measure(lost[x])),

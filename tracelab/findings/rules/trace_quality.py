@@ -8,11 +8,11 @@ from functools import partial
 
 import numpy as np
 
-from tracelab.findings.facts import Facts
+from tracelab.findings.facts import Context
 from tracelab.findings.finding import INFO, WARNING, Finding, Where
-from tracelab.findings.rule import Claim, Rule
+from tracelab.findings.rule import Candidate, Rule
 from tracelab.model.host import Blocking
-from tracelab.model.lookup import named
+from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, LOSSES, Category
 
@@ -40,20 +40,20 @@ def is_about_the_trace(finding: Finding) -> bool:
     return finding.rule.startswith("TL9")
 
 
-def _damaged(facts: Facts) -> Answer:
+def _damaged(facts: Context) -> Answer:
     found = {x: facts.losses[x] for x in _DAMAGE if facts.losses.get(x)}
     harmless = set(found) <= {"repairs"}
     told = "; ".join(LOSSES[x] for x in found)
     return (sum(found.values()), told, INFO if harmless else WARNING) if found else None
 
 
-def _no_sync_rows(facts: Facts) -> Answer:
+def _no_sync_rows(facts: Context) -> Answer:
     trace = facts.trace
     if len(trace.of_category(Category.SYNC)):
         return None
-    blocking = facts.graph.host.blocking  # without the profiler's own and NCCL's watchdog's
+    blocking = facts.graph.host.blocking_calls  # without the profiler's own and NCCL's watchdog's
     host_calls = trace.of_category(*HOST_CALLS)
-    calls = int(named(trace, host_calls, lambda x: "StreamWaitEvent" in x).sum())
+    calls = int(match_names(trace, host_calls, lambda x: "StreamWaitEvent" in x).sum())
     calls += int(np.isin(blocking.kind, _SYNCHRONIZES).sum())
     return (
         (calls, f"{calls} waits and synchronizes stand in the trace as calls alone", INFO)
@@ -62,33 +62,33 @@ def _no_sync_rows(facts: Facts) -> Answer:
     )
 
 
-def _no_stacks(facts: Facts) -> Answer:
+def _no_stacks(facts: Context) -> Answer:
     if len(facts.trace.of_category(Category.PYTHON)):
         return None
     return 1, "no Python functions were recorded", INFO
 
 
-def _unresolved(facts: Facts) -> Answer:
+def _unresolved(facts: Context) -> Answer:
     count = facts.graph.links.unresolved
     return (count, f"{count} stream waits do not say what they waited for", INFO) if count else None
 
 
-def _without_launch(facts: Facts) -> Answer:
+def _without_launch(facts: Context) -> Answer:
     timeline = facts.timeline
-    lone = timeline.launch == ABSENT
+    lone = timeline.launch_id == ABSENT
     length = (timeline.end_ns - timeline.start_ns).astype(float)
     share = float(length[lone].sum() / max(1.0, length.sum()))
     told = f"{int(lone.sum())} GPU activities ({100 * share:.1f} % of their time) have no launch"
     return (int(lone.sum()), told, WARNING if share >= _MUCH else INFO) if lone.any() else None
 
 
-def _overlapping(facts: Facts) -> Answer:
-    count = facts.timeline.overlapping
+def _overlapping(facts: Context) -> Answer:
+    count = facts.timeline.overlapping_count
     told = f"{count} activities begin before the one before them in their stream has ended"
     return (count, told, INFO) if count else None
 
 
-def _before_launch(facts: Facts) -> Answer:
+def _before_launch(facts: Context) -> Answer:
     count = started_before_launch(facts.timeline)
     told = f"{count} activities begin before their launch: the host's clock and the GPU's disagree"
     return (count, told, WARNING) if count else None
@@ -96,18 +96,18 @@ def _before_launch(facts: Facts) -> Answer:
 
 def started_before_launch(timeline: Timeline) -> int:
     """How many activities start before the call that launched them."""
-    launched = timeline.launch != ABSENT
-    called = timeline.trace.start_ns[timeline.launch[launched]]
+    launched = timeline.launch_id != ABSENT
+    called = timeline.trace.start_ns[timeline.launch_id[launched]]
     return int((timeline.start_ns[launched] < called).sum())
 
 
-def _bad_times(facts: Facts) -> Answer:
+def _bad_times(facts: Context) -> Answer:
     found = {x: facts.losses[x] for x in _BAD_TIMES if facts.losses.get(x)}
     told = "; ".join(LOSSES[x] for x in found)
     return (sum(found.values()), told, WARNING) if found else None
 
 
-def _other_ranks(facts: Facts) -> Answer:
+def _other_ranks(facts: Context) -> Answer:
     about = facts.trace.metadata.get("distributedInfo")
     size = about.get("world_size") if isinstance(about, dict) else None
     if not isinstance(size, int) or size < 2:
@@ -115,7 +115,7 @@ def _other_ranks(facts: Facts) -> Answer:
     return size, f"this is one rank of {size}", INFO
 
 
-def _profiler(facts: Facts) -> Answer:
+def _profiler(facts: Context) -> Answer:
     if facts.unprofiled_ns is None or facts.unprofiled_step_ns is None:
         return None
     steps = [x.end_ns - x.start_ns for x in facts.timeline.steps]
@@ -124,17 +124,19 @@ def _profiler(facts: Facts) -> Answer:
     return 1, told, INFO
 
 
-def _claims(ask: Callable[[Facts], Answer], cause: str, fix: str, facts: Facts) -> list[Claim]:
+def _claims(
+    ask: Callable[[Context], Answer], cause: str, fix: str, facts: Context
+) -> list[Candidate]:
     answer = ask(facts)
     if answer is None:
         return []
     count, told, severity = answer
     title = told[0].upper() + told[1:]
-    return [Claim(title, cause, Where(count), (), fix, told=severity)]
+    return [Candidate(title, cause, Where(count), (), fix, severity_override=severity)]
 
 
 def _rule(
-    number: int, name: str, matters: str, decides: str, fix: str, ask: Callable[[Facts], Answer]
+    number: int, name: str, matters: str, decides: str, fix: str, ask: Callable[[Context], Answer]
 ) -> Rule:
     cause = name.replace(" ", "_")
     return Rule(

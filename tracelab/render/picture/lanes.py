@@ -95,15 +95,15 @@ def choose(timeline: Timeline, blocking_calls: Int64Array, names: Sequence[str] 
     """
     threads = _host_threads(timeline, blocking_calls)
     kinds = tuple(Kind(kind) for kind in np.unique(timeline.kind))
-    every = range(len(timeline.lanes))
+    every = range(len(timeline.streams))
     if names is None:
         if not every:
             raise UsageError("the trace has no GPU activity to draw")
         return Choice(tuple(every), kinds, threads)
     places: dict[str, set[int]] = {}
-    for index, lane in enumerate(timeline.lanes):
-        places.setdefault(f"device:{lane.device}", set()).add(index)
-        places[f"stream:{lane.device}/{lane.stream}"] = {index}
+    for index, lane in enumerate(timeline.streams):
+        places.setdefault(f"device:{lane.device_number}", set()).add(index)
+        places[f"stream:{lane.device_number}/{lane.stream_number}"] = {index}
     kind_names = {f"kind:{kind.name.lower()}": kind for kind in kinds}
     known = [*(["host"] if threads else []), *places, *kind_names]
     for name in names:
@@ -137,7 +137,7 @@ def busiest(rows: Sequence[Row], most: int) -> list[Row]:
 
 def device_busy(timeline: Timeline, device: int, grid: Grid) -> Intervals:
     """When any stream of a device works, chosen or not."""
-    busy = timeline.busy(timeline.of(device=device))
+    busy = timeline.busy(timeline.select(device=device))
     return clip(busy, grid.start_ns, grid.end_ns)
 
 
@@ -180,7 +180,7 @@ def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, of_row
 
 
 def _rows_of(timeline: Timeline, stream: int) -> slice:
-    return slice(timeline.lanes[stream].first, timeline.lanes[stream].last)
+    return slice(timeline.streams[stream].first_row, timeline.streams[stream].end_row)
 
 
 def _works(timeline: Timeline, stream: int, kinds: Sequence[Kind]) -> bool:
@@ -189,14 +189,14 @@ def _works(timeline: Timeline, stream: int, kinds: Sequence[Kind]) -> bool:
 
 def _launches(timeline: Timeline) -> Int64Array:
     """The host calls that put something on a GPU."""
-    return np.unique(timeline.launch[timeline.launch != ABSENT])
+    return np.unique(timeline.launch_id[timeline.launch_id != ABSENT])
 
 
 def _host_threads(timeline: Timeline, blocking_calls: Int64Array) -> tuple[int, ...]:
     """The threads that launched or blocked, each process's main thread first."""
     trace = timeline.trace
     calls = np.concatenate((_launches(timeline), blocking_calls))
-    threads = np.unique(trace.thread[calls]).tolist()
+    threads = np.unique(trace.thread_index[calls]).tolist()
     return tuple(
         sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
     )
@@ -219,18 +219,18 @@ def _stream_row(timeline: Timeline, stream: int, kinds: Sequence[Kind], grid: Gr
         np.concatenate([layer.covered.starts for layer in layers]),
         np.concatenate([layer.covered.ends for layer in layers]),
     )
-    lane = timeline.lanes[stream]
-    label = f"stream {_short_id(str(lane.stream))}"
-    return Row(label, lane.device, measure(busy), (Band(0, 1, 0.16, layers),))
+    lane = timeline.streams[stream]
+    label = f"stream {_short_id(str(lane.stream_number))}"
+    return Row(label, lane.device_number, measure(busy), (Band(0, 1, 0.16, layers),))
 
 
 def _host_row(timeline: Timeline, blocking_calls: Int64Array, thread: int, grid: Grid) -> Row:
     """A host thread: its blocking calls and, in a strip below them, its steps and launches."""
 
     def layer(mark: Mark, events: Int64Array) -> Layer:
-        return _layer(timeline, mark, events[timeline.trace.thread[events] == thread], grid)
+        return _layer(timeline, mark, events[timeline.trace.thread_index[events] == thread], grid)
 
-    steps = np.array([step.event for step in timeline.steps], dtype=np.int64)
+    steps = np.array([step.event_id for step in timeline.steps], dtype=np.int64)
     launches = np.setdiff1d(_launches(timeline), blocking_calls)
     blocking = layer(Mark.BLOCKING, blocking_calls)
     bands = (

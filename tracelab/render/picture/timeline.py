@@ -176,7 +176,7 @@ def draw_stacked(parts: Sequence[Part], *, width_px: int = 1600) -> Figure:
     ]
     rows = [busiest(x, _MOST_ROWS) for x in every]
     busy = [
-        {x: device_busy(part.timeline, x, grid) for x in part.timeline.devices}
+        {x: device_busy(part.timeline, x, grid) for x in part.timeline.device_numbers}
         for part, grid in zip(parts, grids, strict=True)
     ]
     idle = [

@@ -8,7 +8,7 @@ from tracelab.comparison.budgets import Result
 from tracelab.system.console import output_in_color, output_width
 
 
-def _text(results: Sequence[Result]) -> str:
+def budgets_text(results: Sequence[Result]) -> str:
     from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
     from tracelab.render.text.terminal import draw
 

@@ -16,7 +16,7 @@ from tracelab.comparison.diff import (
     CallDiff,
     DeviceDiff,
     Diff,
-    FileFacts,
+    FileInfo,
     FindingDiff,
     KernelDiff,
     RankDiff,
@@ -100,7 +100,7 @@ def verdict(rank: RankDiff) -> str:
     return f"{start}: {'; '.join(parts)}." if parts else f"{start}."
 
 
-def picture_title(facts: FileFacts) -> str:
+def picture_title(facts: FileInfo) -> str:
     """The headline of one of two timelines."""
     which = "whole trace" if facts.shown is None else f"step {facts.shown}"
     name = Path(facts.path).name

@@ -10,7 +10,7 @@ from tracelab.model.trace import LOSSES
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.sections import Column, Fit, Section, Tone, View
 from tracelab.render.text.window import biggest_cause
-from tracelab.report.schema import DeviceFigures, TraceFacts
+from tracelab.report.schema import DeviceMetrics, TraceInfo
 
 _MOST_STEPS = 20
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
@@ -22,7 +22,7 @@ _RANK_SOURCES = {
     "position": " (by position: it names no rank, or one that another file has)",
 }
 
-_COMPARED: tuple[tuple[str, Callable[[DeviceFigures], int]], ...] = (
+_COMPARED: tuple[tuple[str, Callable[[DeviceMetrics], int]], ...] = (
     ("busy", lambda x: x.busy_ns),
     ("idle", lambda x: x.idle_ns),
     ("compute", lambda x: x.compute_ns),
@@ -31,12 +31,12 @@ _COMPARED: tuple[tuple[str, Callable[[DeviceFigures], int]], ...] = (
 )
 
 _Row = tuple[str, ...]
-_Figure = tuple[Column, Callable[[View, DeviceFigures], str]]
+_Figure = tuple[Column, Callable[[View, DeviceMetrics], str]]
 
 _CAUSE: _Figure = (Column("biggest\nidle cause", Fit.BRIEF), lambda _, x: biggest_cause(x))
 
 
-def file_facts(trace: TraceFacts, views: Sequence[View], *, alone: bool) -> Section:
+def file_facts(trace: TraceInfo, views: Sequence[View], *, alone: bool) -> Section:
     """What was recorded, where, and how much of it."""
     # One file of no job has no rank: position 0 of one would only puzzle.
     rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
@@ -64,7 +64,7 @@ def file_facts(trace: TraceFacts, views: Sequence[View], *, alone: bool) -> Sect
     )
 
 
-def losses(trace: TraceFacts) -> list[Section]:
+def losses(trace: TraceInfo) -> list[Section]:
     """What of a file is missing from its numbers."""
     counts = dict(trace.losses)
     rows = [_loss_row(name, count) for name, count in counts.items()]
@@ -76,7 +76,7 @@ def losses(trace: TraceFacts) -> list[Section]:
     return [Section("Losses", columns=columns, rows=tuple(rows), tone=Tone.WARNING)]
 
 
-def all_losses(traces: Sequence[TraceFacts]) -> list[Section]:
+def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
     """What of many files is missing from their numbers, together."""
     counts, files = Counter[str](), Counter[str]()
     for trace in traces:
@@ -96,7 +96,7 @@ def _loss_row(name: str, count: int) -> _Row:
     return "" if name in _HAPPEN_ONCE else f"{count:,}", LOSSES.get(name, name)
 
 
-def given_ranks(traces: Sequence[TraceFacts]) -> list[Section]:
+def given_ranks(traces: Sequence[TraceInfo]) -> list[Section]:
     """Which file got which rank by its position: the user cannot know."""
     rows = tuple((str(x.rank), x.path) for x in traces if x.rank_source == "position")
     columns = (Column("rank"), Column("file", Fit.LABEL))
@@ -179,14 +179,14 @@ def _table(
     return Section(title, (), tuple(column for column, _ in figures), rows, tuple(notes))
 
 
-def _idle_by_blocking(view: View, device: DeviceFigures) -> str:
+def _idle_by_blocking(view: View, device: DeviceMetrics) -> str:
     """What blocking calls cost on all devices, beside the first of them."""
     if device != view.window.devices[0]:
         return ""
     return time_text(sum(x.caused_idle_ns for x in view.syncs))
 
 
-def unrecognised(trace: TraceFacts) -> list[Section]:
+def unrecognised(trace: TraceInfo) -> list[Section]:
     """Long kernels that no rule knows."""
     if not trace.unrecognised:
         return []
@@ -203,7 +203,7 @@ def unrecognised(trace: TraceFacts) -> list[Section]:
     ]
 
 
-def launched_only(trace: TraceFacts, view: View) -> list[Section]:
+def launched_only(trace: TraceInfo, view: View) -> list[Section]:
     """The whole trace beside what is left of it without activities of unknown launch."""
     again = trace.launched_only
     if again is None or view.window.step is not None:

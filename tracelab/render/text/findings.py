@@ -9,7 +9,7 @@ from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.rules.trace_quality import is_about_the_trace
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.sections import Column, Fit, Section, View
-from tracelab.report.schema import DeviceFigures
+from tracelab.report.schema import DeviceMetrics
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 _MUCH = 0.1  # of the window: so much is worth a word though nothing hides it
@@ -51,7 +51,7 @@ def verdict(view: View) -> str:
     return f"{sentence} The most to win, up to {won}{of}: {alarms[0].title}."
 
 
-def _lost_ns(device: DeviceFigures) -> int:
+def _lost_ns(device: DeviceMetrics) -> int:
     return device.idle_ns + device.exposed_comm_ns + device.exposed_copy_ns
 
 

@@ -16,7 +16,7 @@ from tracelab.render.text.files import (
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks, verdict
 from tracelab.render.text.sections import Chapter, Section, Tone, View, views_of
 from tracelab.render.text.window import headlines, window_sections
-from tracelab.report.schema import Report, TraceFacts
+from tracelab.report.schema import Report, TraceInfo
 
 _NOTEBOOK_WIDTH = 110
 _MOST_RANKS = 4  # the details of more would be a wall
@@ -79,7 +79,7 @@ def _opening(report: Report) -> list[Section]:
     return sections
 
 
-def _rank(trace: TraceFacts, report: Report, views: list[View], every_step: bool) -> list[Chapter]:
+def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool) -> list[Chapter]:
     """One file: the whole trace, or the one step that was asked for, then its steps."""
     own = [view for view in views if view.window.rank == trace.rank]
     whole = [view for view in own if view.window.step is None]

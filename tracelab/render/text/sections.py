@@ -8,12 +8,12 @@ from enum import Enum
 
 from tracelab.findings.finding import Finding
 from tracelab.report.schema import (
-    HolderFigures,
-    OverlapFigures,
-    PathFigures,
+    BlockingCallMetrics,
+    CriticalPathMetrics,
+    CulpritMetrics,
+    OverlapMetrics,
     Report,
-    SyncFigures,
-    WindowFigures,
+    WindowMetrics,
 )
 
 NONE = "none"  # an overlap that is missing
@@ -68,12 +68,12 @@ class Chapter:
 class View:
     """Everything that the report says of one window."""
 
-    window: WindowFigures
-    overlaps: tuple[OverlapFigures, ...]
-    syncs: tuple[SyncFigures, ...]
-    path: PathFigures | None
+    window: WindowMetrics
+    overlaps: tuple[OverlapMetrics, ...]
+    syncs: tuple[BlockingCallMetrics, ...]
+    path: CriticalPathMetrics | None
     findings: tuple[Finding, ...]
-    holders: tuple[HolderFigures, ...]
+    holders: tuple[CulpritMetrics, ...]
 
     @property
     def length_ns(self) -> int:
@@ -98,10 +98,10 @@ class View:
 
 def views_of(report: Report) -> list[View]:
     """The windows of a report, each with what was measured in it."""
-    overlaps: dict[tuple[int, int | None], list[OverlapFigures]] = defaultdict(list)
-    syncs: dict[tuple[int, int | None], list[SyncFigures]] = defaultdict(list)
+    overlaps: dict[tuple[int, int | None], list[OverlapMetrics]] = defaultdict(list)
+    syncs: dict[tuple[int, int | None], list[BlockingCallMetrics]] = defaultdict(list)
     findings: dict[tuple[int, int | None], list[Finding]] = defaultdict(list)
-    holders: dict[tuple[int, int | None], list[HolderFigures]] = defaultdict(list)
+    holders: dict[tuple[int, int | None], list[CulpritMetrics]] = defaultdict(list)
     for overlap in report.overlaps:
         overlaps[overlap.rank, overlap.step].append(overlap)
     for sync in report.syncs:

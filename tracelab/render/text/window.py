@@ -15,7 +15,12 @@ from tracelab.render.text.cells import (
     time_text,
 )
 from tracelab.render.text.sections import NONE, Column, Fit, Section, View
-from tracelab.report.schema import DeviceFigures, HolderFigures, OverlapFigures, SyncFigures
+from tracelab.report.schema import (
+    BlockingCallMetrics,
+    CulpritMetrics,
+    DeviceMetrics,
+    OverlapMetrics,
+)
 
 _MOST_ROWS = 10
 _MOST_HOLDERS = 6
@@ -43,7 +48,7 @@ def headlines(view: View) -> tuple[str, ...]:
     return tuple(_headline(view, x) for x in view.window.devices)
 
 
-def _headline(view: View, device: DeviceFigures) -> str:
+def _headline(view: View, device: DeviceMetrics) -> str:
     length = view.length_ns
     name = f"GPU {device.device}"
     if view.window.step is not None:
@@ -90,7 +95,7 @@ def times(view: View) -> list[Section]:
     ]
 
 
-def _time_rows(length: int, device: DeviceFigures) -> Iterable[tuple[str, ...]]:
+def _time_rows(length: int, device: DeviceMetrics) -> Iterable[tuple[str, ...]]:
     def row(label: str, time_ns: int, remark: str = "") -> tuple[str, ...]:
         return label, time_text(time_ns), percent_text(time_ns, length), remark
 
@@ -116,7 +121,7 @@ def _time_rows(length: int, device: DeviceFigures) -> Iterable[tuple[str, ...]]:
         yield row("memset", device.memset_ns)
 
 
-def _time_notes(device: DeviceFigures) -> Iterable[str]:
+def _time_notes(device: DeviceMetrics) -> Iterable[str]:
     kinds = {
         "compute kernels": device.compute_ns,
         "communication kernels": device.comm_ns,
@@ -134,7 +139,7 @@ def idle(view: View) -> list[Section]:
     return [_idle(view, device) for device in view.window.devices]
 
 
-def _idle(view: View, device: DeviceFigures) -> Section:
+def _idle(view: View, device: DeviceMetrics) -> Section:
     title = _titled(view, "Idle by cause", device)
     if not device.idle_ns:
         return Section(title, (f"GPU {device.device} was never idle.",))
@@ -199,7 +204,7 @@ def held(view: View) -> list[Section]:
     ]
 
 
-def _function(holder: HolderFigures) -> str:
+def _function(holder: CulpritMetrics) -> str:
     """The function and line of what held a bubble, else its operator."""
     if holder.function is None:
         return holder.operator or ""
@@ -286,12 +291,12 @@ def overlap(view: View) -> Section:
     )
 
 
-def _largest_pairs(view: View, pairs: Iterable[OverlapFigures]) -> list[OverlapFigures]:
+def _largest_pairs(view: View, pairs: Iterable[OverlapMetrics]) -> list[OverlapMetrics]:
     worth = [x for x in pairs if min(x.a_ns, x.b_ns) >= _WORTH_SHOWING * view.length_ns]
     return sorted(worth, key=lambda x: -min(x.a_ns, x.b_ns))[:_MOST_ROWS]
 
 
-def _overlap_row(view: View, pair: OverlapFigures) -> tuple[str, ...]:
+def _overlap_row(view: View, pair: OverlapMetrics) -> tuple[str, ...]:
     return (
         selection_name(pair.a, several=view.several),
         time_text(pair.a_ns),
@@ -350,7 +355,7 @@ def blocking(view: View) -> Section:
     )
 
 
-def _blocking_row(sync: SyncFigures) -> tuple[str, ...]:
+def _blocking_row(sync: BlockingCallMetrics) -> tuple[str, ...]:
     file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
     where = [part for part in (sync.operator, sync.function, file) if part]
     if sync.waited_for:
@@ -391,7 +396,7 @@ def critical_path(view: View) -> list[Section]:
     ]
 
 
-def biggest_cause(device: DeviceFigures) -> str:
+def biggest_cause(device: DeviceMetrics) -> str:
     """The cause of most of a device's idle time, with its share."""
     causes: Sequence[tuple[str, int]] = _largest(device.bubbles)[:1]
     return "".join(f"{x}{PART}{percent_text(ns, device.idle_ns)}" for x, ns in causes)
@@ -406,5 +411,5 @@ def _meaning(meanings: Mapping[str, str], key: str) -> str:
     return meanings.get(key) or key
 
 
-def _titled(view: View, title: str, device: DeviceFigures) -> str:
+def _titled(view: View, title: str, device: DeviceMetrics) -> str:
     return f"{title}{PART}GPU {device.device}" if view.several else title
