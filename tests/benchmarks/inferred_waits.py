@@ -70,7 +70,7 @@ def without_records(trace: Trace) -> Trace:
     return replace(
         trace,
         category=np.where(is_record, np.int8(Category.OTHER), trace.category),
-        wait_stream=np.where(is_sync, ABSENT, trace.wait_stream_number),
+        wait_stream_number=np.where(is_sync, ABSENT, trace.wait_stream_number),
         wait_correlation=np.where(is_sync, ABSENT, trace.wait_correlation),
     )
 

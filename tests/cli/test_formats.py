@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces_by_hand import annotation, kernel, launch, operator, write
+from tests.build.files import annotation, kernel, launch, operator, write
 
 WAIT = Path(__file__).parents[2] / "traces" / "events_wait.pt.trace.json.gz"
 NS = 1795263371755872579

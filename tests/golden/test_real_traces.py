@@ -157,7 +157,7 @@ def test_kernels_of_a_b200_begin_early():
     early = np.flatnonzero(timeline.overlaps_previous)
 
     shared = timeline.end_ns[early - 1] - timeline.start_ns[early]
-    names = Counter(timeline.trace.name_of(x) for x in timeline.launch[early].tolist())
+    names = Counter(timeline.trace.name_of(x) for x in timeline.launch_id[early].tolist())
 
     assert names == {"cudaLaunchKernelExC": 38, "cuLaunchKernelEx": 36}
     assert (shared.min(), shared.max()) == (128, 3_744)
@@ -320,7 +320,7 @@ def test_what_overlaps_in_a_stream_was_launched_to(path):
     assert (timeline.end_ns[early - 1] > timeline.start_ns[early]).all()
     # AND each stream's order is whole
     edges = np.count_nonzero(analysis.graph.kind == EdgeKind.STREAM)
-    assert edges == len(timeline.event) - len(timeline.lanes)
+    assert edges == len(timeline.event_id) - len(timeline.streams)
 
 
 @each_trace

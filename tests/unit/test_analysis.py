@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.traces_by_hand import (
+from tests.build.files import (
     annotation,
     copy,
     kernel,

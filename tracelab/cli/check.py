@@ -13,8 +13,6 @@ import typer
 from tracelab.cli import saved
 from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.render.ci import GITHUB_COMMAND, disarmed, github_annotations, junit_xml
-from tracelab.render.text.budgets import budgets_text
 from tracelab.system.console import (
     save_result,
     tell,
@@ -102,6 +100,8 @@ def check(
     from tracelab.comparison.budgets import require_sense
     from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_number
     from tracelab.options import PROFILER_STEP, Options
+    from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
+    from tracelab.render.text.budgets import budgets_text
 
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
@@ -129,7 +129,7 @@ def check(
         save_result(junit, lambda path: path.write_bytes(junit_xml(results)))
     text = budgets_text(results)
     if output_format is Format.GITHUB:
-        text = github_annotations(results) + GITHUB_COMMAND.sub(disarmed, text)
+        text = github_annotations(results) + without_github_commands(text)
     write_result(text)
     _tell_of_traces(reports)
     if missing:

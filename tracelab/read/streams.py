@@ -158,10 +158,12 @@ class Source:
 
 
 def is_url(path: str) -> bool:
+    """Whether a path is a URL."""
     return "://" in path
 
 
 def unreadable(path: str, error: Exception) -> UnreadableInputError:
+    """The error that says why a file cannot be read."""
     if isinstance(error, FileNotFoundError):
         reason = "no such file"  # fsspec puts the path where the reason should be
     else:

@@ -51,6 +51,7 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
 
 
 def host_alone(recorder: Recorder) -> str:
+    """Say that a trace holds no GPU."""
     return (
         f"recorded {recorder.path}, but there is no GPU here: the file holds the host's side "
         "alone, and there is nothing to analyse"

@@ -11,10 +11,10 @@ _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compil
 
 
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
-GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
+_GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
 
-def budget_sentence(result: Result) -> str:
+def _sentence(result: Result) -> str:
     where = f"; {result.where}" if result.where else ""
     return f"{result.name}: {result.found}, allowed: {result.allowed}{where}"
 
@@ -31,7 +31,7 @@ def github_annotations(results: Sequence[Result]) -> str:
             if result.line is not None:
                 properties["line"] = str(result.line)
         said = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
-        lines.append(f"::error {said}::{_escape(budget_sentence(result))}\n")
+        lines.append(f"::error {said}::{_escape(_sentence(result))}\n")
     return "".join(lines)
 
 
@@ -43,7 +43,12 @@ def _escape_property(text: str) -> str:
     return _escape(text).replace(":", "%3A").replace(",", "%2C")
 
 
-def disarmed(found: re.Match[str]) -> str:
+def without_github_commands(text: str) -> str:
+    """The text, in which GitHub finds no workflow command, whatever a trace's names say."""
+    return _GITHUB_COMMAND.sub(_disarmed, text)
+
+
+def _disarmed(found: re.Match[str]) -> str:
     """What GitHub would take for a command, with a space inside."""
     return f"{found[1]}: " if found[1] is not None else "# #"
 
@@ -64,7 +69,7 @@ def junit_xml(results: Sequence[Result]) -> bytes:
             if result.line is not None:
                 case.set("line", str(result.line))
         if not result.kept:
-            said = _xml_text(budget_sentence(result))
+            said = _xml_text(_sentence(result))
             ElementTree.SubElement(case, "failure", message=said, type="budget").text = said
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"

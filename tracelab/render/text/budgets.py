@@ -9,6 +9,7 @@ from tracelab.system.console import output_in_color, output_width
 
 
 def budgets_text(results: Sequence[Result]) -> str:
+    """The budgets, each with what was found, and how many are broken."""
     from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
     from tracelab.render.text.terminal import draw
 

@@ -1,0 +1,258 @@
+"""The bar for what takes longer than a moment, and what Ctrl-C leaves of it."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.large_traces import PLAIN, repeat
+from tests.build.files import operator, text
+from tracelab.cli import progress as progress_module
+from tracelab.cli.progress import Bar, progress
+from tracelab.read.reader import read_trace
+from tracelab.read.sources import size_of
+from tracelab.read.streams import Source, watched
+from tracelab.system.console import save_result
+
+MB = 1_000_000
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture
+def open_terminal(monkeypatch):
+    """Gives a function that puts a terminal on stderr, on which the bar is drawn at once.
+
+    A test calls it: pytest sets stderr anew after the fixtures.
+    """
+
+    def open_one():
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        monkeypatch.setattr(progress_module, "_MOMENT_S", 0)
+        monkeypatch.setenv("TERM", "xterm-256color")
+        monkeypatch.setenv("COLUMNS", "120")
+        return sys.stderr
+
+    return open_one
+
+
+def shown(terminal):
+    """The frames of a bar, without colours and without the bar itself."""
+    frames = re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()))
+    return [re.sub(r"\W*[━╸╺]+", " |", frame).strip() for frame in frames if frame.strip()]
+
+
+def wait_until_drawn(bar):
+    for _ in range(500):
+        if bar._drawn:
+            return
+        time.sleep(0.01)
+    raise AssertionError("the bar was never drawn")
+
+
+def test_without_a_terminal_nothing_is_written(capfd):
+    with progress([10]) as bar:
+        bar.draw = lambda: pytest.fail("a bar without a terminal")
+        bar.read(5)
+        bar.end_file()
+    assert capfd.readouterr() == ("", "")
+
+
+def test_what_is_over_in_a_moment_shows_nothing(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress([10]) as bar:
+        bar.end_file()
+    assert sys.stderr.getvalue() == ""
+
+
+def test_it_tells_rate_and_time_left(open_terminal, monkeypatch):
+    """GIVEN 25 of 100 MB read in 2 s
+    THEN that is 12.5 MB/s, and the rest takes 6 s."""
+    terminal = open_terminal()
+    clock = [100.0]
+    monkeypatch.setattr(progress_module.time, "monotonic", lambda: clock[0])
+    bar = Bar([100 * MB])
+    bar.read(25 * MB)
+    clock[0] += 2
+    bar.draw()
+    bar.stop()
+    assert shown(terminal)[-1] == "reading | 25.0/100.0 MB 12 MB/s, 6 s left"
+
+
+def test_what_is_read_is_analysed_for_as_long_as_it_takes(open_terminal):
+    terminal = open_terminal()
+    bar = Bar([4 * MB])
+    bar.read(4 * MB)
+    bar.draw()
+    bar.stop()
+    assert shown(terminal)[-1].startswith("analysing |")
+    assert "left" not in shown(terminal)[-1]
+
+
+def test_of_several_files_it_counts_those_that_are_done(open_terminal):
+    terminal = open_terminal()
+    bar = Bar([1 * MB, 3 * MB, 4 * MB])
+    bar.end_file()
+    bar.read(MB)
+    bar.draw()
+    bar.stop()
+    assert "reading, 1 of 3 files done | 2.0/8.0 MB" in shown(terminal)[-1]
+
+
+def test_a_size_that_is_not_known_is_none(open_terminal):
+    terminal = open_terminal()
+    bar = Bar([0])
+    bar.read(5 * MB)
+    bar.draw()
+    bar.stop()
+    assert shown(terminal)[-1].startswith("reading |")
+
+
+def test_it_is_drawn_while_the_block_runs_and_taken_away(open_terminal):
+    terminal = open_terminal()
+    with progress([2 * MB]) as bar:
+        wait_until_drawn(bar)
+        bar.read(MB)
+        bar._drawn[0].refresh()
+    assert any("1.0/2.0 MB" in frame for frame in shown(terminal))
+    assert terminal.getvalue().endswith("\x1b[2K")  # the line is blank again
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress])
+def test_every_byte_of_a_file_is_told_once(tmp_path, pack):
+    path = tmp_path / "a.json"
+    path.write_bytes(pack(text([operator(f"o{i}", i, 1) for i in range(20_000)])))
+    source = Source(str(path), None, named=True)
+    told = []
+    with watched(told.append):
+        read_trace(source)
+    assert sum(told) == size_of(source) == path.stat().st_size
+    read_trace(source)
+    assert sum(told) == path.stat().st_size
+
+
+def test_the_size_of_what_is_not_there_is_not_known():
+    assert size_of(Source("/no/such/file", None, named=True)) == 0
+    assert size_of(Source("https://example.com/a.json", None, named=True)) == 0
+
+
+def test_an_interrupted_file_is_not_left_half_written(tmp_path):
+    path = tmp_path / "new" / "picture.png"
+
+    def save(path):
+        path.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_result(path, save)
+    assert not path.exists()
+
+
+def test_an_interrupt_before_anything_is_written_keeps_the_older_file(tmp_path):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"whole")
+
+    def interrupt(_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        save_result(path, interrupt)
+    assert path.read_bytes() == b"whole"
+
+
+def test_an_interrupt_while_folders_are_made_is_an_interrupt(tmp_path, monkeypatch):
+    path = tmp_path / "picture.png"
+    path.write_bytes(b"whole")
+
+    def interrupt(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Path, "mkdir", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        save_result(path, Path.touch)
+    assert path.read_bytes() == b"whole"
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A folder of two ranks, each of which takes longer than a moment."""
+    folder = tmp_path_factory.mktemp("large")
+    for rank in range(2):
+        repeat(PLAIN, 150 * MB, folder / f"rank{rank}.pt.trace.json")
+    return folder
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+@pytest.mark.parametrize("what", ["one file", "a folder"])
+def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
+    """GIVEN an analysis in a terminal, its bar drawn
+    WHEN somebody presses Ctrl-C
+    THEN it is over in no time, the bar is gone, and neither processes nor files are left."""
+    import pty
+
+    path = large if what == "a folder" else large / "rank0.pt.trace.json"
+    cache = tmp_path / "cache"
+    command = [sys.executable, "-m", "tracelab", "analyze", str(path)]
+    outputs = ["--json", str(tmp_path / "out.json"), "--png", str(tmp_path / "out.png")]
+    process, terminal = pty.fork()
+    if process == 0:
+        os.environ |= {"XDG_CACHE_HOME": str(cache), "TERM": "xterm", "COLUMNS": "100"}
+        os.execv(command[0], command + outputs)
+    said, pressed = b"", 0.0
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if select.select([terminal], [], [], 0.1)[0]:
+            try:
+                said += os.read(terminal, 65536)
+            except OSError:  # the other side is closed
+                break
+        if b"reading" in said and not pressed:
+            os.write(terminal, b"\x03")
+            pressed = time.monotonic()
+    _, status = os.waitpid(process, 0)
+    os.close(terminal)
+    assert pressed
+    assert time.monotonic() - pressed < 5  # it would go on for longer than that on no machine
+    assert os.waitstatus_to_exitcode(status) == 130
+    assert b"Traceback" not in said
+    assert not _running(str(path))
+    left = [file for file in tmp_path.rglob("*") if file.is_file()]
+    assert {file.suffix for file in left} <= {".columns"}  # whole ones are of use the next time
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+def test_a_job_that_is_ended_ends_its_processes(large):
+    command = [sys.executable, "-m", "tracelab", "analyze", "--no-cache", str(large)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while len(_running(str(large))) < 3 and time.monotonic() < deadline:
+        time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 143
+    assert "Traceback" not in errors
+    assert not _running(str(large))
+
+
+def _running(path: str) -> list[str]:
+    """The processes that have this path on their command line."""
+    lines = []
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it is over
+            words = (process / "cmdline").read_bytes().split(b"\0")
+            lines.append(" ".join(map(os.fsdecode, words)))
+    return [line for line in lines if "tracelab analyze" in line and path in line]

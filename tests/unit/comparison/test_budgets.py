@@ -1,0 +1,386 @@
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tracelab.comparison.budgets import NAMES, Budgets, check
+from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_toml
+from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.findings.finding import Finding, Where
+from tracelab.model.graph import EventLinks
+from tracelab.report.schema import (
+    SCHEMA,
+    BlockingCallMetrics,
+    DeviceMetrics,
+    OverlapMetrics,
+    Provenance,
+    Report,
+    TraceInfo,
+    WindowMetrics,
+)
+
+MS = 1_000_000
+DOCS = Path(__file__).parents[3] / "tracelab" / "docs"
+
+
+def make_device(device=0, **figures):
+    names = [x for x in DeviceMetrics.__slots__ if x.endswith("_ns")]
+    parts = {"streams": (), "bubbles": {}, "unknown_reasons": {}}
+    return DeviceMetrics(**{"device": device, **dict.fromkeys(names, 0), **parts, **figures})
+
+
+def make_window(*devices, rank=0, step=None, length_ns=100 * MS):
+    return WindowMetrics(rank, step, 0, length_ns, devices or (make_device(),))
+
+
+def make_steps(*lengths_ms, rank=0):
+    return [
+        make_window(rank=rank, step=i, length_ns=round(x * MS)) for i, x in enumerate(lengths_ms)
+    ]
+
+
+def make_trace(path, rank):
+    links = EventLinks(0, 0, 0)
+    return TraceInfo(path, rank, "filename", 1, 1, 1, {}, {}, {}, links, (), None)
+
+
+def make_report(*windows, path="a.json", pattern="step", **parts):
+    windows = windows or (make_window(),)
+    empty = ("overlaps", "syncs", "holders", "critical_path", "findings")
+    return Report(
+        schema=SCHEMA,
+        version="1",
+        provenance=Provenance((path,), (), pattern, ()),
+        traces=tuple(make_trace(path, rank) for rank in sorted({x.rank for x in windows})),
+        windows=tuple(windows),
+        **{**dict.fromkeys(empty, ()), **parts},
+    )
+
+
+def make_sync(count=1, *, rank=0, step=None, file="train.py", line=7):
+    return BlockingCallMetrics(
+        rank, step, "cudaStreamSynchronize", "stream", count, 9, 5, 0, None,
+        "aten::item", None, "train", file, line,
+    )  # fmt: skip
+
+
+def make_finding(rule="TL101", severity="warning", *, rank=0, step=None, bound_ns=5, line=7):
+    where = Where(1, file="train.py", line=line)
+    return Finding(
+        rule, f"title of {rule}", severity, rank, step, "x", 9, bound_ns, where, (), "fix"
+    )
+
+
+def one(report, before=None, step=None, **budgets):
+    reports = report if isinstance(report, list) else [report]
+    if before is not None:
+        budgets["baseline"] = "before.json"
+    [result] = check(Budgets(**budgets), reports, step=step, baseline=before)
+    return result
+
+
+class TestMaxIdle:
+    @pytest.mark.parametrize(("idle_ns", "kept"), [(5 * MS, True), (5 * MS + 1, False)])
+    def test_the_limit_itself_is_kept(self, idle_ns, kept):
+        assert one(make_report(make_window(make_device(idle_ns=idle_ns))), max_idle=5).kept == kept
+
+    def test_the_worst_device_is_told(self):
+        window = make_window(make_device(0, idle_ns=3 * MS), make_device(1, idle_ns=8 * MS))
+        result = one(make_report(window), max_idle=5)
+        assert (result.found, result.allowed, result.where) == ("8 %", "at most 5 %", "GPU 1")
+
+    def test_what_is_just_broken_does_not_look_kept(self):
+        window = make_window(make_device(idle_ns=5_001_000))
+        assert one(make_report(window), max_idle=5).found == "5.001 %"
+
+    def test_a_window_without_length_is_kept(self):
+        assert one(make_report(make_window(length_ns=0)), max_idle=0).kept
+
+    def test_one_step(self):
+        report = make_report(make_window(), make_window(make_device(idle_ns=9 * MS), step=3))
+        assert one(report, max_idle=5).kept
+        assert not one(report, max_idle=5, step=3).kept
+
+    def test_every_rank_must_keep_it(self):
+        worst = make_window(make_device(idle_ns=9 * MS), rank=1)
+        assert one(make_report(make_window(), worst), max_idle=5).where == "rank 1, GPU 0"
+
+    def test_reports_that_share_a_rank_are_told_by_path(self):
+        worst = make_report(make_window(make_device(idle_ns=9 * MS)), path="b.json")
+        assert one([make_report(), worst], max_idle=5).where == "b.json, GPU 0"
+
+
+class TestMinOverlap:
+    def make(self, comm_ns=10 * MS, overlap_ns=None, names=("kind:0/compute", "kind:0/comm")):
+        device = make_device(compute_ns=50 * MS, comm_ns=comm_ns)
+        if overlap_ns is None:
+            return make_report(make_window(device))
+        found = OverlapMetrics(0, None, *names, 50 * MS, comm_ns, overlap_ns)
+        return make_report(make_window(device), overlaps=(found,))
+
+    @pytest.mark.parametrize(("overlap_ms", "kept"), [(8, True), (7, False)])
+    @pytest.mark.parametrize("order", [1, -1])
+    def test_share_of_the_first_kind(self, overlap_ms, kept, order):
+        names = ("kind:0/compute", "kind:0/comm")[::order]
+        report = self.make(overlap_ns=overlap_ms * MS, names=names)
+        result = one(report, min_overlap={("comm", "compute"): 80})
+        assert (result.kept, result.found) == (kept, f"{overlap_ms * 10} %")
+        assert result.name == "min-overlap comm:compute"
+        assert not one(report, min_overlap={("compute", "comm"): 80}).kept
+
+    def test_silent_where_the_first_kind_did_not_run(self):
+        result = one(self.make(comm_ns=0), min_overlap={("comm", "compute"): 80})
+        assert result.kept
+        assert result.where == "no comm ran"
+
+    def test_nothing_together_is_broken(self):
+        assert one(self.make(), min_overlap={("comm", "copy"): 80}).found == "0 %"
+
+    def test_the_worst_device_is_the_lowest(self):
+        devices = (make_device(0, comm_ns=5), make_device(1, comm_ns=5), make_device(2))
+        found = OverlapMetrics(0, None, "kind:0/compute", "kind:0/comm", 5, 5, 5)
+        report = make_report(make_window(*devices), overlaps=(found,))
+        assert one(report, min_overlap={("comm", "compute"): 0}).where == "GPU 1"
+
+
+@pytest.mark.parametrize(("kind", "found"), [("comm", "3 %"), ("copy", "6 %")])
+def test_max_exposed(kind, found):
+    device = make_device(exposed_comm_ns=3 * MS, exposed_copy_ns=6 * MS)
+    result = one(make_report(make_window(device)), max_exposed={kind: 4})
+    assert (result.name, result.found) == (f"max-exposed {kind}", found)
+    assert result.kept == (kind == "comm")
+
+
+class TestMaxBlockingCalls:
+    def test_calls_a_step_and_the_place_that_makes_most(self):
+        syncs = (make_sync(2, line=3), make_sync(4), make_sync(1), make_sync(9, step=1))
+        report = make_report(make_window(), *make_steps(1, 1), syncs=syncs)
+        result = one(report, max_blocking_calls=3)
+        assert (result.found, result.kept) == ("3.5 a step", False)
+        assert (result.file, result.line) == ("train.py", 7)
+        text = "most, 5 of 7 in 2 steps: cudaStreamSynchronize in train (train.py:7)"
+        assert result.where == text
+
+    def test_without_steps_the_total(self):
+        result = one(make_report(syncs=(make_sync(3),)), max_blocking_calls=2)
+        assert (result.found, result.allowed, result.kept) == ("3", "at most 2", False)
+
+    def test_one_step(self):
+        report = make_report(
+            make_window(), *make_steps(1, 1), syncs=(make_sync(4), make_sync(4, step=1))
+        )
+        assert one(report, max_blocking_calls=3).kept
+        assert one(report, max_blocking_calls=3, step=1).found == "4 a step"
+
+    def test_none(self):
+        result = one(make_report(), max_blocking_calls=0)
+        assert (result.kept, result.where, result.file) == (True, "", None)
+
+    def test_a_call_at_no_known_place(self):
+        sync = replace(make_sync(file=None, line=None), function=None, operator=None)
+        result = one(make_report(syncs=(sync,)), max_blocking_calls=0)
+        assert result.where == "most, 1 of 1: cudaStreamSynchronize"
+
+
+class TestForbid:
+    def test_a_prefix_covers_its_rules(self):
+        report = make_report(findings=(make_finding("TL203"),))
+        assert one(report, forbid=("TL1",)).kept
+        assert not one(report, forbid=("TL2",)).kept
+        assert not one(report, forbid=("TL203",)).kept
+
+    def test_info_breaks_nothing(self):
+        assert one(make_report(findings=(make_finding(severity="info"),)), forbid=("TL",)).kept
+
+    def test_the_dearest_is_told(self):
+        report = make_report(
+            findings=(make_finding(), make_finding("TL102", "critical", bound_ns=50, line=9))
+        )
+        result = one(report, forbid=("TL1",))
+        assert result.found == "2 findings"
+        assert result.where == "TL102, critical: title of TL102 (and 1 more)"
+        assert (result.file, result.line) == ("train.py", 9)
+
+    def test_findings_of_a_step_are_not_in_the_report_of_the_whole(self):
+        report = make_report(make_window(), *make_steps(1), findings=(make_finding(),))
+        with pytest.raises(UsageError, match="findings of the whole trace only"):
+            one(report, forbid=("TL1",), step=0)
+        alone = make_report(*make_steps(1), findings=(make_finding(step=0),))
+        assert not one(alone, forbid=("TL1",), step=0).kept
+
+
+class TestSteps:
+    @pytest.mark.parametrize(("limit", "kept"), [(20, True), (19.9, False)])
+    def test_the_median_counts(self, limit, kept):
+        result = one(make_report(make_window(), *make_steps(10, 90, 20)), max_step_ms=limit)
+        assert (result.found, result.kept) == ("20 ms", kept)
+        assert result.where == "median of 3 steps"
+
+    def test_the_slowest_rank_counts(self):
+        windows = [x for r in (0, 1) for x in (make_window(rank=r), *make_steps(5 + r, rank=r))]
+        assert one(make_report(*windows), max_step_ms=5.5).where == "rank 1, one step"
+
+    def test_without_steps_it_cannot_be_said(self):
+        with pytest.raises(UsageError, match="needs steps"):
+            one(make_report(), max_step_ms=5)
+
+    def regression(self, now, then, limit=5.0):
+        reports = [make_report(make_window(), *make_steps(*x)) for x in (now, then)]
+        return one(reports[0], reports[1], max_regression=limit)
+
+    @pytest.mark.parametrize(("length", "kept"), [(105, True), (106, False), (50, True)])
+    def test_single_steps_have_no_spread(self, length, kept):
+        result = self.regression([length], [100])
+        assert result.kept == kept
+        assert result.found == f"{length - 100:+d} %"
+
+    def test_a_difference_inside_the_spread_is_kept_and_told(self):
+        # GIVEN medians of 100 and 110, and an interquartile range of 12 before
+        result = self.regression([110, 110, 110], [88, 94, 100, 106, 112])
+        assert result.kept
+        assert "inside the spread of the steps (12.00 ms)" in result.where
+        # AND one of 8: the difference is outside
+        result = self.regression([110, 110, 110], [92, 96, 100, 104, 108])
+        assert not result.kept
+        assert "spread" not in result.where
+
+    def test_the_spread_is_not_told_where_the_limit_is_kept(self):
+        assert "spread" not in self.regression([101, 101], [50, 150]).where
+
+    def test_a_rank_is_compared_with_itself(self):
+        def job(*lengths):
+            ranks = enumerate(lengths)
+            return make_report(
+                *(x for r, n in ranks for x in (make_window(rank=r), *make_steps(n, rank=r)))
+            )
+
+        now, then = job(10, 20), job(10, 15)
+        result = one(now, then, max_regression=5)
+        assert (result.found, result.where.split(",")[0]) == ("+33.3 %", "rank 1")
+        # AND with all of the baseline where that has no such rank
+        assert one(job(10, 20), job(16), max_regression=30).found == "+25 %"
+
+    def test_a_baseline_without_length(self):
+        assert self.regression([0], [0]).kept
+        assert self.regression([1], [0]).found == "+inf %"
+
+    def test_steps_of_another_sort_are_not_compared(self):
+        steps = make_steps(1)
+        with pytest.raises(UsageError, match="must be the same"):
+            one(
+                make_report(make_window(), *steps),
+                make_report(make_window(), *steps, pattern="epoch"),
+                max_regression=5,
+            )
+
+    def test_a_baseline_without_steps(self):
+        with pytest.raises(UsageError, match=r"the baseline a\.json: max-regression needs steps"):
+            one(make_report(make_window(), *make_steps(1)), make_report(), max_regression=5)
+
+
+class TestWindows:
+    def test_an_unknown_step(self):
+        with pytest.raises(UsageError, match="no step 7; the file's steps are: 0 to 1"):
+            one(make_report(make_window(), *make_steps(1, 1)), max_idle=5, step=7)
+
+    def test_a_report_of_one_step_has_no_whole(self):
+        with pytest.raises(UsageError, match="of step 0 alone: say --step"):
+            one(make_report(*make_steps(1)), max_idle=5)
+
+    def test_a_report_of_nothing(self):
+        with pytest.raises(UnreadableInputError):
+            one(replace(make_report(), traces=()), max_idle=5)
+
+
+class TestParsing:
+    def test_the_documents_example_has_every_budget(self):
+        text = re.search(r"```toml\n(.*?)```", (DOCS / "check.md").read_text(), re.S)[1]
+        assert parse_toml(text, "x", at_top=False) == Budgets(
+            max_idle=5,
+            min_overlap={("comm", "compute"): 80, ("copy", "compute"): 90},
+            max_exposed={"comm": 5, "copy": 2},
+            max_blocking_calls=0,
+            forbid=("TL101", "TL2"),
+            max_step_ms=25,
+            max_regression=5,
+            baseline="report.json",
+        )
+
+    def test_the_document_is_short(self):
+        assert len((DOCS / "check.md").read_text().splitlines()) < 70
+
+    def test_at_the_top_level_only_where_that_is_meant(self):
+        assert parse_toml("max-idle = 5", "x", at_top=True) == Budgets(max_idle=5)
+        assert parse_toml("[project]\nname = 'x'", "x", at_top=False) is None
+
+    @pytest.mark.parametrize(
+        ("text", "words"),
+        [
+            ("max-idle", "this is no TOML"),
+            ("[tool.ruff]", r"no \[tool.tracelab.check\]"),
+            ("tool.tracelab.check = 3", "a table of budgets"),
+            ("max-idle = 1\n[tool.tracelab.check]", "max-idle stands outside"),
+            ("max_idle = 1", "there is no budget 'max_idle'; there are: max-idle, min-overlap"),
+            ("max-idle = '5'", "max-idle takes a number from 0 to 100, not '5'"),
+            ("max-idle = true", "not True"),
+            ("max-idle = -1", "not -1"),
+            ("max-idle = 101", "not 101"),
+            ("max-step-ms = nan", "a number from 0 on, not nan"),
+            ("max-step-ms = inf", "not inf"),
+            (f"max-step-ms = 1{'0' * 400}", "a number from 0 on"),
+            ("min-overlap = 80", "a table of percentages"),
+            ("min-overlap = {comm = 80}", "two kinds, as comm:compute"),
+            ("min-overlap = {'comm:comm' = 80}", "not of 'comm:comm'"),
+            ("min-overlap = {'comm:compute' = 180}", "min-overlap comm:compute takes"),
+            ("max-exposed = {compute = 1}", "comm or copy, not of 'compute'"),
+            ("forbid = 'TL1'", "a list of rules"),
+            ("forbid = ['TL7']", "no rule 'TL7'; there are: TL101"),
+            ("forbid = ['']", "no rule ''"),
+            ("baseline = 3", "the name of a file"),
+        ],
+    )
+    def test_what_makes_no_sense_is_a_sentence_with_the_file(self, text, words):
+        with pytest.raises(UsageError, match=words) as found:
+            parse_toml(text, "budgets.toml", at_top=True)
+        assert str(found.value).startswith("budgets.toml: ")
+
+    def test_every_name_is_a_budget(self):
+        assert set(NAMES) == {x.replace("_", "-") for x in Budgets.__slots__}
+
+    def test_rules_in_any_case(self):
+        assert parse_budgets({"forbid": ["tl101"]}, "x").forbid == ("TL101",)
+
+    @pytest.mark.parametrize("text", ["copy", "copy=", "=2", "copy=x"])
+    def test_flags_with_a_key(self, text):
+        assert parse_assignments(["copy=2", "comm:compute=8.5"], "--x") == {
+            "copy": 2.0,
+            "comm:compute": 8.5,
+        }
+        with pytest.raises(UsageError, match="as copy=2, not"):
+            parse_assignments([text], "--max-exposed")
+
+    def test_the_later_wins(self):
+        first = Budgets(max_idle=5, max_step_ms=3, max_exposed={"comm": 1, "copy": 2},
+                        forbid=("TL1",), baseline="a")  # fmt: skip
+        second = Budgets(max_idle=0, max_exposed={"copy": 9}, forbid=("TL2", "TL1"), baseline="b")
+        assert first.updated(second) == Budgets(
+            max_idle=0,
+            max_step_ms=3,
+            max_exposed={"comm": 1, "copy": 9},
+            forbid=("TL1", "TL2"),
+            baseline="b",
+        )
+
+    @pytest.mark.parametrize(
+        ("budgets", "words"),
+        [
+            (Budgets(), "no budget is given.* there are: max-idle"),
+            (Budgets(baseline="x"), "say max-regression"),
+            (Budgets(max_regression=5), "needs a baseline"),
+            (Budgets(max_regression=5, baseline="x"), "needs a baseline"),
+        ],
+    )
+    def test_what_cannot_be_checked(self, budgets, words):
+        with pytest.raises(UsageError, match=words):
+            check(budgets, [make_report(make_window(), *make_steps(1))])

@@ -1,0 +1,330 @@
+"""Medians, spreads and matching, with numbers that can be checked by hand."""
+
+import re
+from dataclasses import replace
+
+import pytest
+
+from tests.build.rows import annotation, kernel, launch, timeline
+from tracelab.comparison.compare import compare, match
+from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
+from tracelab.comparison.noise import change, median, spread
+from tracelab.errors import UsageError
+from tracelab.findings.finding import Finding, Where
+from tracelab.measures.kernel_times import kernel_times
+from tracelab.measures.overlap import StreamTime
+from tracelab.model.graph import EventLinks
+from tracelab.render.text.diff import headline, kernel_labels, render_diff, verdict
+from tracelab.report.schema import (
+    SCHEMA,
+    BlockingCallMetrics,
+    DeviceMetrics,
+    Provenance,
+    Report,
+    TraceInfo,
+    WindowMetrics,
+)
+
+STEP = 100_000
+
+
+def device(busy, idle, *, number=0, streams=None):
+    busy_streams = {7: busy} if streams is None else streams
+    zero = dict.fromkeys(
+        (x for x in DeviceMetrics.__slots__ if x.endswith("_ns")),
+        0,
+    )
+    return DeviceMetrics(
+        **zero
+        | {
+            "device": number,
+            "busy_ns": busy,
+            "idle_ns": idle,
+            "compute_ns": busy,
+            "streams": tuple(StreamTime(x, ns, 1) for x, ns in busy_streams.items()),
+            "bubbles": {"launch": idle},
+            "unknown_reasons": {},
+        }
+    )
+
+
+def report(steps, *, rank=0, idle=10_000, findings=(), syncs=(), streams=None, number=0):
+    """A file whose steps have these lengths, each with the same idle time."""
+    own = {"number": number, "streams": streams}
+    windows = [WindowMetrics(rank, None, 0, sum(steps), (device(sum(steps), 0, **own),))]
+    for i, length in enumerate(steps):
+        start = sum(steps[:i])
+        figures = device(length - idle, idle, **own)
+        windows.append(WindowMetrics(rank, i, start, start + length, (figures,)))
+    links = EventLinks(0, 0, 0)
+    trace = TraceInfo("x.json", rank, "metadata", 1, 1, 1, {}, {}, {}, links, (), None)
+    return Report(
+        schema=SCHEMA,
+        version="0",
+        provenance=Provenance(("x.json",), (), "^Step", ()),
+        traces=(trace,),
+        windows=tuple(windows),
+        overlaps=(),
+        syncs=tuple(syncs),
+        holders=(),
+        critical_path=(),
+        findings=tuple(findings),
+    )
+
+
+def finding(rule="TL101", bound=0, *, call="item", function="train", file="t.py", line=3):
+    where = Where(count=1, call=call, function=function, file=file, line=line)
+    return Finding(rule, "It waits", "warning", 0, None, "host_sync", bound, bound, where, (), "")
+
+
+def sync(step, blocked, caused, *, function="train", line=3):
+    return BlockingCallMetrics(
+        0, step, "cudaStreamSynchronize", "stream", 1, blocked, caused, 0, None, "aten::item", None,
+        function, "t.py", line,
+    )  # fmt: skip
+
+
+def diff(before, after):
+    return compare(Side(before, None), Side(after, None))
+
+
+def only(before, after):
+    (rank,) = diff(before, after).ranks
+    return rank
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([], 0), ([5], 5), ([3, 1, 2], 2), ([1, 2, 4, 9], 3), ([1, 2], 1)]
+)
+def test_median(values, expected):
+    assert median(values) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"), [([], None), ([1, 9], None), ([4, 2, 9], 4), ([1, 2, 3, 4, 100], 2)]
+)
+def test_spread_is_the_interquartile_range_of_three_values_or_more(values, expected):
+    assert spread(values) == expected
+
+
+def test_change_counts_beyond_the_larger_spread():
+    steady, wide = [100, 100, 100], [110, 120, 130]
+    found = change(steady, wide, 0)
+    assert (found.before_ns, found.after_ns, found.difference_ns) == (100, 120, 20)
+    assert (found.before_spread_ns, found.after_spread_ns, found.noise_ns) == (0, 10, 10)
+    assert found.beyond_noise
+    assert change(wide, steady, 0).beyond_noise
+    assert not change(steady, [100, 110, 120], 0).beyond_noise  # 10 is not more than 10
+
+
+def test_change_counts_beyond_one_percent_of_the_step():
+    assert not change([100] * 3, [110] * 3, 1_000).beyond_noise
+    assert change([100] * 3, [111] * 3, 1_000).beyond_noise
+    assert change([111] * 3, [100] * 3, 1_000).beyond_noise
+
+
+def test_whole_traces_have_no_spread():
+    found = change([100], [110], 100)
+    assert found.before_spread_ns is found.after_spread_ns is None
+    assert found.beyond_noise
+
+
+def test_what_is_missing_on_one_side_was_nothing():
+    found = change([], [5, 6, 7], 100)
+    assert (found.before_ns, found.after_ns, found.percent) == (0, 6, 0)
+
+
+def test_numbers_are_matched_then_the_others_by_their_order():
+    assert match([13, 7, 20], [7, 9]) == ((7, 7, NUMBER), (13, 9, ORDER), (20, None, BEFORE))
+    assert match([], [4]) == ((None, 4, AFTER),)
+
+
+def test_step_is_longer_beyond_the_noise():
+    rank = only(report([STEP] * 3), report([STEP + 5_000] * 3))
+    assert rank.basis == "step"
+    assert rank.length.difference_ns == 5_000
+    assert rank.length.percent == 5
+    assert rank.length.beyond_noise
+
+
+def test_representative_step_has_the_median_length():
+    rank = only(report([STEP, 3 * STEP, 2 * STEP]), report([STEP] * 4))
+    assert (rank.before.shown, rank.before.end_ns - rank.before.start_ns) == (2, 2 * STEP)
+
+
+@pytest.mark.parametrize("few", [[], [STEP], [STEP] * 2])
+def test_few_steps_on_one_side_compare_the_whole_traces(few):
+    rank = only(report([STEP] * 3), report(few or [STEP]))
+    assert rank.basis == "trace"
+    assert rank.before.shown is rank.after.shown is None
+    assert rank.length.before_ns == 3 * STEP
+    assert rank.length.before_spread_ns is None
+    assert "fewer than 3" in render_diff(diff(report([STEP] * 3), report([STEP])), **PLAIN)
+
+
+PLAIN = {"width": 100, "color": False}
+
+
+def test_streams_without_a_namesake_are_paired_by_how_busy_they_are():
+    before = report([STEP] * 3, streams={7: 50_000, 13: 1_000, 20: 9_000})
+    after = report([STEP] * 3, streams={7: 50_000, 30: 2_000, 31: 8_000, 32: 1_000})
+    streams = only(before, after).devices[0].streams
+    assert [(x.before, x.after, x.matched) for x in streams] == [
+        (7, 7, NUMBER),
+        (20, 31, ORDER),
+        (13, 30, ORDER),
+        (None, 32, AFTER),
+    ]
+    assert [x.busy.difference_ns for x in streams] == [0, -1_000, 1_000, 1_000]
+    text = render_diff(diff(before, after), **PLAIN)
+    assert "stream 20 → 31" in text
+    assert "stream 32 (new)" in text
+    assert "no namesake" in text
+
+
+def test_device_with_another_number_is_paired_and_named():
+    rank = only(report([STEP] * 3), report([STEP] * 3, number=3))
+    assert [(x.before, x.after, x.matched) for x in rank.devices] == [(0, 3, ORDER)]
+    text = render_diff(diff(report([STEP] * 3), report([STEP] * 3, number=3)), **PLAIN)
+    assert "GPU 0 → 3" in text
+
+
+def test_findings_are_gone_new_changed_or_the_same():
+    trace = 3 * STEP
+    before = report(
+        [STEP] * 3,
+        findings=[
+            finding(bound=trace // 10, call="gone"),
+            finding(bound=trace // 10, call="changed", line=3),
+            finding(bound=trace // 10, call="same", line=3),
+        ],
+    )
+    after = report(
+        [STEP] * 3,
+        findings=[
+            finding(bound=trace // 20, call="changed", line=9),
+            finding(bound=trace // 10 + 3_000, call="same", line=9),
+            finding(bound=trace // 200, call="new"),
+        ],
+    )
+    found = {x.name: x for x in only(before, after).findings}
+    assert {name: x.state for name, x in found.items()} == {
+        name: name for name in ("gone", "changed", "same", "new")
+    }
+    assert found["gone"].before_share == 0.1
+    assert found["gone"].beyond_noise
+    assert found["changed"].beyond_noise
+    assert not found["same"].beyond_noise  # 1 % is not more than 1 %
+    assert not found["new"].beyond_noise
+    assert "finding gone: TL101 `gone`; finding changed: TL101 `changed` 10.0 % → 5.0 %." in (
+        verdict(only(before, after))
+    )
+
+
+def test_finding_about_the_trace_is_no_difference():
+    after = report([STEP] * 3, findings=[finding("TL904", call=None, function=None)])
+    found = diff(report([STEP] * 3), after)
+    assert not found.different
+    assert "TL904 after only" in render_diff(found, **PLAIN)
+
+
+def test_bounds_of_one_key_add_up():
+    twice = report([STEP] * 3, findings=[finding(bound=5_000), finding(bound=7_000)])
+    (found,) = only(twice, report([STEP] * 3)).findings
+    assert found.before_ns == 12_000
+
+
+def test_calls_are_matched_by_place_whatever_their_line():
+    before = report([STEP] * 3, syncs=[sync(i, 9_000, 4_000) for i in range(3)])
+    moved = [sync(i, 9_000, 0, line=8) for i in range(3)] + [sync(0, 1, 0, function="other")]
+    first, second = only(before, report([STEP] * 3, syncs=moved)).calls
+    assert (first.line, first.before_count, first.after_count) == (8, 1, 1)
+    assert first.blocked.difference_ns == 0
+    assert (first.caused_idle.before_ns, first.caused_idle.after_ns) == (4_000, 0)
+    assert first.caused_idle.beyond_noise
+    assert (second.function, second.after_count) == ("other", 0)  # in one step of three
+
+
+def test_without_functions_on_one_side_calls_are_matched_without_places():
+    with_stacks = report([STEP] * 3, syncs=[sync(i, 9_000, 4_000) for i in range(3)])
+    without = [replace(sync(i, 9_000, 4_000), function=None, file=None) for i in range(3)]
+    found = diff(with_stacks, report([STEP] * 3, syncs=without))
+    assert not found.ranks[0].places
+    assert len(found.ranks[0].calls) == 1
+    assert not found.different
+    assert "without Python functions" in render_diff(found, **PLAIN)
+
+
+def test_ranks_are_matched_and_the_others_named():
+    def job(lengths):
+        parts = [report([length] * 3, rank=rank) for rank, length in lengths.items()]
+        return replace(
+            parts[0],
+            traces=tuple(x.traces[0] for x in parts),
+            windows=tuple(window for x in parts for window in x.windows),
+        )
+
+    before, after = job({0: STEP, 1: STEP, 4: STEP}), job({0: STEP, 1: 2 * STEP, 7: STEP})
+    found = diff(before, after)
+    assert [(x.before.rank, x.after.rank) for x in found.ranks] == [(0, 0), (1, 1)]
+    assert (found.only_before, found.only_after) == ((4,), (7,))
+    assert headline(found).startswith("Rank 1, the slowest of 2: a step takes 200.0 µs instead of")
+    assert [x.after.rank for x in found.regressed(99)] == [1]
+    assert found.regressed(100) == ()
+    text = render_diff(found, **PLAIN)
+    assert "Rank 4: before only." in text
+    assert "── Rank 1" in text
+    with pytest.raises(UsageError, match="rank 0, 1, 4"):
+        diff(before, job({5: STEP, 6: STEP}))
+
+
+def test_one_file_is_compared_with_one_file_of_another_rank():
+    found = diff(report([STEP] * 3), report([STEP] * 3, rank=5))
+    assert (found.only_before, found.only_after) == ((), ())
+    assert "Rank 0 is compared with rank 5." in render_diff(found, **PLAIN)
+
+
+def test_saved_reports_leave_out_kernels():
+    found = diff(report([STEP] * 3), report([STEP] * 3))
+    assert found.ranks[0].kernels is None
+    assert "are saved reports" in render_diff(found, **PLAIN)
+    assert verdict(found.ranks[0]) == "No difference beyond the noise."
+
+
+def test_kernels_are_added_up_by_name_and_launching_step():
+    made = timeline(
+        annotation("ProfilerStep#1", 0, 10),
+        annotation("ProfilerStep#2", 10, 20),
+        launch(1, 2, 1),
+        launch(3, 4, 2),
+        launch(11, 12, 3),
+        kernel(2, 5, "a", correlation=1),
+        kernel(5, 9, "a", correlation=2, stream=9),
+        kernel(12, 19, "b", correlation=3),
+        kernel(30, 35, "a"),
+    )
+    a, b = kernel_times(made)
+    assert (a.name, a.steps_ns, a.step_counts) == ("a", (7, 0), (2, 0))
+    assert (a.total_ns, a.count) == (12, 3)
+    assert (b.name, b.steps_ns, b.total_ns) == ("b", (0, 7), 7)
+
+
+def test_kernels_of_both_sides():
+    before = kernel_times(timeline(kernel(0, 50_000, "a"), kernel(60_000, 60_010, "same")))
+    after = kernel_times(timeline(kernel(0, 9_000, "b"), kernel(60_000, 60_010, "same")))
+    one = report([STEP])
+    found = compare(Side(one, (before,)), Side(one, (after,)))
+    kernels = found.ranks[0].kernels
+    assert [(x.name, x.total.difference_ns) for x in kernels] == [
+        ("a", -50_000),
+        ("b", 9_000),
+        ("same", 0),
+    ]
+    assert (kernels[0].before_count, kernels[0].after_count) == (1, 0)
+    assert re.search(r"a +1 → 0 +50.00 µs +0 +-50.00 µs +less", render_diff(found, **PLAIN))
+    assert "a 50.00 µs → 0" in headline(found)
+
+
+def test_kernel_names_that_look_alike_show_where_they_differ():
+    names = ["void at::f<at::A<1>>(int)", "void at::f<at::A<2>>(int)", "void at::g<int>(int)"]
+    assert kernel_labels(names) == ["f · …1>>(int)", "f · …2>>(int)", "g"]

@@ -1,0 +1,322 @@
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.build.random_rows import random_rows
+from tests.build.rows import (
+    AUTOGRAD,
+    MAIN,
+    PAGEABLE_H2D,
+    US,
+    call,
+    copy,
+    graph,
+    kernel,
+    launch,
+    operator,
+    python,
+    step,
+)
+from tests.reference.ticks import TICK, Account, beside_allocations, scaled
+from tracelab.measures.blocking_calls import blocking_calls
+from tracelab.measures.overlap import device_times
+from tracelab.model.call_sites import CallSite
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.trace import ABSENT
+
+
+def prices(*rows):
+    """Event id of each blocking call to the idle that it caused."""
+    measured = blocking_calls(graph(*rows))
+    return dict(
+        zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
+    )
+
+
+# What must hold of every trace.
+
+
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(st.one_of(random_rows(), beside_allocations(random_rows())))
+def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
+    account, found = Account(rows), graph(*scaled(rows))
+    timeline = found.host.timeline
+
+    measured = blocking_calls(found)
+
+    paid = dict(
+        zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
+    )
+    assert paid == {i: ticks * TICK for i, ticks in account.prices().items()}
+    (whole,) = device_times(timeline, timeline.windows[:1])
+    assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
+    assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()
+    charged = [0] * len(measured.calls)
+    charges = measured.attributed_idle
+    for charge, number in enumerate(charges.call_index.tolist()):
+        charged[number] += int(charges.end_ns[charge] - charges.start_ns[charge])
+    assert charged == measured.caused_idle_ns.tolist()
+    assert (measured.idle_after_ns >= 0).all()
+    assert (measured.idle_after_ns <= measured.caused_idle_ns).all()
+    for i, index in zip(
+        measured.calls.event_id.tolist(), measured.step_index.tolist(), strict=True
+    ):
+        around_it = (
+            number
+            for number, event in enumerate(account.step_events)
+            if rows[event].start <= rows[i].start < rows[event].end
+        )
+        assert index == next(around_it, ABSENT)
+
+
+# In these tests the GPU works in [1, 10), and again from 60 on, launched at 50.
+
+
+def around(*rows, thread=MAIN):
+    return [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        launch(50, 55, 2, thread=thread),
+        kernel(60, 70, correlation=2),
+        *rows,
+    ]
+
+
+def test_idle_while_blocked_and_until_work_arrives_again():
+    # The call blocks in [5, 30): idle from 10 to 30, and then until the next kernel at 60: 50 ns.
+    assert prices(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 50}
+
+
+def test_idle_after_the_call_is_told_apart_and_what_it_waited_for():
+    # Of the 50 ns, 20 are while it blocks and 30 after. It waited for the kernel that ended at 10.
+    measured = blocking_calls(graph(*around(call("cudaDeviceSynchronize", 5, 30))))
+    assert measured.idle_after_ns.tolist() == [30]
+    assert measured.awaited_id.tolist() == [1]
+
+
+def test_blocking_copy_waits_for_its_own_copy():
+    rows = [call("cudaMemcpy", 0, 20, correlation=1), copy(5, 19, correlation=1)]
+    assert blocking_calls(graph(*rows)).awaited_id.tolist() == [1]
+
+
+def test_call_that_begins_in_the_bubble_pays_from_its_beginning():
+    assert prices(*around(call("cudaStreamSynchronize", 20, 30))) == {4: 40}
+
+
+def test_two_calls_in_one_bubble_share_it():
+    # The first from the bubble's start at 10 to 25, where the second begins; that until 60.
+    rows = around(call("cudaStreamSynchronize", 5, 20), call("cudaFree", 25, 26))
+
+    assert prices(*rows) == {4: 15, 5: 35}
+
+
+def busy_while_blocked(next_start):
+    """The call blocks in [2, 8), the GPU works in [1, 10), the next kernel is launched at 9."""
+    return [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaStreamSynchronize", 2, 8),
+        launch(9, 9, 2),
+        kernel(next_start, 70, correlation=2),
+    ]
+
+
+def test_call_while_the_gpu_is_busy_costs_nothing():
+    assert prices(*busy_while_blocked(next_start=10)) == {2: 0}
+
+
+def test_call_that_ends_while_the_gpu_is_busy_pays_for_what_came_too_late_after_it():
+    # Nothing was launched until 9, so that the GPU ran dry from 10 to 12.
+    assert prices(*busy_while_blocked(next_start=12)) == {2: 2}
+
+
+def test_work_that_was_launched_before_the_call_is_not_late_through_it():
+    # The kernel at 60 was launched at 4: what it waited for is not the call at 5.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        launch(4, 5, 2),
+        call("cudaStreamSynchronize", 5, 30),
+        kernel(60, 70, correlation=2),
+    ]
+
+    assert prices(*rows) == {3: 0}
+
+
+def test_work_launched_between_the_call_and_the_bubble_acquits_the_call():
+    # The call ends at 5; what was launched at 6 ran in [20, 30). The bubble from 30 on is not the
+    # call's, the one before 20 is: from 10 to 20.
+    rows = around(
+        call("cudaStreamSynchronize", 2, 5), launch(6, 7, 3), kernel(20, 30, correlation=3)
+    )
+
+    assert prices(*rows) == {4: 10}
+
+
+def test_launch_that_is_not_in_the_file_charges_nobody():
+    rows = [kernel(1, 10), call("cudaStreamSynchronize", 5, 30), kernel(60, 70)]
+
+    assert prices(*rows) == {1: 0}
+
+
+def test_idle_after_the_last_activity_charges_nobody():
+    rows = [launch(0, 1, 1), kernel(1, 10, correlation=1), call("cudaStreamSynchronize", 5, 30)]
+
+    assert prices(*rows, kernel(0, 90, device=1)) == {2: 0}
+
+
+def test_call_holds_up_every_device():
+    # Device 1 idles from 20 to 61: 41 ns beside the 50 of device 0.
+    rows = around(
+        call("cudaDeviceSynchronize", 5, 30),
+        launch(1, 2, 3),
+        kernel(2, 20, device=1, correlation=3),
+        launch(56, 57, 4),
+        kernel(61, 70, device=1, correlation=4),
+    )
+
+    assert prices(*rows) == {4: 50 + 41}
+
+
+def test_call_of_another_thread_counts_where_the_launching_thread_did_nothing():
+    # GIVEN the main thread's call, and a launch by autograd's thread, idle at 5
+    rows = around(
+        call("cudaStreamSynchronize", 5, 30), operator("Backward", 40, 56), thread=AUTOGRAD
+    )
+
+    assert prices(*rows) == {4: 50}
+
+
+def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work():
+    rows = around(
+        call("cudaStreamSynchronize", 5, 30),
+        operator("Backward", 2, 56, thread=AUTOGRAD),
+        thread=AUTOGRAD,
+    )
+
+    assert prices(*rows) == {4: 0}
+
+
+def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_begun():
+    # GIVEN in us: idle in [10, 412); a synchronize in [5, 30), a launch call in [50, 410), and in
+    # [40, 400) an allocation of a thread that launches nothing
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaStreamSynchronize", 5, 30),
+        launch(50, 410, 2),
+        kernel(412, 420, correlation=2),
+        call("cudaHostAlloc", 40, 400, thread=AUTOGRAD),
+    ]
+
+    # THEN the synchronize pays until the launch, 40 us, the allocation from there on, 362 us, of
+    # which 12 are after it
+    measured = blocking_calls(
+        graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows))
+    )
+    assert measured.calls.event_id.tolist() == [2, 5]
+    assert measured.caused_idle_ns.tolist() == [40 * US, 362 * US]
+    assert measured.idle_after_ns.tolist() == [20 * US, 12 * US]
+
+
+def test_allocation_that_held_up_a_call_before_the_launch_pays_until_the_work_arrives():
+    # In us: the record of an event returns at 210 instead of at once, the launch comes at 220.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaEventRecord", 60, 210),
+        launch(220, 221, 2),
+        kernel(225, 230, correlation=2),
+        call("cudaHostAlloc", 40, 205, thread=AUTOGRAD),
+    ]
+
+    assert prices(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 165 * US}
+
+
+def test_allocation_pays_nothing_beside_a_short_launch():
+    rows = around(call("cudaHostAlloc", 5, 56, thread=AUTOGRAD))
+
+    assert prices(*rows) == {4: 0}
+
+
+def test_pageable_copy_pays_before_and_after_itself():
+    # GIVEN a call in [20, 40) that copies in [30, 38), and the next kernel at 60
+    rows = around(
+        launch(20, 40, 3, name="cudaMemcpyAsync"), copy(30, 38, PAGEABLE_H2D, correlation=3)
+    )
+
+    # THEN it pays from its beginning to its copy, 10 ns, and from the end of that to 60, 22 ns
+    assert prices(*rows) == {4: 10 + 22}
+
+
+def test_blocking_calls_that_begin_with_a_blocking_copy_do_not_pay_for_it():
+    # Another thread's call begins at the very moment at which the copy is launched.
+    rows = around(
+        launch(20, 40, 3, name="cudaMemcpyAsync"),
+        copy(30, 60, PAGEABLE_H2D, correlation=3),
+        call("cudaFree", 20, 60, thread=AUTOGRAD),
+    )
+
+    assert prices(*rows) == {4: 10, 6: 0}
+
+
+# Where in the program.
+
+
+def test_step_is_the_one_whose_annotation_holds_the_call():
+    # Step 1's window reaches to 90, because its work does; the call at 60 is in step 2 still.
+    rows = [
+        step(1, 0, 50),
+        launch(1, 2, 1),
+        kernel(10, 90, correlation=1),
+        step(2, 50, 100),
+        call("cudaStreamSynchronize", 60, 90),
+        call("cudaStreamSynchronize", 100, 101),
+        call("cudaStreamSynchronize", 0, 1),
+    ]
+
+    assert blocking_calls(graph(*rows)).step_index.tolist() == [0, 1, ABSENT]
+
+
+def test_place_of_each_call(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("def step(x):\n    y = x.item()\n    return x.nonzero()\n")
+    item, nonzero = (f"<built-in method {x} of Tensor object at 0x7f>" for x in ("item", "nonzero"))
+    rows = around(
+        python(f"{file}(1): step", 0, 48),
+        python(item, 3, 21),
+        operator("aten::item", 4, 20),
+        call("cudaStreamSynchronize", 5, 15),
+        python(nonzero, 22, 41),
+        operator("aten::nonzero", 23, 40),
+        call("cudaStreamSynchronize", 25, 30),
+        call("cudaFree", 42, 44),
+    )
+
+    where = {"function": "step", "file": str(file)}
+    assert list(blocking_calls(graph(*rows), SourceLines()).call_sites) == [
+        CallSite(operator="aten::item", call="item", line=2, **where),
+        CallSite(operator="aten::nonzero", call="nonzero", line=3, **where),
+        CallSite(**where),
+    ]
+
+
+def test_without_a_place_to_look_no_source_is_read(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text("def step(x):\n    synchronize()\n")
+    rows = around(
+        python(f"{file}(1): step", 0, 48),
+        python("<built-in function synchronize>", 3, 40),
+        call("cudaStreamSynchronize", 5, 30),
+    )
+
+    assert [place.line for place in blocking_calls(graph(*rows)).call_sites] == [None]
+    assert [place.line for place in blocking_calls(graph(*rows), SourceLines()).call_sites] == [2]
+
+
+def test_file_without_blocking_calls():
+    measured = blocking_calls(graph(*around()))
+
+    assert (len(measured.calls), measured.call_sites) == (0, ())
+    assert measured.caused_idle_ns.tolist() == []

@@ -1,0 +1,237 @@
+"""Which names are communication: real kernel names, from traces and from the libraries' sources."""
+
+import numpy as np
+import pytest
+
+from tests.build.files import read
+from tests.build.rows import comm, copy, kernel, memset, operator, trace
+from tests.real_traces import COMMUNICATION, each_real_trace, path_of
+from tracelab.errors import UsageError
+from tracelab.model.kernel_kinds import (
+    Kind,
+    classify,
+    comm_test,
+    copies_pageable_memory,
+    copy_direction,
+    is_recognised,
+)
+from tracelab.model.trace import Category
+
+is_comm = comm_test()
+
+COMM_KERNELS = [
+    # NCCL and RCCL, old, new and symmetric
+    "ncclDevKernel_Generic(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclDevKernel_Generic_1(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<4096ul>)",
+    "ncclDevKernel_AllReduce_Sum_bf16_RING_LL(ncclDevComm*, unsigned long, ncclWork*)",
+    "ncclKernel_SendRecv_RING_SIMPLE_Sum_int8_t(ncclDevComm*, unsigned long, ncclWork*)",
+    "ncclKernel_AllReduce_RING_LL_Sum_float(ncclWorkElem)",
+    "ncclSymkDevKernel_AllReduce_RSxLDMC_AGxSTMC_sum_bf16(ncclSymkDevWorkArgs4K)",
+    "rcclGenericKernel",
+    "mscclKernel_Sum_half_Simple_false(ncclDevComm*, mscclAlgo*, mscclWork*)",
+    # DeepEP, as DeepSeek's own trace and as everybody's spell it
+    "void dpsk::ep::internode::combine<false, 8, __nv_bfloat16, 8, 2, 16, 24>(int4*, float*)",
+    "void dpsk::ep::internode::dispatch<false, 8, true, 8>(int4*, float*, long*, float*)",
+    "void dpsk::ep::internode::notify_dispatch<false, 8>(int const*, long*, int, int const*)",
+    "void dpsk::ep::internode::cached_notify<false>(int, int, int, int, int*, int, int)",
+    "void dpsk::ep::cuda::get_dispatch_layout<256, 32, 8>(long const*, int*, int*, int*, bool*)",
+    "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(__nv_bfloat16*, float*)",
+    "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*, void*, int*, long*)",
+    "dispatch_jit_kernel(hybrid_ep::dispatch_kernel_param_t<unsigned short>)",
+    "void hybrid_ep::combine_kernel<8, 4>(hybrid_ep::combine_kernel_param_t)",
+    # other expert parallelism: pplx-garden, MORI, TensorRT-LLM
+    "void a2a_dispatch_send_kernel<true, 16, 8, long>(unsigned long, unsigned long)",
+    "void a2a_combine_recv_kernel<16, 8>(unsigned long)",
+    "_ZN4mori3moe25EpDispatchIntraNodeKernelI14__hip_bfloat16EEvNS0_21EpDispatchCombineArgsE",
+    "void mori::moe::EpCombineIntraNodeKernel<hip_bfloat16>(mori::moe::EpDispatchCombineArgs)",
+    "EpDispatchIntraNodeKernel_bf16",
+    "void tensorrt_llm::kernels::moe_comm::moeAllToAllKernel<true>(SendRecvDataInfo)",
+    "void tensorrt_llm::kernels::moe_comm::moeA2ADispatchKernel<8, false>(int const*)",
+    "moeA2ACombineKernel",
+    # NVSHMEM and symmetric memory of PyTorch
+    "nvshmemi_transfer_put_signal(nvshmem_team_t)",
+    "void nvshmemx_barrier_on_stream_kernel(int)",
+    "void (anonymous namespace)::multimem_all_reduce_kernel<c10::BFloat16, 16>(c10::BFloat16*)",
+    "void (anonymous namespace)::multimem_one_shot_all_reduce_kernel<c10::BFloat16, 16>(int)",
+    "void (anonymous namespace)::one_shot_all_reduce_kernel<c10::BFloat16, 16, 8, false>(int)",
+    "void (anonymous namespace)::two_shot_all_reduce_kernel_inplace<c10::BFloat16, 16, 8>(int)",
+    "void c10d::symmetric_memory::barrier_kernel(unsigned int**, int, int, int, unsigned long)",
+    "c10d::symmetric_memory::exchangeSplitAndOffset(long*, int, int)",
+    "void c10d::intra_node_comm::oneShotAllReduceKernel<8u, true>(c10::BFloat16*, unsigned long)",
+    "void c10d::intra_node_comm::hybridCubeMeshAllReduceKernel<true>(c10::BFloat16*)",
+    # MSCCL++
+    "void mscclpp::executionKernel<__half, mscclpp::LL16Packet>(int, int, __half*)",
+    "mscclpp::collective::allreducePacket",
+    "mscclpp::collective::allgatherFullmesh2",
+    "void allreduceAllpairPacket<(Op)0, __half>(__half*)",
+    # vLLM, SGLang, aiter; AMD's names come mangled too
+    "void vllm::cross_device_reduce_1stage<__nv_bfloat16, 8>(vllm::RankData*, vllm::RankSignals)",
+    "void sglang::cross_device_reduce_2stage<__nv_bfloat16, 8>(sglang::RankData*)",
+    "void aiter::cross_device_reduce_2stage<hip_bfloat16, 8, false>(aiter::RankData*)",
+    "_ZN5aiter26cross_device_reduce_2stageI14__hip_bfloat16Li8ELb0EEEvPNS_8RankDataE",
+    "_ZN5aiter30allreduce_fusion_kernel_1stageIDF16bLi8EEEvPNS_8RankDataE",
+    "void aiter::reduce_scatter_cross_device_store<hip_bfloat16, 8>(aiter::RankData*)",
+    "void quickreduce::allreduce_prototype_twoshot<quickreduce::AllReduceTwoshot<__half>>(__half*)",
+    # TensorRT-LLM and FlashInfer
+    "void flashinfer::trtllm_allreduce_fusion::allreduce_fusion_kernel_oneshot_lamport<"
+    "(flashinfer::trtllm_allreduce_fusion::AllReduceFusionPattern)1, __nv_bfloat16, 8>(int)",
+    "void tensorrt_llm::kernels::ar_fusion::allreduce_fusion_kernel_twoshot_sync<__half, 8>(int)",
+    "void moefinalize_allreduce_fusion_kernel_oneshot_lamport<__nv_bfloat16, 8>(int)",
+    "void flashinfer::trtllm_mnnvl_allreduce::twoshotAllreduceKernel<(unsigned char)4, float>(int)",
+    "void flashinfer::trtllm_mnnvl_allreduce::rmsNormLamport<__nv_bfloat16, float>(int)",
+    "void oneshotAllreduceFusionKernel<8, __nv_bfloat16, true>(int)",
+    "void tensorrt_llm::kernels::oneShotAllReduceKernel<__half, 8, true, false>(AllReduceParams)",
+    "void tensorrt_llm::kernels::reduce_fusion::lamport_style_one_shot_all_reduce_norm_kernel<8>()",
+    "void tensorrt_llm::kernels::lowPrecisionTwoShotAllReduceKernel<__half, __nv_fp8_e4m3, 8>()",
+    # Transformer Engine
+    "void userbuffers_fp16_sum_inplace_gpu_rr_rs_oop<8>(int, int, int, int, int, int, int)",
+    "void transformer_engine::userbuffers_fp16_sum_inplace_gpu_mc<8>(int)",
+    "kuserbuffers_pushrecv(int, int, int, int, int*, int*, int, unsigned long)",
+]
+
+OTHER_KERNELS = [
+    # Inductor names a kernel after the operators in it
+    "triton_poi_fused_all_gather_into_tensor_wait_tensor_0",
+    "triton_red_fused_all_reduce_mean_1",
+    "triton_per_fused_reduce_scatter_tensor_2",
+    # what a matrix product fetches its operands by
+    "void cutlass::device_kernel<cutlass::distributed::schedules::AllGather1D_TilingCD_RotatingA>",
+    # the same authors' compute
+    "void dpsk::grouped_gemm::sm90_fp8_gemm<128, 128>(dpsk::grouped_gemm::Params)",
+    "void aiter::local_device_load_rmsnorm<hip_bfloat16, 512, 2>(aiter::RankSignals)",
+    "void aiter::fused_qk_rmsnorm_kernel<hip_bfloat16>(int)",
+    "void tensorrt_llm::kernels::moe_comm::moeA2ASanitizeExpertIdsKernel(int*, int)",
+    "void vllm::rms_norm_kernel<c10::BFloat16>(c10::BFloat16*)",
+    # words inside words
+    "void cub::DeviceReduceSingleTileKernel<int>(int)",
+    "void cub::detail::reduce::DeviceReduceKernel<float>(float*)",
+    "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float>>(at::native::ReduceOp)",
+    "void at::native::_scatter_gather_elementwise_kernel<128, 8>(int)",
+    "void at::native::vectorized_gather_kernel<16, long>(char*)",
+    "void small_reduce_kernel<float>(float*)",
+    "void overall_gather_kernel(int*)",
+    "void parallel_reduce(float*)",
+    "synchronize_indices(int*)",
+    "hipblaslt_gemm_kernel",
+    "Cijk_Ailk_Bljk_HHS_BH_Bias_HAS_SAV_UserArgs_MT128x128x64",
+    "membership_kernel",
+    "void batched_transpose_32x32_dword(float*)",
+    "void keep_dispatch_kernel(int*)",
+    "__amd_rocclr_copyBuffer",
+    "__amd_rocclr_fillBufferAligned",
+    "void onccl(int)",
+    "nvjet_tst_128x256_64x4_2x1_v_bz_TNN",
+    "",
+]
+
+
+@pytest.mark.parametrize("name", COMM_KERNELS)
+def test_communication(name):
+    assert is_comm(name)
+
+
+@pytest.mark.parametrize("name", OTHER_KERNELS)
+def test_not_communication(name):
+    assert not is_comm(name)
+
+
+@each_real_trace
+def test_in_real_traces_just_the_known_kernels_are_communication(real_trace):
+    found = read(real_trace)
+    names = {found.name_of(i) for i in found.of_category(Category.KERNEL)}
+
+    assert {name for name in names if is_comm(name)} == {
+        name for name in names if name.startswith(COMMUNICATION)
+    }
+
+
+def test_deepseeks_layout_kernel_is_communication_beside_all_other_of_its_library():
+    # The reference figure of this trace, 113.440 ms of communication, rests on it.
+    found = read(path_of("deepseek_dualpipe_h800"))
+    names = {found.name_of(i) for i in found.of_category(Category.KERNEL)}
+
+    libraries = {name.partition("<")[0] for name in names if is_comm(name)}
+
+    assert libraries == {
+        "void dpsk::ep::internode::cached_notify",
+        "void dpsk::ep::internode::dispatch",
+        "void dpsk::ep::internode::notify_dispatch",
+        "void dpsk::ep::internode::combine",
+        "void dpsk::ep::cuda::get_dispatch_layout",
+    }
+
+
+def test_a_users_patterns_add_to_the_known_names():
+    added = comm_test(["ring_(send|recv)", "^exchange"])
+
+    assert added("my_ring_send_kernel")
+    assert added("exchange_halo")
+    assert not added("halo_exchange")
+    assert added("ncclDevKernel_Generic")
+
+
+def test_a_users_pattern_wins_over_what_never_is_communication():
+    assert comm_test(["triton_poi_fused_all_gather"])("triton_poi_fused_all_gather_0")
+
+
+@pytest.mark.parametrize("pattern", ["(", "*", "[a-"])
+def test_pattern_that_is_no_regular_expression_is_wrong_usage(pattern):
+    with pytest.raises(UsageError, match=r"--comm-pattern .* is no regular expression"):
+        comm_test([pattern])
+
+
+def test_kinds_come_from_the_category_first_and_then_from_the_name():
+    # A copy and a memset are never communication, whatever they are called.
+    rows = trace(
+        kernel(0, 1),
+        comm(1, 2),
+        copy(2, 3, "Memcpy PtoP (Device -> Device)"),
+        memset(3, 4),
+        operator("nccl:all_reduce", 4, 5),
+        copy(5, 6, "ncclDevKernel_AllReduce"),
+    )
+
+    kinds = classify(rows, np.array([5, 3, 2, 1, 0]), is_comm)
+
+    assert kinds.tolist() == [Kind.COPY, Kind.MEMSET, Kind.COPY, Kind.COMM, Kind.COMPUTE]
+
+
+@pytest.mark.parametrize(
+    ("name", "direction", "pageable"),
+    [
+        ("Memcpy HtoD (Pinned -> Device)", "h2d", False),
+        ("Memcpy HtoD (Pageable -> Device)", "h2d", True),
+        ("Memcpy DtoH (Device -> Pinned)", "d2h", False),
+        ("Memcpy DtoH (Device -> Pageable)", "d2h", True),
+        ("Memcpy DtoD (Device -> Device)", "d2d", False),
+        ("Memcpy PtoP (Device -> Device)", "p2p", False),
+        ("Memcpy HtoH (Pinned -> Pinned)", "h2h", False),
+        ("Memcpy DtoH (Device -> Host)", "d2h", False),
+        ("CopyHostToDevice", "h2d", False),
+        ("CopyDeviceToHost", "d2h", False),
+        ("CopyDeviceToDevice", "d2d", False),
+        ("Memcpy (Unknown)", "", False),
+    ],
+)
+def test_copies(name, direction, pageable):
+    assert copy_direction(name) == direction
+    assert copies_pageable_memory(name) == pageable
+
+
+@pytest.mark.parametrize(
+    ("name", "recognised"),
+    [
+        (
+            "void at::native::vectorized_elementwise_kernel<4, at::native::AddFunctor<float>>()",
+            True,
+        ),
+        ("Cijk_Ailk_Bljk_HHS_BH_Bias_HAS_SAV_UserArgs_MT128x128x64", True),
+        ("triton_poi_fused_add_0", True),
+        ("bmm_MxE4m3_MxE2m1MxE4m3_Fp32_t128x16x256u2_s3", False),
+        ("my_halo_exchange", False),
+        ("tree_broadcast_kernel", False),
+    ],
+)
+def test_names_that_need_no_second_look(name, recognised):
+    assert is_recognised(name) == recognised

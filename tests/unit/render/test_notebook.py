@@ -1,0 +1,56 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracelab
+from tests.build.files import kernel, write
+from tracelab.render.notebook import show_reports
+from tracelab.render.text.report import render_text
+
+TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
+
+IPython = pytest.importorskip("IPython", reason="IPython is not installed")
+
+
+@pytest.fixture
+def shown(monkeypatch):
+    """What a notebook would show of an object, by type."""
+    from IPython.core.interactiveshell import InteractiveShell
+
+    shell = InteractiveShell()
+    monkeypatch.setattr(IPython, "get_ipython", lambda: shell)
+    show_reports()
+    return lambda thing: shell.display_formatter.format(thing)[0]
+
+
+def test_report_shows_itself(shown):
+    report = tracelab.analyze(str(TRACE))
+    by_type = shown(report)
+    assert by_type["text/plain"] == render_text(report, width=100, color=False)
+    assert by_type["text/html"].startswith("<pre")
+    assert "host_busy" in by_type["text/html"]
+
+
+def test_names_in_a_trace_are_escaped(shown, tmp_path):
+    path = write(tmp_path / "a.json", [kernel("<script>alert(1)</script>", 0, 5)])
+    page = shown(tracelab.analyze(path))["text/html"]
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+def test_picture_shows_itself(shown):
+    assert shown(tracelab.draw(TRACE))["image/png"].startswith(b"\x89PNG")
+
+
+def test_a_notebook_needs_no_call():
+    code = f"import tracelab; tracelab.analyze({str(TRACE)!r})"
+    command = [sys.executable, "-m", "IPython", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "GPU 0 was busy 93.2 %" in done.stdout
+
+
+def test_without_a_running_ipython_nothing_happens(monkeypatch):
+    monkeypatch.setattr(IPython, "get_ipython", lambda: None)
+    show_reports()

@@ -1,0 +1,176 @@
+import json
+from pathlib import Path
+
+import orjson
+import pytest
+
+from tests.build.files import kernel, launch, operator, python, step, write
+from tests.build.rows import US
+from tracelab import analyze, load_report
+from tracelab.errors import UnreadableInputError
+
+BEFORE = {"distributedInfo": {"rank": 3}}
+
+
+@pytest.fixture
+def report(tmp_path):
+    """A report in which every list has something in it."""
+    events = [
+        step(1, 0, 90),
+        python("train.py(3): step", 1, 80),
+        operator("aten::item", 20, 30),
+        launch(1, 2, 1),
+        kernel("my_own", 3, 17, correlation=1),
+        kernel("ncclDevKernel_AllReduce", 10, 10, stream=13),
+        launch(22, 6, 2, name="cudaStreamSynchronize"),
+        launch(50, 5, 3),
+        kernel("my_own", 60, 40, correlation=3),
+    ]
+    return analyze(write(tmp_path / "hand.json", events, before=BEFORE))
+
+
+def test_saved_report_loads_as_it_was(report, tmp_path):
+    file = tmp_path / "report.json"
+
+    report.save(file)
+
+    assert load_report(file) == report
+    assert load_report(str(file)).to_json() == report.to_json()
+    assert all((report.traces, report.windows, report.overlaps, report.syncs))
+    assert all((report.critical_path, report.traces[0].launched_only, report.traces[0].losses))
+
+
+def test_json_has_the_keys_that_scripts_rely_on(report):
+    data = json.loads(report.to_json())
+
+    assert list(data) == [
+        "schema",
+        "version",
+        "provenance",
+        "traces",
+        "windows",
+        "overlaps",
+        "syncs",
+        "holders",
+        "critical_path",
+        "findings",
+        "whatif",
+        "job",
+    ]
+    assert (data["schema"], data["whatif"], data["job"]) == ("tracelab.report/1", None, None)
+    assert [x["rule"] for x in data["findings"]] == ["TL301", "TL101", "TL902", "TL905"]
+    assert list(data["findings"][0]) == [
+        "rule",
+        "title",
+        "severity",
+        "rank",
+        "step",
+        "cause",
+        "cost_ns",
+        "bound_ns",
+        "where",
+        "evidence",
+        "fix",
+    ]
+    window = data["windows"][0]
+    assert (window["rank"], window["step"]) == (3, None)
+    assert (window["start_ns"], window["end_ns"]) == (3 * US, 100 * US)
+    assert {"path", "rank", "events", "gpu_activities", "losses", "event_links"} <= set(
+        data["traces"][0]
+    )
+    assert list(data["traces"][0]["event_links"]) == ["exact", "inferred", "unresolved"]
+
+
+def test_figures_of_a_report_by_hand(report):
+    # The whole trace is [3, 100) us. Stream 7 works in [3, 20) and [60, 100), stream 13 in
+    # [10, 20): 57 us busy, 40 idle. What is idle from 20 to 60: blocked in [22, 28), busy before
+    # and after, launched at 50.
+    (device,) = report.windows[0].devices
+
+    assert (device.busy_ns, device.idle_ns) == (57 * US, 40 * US)
+    assert (device.comm_ns, device.exposed_comm_ns) == (10 * US, 0)
+    assert {cause: ns for cause, ns in device.bubbles.items() if ns} == {
+        "host_blocked": 6 * US,
+        "host_busy": (2 + 22) * US,
+        "launch": 10 * US,
+    }
+    (sync,) = (x for x in report.syncs if x.step is None)
+    assert (sync.api, sync.kind, sync.count) == ("cudaStreamSynchronize", "stream", 1)
+    assert (sync.blocked_ns, sync.caused_idle_ns) == (6 * US, 38 * US)  # from 22 to 60
+    assert (sync.operator, sync.function, sync.file) == ("aten::item", "step", "train.py")
+
+
+def test_key_that_a_later_version_added_is_no_obstacle(report, tmp_path):
+    data = orjson.loads(report.to_json())
+    data["windows"][0]["colour"] = "blue"
+    data["more"] = [1]
+
+    (tmp_path / "report.json").write_bytes(orjson.dumps(data))
+
+    assert load_report(tmp_path / "report.json") == report
+
+
+def _spoiled(data, *keys, value):
+    *way, last = keys
+    for key in way:
+        data = data[key]
+    data[last] = value
+
+
+@pytest.mark.parametrize(
+    ("keys", "value"),
+    [
+        (["windows"], None),
+        (["windows"], 7),
+        (["windows"], "text"),
+        (["windows", 0], []),
+        (["windows", 0, "start_ns"], "soon"),
+        (["windows", 0, "devices", 0, "bubbles"], []),
+        (["windows", 0, "devices", 0, "bubbles", "edge"], None),
+        (["traces", 0, "losses"], 3),
+        (["traces", 0, "path"], 3),
+        (["syncs", 0, "operator"], 3),
+    ],
+)
+def test_damaged_report_is_unreadable(report, tmp_path, keys, value):
+    data = orjson.loads(report.to_json())
+    _spoiled(data, *keys, value=value)
+    (tmp_path / "report.json").write_bytes(orjson.dumps(data))
+
+    with pytest.raises(UnreadableInputError, match=r"report\.json: the report is damaged"):
+        load_report(tmp_path / "report.json")
+
+
+def test_report_without_one_of_its_keys_is_unreadable(report, tmp_path):
+    data = orjson.loads(report.to_json())
+    del data["traces"][0]["event_links"]
+    (tmp_path / "report.json").write_bytes(orjson.dumps(data))
+
+    with pytest.raises(UnreadableInputError, match="event_links"):
+        load_report(tmp_path / "report.json")
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "report.json"),
+        (b'{"schema": "tracelab.report/1", "win', "report.json"),
+        (b"\xff\xfe", "report.json"),
+        (b"[]", "no report of the schema tracelab.report/1"),
+        (b'"tracelab.report/1"', "no report of the schema"),
+        (b"{}", "no report of the schema"),
+        (b'{"schema": "tracelab.report/2"}', "no report of the schema"),
+        (b'{"schema": "tracelab.report/1"}', "the report is damaged"),
+        (b'{"traceEvents": []}', "no report of the schema"),
+    ],
+)
+def test_file_that_is_no_report_is_unreadable(tmp_path, content, reason):
+    (tmp_path / "report.json").write_bytes(content)
+
+    with pytest.raises(UnreadableInputError, match=reason):
+        load_report(tmp_path / "report.json")
+
+
+def test_missing_report_is_unreadable(tmp_path):
+    with pytest.raises(UnreadableInputError, match="No such file"):
+        load_report(Path(tmp_path) / "none.json")
