@@ -28,10 +28,10 @@ def cache_folder(tmp_path_factory):
 @pytest.fixture
 def tracelab(monkeypatch, capsys):
     """Run the command line in this process: ``tracelab("analyze", path)``."""
+    monkeypatch.delenv("COLUMNS", raising=False)  # of the terminal that runs the tests
 
     def run(*arguments):
         monkeypatch.setattr(sys, "argv", ["tracelab", *map(str, arguments)])
-        monkeypatch.delenv("COLUMNS", raising=False)  # of the terminal that runs the tests
         try:
             main()
         except SystemExit as stop:

@@ -27,9 +27,8 @@ from tracelab.model.host import observe_host
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import build_timeline
 from tracelab.options import Options
-from tracelab.read import cache
+from tracelab.read import cache, streams
 from tracelab.read.reader import read_trace
-from tracelab.read import streams
 from tracelab.read.streams import Source
 from tracelab.render.text.report import render_text
 

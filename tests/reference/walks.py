@@ -1,7 +1,7 @@
 """An independent account of the walks back through a timeline: slow, one row after the other.
 
-It takes a graph's rows, their launches and what they waited for as they are (`tests.reference.ticks`
-and the tests of the graph check those), and asks all rows and all calls again at every turn.
+It takes a graph's rows, their launches and what they waited for as they are: the tests of the
+graph check those (`tests.reference.ticks`). It asks all rows and all calls again at every turn.
 """
 
 from __future__ import annotations
