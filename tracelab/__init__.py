@@ -35,7 +35,9 @@ if TYPE_CHECKING:
     from tracelab.read.sources import find_sources
     from tracelab.read.streams import Source
     from tracelab.record.capture import capture, profile_step
-    from tracelab.report.schema import Report, load_report
+    from tracelab.render.text.report import render_text
+    from tracelab.report.load import load_report
+    from tracelab.report.schema import Report
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
@@ -55,7 +57,8 @@ _MODULES = {
     "capture": "record.capture",
     "draw": "drawing",
     "find_sources": "read.sources",
-    "load_report": "report.schema",
+    "load_report": "report.load",
+    "render_text": "render.text.report",
     "observe_host": "model.host",
     "profile_step": "record.capture",
     "read_arguments": "read.reader",
@@ -86,6 +89,7 @@ __all__ = [
     "profile_step",
     "read_arguments",
     "read_trace",
+    "render_text",
     "window_graph",
 ]
 

@@ -1,105 +1,100 @@
-"""Pictures of what was analysed: a file's timeline, or a part of it."""
+"""Pictures of what was analyzed: a file's timeline, or a part of it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.analysis import Analysis, Failure, analyze_source
+from tracelab.analysis import Analysis, analyze_source, path_names
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
-from tracelab.report.schema import Report
 from tracelab.system.console import save_result
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from tracelab.render.picture.timeline import Picture
 
 
 def draw(
-    trace: str | Path | Analysis,
-    path: str | Path | None = None,
+    trace: str | PathLike[str] | Analysis | Sequence[str | PathLike[str]],
+    path: str | PathLike[str] | None = None,
     *,
     options: Options = DEFAULTS,
     start_ms: float | None = None,
     end_ms: float | None = None,
-    lanes: Sequence[str] | None = None,
+    lanes: str | Sequence[str] | None = None,
     title: str = "",
     width_px: int = 1600,
 ) -> Picture:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time.
 
     Args:
-        trace: a file, a URL, or what `analyze_source` made of one.
+        trace: a file, a URL, or what `analyze_source` made of one; of several files each is drawn
+            as a whole, one above the other.
         path: the file to write, ``.png``, ``.svg`` or ``.pdf``; its folder is made. None for none:
             the picture shows itself in a notebook.
-        options: how a file is analysed; `Options.step` draws that step alone.
+        options: how a file is analyzed; `Options.step` draws that step alone.
         start_ms: where to begin, in ms from the start of the trace or the step.
         end_ms: where to end, likewise.
-        lanes: only these: ``host``, ``device:0``, ``stream:0/7``, ``kind:comm``.
+        lanes: only this one, or these: ``host``, ``device:0``, ``stream:0/7``, ``kind:comm``.
         title: the headline, by default the file's name.
         width_px: pixels across.
 
+    Example:
+        >>> tracelab.draw("traces/events_item.pt.trace.json.gz", "item.png", lanes="host")
+        <Picture of 1 timeline>
+
     Raises:
-        UsageError: there is nothing to draw, several files are meant, or `path` cannot be written.
-        TracelabError: the file cannot be analysed.
+        UsageError: there is nothing to draw, a part is asked for of several files, or `path`
+            cannot be written.
+        TracelabError: the file cannot be analyzed.
     """
     from tracelab.render.picture.timeline import Picture, draw_timeline
 
-    analysis = trace if isinstance(trace, Analysis) else analyze_source(only_source(trace), options)
-    window = analysis.windows[0]
-    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
-        raise UsageError("a picture begins and ends at a number of milliseconds")
-    since = window.start_ns + round((start_ms or 0) * 1e6)
-    until = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
-    if not window.start_ns <= since < until:
-        raise UsageError(
-            f"there is nothing to draw between {(since - window.start_ns) / 1e6:g} ms and "
-            f"{(until - window.start_ns) / 1e6:g} ms: what can be drawn is "
-            f"{window.length_ns / 1e6:g} ms long"
+    analyses = _analyses(trace, options)
+    if len(analyses) > 1:
+        if lanes is not None or start_ms is not None or end_ms is not None:
+            raise UsageError("a part of a timeline is drawn of one file; these are several")
+        picture = _stacked(analyses, width_px)
+    else:
+        [analysis] = analyses
+        start_ns, end_ns = _span(analysis, start_ms, end_ms)
+        picture = Picture(
+            draw_timeline(
+                analysis.timeline,
+                blocking_calls=analysis.blocking_calls.calls.event_id,
+                start_ns=start_ns,
+                end_ns=end_ns,
+                lanes=[lanes] if isinstance(lanes, str) else lanes,
+                title=title,
+                width_px=width_px,
+            )
         )
-    picture = Picture(
-        draw_timeline(
-            analysis.timeline,
-            blocking_calls=analysis.blocking_calls.calls.event_id,
-            start_ns=since,
-            end_ns=until,
-            lanes=lanes,
-            title=title,
-            width_px=width_px,
-        )
-    )
     if path is not None:
         save_result(Path(path), picture.save)
     return picture
 
 
-def analyze_and_draw(
-    source: Source, picture: Path | None, options: Options
-) -> tuple[Report | Failure, Path | TracelabError | None]:
-    """Analyse one file and draw it, in whichever process: only the report travels back.
+def draw_beside(analysis: Analysis, path: Path | None) -> Path | TracelabError | None:
+    """Draw one of several files that are analyzed, in whichever process.
 
     Returns:
-        the report, and the picture that was drawn or why it could not be.
+        the picture that was drawn, None for no path, or why it could not be.
     """
+    if path is None:
+        return None
     try:
-        analysis = analyze_source(source, options)
+        draw(analysis, path)
     except TracelabError as error:
-        return Failure(source, error), None
-    if picture is None:
-        return analysis.report, None
-    try:
-        draw(analysis, picture)
-    except TracelabError as error:
-        return analysis.report, error
-    return analysis.report, picture
+        return error
+    return path
 
 
-def only_source(trace: str | Path) -> Source:
+def only_source(trace: str | PathLike[str]) -> Source:
     """The file that a path stands for.
 
     Raises:
@@ -110,3 +105,54 @@ def only_source(trace: str | Path) -> Source:
     if len(sources) > 1:
         raise UsageError(f"{trace} holds {len(sources)} files; a picture shows one: name it")
     return sources[0]
+
+
+def _analyses(
+    trace: str | PathLike[str] | Analysis | Sequence[str | PathLike[str]], options: Options
+) -> list[Analysis]:
+    if isinstance(trace, Analysis):
+        return [trace]
+    names = path_names(trace)
+    if not names:
+        raise UsageError("no file or URL to draw is given")
+    return [analyze_source(only_source(name), options) for name in names]
+
+
+def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> tuple[int, int]:
+    """From when to when to draw, ns.
+
+    Raises:
+        UsageError: nothing is there.
+    """
+    window = analysis.windows[0]
+    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
+        raise UsageError("a picture begins and ends at a number of milliseconds")
+    start_ns = window.start_ns + round((start_ms or 0) * 1e6)
+    end_ns = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
+    if not window.start_ns <= start_ns < end_ns:
+        raise UsageError(
+            f"there is nothing to draw between {(start_ns - window.start_ns) / 1e6:g} ms and "
+            f"{(end_ns - window.start_ns) / 1e6:g} ms: what can be drawn is "
+            f"{window.length_ns / 1e6:g} ms long"
+        )
+    return start_ns, end_ns
+
+
+def _stacked(analyses: Sequence[Analysis], width_px: int) -> Picture:
+    from tracelab.render.picture.timeline import Part, Picture, draw_stacked
+
+    return Picture(
+        draw_stacked(
+            [
+                Part(
+                    analysis.timeline,
+                    analysis.blocking_calls.calls.event_id,
+                    analysis.windows[0].start_ns,
+                    analysis.windows[0].end_ns,
+                    Path(analysis.timeline.trace.path).name,
+                )
+                for analysis in analyses
+            ],
+            width_px=width_px,
+        )
+    )

@@ -23,7 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from tracelab.findings.finding import INFO
-from tracelab.report.schema import DeviceMetrics, OverlapMetrics, Report
+from tracelab.measures.overlap import OverlapMetrics
+from tracelab.measures.window_times import DeviceMetrics
+from tracelab.report.schema import Report
+from tracelab.report.views import ranks_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,13 +49,14 @@ class _Whole:
     """The whole trace of a report."""
 
     def __init__(self, report: Report) -> None:
-        window = report.windows[0]
-        self.length_ns = window.length_ns
-        self.device: DeviceMetrics = window.devices[0]
-        self.overlaps = [x for x in report.overlaps if x.step is None]
-        self.syncs = [x for x in report.syncs if x.step is None]
-        self.links = report.traces[0].event_links
-        self.findings = report.findings
+        [rank] = ranks_of(report)
+        view = rank.main
+        self.length_ns = view.length_ns
+        self.device: DeviceMetrics = view.window.devices[0]
+        self.overlaps = view.overlaps
+        self.syncs = view.syncs
+        self.links = rank.trace.event_links
+        self.findings = view.findings
 
 
 def _overlap(whole: _Whole, pairs: list[dict[str, Any]]) -> Iterator[Check]:

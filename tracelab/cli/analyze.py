@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn
+from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
 from tracelab.errors import TracelabError, UsageError
 from tracelab.system.console import (
     output_in_color,
@@ -17,6 +17,11 @@ from tracelab.system.console import (
     tell,
     write_result,
 )
+
+if TYPE_CHECKING:
+    from tracelab.analysis import FileResult
+    from tracelab.options import Options
+    from tracelab.read.streams import Source
 
 
 def analyze(
@@ -60,26 +65,23 @@ def analyze(
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
-    from tracelab.analysis import merge_reports
+    from tracelab.analysis import merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
-    from tracelab.drawing import analyze_and_draw
-    from tracelab.options import PROFILER_STEP, Options
+    from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import render_text
 
     sources = find_sources(paths)
     options = Options(
-        comm_patterns=tuple(comm_pattern or ()),
-        step_pattern=step_on or PROFILER_STEP,
+        **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=_step_number(step),
         source_folders=tuple(source or ()),
-        cache=not no_cache,
         processes=processes_for_one(len(sources), executor, jobs),
     )
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
-    draw = partial(analyze_and_draw, options=options)
-    results = map_files(draw, sources, pictures, spec=executor, jobs=jobs)
-    report = merge_reports([result for result, _ in results], paths, options)
+    read = partial(_analyze_and_draw, options=options)
+    results = map_files(read, sources, pictures, spec=executor, jobs=jobs)
+    report = merge_results(results, paths, options)
     if json == "-":
         write_result(report.to_json().decode())
     else:
@@ -93,18 +95,27 @@ def analyze(
                 every_step=step == "all",
             )
         )
-    for drawn in filter(None, (picture for _, picture in results)):
-        tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
+    for result in results:
+        if result.more is not None:
+            drawn = result.more
+            tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
     # A folder may hold other files; but what was asked for by name and could not be read is an
     # incomplete answer, and scripts must see that.
-    unread = {file.path for file in report.provenance.unread}
-    if any(source.named and source.path in unread for source in sources):
+    if any(result.error and result.source.named for result in results):
         raise typer.Exit(3)
-    for _, drawn in results:
-        if isinstance(drawn, TracelabError):
-            raise typer.Exit(drawn.exit_code)
+    for result in results:
+        if isinstance(result.more, TracelabError):
+            raise typer.Exit(result.more.exit_code)
+
+
+def _analyze_and_draw(source: Source, picture: Path | None, options: Options) -> FileResult:
+    """Analyze one file and draw it, in whichever process."""
+    from tracelab.analysis import analyze_file
+    from tracelab.drawing import draw_beside
+
+    return analyze_file(source, options, then=partial(draw_beside, path=picture))
 
 
 def _step_number(text: str | None) -> int | None:

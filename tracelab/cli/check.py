@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from tracelab.cli import saved
-from tracelab.cli.options import CommPattern, NoCache, StepOn
-from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.saved import require_same_options
+from tracelab.errors import TracelabError, UsageError
 from tracelab.system.console import (
     save_result,
     tell,
@@ -22,7 +22,6 @@ from tracelab.system.console import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracelab.analysis import Failure
     from tracelab.comparison.budgets import Budgets
     from tracelab.options import Options
     from tracelab.read.streams import Source
@@ -99,7 +98,7 @@ def check(
     from tracelab.comparison.budgets import check as hold_to
     from tracelab.comparison.budgets import require_sense
     from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_number
-    from tracelab.options import PROFILER_STEP, Options
+    from tracelab.options import Options
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
     from tracelab.render.text.budgets import budgets_text
 
@@ -117,10 +116,8 @@ def check(
     wanted = _of_file(budgets).updated(flags)
     require_sense(wanted)
     options = Options(
-        comm_patterns=tuple(comm_pattern or ()),
-        step_pattern=step_on or PROFILER_STEP,
+        **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=step,
-        cache=not no_cache,
     )
     reports, missing = _read_all(paths, options, step_on)
     before = None if wanted.baseline is None else _read_baseline(wanted.baseline, options, step_on)
@@ -185,28 +182,25 @@ def _read_all(
     """
     from dataclasses import replace
 
-    from tracelab.analysis import Failure, merge_reports
+    from tracelab.analysis import analyze_file, merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.read.sources import find_sources
 
     sources = find_sources(paths)
     options = replace(options, processes=processes_for_one(len(sources)))
-    as_saved: list[Report] = []
-    measured: list[Report] = []
-    failures: list[Failure] = []
-    for report, is_saved in map_files(partial(_read_or_fail, options=options), sources):
-        if isinstance(report, Failure):
-            failures.append(report)
-        else:
-            (as_saved if is_saved else measured).append(report)
-    for report in as_saved:
-        _require_same_options(report, options, step_on)
-    if not as_saved and not measured:
-        raise failures[0].error
-    for failure in failures:
-        tell(f"left out: {failure.error}")
-    merged = [merge_reports(measured, paths, options)] if measured else []
-    return [*merged, *as_saved], any(_counts(failure.source) for failure in failures)
+    read = partial(analyze_file, options=options, may_be_saved=True)
+    results = map_files(read, sources)
+    saved = [x.report for x in results if x.is_saved and x.report is not None]
+    measured = [x for x in results if x.report is not None and not x.is_saved]
+    failed = [(x.source, x.error) for x in results if x.error is not None]
+    for report in saved:
+        require_same_options(report, options, step_on)
+    if not saved and not measured:
+        raise failed[0][1]
+    for _, error in failed:
+        tell(f"left out: {error}")
+    merged = [merge_results(measured, paths, options)] if measured else []
+    return [*merged, *saved], any(_counts(source) for source, _ in failed)
 
 
 def _counts(source: Source) -> bool:
@@ -235,56 +229,24 @@ def _is_whole_without_gpu(source: Source) -> bool:
 def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
     from dataclasses import replace
 
-    from tracelab.analysis import merge_reports
+    from tracelab.analysis import analyze_file, merge_results
     from tracelab.read.sources import find_sources
 
     whole = replace(options, step=None)
-    found = [_read(source, whole) for source in find_sources([path])]
-    for report, is_saved in found:
-        if is_saved:
-            _require_same_options(report, replace(whole, comm_patterns=()), step_on)
-    if len(found) > 1 and any(is_saved for _, is_saved in found):
-        raise UsageError(f"{path}: a baseline is one saved report, or the traces of one job")
-    return found[0][0] if len(found) == 1 else merge_reports([x for x, _ in found], [path], whole)
-
-
-def _read_or_fail(source: Source, options: Options) -> tuple[Report | Failure, bool]:
-    """The same, in whichever process: an expected error is returned, so that others go on."""
-    from tracelab.analysis import Failure
-
-    try:
-        return _read(source, options)
-    except TracelabError as error:
-        return Failure(source, error), False
-
-
-def _read(source: Source, options: Options) -> tuple[Report, bool]:
-    """A trace, analysed, or a saved report, and whether it was one."""
-    from tracelab.analysis import analyze_source
-
-    if saved.is_report(source):
-        return saved.load(source), True
-    try:
-        return analyze_source(source, options).report, False
-    except UnreadableInputError:
-        if saved.is_report_in_any_order(source):
-            return saved.load(source), True
-        raise
-
-
-def _require_same_options(report: Report, options: Options, step_on: str | None) -> None:
-    """Refuse to measure a saved report anew: it no longer has what that would need."""
-    made = report.provenance
-    path = report.traces[0].path if report.traces else "the report"
-    if options.comm_patterns and options.comm_patterns != made.comm_patterns:
-        raise UsageError(
-            f"--comm-pattern is for traces; the saved report of {path} was made with "
-            f"{', '.join(made.comm_patterns) or 'none'}"
-        )
-    if step_on and step_on != made.step_pattern:
-        raise UsageError(
-            f"--step-on is for traces; in the saved report of {path} steps are {made.step_pattern}"
-        )
+    results = [analyze_file(x, whole, may_be_saved=True) for x in find_sources([path])]
+    for result in results:
+        if result.error is not None:
+            raise result.error
+        if result.is_saved and result.report is not None:
+            require_same_options(result.report, replace(whole, comm_patterns=()), step_on)
+            if len(results) > 1:
+                raise UsageError(
+                    f"{path}: a baseline is one saved report, or the traces of one job"
+                )
+    first = results[0].report
+    if len(results) == 1 and first is not None:
+        return first
+    return merge_results(results, [path], whole)
 
 
 def _tell_of_traces(reports: Sequence[Report]) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli import saved
-from tracelab.cli.options import CommPattern, NoCache, StepOn
-from tracelab.errors import TracelabError, UsageError
+from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.errors import UsageError
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -21,15 +21,13 @@ from tracelab.system.console import (
 )
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis, Failure
+    from tracelab.analysis import Analysis
     from tracelab.comparison.diff import Diff, Side
     from tracelab.measures.kernel_times import NameTimes
     from tracelab.options import Options
     from tracelab.read.streams import Source
-    from tracelab.report.schema import Report
 
 _Input = tuple["Source", ...]
-_Read = tuple["Report | Failure", "tuple[NameTimes, ...] | None", "Analysis | None"]
 
 
 def diff(
@@ -57,22 +55,18 @@ def diff(
     no_cache: NoCache = False,
 ) -> None:
     """Tell what changed from one trace to another, and what of it is more than noise."""
-    from tracelab.comparison.compare import compare
-    from tracelab.options import PROFILER_STEP, Options
+    from tracelab.comparison.compare import compare_sides
+    from tracelab.options import Options
     from tracelab.render.text.diff import render_diff
 
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
-    options = Options(
-        comm_patterns=tuple(comm_pattern or ()),
-        step_pattern=step_on or PROFILER_STEP,
-        cache=not no_cache,
-    )
+    options = Options(**shared_options(step_on, comm_pattern, no_cache=no_cache))
     inputs = _find(before), _find(after)
     if png is not None:
         _check_picture(png, inputs)
     sides, analyses = _read_sides(inputs, (before, after), options, keep=png is not None)
-    found = compare(*sides)
+    found = compare_sides(*sides)
     if json == "-":
         write_result(found.to_json().decode())
     else:
@@ -127,10 +121,12 @@ def _find(path: str) -> tuple[Source, ...]:
 
 def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
     """Refuse what cannot be drawn before anything is read for long."""
+    from tracelab.report.load import is_saved_report
+
     if any(len(sources) > 1 for sources in inputs):
         raise UsageError("a picture shows one trace of each side; these are several: name them")
     for (source,) in inputs:
-        if saved.is_report(source):
+        if is_saved_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
     from tracelab.render.picture.timeline import FORMATS
 
@@ -142,63 +138,51 @@ def _read_sides(
     inputs: tuple[_Input, _Input], paths: tuple[str, str], options: Options, *, keep: bool
 ) -> tuple[tuple[Side, Side], list[Analysis]]:
     """Both sides, and for a picture their analyses."""
+    from tracelab.analysis import analyze_file
     from tracelab.cli.many_files import map_files
+    from tracelab.comparison.compare import merge_side
 
     sources = [source for side in inputs for source in side]
-    read = partial(_read, options=options, keep=keep)
+    read = partial(
+        analyze_file, options=options, then=_kept if keep else _reduced, may_be_saved=True
+    )
     results = map_files(read, sources, spec="serial" if keep else None)
+    analyses = [x.more[1] for x in results if x.more is not None and x.more[1] is not None]
+    results = [replace(x, more=x.more[0] if x.more else None) for x in results]
     first = len(inputs[0])
     sides = (
-        _side(results[:first], inputs[0], paths[0], options),
-        _side(results[first:], inputs[1], paths[1], options),
+        merge_side(results[:first], [paths[0]], options),
+        merge_side(results[first:], [paths[1]], options),
     )
-    return sides, [analysis for _, _, analysis in results if analysis is not None]
+    return sides, analyses
 
 
-def _read(source: Source, options: Options, keep: bool) -> _Read:
-    """Read one file, in whichever process: its report and the times of its kernels."""
-    from tracelab.analysis import Failure, analyze_source
-    from tracelab.measures.kernel_times import kernel_times
+def _reduced(analysis: Analysis) -> tuple[tuple[NameTimes, ...], None]:
+    """What a comparison needs of one file, in whichever process."""
+    from tracelab.comparison.compare import kernels_of
 
-    try:
-        if saved.is_report(source):
-            return saved.load(source), None, None
-        analysis = analyze_source(source, options)
-    except TracelabError as error:
-        return Failure(source, error), None, None
-    return analysis.report, kernel_times(analysis.timeline), analysis if keep else None
+    return kernels_of(analysis), None
 
 
-def _side(results: list[_Read], sources: _Input, path: str, options: Options) -> Side:
-    """What was read of one side's files as one."""
-    from tracelab.analysis import Failure, merge_reports
-    from tracelab.comparison.diff import Side
-
-    for (report, kernels, _), source in zip(results, sources, strict=True):
-        if kernels is None and not isinstance(report, Failure):
-            if len(results) > 1:
-                raise UsageError(f"{source.path}: a saved report cannot stand among other files")
-            return Side(report, None)
-    return Side(
-        merge_reports([report for report, _, _ in results], [path], options),
-        tuple(kernels for _, kernels, _ in results if kernels is not None),
-    )
+def _kept(analysis: Analysis) -> tuple[tuple[NameTimes, ...], Analysis]:
+    """The same with the analysis itself, of which a picture is drawn."""
+    return _reduced(analysis)[0], analysis
 
 
-def _draw(found: Diff, analyses: list[Analysis], path: Path) -> None:
+def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
     from tracelab.render.picture.timeline import Part, draw_stacked, save_figure
     from tracelab.render.text.diff import picture_title
 
-    (rank,) = found.ranks
+    (rank,) = diff.ranks
     parts = [
         Part(
             analysis.timeline,
             analysis.blocking_calls.calls.event_id,
-            facts.start_ns,
-            facts.end_ns,
-            picture_title(facts),
+            file.start_ns,
+            file.end_ns,
+            picture_title(file),
         )
-        for analysis, facts in zip(analyses, (rank.before, rank.after), strict=True)
+        for analysis, file in zip(analyses, (rank.before, rank.after), strict=True)
     ]
     save_figure(draw_stacked(parts), path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -17,3 +17,16 @@ NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Neither keep what is read of large files nor use what was."),
 ]
+
+
+def shared_options(
+    step_on: str | None, comm_pattern: list[str] | None, *, no_cache: bool
+) -> dict[str, Any]:
+    """What these options say, as arguments of `tracelab.options.Options`."""
+    from tracelab.options import PROFILER_STEP
+
+    return {
+        "comm_patterns": tuple(comm_pattern or ()),
+        "step_pattern": step_on or PROFILER_STEP,
+        "cache": not no_cache,
+    }

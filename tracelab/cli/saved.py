@@ -4,57 +4,27 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tracelab.errors import UnreadableInputError
+from tracelab.errors import UsageError
 
 if TYPE_CHECKING:
-    from tracelab.read.streams import Source
+    from tracelab.options import Options
     from tracelab.report.schema import Report
 
-_HEAD = 4096  # bytes in which a saved report names its schema
 
-
-def is_report(source: Source) -> bool:
-    """Whether a file is a saved report, by the schema that stands at its beginning.
+def require_same_options(report: Report, options: Options, step_on: str | None) -> None:
+    """Refuse to measure a saved report anew: it no longer has what that would need.
 
     Raises:
-        TracelabError: it cannot be opened.
+        UsageError: an option asks for something else than the report was made with.
     """
-    from tracelab.read.streams import READ_ERRORS, open_source
-
-    with open_source(source) as stream:
-        try:
-            head = stream.read(_HEAD)
-        except READ_ERRORS:
-            return False  # the reader of traces says what is wrong with it
-    return b'"schema"' in head and b'"tracelab.report/' in head
-
-
-def is_report_in_any_order(source: Source) -> bool:
-    """Whether it is one that something saved again with its keys in another order."""
-    import orjson
-
-    from tracelab.read.streams import READ_ERRORS, open_source
-
-    try:
-        with open_source(source) as stream:
-            data = orjson.loads(stream.read())
-    except (*READ_ERRORS, ValueError):
-        return False
-    return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
-
-
-def load(source: Source) -> Report:
-    """A saved report, wherever it lies and however it is packed.
-
-    Raises:
-        UnreadableInputError: it cannot be read, or is no report of this schema.
-    """
-    from tracelab.read.streams import READ_ERRORS, open_source
-    from tracelab.report.schema import parse_report
-
-    try:
-        with open_source(source) as stream:
-            content = stream.read()
-    except READ_ERRORS as error:
-        raise UnreadableInputError(f"{source.path}: {error}") from None
-    return parse_report(content, source.path)
+    made = report.provenance
+    path = report.traces[0].path if report.traces else "the report"
+    if options.comm_patterns and options.comm_patterns != made.comm_patterns:
+        raise UsageError(
+            f"--comm-pattern is for traces; the saved report of {path} was made with "
+            f"{', '.join(made.comm_patterns) or 'none'}"
+        )
+    if step_on and step_on != made.step_pattern:
+        raise UsageError(
+            f"--step-on is for traces; in the saved report of {path} steps are {made.step_pattern}"
+        )

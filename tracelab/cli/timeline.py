@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn
+from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
 from tracelab.system.console import tell
 
 
@@ -40,14 +40,12 @@ def timeline(
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
     from tracelab.drawing import draw, only_source
-    from tracelab.options import PROFILER_STEP, Options
+    from tracelab.options import Options
     from tracelab.read.sources import size_of
 
     options = Options(
-        comm_patterns=tuple(comm_pattern or ()),
-        step_pattern=step_on or PROFILER_STEP,
+        **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=step,
-        cache=not no_cache,
         processes=processes_for_one(1),
     )
     source = only_source(path)

@@ -16,13 +16,11 @@ from statistics import median
 from tracelab.comparison.noise import interquartile
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import INFO, Finding
-from tracelab.report.schema import (
-    BlockingCallMetrics,
-    DeviceMetrics,
-    OverlapMetrics,
-    Report,
-    WindowMetrics,
-)
+from tracelab.measures.blocking_calls import BlockingCallMetrics
+from tracelab.measures.overlap import OverlapMetrics
+from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, ranks_of
 
 KINDS = ("compute", "comm", "copy", "memset")
 EXPOSED_KINDS = ("comm", "copy")
@@ -201,9 +199,9 @@ def _parts(reports: Sequence[Report], step: int | None) -> list[_Part]:
     """Each rank of each report, in the window that is meant."""
     ranks = [trace.rank for report in reports for trace in report.traces]
     parts = [
-        _part(report, trace.path, trace.rank, _label(ranks, trace.path, trace.rank), step)
+        _part(report, rank, _label(ranks, rank.trace.path, rank.trace.rank), step)
         for report in reports
-        for trace in report.traces
+        for rank in ranks_of(report)
     ]
     if not parts or not all(part.window.devices for part in parts):
         raise UnreadableInputError("the report holds figures of no GPU")
@@ -216,33 +214,26 @@ def _label(ranks: Sequence[int], path: str, rank: int) -> str:
     return f"rank {rank}" if len(set(ranks)) == len(ranks) else path
 
 
-def _part(report: Report, path: str, rank: int, label: str, step: int | None) -> _Part:
-    own = [window for window in report.windows if window.rank == rank]
-    windows = [window for window in own if window.step == step]
-    has_whole = any(window.step is None for window in own)
-    if not windows:
-        steps = [window.step for window in own if window.step is not None]
-        if step is None and steps:
-            raise UsageError(f"{path}: this report is of step {steps[0]} alone: say --step")
-        known = f"{min(steps)} to {max(steps)}" if steps else "none"
+def _part(report: Report, rank: RankView, label: str, step: int | None) -> _Part:
+    path = rank.trace.path
+    views = [view for view in rank.views if view.step == step]
+    if not views:
+        numbers = [view.step for view in rank.steps if view.step is not None]
+        if step is None and numbers:
+            raise UsageError(f"{path}: this report is of step {numbers[0]} alone: say --step")
+        known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
         raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
-
-    def of_window(x: OverlapMetrics | BlockingCallMetrics | Finding) -> bool:
-        return x.rank == rank and x.step == step
-
     return _Part(
         path=path,
         label=label,
-        rank=rank,
-        window=windows[0],
-        steps_ns=tuple(x.length_ns for x in own if x.step is not None and step in (None, x.step)),
+        rank=rank.trace.rank,
+        window=views[0].window,
+        steps_ns=tuple(view.length_ns for view in rank.steps if step in (None, view.step)),
         step_pattern=report.provenance.step_pattern,
-        overlaps=tuple(filter(of_window, report.overlaps)),
-        syncs=tuple(filter(of_window, report.syncs)),
+        overlaps=views[0].overlaps,
+        syncs=views[0].syncs,
         # A report of the whole trace has findings of the whole trace only.
-        findings=None
-        if has_whole and step is not None
-        else tuple(filter(of_window, report.findings)),
+        findings=None if rank.whole is not None and step is not None else views[0].findings,
     )
 
 
@@ -446,11 +437,11 @@ def _regression(
 
 def _baseline_steps(baseline: Report) -> dict[int, list[int]]:
     """The lengths of the baseline's steps, by rank."""
-    found: dict[int, list[int]] = {}
-    for window in baseline.windows:
-        if window.step is not None:
-            found.setdefault(window.rank, []).append(window.length_ns)
-    return found
+    return {
+        rank.trace.rank: [view.length_ns for view in rank.steps]
+        for rank in ranks_of(baseline)
+        if rank.steps
+    }
 
 
 def _steps(lengths_ns: Sequence[int], path: str, pattern: str, budget: str) -> Sequence[int]:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import partial
+from os import PathLike
 from typing import TypeVar
 
+from tracelab.analysis import Analysis, FileResult, analyze_file, merge_results, path_names
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,
@@ -27,29 +30,93 @@ from tracelab.comparison.diff import (
     RankDiff,
     Side,
     StreamDiff,
+    TableDiff,
 )
 from tracelab.comparison.noise import FEWEST_STEPS, NEVER_LESS, Change, change, median
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules.trace_quality import is_about_the_trace
-from tracelab.measures.kernel_times import NameTimes
-from tracelab.report.schema import (
-    BlockingCallMetrics,
-    DeviceMetrics,
-    Report,
-    TraceInfo,
-    WindowMetrics,
-)
+from tracelab.measures.blocking_calls import BlockingCallMetrics
+from tracelab.measures.kernel_times import NameTimes, kernel_times
+from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
+from tracelab.options import DEFAULTS, Options
+from tracelab.read.sources import find_sources
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, View, ranks_of
 from tracelab.version import __version__
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 
+# The texts of a row, by column, to its times, by column, in every window.
+_Times = dict[tuple[tuple[str, str], ...], dict[str, list[int]]]
 
-def compare(before: Side, after: Side) -> Diff:
+# Tables that are compared in another way, or whose rows are not the same from run to run.
+_COMPARED_BY_THEMSELVES = ("overlaps", "syncs", "holders", "critical_path")
+
+
+# What one side of a comparison may be given as.
+Compared = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]
+
+
+def compare(before: Compared, after: Compared, options: Options = DEFAULTS) -> Diff:
     """What changed from one side to the other, rank by rank.
 
     One file is compared with one file whatever their ranks; of several, those with the same rank.
+
+    Args:
+        before: a trace, a saved report, a folder or a list of traces, or a `Report`.
+        after: likewise.
+        options: how traces are analyzed.
+
+    Example:
+        >>> before = "traces/prefetch_copy_stream_synchronize.pt.trace.json.gz"
+        >>> after = "traces/prefetch_copy_stream_pinned.pt.trace.json.gz"
+        >>> tracelab.compare(before, after).different
+        True
+
+    Raises:
+        UsageError: no rank is on both sides, or a saved report stands among other files.
+        TracelabError: a side cannot be analyzed.
+    """
+    return compare_sides(_side(before, options), _side(after, options))
+
+
+def _side(given: Compared, options: Options) -> Side:
+    if isinstance(given, Side):
+        return given
+    if isinstance(given, Report):
+        return Side(given, None)
+    names = path_names(given)
+    read = partial(analyze_file, options=options, then=kernels_of, may_be_saved=True)
+    return merge_side([read(source) for source in find_sources(names)], names, options)
+
+
+def kernels_of(analysis: Analysis) -> tuple[NameTimes, ...]:
+    """The times of a file's kernels: what a comparison needs beside the report."""
+    return kernel_times(analysis.graph)
+
+
+def merge_side(results: Sequence[FileResult], names: Sequence[str], options: Options) -> Side:
+    """What was read of the files of one side as one; `FileResult.more` holds their kernels.
+
+    Raises:
+        UsageError: a saved report stands among other files.
+        TracelabError: no file could be analyzed.
+    """
+    for result in results:
+        if result.is_saved and result.report is not None:
+            if len(results) > 1:
+                raise UsageError(
+                    f"{result.source.path}: a saved report cannot stand among other files"
+                )
+            return Side(result.report, None)
+    kernels = tuple(result.more for result in results if result.report is not None)
+    return Side(merge_results(results, names, options), kernels)
+
+
+def compare_sides(before: Side, after: Side) -> Diff:
+    """What changed from one side to the other; see `compare`.
 
     Raises:
         UsageError: no rank is on both sides.
@@ -105,39 +172,45 @@ class _File:
     """One file with what its report says of it."""
 
     facts: FileInfo
-    whole: WindowMetrics
-    steps: tuple[WindowMetrics, ...]
-    syncs: tuple[BlockingCallMetrics, ...]
-    findings: tuple[Finding, ...]
+    rank: RankView
     kernels: tuple[NameTimes, ...] | None
 
-    def windows(self, *, per_step: bool) -> tuple[WindowMetrics, ...]:
-        return self.steps if per_step else (self.whole,)
+    @property
+    def whole(self) -> WindowMetrics:
+        return self.rank.main.window
+
+    @property
+    def steps(self) -> tuple[View, ...]:
+        return self.rank.steps
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return self.rank.main.findings
+
+    @property
+    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
+        return tuple(call for view in self.rank.views for call in view.syncs)
+
+    def views(self, *, per_step: bool) -> tuple[View, ...]:
+        return self.steps if per_step else (self.rank.main,)
 
 
 def _files(side: Side) -> list[_File]:
-    kernels = side.kernels or (None,) * len(side.report.traces)
-    return [_file(side.report, x, own) for x, own in zip(side.report.traces, kernels, strict=True)]
+    ranks = ranks_of(side.report)
+    kernels = side.kernels or (None,) * len(ranks)
+    return [_file(rank, own) for rank, own in zip(ranks, kernels, strict=True)]
 
 
-def _file(report: Report, trace: TraceInfo, kernels: tuple[NameTimes, ...] | None) -> _File:
-    windows = [x for x in report.windows if x.rank == trace.rank]
-    # Of a report about one step alone, that step is the whole.
-    whole = next((x for x in windows if x.step is None), windows[0])
-    steps = tuple(x for x in windows if x.step is not None)
-    shown = whole
-    if len(steps) >= FEWEST_STEPS:
-        shown = sorted(steps, key=lambda x: x.length_ns)[(len(steps) - 1) // 2]
-    return _File(
-        facts=FileInfo(
-            trace.path, trace.rank, len(steps), shown.step, shown.start_ns, shown.end_ns
-        ),
-        whole=whole,
-        steps=steps,
-        syncs=tuple(x for x in report.syncs if x.rank == trace.rank),
-        findings=tuple(x for x in report.findings if x.rank == trace.rank and x.step == whole.step),
-        kernels=kernels,
+def _file(rank: RankView, kernels: tuple[NameTimes, ...] | None) -> _File:
+    shown = rank.main
+    if len(rank.steps) >= FEWEST_STEPS:
+        by_length = sorted(rank.steps, key=lambda view: view.length_ns)
+        shown = by_length[(len(by_length) - 1) // 2]
+    window, trace = shown.window, rank.trace
+    facts = FileInfo(
+        trace.path, trace.rank, len(rank.steps), window.step, window.start_ns, window.end_ns
     )
+    return _File(facts, rank, kernels)
 
 
 def _whole_shown(file: _File) -> FileInfo:
@@ -155,7 +228,8 @@ def _options(report: Report) -> tuple[frozenset[str], str]:
 
 def _compare_files(before: _File, after: _File) -> RankDiff:
     per_step = min(len(before.steps), len(after.steps)) >= FEWEST_STEPS
-    firsts, seconds = before.windows(per_step=per_step), after.windows(per_step=per_step)
+    views = before.views(per_step=per_step), after.views(per_step=per_step)
+    firsts, seconds = ([view.window for view in side] for side in views)
     lengths = [x.length_ns for x in firsts], [x.length_ns for x in seconds]
     length_ns = median(lengths[0])
     places = _places_known(before, after)
@@ -172,7 +246,48 @@ def _compare_files(before: _File, after: _File) -> RankDiff:
         kernels=both_kernels,
         calls=_call_diffs((before, firsts), (after, seconds), length_ns, places=places),
         places=places,
+        tables=_table_diffs(*views, length_ns),
     )
+
+
+def _table_diffs(
+    before: Sequence[View], after: Sequence[View], length_ns: int
+) -> dict[str, tuple[TableDiff, ...]]:
+    """The tables that have no comparison of their own, row by row."""
+    keys = dict.fromkeys(key for view in (*before, *after) for key in view.tables)
+    return {
+        key: _table_diff(_times(before, key), _times(after, key), length_ns)
+        for key in keys
+        if key not in _COMPARED_BY_THEMSELVES
+    }
+
+
+def _table_diff(before: _Times, after: _Times, length_ns: int) -> tuple[TableDiff, ...]:
+    rows = []
+    for names in {**before, **after}:
+        first, second = before.get(names, {}), after.get(names, {})
+        changes = {
+            column: change(first.get(column, ()), second.get(column, ()), length_ns)
+            for column in {**first, **second}
+        }
+        rows.append(TableDiff(dict(names), changes))
+    return tuple(
+        sorted(rows, key=lambda row: -max(abs(x.difference_ns) for x in row.times.values()))
+    )
+
+
+def _times(views: Sequence[View], key: str) -> _Times:
+    """The times of each row, told apart by its texts, in every window; 0 where it is not."""
+    times: _Times = {}
+    for i, view in enumerate(views):
+        for row in view.tables.get(key, ()):
+            values = {x.name: getattr(row, x.name) for x in fields(row)}
+            names = tuple((name, value) for name, value in values.items() if type(value) is str)
+            for column, value in values.items():
+                if column.endswith("_ns") and isinstance(value, int):
+                    of_row = times.setdefault(names, {}).setdefault(column, [0] * len(views))
+                    of_row[i] += value
+    return times
 
 
 def _device_diffs(

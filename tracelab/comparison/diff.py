@@ -137,6 +137,20 @@ class CallDiff:
 
 
 @dataclass(frozen=True, slots=True)
+class TableDiff:
+    """One row of a further table on both sides: what has the same names in it is the same row.
+
+    Attributes:
+        names: the texts of the row, by column.
+        times: its times, by column: per-step medians, or of the whole trace; rows with the same
+            names are added up.
+    """
+
+    names: Mapping[str, str]
+    times: Mapping[str, Change]
+
+
+@dataclass(frozen=True, slots=True)
 class RankDiff:
     """One file against one file.
 
@@ -146,6 +160,8 @@ class RankDiff:
         places: whether findings and calls were told apart by function and file; not where one
             side was recorded without them.
         kernels: None where a side is a saved report. By the size of the change, as `calls` are.
+        tables: of the report's further tables, by key, what both sides say; what changed most
+            first.
     """
 
     before: FileInfo
@@ -157,6 +173,7 @@ class RankDiff:
     kernels: tuple[KernelDiff, ...] | None
     calls: tuple[CallDiff, ...]
     places: bool
+    tables: Mapping[str, tuple[TableDiff, ...]]
 
     @property
     def different(self) -> bool:
@@ -168,6 +185,12 @@ class RankDiff:
             or any(x.beyond_noise for x in self.findings)
             or any(x.total.beyond_noise for x in self.kernels or ())
             or any(x.caused_idle.beyond_noise for x in self.calls)
+            or any(
+                time.beyond_noise
+                for rows in self.tables.values()
+                for row in rows
+                for time in row.times.values()
+            )
         )
 
 

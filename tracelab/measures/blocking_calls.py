@@ -10,6 +10,8 @@ until that call returned, as if the thread had made it itself.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,12 +20,14 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.measures.host_stalls import host_stalls, waits_for
+from tracelab.measures.measure import Measure
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.host import BlockingCalls, Host
+from tracelab.model.host import Blocking, BlockingCalls, Host
 from tracelab.model.lookup import expand_ranges
 from tracelab.model.source_lines import SourceLines
-from tracelab.model.trace import ABSENT
+from tracelab.model.steps import Window
+from tracelab.model.trace import ABSENT, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,3 +156,80 @@ def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
     paid = ended > begun
     call = halts.call_index[owner[paid]]
     return np.stack((call, np.full(len(call), device), begun[paid], ended[paid]), axis=1)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockingCallMetrics:
+    """The blocking calls of one API at one place, ns.
+
+    Attributes:
+        idle_after_ns: the part of the caused idle after the calls had returned.
+        waited_for: the activity for which they blocked longest.
+    """
+
+    rank: int
+    step: int | None
+    api: str
+    kind: str
+    count: int
+    blocked_ns: int
+    caused_idle_ns: int
+    idle_after_ns: int
+    waited_for: str | None
+    operator: str | None
+    annotation: str | None
+    function: str | None
+    file: str | None
+    line: int | None
+
+
+def blocking_call_rows(
+    graph: Graph, windows: Sequence[Window], blocking_calls: BlockingCallCosts
+) -> Iterator[BlockingCallMetrics]:
+    """The blocking calls of each window by API and call site, the most expensive first."""
+    timeline = graph.host.timeline
+    trace, calls = timeline.trace, blocking_calls.calls
+    numbers = [step.number for step in timeline.steps]
+    groups: dict[int | None, dict[tuple[str, Blocking, CallSite], list[int]]] = defaultdict(dict)
+    for call_index, event_id in enumerate(calls.event_id.tolist()):
+        step_index = int(blocking_calls.step_index[call_index])
+        kind = Blocking(int(calls.kind[call_index]))
+        key = (trace.name_of(event_id), kind, blocking_calls.call_sites[call_index])
+        for step in (None, numbers[step_index]) if step_index != ABSENT else (None,):
+            groups[step].setdefault(key, []).append(call_index)
+    for window in windows:
+        rows = (
+            BlockingCallMetrics(
+                rank=0,
+                step=window.step,
+                api=api,
+                kind=kind.name.lower(),
+                count=len(group),
+                blocked_ns=int(blocking_calls.blocked_ns[group].sum()),
+                caused_idle_ns=int(blocking_calls.caused_idle_ns[group].sum()),
+                idle_after_ns=int(blocking_calls.idle_after_ns[group].sum()),
+                waited_for=_longest_awaited(trace, blocking_calls, group),
+                operator=site.operator,
+                annotation=site.annotation,
+                function=site.function,
+                file=site.file,
+                line=site.line,
+            )
+            for (api, kind, site), group in groups[window.step].items()
+        )
+        yield from sorted(rows, key=lambda row: (-row.caused_idle_ns, -row.blocked_ns, row.api))
+
+
+def _longest_awaited(trace: Trace, costs: BlockingCallCosts, group: list[int]) -> str | None:
+    """The name of the activity for which these calls blocked longest; None if none is known."""
+    blocked_ns: Counter[int] = Counter()
+    for call_index in group:
+        if costs.awaited_id[call_index] != ABSENT:
+            name_index = int(trace.name_index[costs.awaited_id[call_index]])
+            blocked_ns[name_index] += int(costs.blocked_ns[call_index])
+    if not blocked_ns:
+        return None
+    return trace.strings[max(blocked_ns, key=lambda name_index: blocked_ns[name_index])]
+
+
+MEASURE = Measure("syncs", BlockingCallMetrics, blocking_call_rows)

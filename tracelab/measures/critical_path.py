@@ -13,7 +13,7 @@ name) or, without any, one that was still running (no free multiprocessor).
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_stalls import waits_for
+from tracelab.measures.measure import Measure
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Blocking, Host
 from tracelab.model.steps import Window
@@ -75,9 +76,27 @@ class CriticalPath:
         return dict(zip(_KIND_NAMES, totals.tolist(), strict=True))
 
 
-def critical_paths(graph: Graph, windows: Sequence[Window]) -> list[CriticalPath]:
-    """The critical path of each window."""
+@dataclass(frozen=True, slots=True)
+class CriticalPathMetrics:
+    """The critical path of one window, ns per kind."""
+
+    rank: int
+    step: int | None
+    total_ns: int
+    by_kind: Mapping[str, int]
+
+
+def critical_paths(graph: Graph, windows: Sequence[Window] | None = None) -> list[CriticalPath]:
+    """The critical path of each window.
+
+    Args:
+        graph: the file's dependencies.
+        windows: what to measure; None for the whole trace and every step.
+
+    The slow reference model is ``tests/reference/walks.py``.
+    """
     links = _Links(graph)
+    windows = graph.host.timeline.windows if windows is None else windows
     return [_Walk(links, window).path() for window in windows]
 
 
@@ -331,3 +350,14 @@ class _Walk:
             self._spend(links.halt_start[halt], PathKind.SYNC, event)
         self._spend(first_ns, PathKind.HOST, event)
         return ABSENT
+
+
+def critical_path_rows(graph: Graph, windows: Sequence[Window]) -> list[CriticalPathMetrics]:
+    """How long the critical path of each window is, by kind."""
+    return [
+        CriticalPathMetrics(0, window.step, window.length_ns, path.by_kind())
+        for window, path in zip(windows, critical_paths(graph, windows), strict=True)
+    ]
+
+
+MEASURE = Measure("critical_path", CriticalPathMetrics, critical_path_rows)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,15 +12,20 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.measure import Measure
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host, input_regions
 from tracelab.model.lookup import groups_of
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category, Trace
 
+_MOST_LOCATED = 20_000  # bubbles, the longest: the culprit of the rest is in no row
 _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out
 
 
-def idle_culprits(graph: Graph, found: Bubbles) -> Int64Array:
+def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     """Per piece of idle time, the event that held it: int64[k], ABSENT where the file has none.
 
     Of `host_blocked` it is the blocking call, where another thread's allocation held up the thread
@@ -30,29 +38,29 @@ def idle_culprits(graph: Graph, found: Bubbles) -> Int64Array:
     timeline, blocking = graph.host.timeline, graph.host.blocking_calls
     trace = timeline.trace
     order = np.argsort(timeline.event_id)
-    at = np.searchsorted(timeline.event_id[order], found.next_id)
+    at = np.searchsorted(timeline.event_id[order], bubbles.next_id)
     row = order[np.minimum(at, len(order) - 1)]
-    launch = np.where(found.next_id == ABSENT, ABSENT, timeline.launch_id[row])
-    source = np.where(found.next_id == ABSENT, ABSENT, graph.awaited_row[row])
+    launch = np.where(bubbles.next_id == ABSENT, ABSENT, timeline.launch_id[row])
+    source = np.where(bubbles.next_id == ABSENT, ABSENT, graph.awaited_row[row])
     thread = np.where(launch == ABSENT, ABSENT, trace.thread_index[launch])
-    middle = found.start_ns + (found.end_ns - found.start_ns) // 2
+    middle = bubbles.start_ns + (bubbles.end_ns - bubbles.start_ns) // 2
     held = np.full(len(launch), ABSENT, dtype=np.int64)
 
     def give(cause: Cause, events: NDArray[np.integer[Any]]) -> None:
-        mine = found.cause == cause
+        mine = bubbles.cause == cause
         held[mine] = _around(trace, events, middle[mine], thread[mine])
 
     give(Cause.HOST_BLOCKED, blocking.event_id)
     holder = _holder(graph.host, middle, thread)
-    others = (found.cause == Cause.HOST_BLOCKED) & (holder != ABSENT)
+    others = (bubbles.cause == Cause.HOST_BLOCKED) & (holder != ABSENT)
     held[others] = holder[others]
     give(Cause.INPUT, input_regions(trace))
     give(Cause.HOST_BUSY, trace.of_category(Category.OPERATOR))
-    python = (found.cause == Cause.HOST_BUSY) & (held == ABSENT)
+    python = (bubbles.cause == Cause.HOST_BUSY) & (held == ABSENT)
     held[python] = _innermost(trace, middle[python], thread[python])
-    late = np.isin(found.cause, (Cause.HOST_BUSY, Cause.LAUNCH, Cause.GRAPH)) & (held == ABSENT)
+    late = np.isin(bubbles.cause, (Cause.HOST_BUSY, Cause.LAUNCH, Cause.GRAPH)) & (held == ABSENT)
     held[late] = launch[late]
-    waited = (found.cause == Cause.DEPENDENCY) & (source != ABSENT)
+    waited = (bubbles.cause == Cause.DEPENDENCY) & (source != ABSENT)
     held[waited] = timeline.event_id[source[waited]]
     return held
 
@@ -129,3 +137,81 @@ def _innermost(trace: Trace, moments: Int64Array, threads: NDArray[np.integer[An
         found = place != ABSENT
         inner[asked[found]] = own[place[found]]
     return inner
+
+
+@dataclass(frozen=True, slots=True)
+class CulpritMetrics:
+    """The idle of one device and cause that one thing at one place held, ns.
+
+    Attributes:
+        name: the call, operator, region or activity that held it.
+        operator, function, file, line: where it is in the program, of things on the host.
+        count: how many bubbles.
+        longest_start_ns, longest_ns: the longest of them.
+        event: event id of what held the longest.
+    """
+
+    rank: int
+    step: int | None
+    device: int
+    cause: str
+    name: str
+    operator: str | None
+    function: str | None
+    file: str | None
+    line: int | None
+    count: int
+    idle_ns: int
+    longest_start_ns: int
+    longest_ns: int
+    event: int
+
+
+def culprit_rows(
+    graph: Graph,
+    windows: Sequence[Window],
+    bubbles: Bubbles,
+    idle_culprits: Int64Array,
+    lines: SourceLines,
+) -> list[CulpritMetrics]:
+    """What kept the devices idle in the first window, by device, cause, culprit and call site.
+
+    The rows of a device stand together, the most expensive first.
+    """
+    timeline, window = graph.host.timeline, windows[0]
+    start_ns = np.maximum(bubbles.start_ns, window.start_ns)
+    length_ns = np.minimum(bubbles.end_ns, window.end_ns) - start_ns
+    bubble_index = np.flatnonzero((length_ns > 0) & (idle_culprits != ABSENT))
+    by_length = np.argsort(-length_ns[bubble_index], kind="stable")
+    longest = bubble_index[by_length][:_MOST_LOCATED]
+    on_host = ~np.isin(idle_culprits[longest], timeline.event_id)
+    site_of = iter(call_sites(timeline, idle_culprits[longest[on_host]], lines))
+    groups: dict[tuple[int, int, str, CallSite], list[int]] = defaultdict(list)
+    for index, is_call in zip(longest.tolist(), on_host.tolist(), strict=True):
+        name = timeline.trace.name_of(int(idle_culprits[index]))
+        site = next(site_of) if is_call else NO_CALL_SITE
+        device_number, cause = int(bubbles.device_number[index]), int(bubbles.cause[index])
+        groups[device_number, cause, name, site].append(index)
+    rows = [
+        CulpritMetrics(
+            rank=0,
+            step=window.step,
+            device=device_number,
+            cause=Cause(cause).name.lower(),
+            name=name,
+            operator=site.operator,
+            function=site.function,
+            file=site.file,
+            line=site.line,
+            count=len(group),
+            idle_ns=int(length_ns[group].sum()),
+            longest_start_ns=int(start_ns[group[0]]),
+            longest_ns=int(length_ns[group[0]]),
+            event=int(idle_culprits[group[0]]),
+        )
+        for (device_number, cause, name, site), group in groups.items()
+    ]
+    return sorted(rows, key=lambda row: (row.device, -row.idle_ns, row.longest_start_ns))
+
+
+MEASURE = Measure("holders", CulpritMetrics, culprit_rows)

@@ -6,7 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.model.timeline import Timeline
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, is_recognised
+from tracelab.model.trace import Category
+
+# A kernel that no rule knows is worth a question from this share of the GPU's busy time on.
+_WORTH_ASKING = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +30,12 @@ class NameTimes:
     count: int
 
 
-def kernel_times(timeline: Timeline) -> tuple[NameTimes, ...]:
+def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
     """The time of every name among the GPU activities, per step that launched them.
 
     Activities that no step launched count in the whole trace only.
     """
+    timeline = graph.host.timeline
     names, name = np.unique(timeline.trace.name_index[timeline.event_id], return_inverse=True)
     length = timeline.end_ns - timeline.start_ns
     columns = len(timeline.steps) + 1
@@ -50,3 +56,31 @@ def kernel_times(timeline: Timeline) -> tuple[NameTimes, ...]:
             names.tolist(), times.reshape(-1, columns), counts.reshape(-1, columns), strict=True
         )
     )
+
+
+@dataclass(frozen=True, slots=True)
+class KernelTotal:
+    """All activities of one name."""
+
+    name: str
+    count: int
+    total_ns: int
+
+
+def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
+    """Long kernels that no rule knows, which count as compute; the longest first."""
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    is_kernel = trace.category[timeline.event_id] == Category.KERNEL
+    rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & is_kernel)
+    names, inverse = np.unique(trace.name_index[timeline.event_id[rows]], return_inverse=True)
+    length_ns = timeline.end_ns - timeline.start_ns
+    totals = np.bincount(inverse, weights=length_ns[rows], minlength=len(names)).astype(np.int64)
+    counts = np.bincount(inverse, minlength=len(names))
+    least_ns = _WORTH_ASKING * float(length_ns.sum())
+    kernels = [
+        KernelTotal(trace.strings[name_index], int(counts[i]), int(totals[i]))
+        for i, name_index in enumerate(names.tolist())
+        if totals[i] >= least_ns and not is_recognised(trace.strings[name_index])
+    ]
+    return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name)))

@@ -20,6 +20,8 @@ from tracelab.intervals import (
     measure_within,
     subtract,
 )
+from tracelab.measures.measure import Measure
+from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
@@ -57,9 +59,21 @@ class DeviceTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Overlap:
-    """Two selections of activities in one window, ns."""
+class OverlapMetrics:
+    """Two selections of activities in one window, ns.
 
+    Attributes:
+        a, b: the selections: ``kind:DEVICE/KIND``, ``stream:DEVICE/STREAM`` or ``device:DEVICE``.
+        a_ns, b_ns: how long any activity of each ran.
+        overlap_ns: how long activities of both ran at the same time.
+
+    Example:
+        ``OverlapMetrics(rank=0, step=3, a="kind:0/compute", b="kind:0/copy", a_ns=900, b_ns=300,
+        overlap_ns=250)``: 250 of the copies' 300 ns ran beside compute.
+    """
+
+    rank: int
+    step: int | None
     a: str
     b: str
     a_ns: int
@@ -67,19 +81,34 @@ class Overlap:
     overlap_ns: int
 
 
-def device_times(timeline: Timeline, windows: Sequence[Window]) -> list[list[DeviceTime]]:
-    """What each device did: per window, per device."""
-    spans = _Spans(windows)
+def device_times(graph: Graph, windows: Sequence[Window] | None = None) -> list[list[DeviceTime]]:
+    """What each device did: per window, per device.
+
+    Args:
+        graph: the file's dependencies.
+        windows: what to measure; None for the whole trace and every step.
+
+    The slow reference model is ``tests/reference/ticks.py``.
+    """
+    timeline = graph.host.timeline
+    spans = _Spans(timeline.windows if windows is None else windows)
     columns = [_device_columns(timeline, device, spans) for device in timeline.device_numbers]
-    return [[column[i] for column in columns] for i in range(len(windows))]
+    return [[column[i] for column in columns] for i in range(len(spans.starts))]
 
 
-def overlaps(timeline: Timeline, windows: Sequence[Window]) -> list[list[Overlap]]:
+def overlaps(graph: Graph, windows: Sequence[Window] | None = None) -> tuple[OverlapMetrics, ...]:
     """What ran together: per window, every pair of kinds of a device, of streams and of devices.
 
-    Pairs of which one side did nothing in the window are left out. A selection is written
-    ``kind:DEVICE/KIND``, ``stream:DEVICE/STREAM`` or ``device:DEVICE``.
+    Pairs of which one side did nothing in the window are left out.
+
+    Args:
+        graph: the file's dependencies.
+        windows: what to measure; None for the whole trace and every step.
+
+    The slow reference model is ``tests/reference/ticks.py``.
     """
+    timeline = graph.host.timeline
+    windows = timeline.windows if windows is None else windows
     spans = _Spans(windows)
     groups: list[dict[str, Intervals]] = []
     for device in timeline.device_numbers:
@@ -96,18 +125,18 @@ def overlaps(timeline: Timeline, windows: Sequence[Window]) -> list[list[Overlap
     groups.append(
         {f"device:{x}": timeline.busy(timeline.select(device=x)) for x in timeline.device_numbers}
     )
-    found: list[list[Overlap]] = [[] for _ in windows]
+    pairs: list[list[OverlapMetrics]] = [[] for _ in windows]
     for group in groups:
         lengths = {name: spans.measure(busy) for name, busy in group.items()}
         for a, b in combinations(group, 2):
-            worked = np.flatnonzero((lengths[a] > 0) & (lengths[b] > 0)).tolist()
-            if not worked:
+            window_indices = np.flatnonzero((lengths[a] > 0) & (lengths[b] > 0)).tolist()
+            if not window_indices:
                 continue
             both = spans.measure(intersect(group[a], group[b]))
-            for i in worked:
-                one = Overlap(a, b, int(lengths[a][i]), int(lengths[b][i]), int(both[i]))
-                found[i].append(one)
-    return found
+            for i in window_indices:
+                times = int(lengths[a][i]), int(lengths[b][i]), int(both[i])
+                pairs[i].append(OverlapMetrics(0, windows[i].step, a, b, *times))
+    return tuple(pair for of_window in pairs for pair in of_window)
 
 
 class _Spans:
@@ -168,3 +197,6 @@ def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tupl
         for i, column in enumerate(columns):
             column.append(StreamTime(lane.stream_number, int(busy[i]), int(seen[i])))
     return [tuple(column) for column in columns]
+
+
+MEASURE = Measure("overlaps", OverlapMetrics, overlaps)

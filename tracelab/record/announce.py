@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from pathlib import Path
 
-from tracelab.analysis import merge_reports
-from tracelab.drawing import analyze_and_draw
+from tracelab.analysis import analyze_file, merge_results
+from tracelab.drawing import draw_beside
 from tracelab.errors import MissingSupportError, TracelabError
 from tracelab.options import DEFAULTS
 from tracelab.read.sources import find_sources
@@ -34,18 +35,23 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
     files = [str(file) for file in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
     results = [
-        analyze_and_draw(source, picture if source.path == str(recorder.path) else None, DEFAULTS)
+        analyze_file(
+            source,
+            DEFAULTS,
+            then=partial(draw_beside, path=picture if source.path == str(recorder.path) else None),
+        )
         for source in find_sources(files)
     ]
     try:
-        report = merge_reports([result for result, _ in results], files, DEFAULTS)
+        report = merge_results(results, files, DEFAULTS)
     except TracelabError as error:
         tell(f"recorded {recorder.path}, but: {error}")
         return error.exit_code
     write_result(render_text(report, width=output_width(), color=output_in_color()))
     tell(f"traces: {', '.join(files)}")
-    for _, drawn in results:
-        if drawn is not None:
+    for result in results:
+        if result.more is not None:
+            drawn = result.more
             tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
     return 0
 

@@ -25,6 +25,7 @@ from tracelab.comparison.diff import (
 from tracelab.comparison.noise import FEWEST_STEPS, Change
 from tracelab.render.text.cells import PART, counted, listed, percent_text, time_text
 from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
+from tracelab.render.text.tables import changed_tables
 from tracelab.render.words import ELLIPSIS, duration_text, short_name
 
 _MOST_KERNELS, _MOST_CALLS, _MOST_FINDINGS, _MOST_RANKS = 10, 10, 10, 4
@@ -209,6 +210,7 @@ def _details(rank: RankDiff) -> Iterator[Section]:
     if rank.kernels is not None:
         yield _kernels(rank.kernels, rank.basis)
     yield from _calls(rank.calls)
+    yield from changed_tables(rank)
 
 
 def _basis(rank: RankDiff) -> Section:

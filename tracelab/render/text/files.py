@@ -6,11 +6,13 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
+from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.trace import LOSSES
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
-from tracelab.render.text.sections import Column, Fit, Section, Tone, View
+from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window import biggest_cause
-from tracelab.report.schema import DeviceMetrics, TraceInfo
+from tracelab.report.schema import TraceInfo
+from tracelab.report.views import View
 
 _MOST_STEPS = 20
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest

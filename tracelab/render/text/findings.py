@@ -7,9 +7,10 @@ from collections.abc import Iterable
 
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.rules.trace_quality import is_about_the_trace
+from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
-from tracelab.render.text.sections import Column, Fit, Section, View
-from tracelab.report.schema import DeviceMetrics
+from tracelab.render.text.sections import Column, Fit, Section
+from tracelab.report.views import View
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 _MUCH = 0.1  # of the window: so much is worth a word though nothing hides it

@@ -14,9 +14,10 @@ from tracelab.render.text.files import (
     unrecognised,
 )
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks, verdict
-from tracelab.render.text.sections import Chapter, Section, Tone, View, views_of
+from tracelab.render.text.sections import Chapter, Section, Tone
 from tracelab.render.text.window import headlines, window_sections
 from tracelab.report.schema import Report, TraceInfo
+from tracelab.report.views import View, views_of
 
 _NOTEBOOK_WIDTH = 110
 _MOST_RANKS = 4  # the details of more would be a wall

@@ -2,19 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from dataclasses import dataclass
 from enum import Enum
-
-from tracelab.findings.finding import Finding
-from tracelab.report.schema import (
-    BlockingCallMetrics,
-    CriticalPathMetrics,
-    CulpritMetrics,
-    OverlapMetrics,
-    Report,
-    WindowMetrics,
-)
 
 NONE = "none"  # an overlap that is missing
 
@@ -62,64 +51,3 @@ class Chapter:
 
     title: str
     sections: tuple[Section, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """Everything that the report says of one window."""
-
-    window: WindowMetrics
-    overlaps: tuple[OverlapMetrics, ...]
-    syncs: tuple[BlockingCallMetrics, ...]
-    path: CriticalPathMetrics | None
-    findings: tuple[Finding, ...]
-    holders: tuple[CulpritMetrics, ...]
-
-    @property
-    def length_ns(self) -> int:
-        """Length of the window, ns."""
-        return self.window.length_ns
-
-    @property
-    def unprofiled_ns(self) -> int:
-        """Its length without the profiler, where known, ns: what can be won is a share of it."""
-        return self.window.unprofiled_ns or self.length_ns
-
-    @property
-    def several(self) -> bool:
-        """Whether more than one device worked in the file."""
-        return len(self.window.devices) > 1
-
-    @property
-    def name(self) -> str:
-        """What the window is called."""
-        return "Whole trace" if self.window.step is None else f"Step {self.window.step}"
-
-
-def views_of(report: Report) -> list[View]:
-    """The windows of a report, each with what was measured in it."""
-    overlaps: dict[tuple[int, int | None], list[OverlapMetrics]] = defaultdict(list)
-    syncs: dict[tuple[int, int | None], list[BlockingCallMetrics]] = defaultdict(list)
-    findings: dict[tuple[int, int | None], list[Finding]] = defaultdict(list)
-    holders: dict[tuple[int, int | None], list[CulpritMetrics]] = defaultdict(list)
-    for overlap in report.overlaps:
-        overlaps[overlap.rank, overlap.step].append(overlap)
-    for sync in report.syncs:
-        syncs[sync.rank, sync.step].append(sync)
-    for finding in report.findings:
-        findings[finding.rank, finding.step].append(finding)
-    for holder in report.holders:
-        holders[holder.rank, holder.step].append(holder)
-    paths = {(path.rank, path.step): path for path in report.critical_path}
-    return [
-        View(
-            window=x,
-            overlaps=tuple(overlaps[key]),
-            syncs=tuple(syncs[key]),
-            path=paths.get(key),
-            findings=tuple(findings[key]),
-            holders=tuple(holders[key]),
-        )
-        for x in report.windows
-        for key in [(x.rank, x.step)]
-    ]

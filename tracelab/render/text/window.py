@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from tracelab.measures.blocking_calls import BlockingCallMetrics
+from tracelab.measures.idle_culprits import CulpritMetrics
+from tracelab.measures.overlap import OverlapMetrics
+from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
     PART,
@@ -14,13 +18,9 @@ from tracelab.render.text.cells import (
     percent_text,
     time_text,
 )
-from tracelab.render.text.sections import NONE, Column, Fit, Section, View
-from tracelab.report.schema import (
-    BlockingCallMetrics,
-    CulpritMetrics,
-    DeviceMetrics,
-    OverlapMetrics,
-)
+from tracelab.render.text.sections import NONE, Column, Fit, Section
+from tracelab.render.text.tables import other_tables
+from tracelab.report.views import View
 
 _MOST_ROWS = 10
 _MOST_HOLDERS = 6
@@ -40,6 +40,7 @@ def window_sections(view: View) -> list[Section]:
         overlap(view),
         blocking(view),
         *critical_path(view),
+        *other_tables(view),
     ]
 
 

@@ -1,0 +1,20 @@
+"""Every measure that has a table in the report, in the order of the JSON."""
+
+from __future__ import annotations
+
+from tracelab.measures import (
+    blocking_calls,
+    critical_path,
+    idle_culprits,
+    overlap,
+    window_times,
+)
+from tracelab.measures.measure import Measure
+
+MEASURES: tuple[Measure, ...] = (
+    window_times.MEASURE,
+    overlap.MEASURE,
+    blocking_calls.MEASURE,
+    idle_culprits.MEASURE,
+    critical_path.MEASURE,
+)

@@ -1,0 +1,115 @@
+"""How busy each device was in each window, why it was idle, and what ran exposed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from tracelab.intervals import measure_within
+from tracelab.measures.bubbles import Bubbles
+from tracelab.measures.exposed import Exposed
+from tracelab.measures.measure import Measure
+from tracelab.measures.overlap import StreamTime, device_times
+from tracelab.measures.profiler_overhead import unprofiled_ns
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.steps import Window
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMetrics:
+    """One device in one window, ns.
+
+    ``busy_ns + idle_ns`` is the window's length, and the bubbles add up to ``idle_ns``.
+
+    Attributes:
+        blocking_comm_ns, blocking_copy_ns: the exposed time that the next compute waited for.
+        bubbles: idle by cause.
+        unknown_reasons: the idle of cause "unknown", by why it is.
+    """
+
+    device: int
+    busy_ns: int
+    idle_ns: int
+    compute_ns: int
+    comm_ns: int
+    copy_ns: int
+    memset_ns: int
+    exposed_comm_ns: int
+    exposed_copy_ns: int
+    blocking_comm_ns: int
+    blocking_copy_ns: int
+    comm_compute_overlap_ns: int
+    copy_compute_overlap_ns: int
+    streams: tuple[StreamTime, ...]
+    bubbles: Mapping[str, int]
+    unknown_reasons: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class WindowMetrics:
+    """One step, or the whole trace where `step` is None.
+
+    Attributes:
+        unprofiled_ns: what it would take without the profiler, as the capture measured, where that
+            is at least a tenth less; else None.
+    """
+
+    rank: int
+    step: int | None
+    start_ns: int
+    end_ns: int
+    devices: tuple[DeviceMetrics, ...]
+    unprofiled_ns: int | None = None
+
+    @property
+    def length_ns(self) -> int:
+        """Length, ns."""
+        return self.end_ns - self.start_ns
+
+
+def window_times(
+    graph: Graph, windows: Sequence[Window], bubbles: Bubbles, exposed: Exposed
+) -> list[WindowMetrics]:
+    """The metrics of each window, with all of its devices."""
+    devices = _device_metrics(graph, windows, bubbles, exposed)
+    unprofiled = unprofiled_ns(graph.host.timeline, bubbles, windows)
+    return [
+        WindowMetrics(0, window.step, window.start_ns, window.end_ns, of_window, without_profiler)
+        for window, of_window, without_profiler in zip(windows, devices, unprofiled, strict=True)
+    ]
+
+
+def _device_metrics(
+    graph: Graph, windows: Sequence[Window], bubbles: Bubbles, exposed: Exposed
+) -> list[tuple[DeviceMetrics, ...]]:
+    """The metrics of every device, per window."""
+    timeline = graph.host.timeline
+    starts = [window.start_ns for window in windows]
+    ends = [window.end_ns for window in windows]
+    device_numbers = timeline.device_numbers
+    causes = {number: bubbles.by_cause(number, windows) for number in device_numbers}
+    reasons = {number: bubbles.by_reason(number, windows) for number in device_numbers}
+    comm, copies = (
+        {
+            number: measure_within(exposed.blocking(timeline, number, kind), starts, ends)
+            for number in device_numbers
+        }
+        for kind in (Kind.COMM, Kind.COPY)
+    )
+    return [
+        tuple(
+            DeviceMetrics(
+                **{name: getattr(times, name) for name in times.__slots__},
+                blocking_comm_ns=int(comm[times.device][i]),
+                blocking_copy_ns=int(copies[times.device][i]),
+                bubbles=causes[times.device][i],
+                unknown_reasons=reasons[times.device][i],
+            )
+            for times in of_window
+        )
+        for i, of_window in enumerate(device_times(graph, windows))
+    ]
+
+
+MEASURE = Measure("windows", WindowMetrics, window_times)

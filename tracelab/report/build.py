@@ -1,0 +1,154 @@
+"""From what was measured of files to one report: a file's own report, and many of them merged."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracelab.findings.finding import Finding
+from tracelab.findings.rules.trace_quality import OTHER_RANKS
+from tracelab.measures.kernel_times import unrecognised_kernels
+from tracelab.model.graph import Graph
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, LOSSES, Trace
+from tracelab.options import Options
+from tracelab.report.schema import (
+    SCHEMA,
+    LaunchedOnly,
+    Provenance,
+    Report,
+    TraceInfo,
+    UnreadFile,
+    with_rank,
+)
+from tracelab.version import __version__
+
+
+def build_report(
+    trace_info: TraceInfo,
+    tables: dict[str, tuple[Any, ...]],
+    findings: tuple[Finding, ...],
+    options: Options,
+) -> Report:
+    """The report of one file."""
+    rank = trace_info.rank
+    return Report(
+        schema=SCHEMA,
+        version=__version__,
+        provenance=_provenance((trace_info.path,), options, ()),
+        traces=(trace_info,),
+        tables={key: with_rank(rows, rank) for key, rows in tables.items()},
+        findings=findings,
+    )
+
+
+def build_trace_info(graph: Graph, rank: int, launched_only: LaunchedOnly | None) -> TraceInfo:
+    """What a report says of its file: where it is from, how much is in it, what was lost."""
+    timeline, links = graph.host.timeline, graph.links
+    trace = timeline.trace
+    losses = {
+        **trace.losses,
+        "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
+        "overlapping_activities": timeline.overlapping_count,
+        "waits_without_record": links.unresolved,
+        "edges_against_time": graph.against_time,
+    }
+    return TraceInfo(
+        path=trace.path,
+        rank=rank,
+        rank_source=trace.rank_source if trace.rank is not None else "position",
+        objects=trace.objects,
+        events=len(trace),
+        gpu_activities=len(timeline.event_id),
+        software=_software(trace),
+        gpus=_gpus(timeline),
+        losses={name: losses[name] for name in LOSSES if losses.get(name)},
+        event_links=links,
+        unrecognised=unrecognised_kernels(graph),
+        launched_only=launched_only,
+    )
+
+
+def merge_reports(
+    reports: Sequence[Report],
+    paths: Sequence[str],
+    options: Options,
+    unread: Sequence[UnreadFile] = (),
+) -> Report:
+    """One report of many files, each with a rank of its own; at least one is needed.
+
+    A file that names no rank, or one that a file before it names, gets the first that is free.
+
+    Args:
+        reports: those of the files.
+        paths: what was asked for.
+        options: how the files were analyzed.
+        unread: the files that could not be analyzed.
+    """
+    by_name: dict[int, Report] = {}
+    for report in reports:
+        if report.traces[0].rank_source != "position":
+            by_name.setdefault(report.traces[0].rank, report)
+    unnamed = sum(report.traces[0].rank_source == "position" for report in reports)
+    free = (rank for rank in itertools.count() if rank not in by_name)
+    ranked = [
+        report
+        if by_name.get(report.traces[0].rank) is report
+        else report.of_rank(next(free), "position")
+        for report in reports
+    ]
+    ranked.sort(key=lambda report: report.traces[0].rank)
+    keys = dict.fromkeys(key for report in ranked for key in report.tables)
+    return replace(
+        ranked[0],
+        provenance=_provenance(paths, options, unread),
+        traces=tuple(trace for report in ranked for trace in report.traces),
+        tables={
+            key: tuple(row for report in ranked for row in report.tables.get(key, ()))
+            for key in keys
+        },
+        findings=_merge_findings(ranked, len(by_name) + unnamed),
+    )
+
+
+def _merge_findings(reports: Sequence[Report], ranks: int) -> tuple[Finding, ...]:
+    """All findings; that ranks are missing only if they are: two files may be of one rank."""
+    return tuple(
+        finding
+        for report in reports
+        for finding in report.findings
+        if finding.rule != OTHER_RANKS or finding.where.count > ranks
+    )
+
+
+def _provenance(paths: Sequence[str], options: Options, unread: Sequence[UnreadFile]) -> Provenance:
+    return Provenance(tuple(paths), options.comm_patterns, options.step_pattern, tuple(unread))
+
+
+def _software(trace: Trace) -> dict[str, str]:
+    """The versions that the file gives."""
+    metadata = trace.metadata
+    versions = {key: trace.about[key] for key in ("torch", "cuda") if trace.about.get(key)}
+    for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
+        value = metadata.get(key)
+        if isinstance(value, int) and name not in versions:
+            versions[name] = _version(value) if name == "cuda" else str(value)
+    return versions
+
+
+def _version(number: int) -> str:
+    """CUDA writes 12.4 as 12040."""
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _gpus(timeline: Timeline) -> dict[str, str]:
+    """The names of the devices that worked, as far as the file gives them."""
+    properties = timeline.trace.metadata.get("deviceProperties")
+    known: Mapping[Any, Any] = (
+        {x.get("id"): x.get("name") for x in properties if isinstance(x, dict)}
+        if isinstance(properties, list)
+        else {}
+    )
+    return {str(x): str(known[x]) for x in timeline.device_numbers if known.get(x)}

@@ -1,0 +1,149 @@
+"""Read a report that was saved as JSON."""
+
+from __future__ import annotations
+
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass, make_dataclass
+from os import PathLike
+from typing import Any, overload
+
+import orjson
+
+from tracelab.errors import UnreadableInputError
+from tracelab.findings.finding import Finding
+from tracelab.measures.registry import MEASURES
+from tracelab.read.streams import READ_ERRORS, Source, open_source
+from tracelab.report.schema import SCHEMA, Provenance, Report, TraceInfo
+
+_HEAD_BYTES = 4096  # in which a saved report names its schema
+_OTHER_KEYS = frozenset(("schema", "version", "provenance", "traces", "findings", "whatif", "job"))
+
+
+@overload
+def load_report(path: str | PathLike[str]) -> Report: ...  # type: ignore[overload-overlap]
+@overload
+def load_report(path: Sequence[str | PathLike[str]]) -> list[Report]: ...
+def load_report(
+    path: str | PathLike[str] | Sequence[str | PathLike[str]],
+) -> Report | list[Report]:
+    """Read a saved report, or several.
+
+    Args:
+        path: a file that `Report.save` or ``tracelab analyze --json`` wrote, packed or not, or a
+            list of such files.
+
+    Returns:
+        the report; a list of them for a list.
+
+    Raises:
+        UnreadableInputError: a file is missing or is no report of this schema.
+    """
+    if not isinstance(path, str | PathLike):
+        return [load_report(one) for one in path]
+    return load_source(Source(str(path), None, named=True))
+
+
+def load_source(source: Source) -> Report:
+    """A saved report, wherever it lies and however it is packed.
+
+    Raises:
+        UnreadableInputError: it cannot be read, or is no report of this schema.
+    """
+    try:
+        with open_source(source) as stream:
+            content = stream.read()
+    except READ_ERRORS as error:
+        raise UnreadableInputError(f"{source.path}: {error}") from None
+    return parse_report(content, source.path)
+
+
+def is_saved_report(source: Source) -> bool:
+    """Whether a file is a saved report, by the schema that stands at its beginning.
+
+    Raises:
+        TracelabError: it cannot be opened.
+    """
+    with open_source(source) as stream:
+        try:
+            head = stream.read(_HEAD_BYTES)
+        except READ_ERRORS:
+            return False  # the reader of traces says what is wrong with it
+    return b'"schema"' in head and b'"tracelab.report/' in head
+
+
+def is_saved_report_in_any_order(source: Source) -> bool:
+    """Whether it is one that something saved again with its keys in another order."""
+    try:
+        with open_source(source) as stream:
+            data = orjson.loads(stream.read())
+    except (*READ_ERRORS, ValueError):
+        return False
+    return isinstance(data, dict) and str(data.get("schema")).startswith("tracelab.report/")
+
+
+def parse_report(content: bytes, path: str) -> Report:
+    """Read a report from the bytes of its file.
+
+    Tables that this version does not know are kept as they are, rows of plain mappings.
+
+    Raises:
+        UnreadableInputError: they are no report of this schema.
+    """
+    try:
+        data = orjson.loads(content)
+    except ValueError as error:
+        raise UnreadableInputError(f"{path}: {error}") from None
+    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+        raise UnreadableInputError(f"{path}: this is no report of the schema {SCHEMA}")
+    try:
+        tables = {
+            measure.key: _build(tuple[measure.row, ...], data[measure.key])  # type: ignore[name-defined]
+            for measure in MEASURES
+        }
+        unknown = {
+            key: _rows_of_unknown(key, rows)
+            for key, rows in data.items()
+            if key not in tables and key not in _OTHER_KEYS and isinstance(rows, list)
+        }
+        return Report(
+            schema=data["schema"],
+            version=_build(str, data["version"]),
+            provenance=_build(Provenance, data["provenance"]),
+            traces=_build(tuple[TraceInfo, ...], data["traces"]),
+            tables={**tables, **unknown},
+            findings=_build(tuple[Finding, ...], data["findings"]),
+        )
+    except (AttributeError, KeyError, TypeError) as error:
+        raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
+
+
+def _rows_of_unknown(key: str, rows: list[Any]) -> tuple[Any, ...]:
+    """The rows of a table that this version does not know, as dataclasses of the same columns."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    row_type = make_dataclass(key, [*names], frozen=True, slots=True)
+    return tuple(row_type(**{name: row.get(name) for name in names}) for row in rows)
+
+
+def _build(kind: Any, value: Any) -> Any:
+    """Turn decoded JSON into the dataclass, tuple, mapping or plain value that a type says.
+
+    Raises:
+        AttributeError, KeyError, TypeError: it is nothing of that type.
+    """
+    if is_dataclass(kind):
+        hints = typing.get_type_hints(kind)
+        # A key that later versions added has a default; a report of before has no such key.
+        present = [x.name for x in fields(kind) if x.name in value or x.default is MISSING]
+        return kind(**{name: _build(hints[name], value[name]) for name in present})  # type: ignore[operator]
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        return tuple(_build(arguments[0], item) for item in value) if arguments else ()
+    if origin is types.UnionType:
+        return None if value is None else _build(arguments[0], value)
+    if origin is Mapping:
+        return {key: _build(arguments[1], item) for key, item in value.items()}
+    if kind in (int, str) and type(value) is not kind:
+        raise TypeError(f"{value!r} is no {kind.__name__}")
+    return value
