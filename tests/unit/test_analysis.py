@@ -17,7 +17,7 @@ from tests.build.files import (
     write,
 )
 from tracelab import Options, analyze, analyze_source, find_sources
-from tracelab.analysis import Failure, merge_reports, report_source
+from tracelab.analysis import analyze_file, merge_results
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.report.schema import UnreadFile
 
@@ -380,12 +380,12 @@ def test_any_map_runs_over_the_files(tmp_path):
 def test_expected_errors_are_returned_so_that_they_can_cross_processes(tmp_path):
     (source,) = find_sources([write(tmp_path / "cpu.json", [operator("aten::mm", 0, 10)])])
 
-    result = report_source(source, Options())
+    result = analyze_file(source, Options())
 
-    assert isinstance(result, Failure)
-    assert result.source == source
+    assert (result.source, result.report) == (source, None)
+    assert isinstance(result.error, UnreadableInputError)
     with pytest.raises(UnreadableInputError):
-        merge_reports([result], [source.path], Options())
+        merge_results([result], [source.path], Options())
 
 
 def test_source_is_looked_for_where_the_program_had_its_modules(tmp_path, monkeypatch):

@@ -86,7 +86,7 @@ def is_saved_report_in_any_order(source: Source) -> bool:
 def parse_report(content: bytes, path: str) -> Report:
     """Read a report from the bytes of its file.
 
-    Tables that this version does not know are kept as they are, rows of plain mappings.
+    Tables that this version does not know are kept, whatever their columns are.
 
     Raises:
         UnreadableInputError: they are no report of this schema.
@@ -105,7 +105,7 @@ def parse_report(content: bytes, path: str) -> Report:
         unknown = {
             key: _rows_of_unknown(key, rows)
             for key, rows in data.items()
-            if key not in tables and key not in _OTHER_KEYS and isinstance(rows, list)
+            if key not in tables and key not in _OTHER_KEYS and _is_table(rows)
         }
         return Report(
             schema=data["schema"],
@@ -117,6 +117,13 @@ def parse_report(content: bytes, path: str) -> Report:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
+
+
+def _is_table(value: Any) -> bool:
+    """Whether a value is rows of one window each."""
+    return isinstance(value, list) and all(
+        isinstance(row, dict) and {"rank", "step"} <= row.keys() for row in value
+    )
 
 
 def _rows_of_unknown(key: str, rows: list[Any]) -> tuple[Any, ...]:

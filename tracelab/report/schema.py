@@ -10,6 +10,7 @@ report holds its tables by their key, whoever made them, and treats them all ali
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 
 SCHEMA = "tracelab.report/1"
+
+_PRINTED_WIDTH = 100  # columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,9 +140,9 @@ class Report:
         return f"<Report of {listed}>"
 
     def __str__(self) -> str:
-        import tracelab  # the front door knows the renderers, which stand above this wing
-
-        return tracelab.render_text(self, width=100, color=False)
+        # What draws a report stands above it, so it is found by its name and when it is needed.
+        text = importlib.import_module("tracelab.render.text.report")
+        return str(text.render_text(self, width=_PRINTED_WIDTH, color=False))
 
     @property
     def windows(self) -> tuple[WindowMetrics, ...]:
@@ -149,22 +152,22 @@ class Report:
     @property
     def overlaps(self) -> tuple[OverlapMetrics, ...]:
         """What ran at the same time."""
-        return self.tables["overlaps"]
+        return self.tables.get("overlaps", ())
 
     @property
     def syncs(self) -> tuple[BlockingCallMetrics, ...]:
         """The blocking calls, and the idle time that they caused."""
-        return self.tables["syncs"]
+        return self.tables.get("syncs", ())
 
     @property
     def holders(self) -> tuple[CulpritMetrics, ...]:
         """What kept the devices idle."""
-        return self.tables["holders"]
+        return self.tables.get("holders", ())
 
     @property
     def critical_path(self) -> tuple[CriticalPathMetrics, ...]:
         """How long the critical path is, by kind."""
-        return self.tables["critical_path"]
+        return self.tables.get("critical_path", ())
 
     def of_rank(self, rank: int, rank_source: str) -> Report:
         """The report of one file as that of another rank."""

@@ -38,22 +38,22 @@ class View:
     @property
     def overlaps(self) -> tuple[OverlapMetrics, ...]:
         """What ran at the same time."""
-        return self.tables["overlaps"]
+        return self.tables.get("overlaps", ())
 
     @property
     def syncs(self) -> tuple[BlockingCallMetrics, ...]:
         """The blocking calls."""
-        return self.tables["syncs"]
+        return self.tables.get("syncs", ())
 
     @property
     def holders(self) -> tuple[CulpritMetrics, ...]:
         """What kept the devices idle."""
-        return self.tables["holders"]
+        return self.tables.get("holders", ())
 
     @property
     def path(self) -> CriticalPathMetrics | None:
         """How long the critical path is, by kind."""
-        return next(iter(self.tables["critical_path"]), None)
+        return next(iter(self.tables.get("critical_path", ())), None)
 
     @property
     def step(self) -> int | None:

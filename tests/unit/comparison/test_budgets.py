@@ -4,18 +4,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.build.reports import report
 from tracelab.comparison.budgets import NAMES, Budgets, check
 from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_toml
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.model.graph import EventLinks
 from tracelab.report.schema import (
-    SCHEMA,
     BlockingCallMetrics,
     DeviceMetrics,
     OverlapMetrics,
     Provenance,
-    Report,
     TraceInfo,
     WindowMetrics,
 )
@@ -47,14 +46,11 @@ def make_trace(path, rank):
 
 def make_report(*windows, path="a.json", pattern="step", **parts):
     windows = windows or (make_window(),)
-    empty = ("overlaps", "syncs", "holders", "critical_path", "findings")
-    return Report(
-        schema=SCHEMA,
-        version="1",
+    return report(
         provenance=Provenance((path,), (), pattern, ()),
-        traces=tuple(make_trace(path, rank) for rank in sorted({x.rank for x in windows})),
-        windows=tuple(windows),
-        **{**dict.fromkeys(empty, ()), **parts},
+        traces=(make_trace(path, rank) for rank in sorted({x.rank for x in windows})),
+        windows=windows,
+        **parts,
     )
 
 

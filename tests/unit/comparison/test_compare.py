@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from tests.build.rows import annotation, kernel, launch, timeline
+from tests.build.reports import report as hand_made
+from tests.build.rows import annotation, graph, kernel, launch
 from tracelab.comparison.compare import compare, match
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
 from tracelab.comparison.noise import change, median, spread
@@ -16,11 +17,9 @@ from tracelab.measures.overlap import StreamTime
 from tracelab.model.graph import EventLinks
 from tracelab.render.text.diff import headline, kernel_labels, render_diff, verdict
 from tracelab.report.schema import (
-    SCHEMA,
     BlockingCallMetrics,
     DeviceMetrics,
     Provenance,
-    Report,
     TraceInfo,
     WindowMetrics,
 )
@@ -58,17 +57,12 @@ def report(steps, *, rank=0, idle=10_000, findings=(), syncs=(), streams=None, n
         windows.append(WindowMetrics(rank, i, start, start + length, (figures,)))
     links = EventLinks(0, 0, 0)
     trace = TraceInfo("x.json", rank, "metadata", 1, 1, 1, {}, {}, {}, links, (), None)
-    return Report(
-        schema=SCHEMA,
-        version="0",
+    return hand_made(
         provenance=Provenance(("x.json",), (), "^Step", ()),
         traces=(trace,),
-        windows=tuple(windows),
-        overlaps=(),
-        syncs=tuple(syncs),
-        holders=(),
-        critical_path=(),
-        findings=tuple(findings),
+        windows=windows,
+        syncs=syncs,
+        findings=findings,
     )
 
 
@@ -261,7 +255,7 @@ def test_ranks_are_matched_and_the_others_named():
         return replace(
             parts[0],
             traces=tuple(x.traces[0] for x in parts),
-            windows=tuple(window for x in parts for window in x.windows),
+            tables={"windows": tuple(window for x in parts for window in x.windows)},
         )
 
     before, after = job({0: STEP, 1: STEP, 4: STEP}), job({0: STEP, 1: 2 * STEP, 7: STEP})
@@ -292,7 +286,7 @@ def test_saved_reports_leave_out_kernels():
 
 
 def test_kernels_are_added_up_by_name_and_launching_step():
-    made = timeline(
+    made = graph(
         annotation("ProfilerStep#1", 0, 10),
         annotation("ProfilerStep#2", 10, 20),
         launch(1, 2, 1),
@@ -310,8 +304,8 @@ def test_kernels_are_added_up_by_name_and_launching_step():
 
 
 def test_kernels_of_both_sides():
-    before = kernel_times(timeline(kernel(0, 50_000, "a"), kernel(60_000, 60_010, "same")))
-    after = kernel_times(timeline(kernel(0, 9_000, "b"), kernel(60_000, 60_010, "same")))
+    before = kernel_times(graph(kernel(0, 50_000, "a"), kernel(60_000, 60_010, "same")))
+    after = kernel_times(graph(kernel(0, 9_000, "b"), kernel(60_000, 60_010, "same")))
     one = report([STEP])
     found = compare(Side(one, (before,)), Side(one, (after,)))
     kernels = found.ranks[0].kernels

@@ -89,7 +89,7 @@ def test_pieces_are_what_ran_unhidden(rows):
     # GIVEN
     account, measured = Account(rows), graph(*scaled(rows))
     timeline = measured.host.timeline
-    [times] = device_times(timeline, timeline.windows[:1])
+    [times] = device_times(measured, timeline.windows[:1])
 
     # WHEN
     pieces = exposed(measured)

@@ -3,9 +3,15 @@ from itertools import combinations
 from hypothesis import given, settings
 
 from tests.build.random_rows import random_rows
-from tests.build.rows import comm, copy, kernel, memset, timeline
+from tests.build.rows import comm, copy, graph, kernel, memset
 from tests.reference.ticks import TICK, Account, scaled
-from tracelab.measures.overlap import DeviceTime, Overlap, StreamTime, device_times, overlaps
+from tracelab.measures.overlap import (
+    DeviceTime,
+    OverlapMetrics,
+    StreamTime,
+    device_times,
+    overlaps,
+)
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 
@@ -53,9 +59,9 @@ def _expected_device(account, device, window):
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_device_times_are_those_of_the_definition(rows):
-    account, found = Account(rows), timeline(*scaled(rows))
+    account, found = Account(rows), graph(*scaled(rows))
 
-    measured = device_times(found, found.windows)
+    measured = device_times(found)
 
     for window, devices in zip(account.windows, measured, strict=True):
         assert [x.device for x in devices] == account.devices
@@ -96,14 +102,16 @@ def _expected_overlaps(account, window):
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_overlaps_are_those_of_the_definition(rows):
-    account, found = Account(rows), timeline(*scaled(rows))
+    account, found = Account(rows), graph(*scaled(rows))
 
-    measured = overlaps(found, found.windows)
+    measured = overlaps(found)
 
-    for window, pairs in zip(account.windows, measured, strict=True):
-        assert [
-            (x.a, x.b, x.a_ns // TICK, x.b_ns // TICK, x.overlap_ns // TICK) for x in pairs
-        ] == list(_expected_overlaps(account, window))
+    pairs = [(x.a, x.b, x.a_ns // TICK, x.b_ns // TICK, x.overlap_ns // TICK) for x in measured]
+    expected = [list(_expected_overlaps(account, window)) for window in account.windows]
+    assert pairs == [pair for of_window in expected for pair in of_window]
+    steps = [window.step for window in found.host.timeline.windows]
+    counts = zip(steps, map(len, expected), strict=True)
+    assert [x.step for x in measured] == [step for step, count in counts for _ in range(count)]
 
 
 def test_one_device_by_hand():
@@ -111,7 +119,7 @@ def test_one_device_by_hand():
     #   7   compute [0, 40)          [70, 80)
     #   13         comm [30, 60)   memset [62, 65)
     #   20  copy [10, 20), [50, 70)
-    found = timeline(
+    found = graph(
         kernel(0, 40),
         kernel(70, 80),
         comm(30, 60, stream=13),
@@ -142,44 +150,44 @@ def test_one_device_by_hand():
 
 
 def test_touching_activities_do_not_overlap():
-    found = timeline(kernel(0, 10), comm(10, 20, stream=13))
+    found = graph(kernel(0, 10), comm(10, 20, stream=13))
 
-    ((kinds, streams),) = overlaps(found, found.windows)
+    kinds, streams = overlaps(found)
 
-    assert kinds == Overlap("kind:0/compute", "kind:0/comm", 10, 10, 0)
-    assert streams == Overlap("stream:0/7", "stream:0/13", 10, 10, 0)
+    assert kinds == OverlapMetrics(0, None, "kind:0/compute", "kind:0/comm", 10, 10, 0)
+    assert streams == OverlapMetrics(0, None, "stream:0/7", "stream:0/13", 10, 10, 0)
 
 
 def test_devices_and_streams_of_different_devices():
     # Device 0 works in [0, 10) and [20, 30), device 1 in [5, 25): they share [5, 10) and [20, 25).
-    found = timeline(kernel(0, 10), kernel(20, 30), kernel(5, 25, device=1, stream=9))
+    found = graph(kernel(0, 10), kernel(20, 30), kernel(5, 25, device=1, stream=9))
 
-    (pairs,) = overlaps(found, found.windows)
+    pairs = overlaps(found)
 
-    assert pairs == [
-        Overlap("stream:0/7", "stream:1/9", 20, 20, 10),
-        Overlap("device:0", "device:1", 20, 20, 10),
-    ]
+    assert pairs == (
+        OverlapMetrics(0, None, "stream:0/7", "stream:1/9", 20, 20, 10),
+        OverlapMetrics(0, None, "device:0", "device:1", 20, 20, 10),
+    )
 
 
 def test_pair_of_which_one_side_did_nothing_in_the_window_is_left_out():
-    found = timeline(kernel(0, 10), kernel(50, 60, stream=13))
+    found = graph(kernel(0, 10), kernel(50, 60, stream=13))
 
-    assert overlaps(found, [Window(1, 0, 40)]) == [[]]
+    assert overlaps(found, [Window(1, 0, 40)]) == ()
 
 
 def test_activities_of_one_stream_at_once_count_once():
     # [0, 10) and [5, 15) on one stream: 15 ns busy, not 20.
-    found = timeline(kernel(0, 10), kernel(5, 15))
+    found = graph(kernel(0, 10), kernel(5, 15))
 
-    ((time,),) = device_times(found, found.windows)
+    ((time,),) = device_times(found)
 
     assert (time.busy_ns, time.compute_ns) == (15, 15)
     assert time.streams == (StreamTime(7, 15, 2),)
 
 
 def test_activity_of_no_length_is_seen_in_the_one_window_that_holds_its_moment():
-    found = timeline(kernel(10, 10), kernel(0, 5))
+    found = graph(kernel(10, 10), kernel(0, 5))
 
     before, after = device_times(found, [Window(1, 0, 10), Window(2, 10, 20)])
 

@@ -172,5 +172,5 @@ def test_file_that_is_no_report_is_unreadable(tmp_path, content, reason):
 
 
 def test_missing_report_is_unreadable(tmp_path):
-    with pytest.raises(UnreadableInputError, match="No such file"):
+    with pytest.raises(UnreadableInputError, match="no such file"):
         load_report(Path(tmp_path) / "none.json")

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from tests.build.reports import report
 from tests.real_traces import path_of
 from tracelab.analysis import analyze
 from tracelab.findings.finding import Finding, Where
@@ -26,7 +27,6 @@ from tracelab.render.text.sections import Tone
 from tracelab.render.text.terminal import shorten_middle, wrap
 from tracelab.render.text.window import selection_name
 from tracelab.report.schema import (
-    SCHEMA,
     BlockingCallMetrics,
     CriticalPathMetrics,
     CulpritMetrics,
@@ -36,7 +36,6 @@ from tracelab.report.schema import (
     LaunchedOnly,
     OverlapMetrics,
     Provenance,
-    Report,
     TraceInfo,
     UnreadFile,
     WindowMetrics,
@@ -95,17 +94,11 @@ def make_trace(**facts):
 
 
 def make_report(*windows, traces=None, provenance=None, **parts):
-    return Report(
-        schema=SCHEMA,
-        version="1.2.3",
-        provenance=provenance or Provenance(("run",), (), r"^Step#\d+$", ()),
+    return report(
+        provenance=provenance,
         traces=traces or (make_trace(),),
         windows=windows or (make_window(),),
-        overlaps=parts.get("overlaps", ()),
-        syncs=parts.get("syncs", ()),
-        holders=parts.get("holders", ()),
-        critical_path=parts.get("critical_path", ()),
-        findings=parts.get("findings", ()),
+        **parts,
     )
 
 
@@ -1035,7 +1028,7 @@ class TestRenderText:
         [
             pytest.param(make_report(make_window(make_device(busy_ns=0))), id="no length"),
             pytest.param(make_report(WindowMetrics(0, None, 5, 5, ())), id="no device"),
-            pytest.param(replace(make_report(), windows=()), id="no window"),
+            pytest.param(replace(make_report(), tables={"windows": ()}), id="no window"),
             pytest.param(
                 make_report(
                     make_window(make_device(busy_ns=0)),
