@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.measures.host_stalls import host_stalls, waits_for
-from tracelab.measures.measure import Measure
+from tracelab.measures.measure import Measure, constrained
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Blocking, BlockingCalls, Host
@@ -170,8 +170,8 @@ class BlockingCallMetrics:
     rank: int
     step: int | None
     api: str
-    kind: str
-    count: int
+    kind: str = field(metadata=constrained(enum=[kind.name.lower() for kind in Blocking]))
+    count: int = field(metadata=constrained(minimum=1))
     blocked_ns: int
     caused_idle_ns: int
     idle_after_ns: int

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_stalls import waits_for
-from tracelab.measures.measure import Measure
+from tracelab.measures.measure import Measure, keyed_by
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Blocking, Host
 from tracelab.model.steps import Window
@@ -83,7 +83,7 @@ class CriticalPathMetrics:
     rank: int
     step: int | None
     total_ns: int
-    by_kind: Mapping[str, int]
+    by_kind: Mapping[str, int] = field(metadata=keyed_by(PathKind, complete=True))
 
 
 def critical_paths(graph: Graph, windows: Sequence[Window] | None = None) -> list[CriticalPath]:

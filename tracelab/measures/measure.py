@@ -7,8 +7,9 @@ same way as all others, keyed by rank and step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 
@@ -41,3 +42,28 @@ class Measure:
     key: str
     row: type[Any]
     rows: Callable[..., Iterable[Any]]
+
+
+def constrained(**schema: Any) -> Mapping[str, Any]:
+    """The metadata of a field whose type does not say all that the JSON schema should.
+
+    >>> constrained(enum=["h2d", "d2h"])
+    {'schema': {'enum': ['h2d', 'd2h']}}
+    """
+    return {"schema": schema}
+
+
+def keyed_by(members: Iterable[IntEnum], *, complete: bool) -> Mapping[str, Any]:
+    """The metadata of a field that maps the names of an enum's members to lengths of time.
+
+    Args:
+        members: whose names in small letters may be keys.
+        complete: every one of them is a key.
+    """
+    names = [member.name.lower() for member in members]
+    lengths = {"type": "integer", "minimum": 0}
+    return constrained(
+        additionalProperties=False,
+        properties={name: lengths for name in names},
+        required=names if complete else [],
+    )

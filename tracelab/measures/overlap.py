@@ -7,7 +7,7 @@ of A is the time in which A ran and what should hide it did not.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
@@ -20,11 +20,14 @@ from tracelab.intervals import (
     measure_within,
     subtract,
 )
-from tracelab.measures.measure import Measure
+from tracelab.measures.measure import Measure, constrained
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
+
+# How a selection of activities is written.
+_SELECTION = r"^(stream:\d+/\d+|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,8 @@ class OverlapMetrics:
 
     rank: int
     step: int | None
-    a: str
-    b: str
+    a: str = field(metadata=constrained(pattern=_SELECTION))
+    b: str = field(metadata=constrained(pattern=_SELECTION))
     a_ns: int
     b_ns: int
     overlap_ns: int

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from tracelab.intervals import measure_within
-from tracelab.measures.bubbles import Bubbles
+from tracelab.measures.bubbles import REASONS, Bubbles, Cause
 from tracelab.measures.exposed import Exposed
-from tracelab.measures.measure import Measure
+from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import StreamTime, device_times
 from tracelab.measures.profiler_overhead import unprofiled_ns
 from tracelab.model.graph import Graph
@@ -42,8 +42,8 @@ class DeviceMetrics:
     comm_compute_overlap_ns: int
     copy_compute_overlap_ns: int
     streams: tuple[StreamTime, ...]
-    bubbles: Mapping[str, int]
-    unknown_reasons: Mapping[str, int]
+    bubbles: Mapping[str, int] = field(metadata=keyed_by(Cause, complete=True))
+    unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -24,6 +24,7 @@ from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.kernel_times import KernelTotal
+from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
@@ -76,7 +77,7 @@ class TraceInfo:
 
     path: str
     rank: int
-    rank_source: str
+    rank_source: str = field(metadata=constrained(enum=["metadata", "filename", "position"]))
     objects: int
     events: int
     gpu_activities: int

@@ -1,0 +1,124 @@
+"""The JSON schema of a report, made from the dataclasses that it consists of.
+
+``python -m tracelab.report.json_schema`` prints it; ``report.schema.json`` beside this file is what
+it prints, and a test holds it to that. The type of a field says most; what it cannot say (which
+keys a mapping has, which texts there are) stands in the field's metadata, under "schema". The
+descriptions are those of the docstrings.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any
+
+from tracelab.findings.finding import Finding
+from tracelab.measures.measure import Measure
+from tracelab.measures.registry import MEASURES
+from tracelab.report.schema import SCHEMA, Provenance, TraceInfo
+
+_DESCRIPTION = (
+    "What tracelab measured in one or several traces. Times are integer nanoseconds since the "
+    "first event of the trace that they belong to. Further keys may be added; those listed here "
+    "stay."
+)
+_NUMBER_NAMES = frozenset(
+    ("rank", "step", "device", "stream", "line")
+)  # of the user's; any integer
+_PLAIN = {str: "string", bool: "boolean", float: "number"}
+_ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", re.MULTILINE)
+
+
+def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
+    """The schema of a report with these tables.
+
+    >>> json_schema()["properties"]["overlaps"]["items"]
+    {'$ref': '#/$defs/OverlapMetrics'}
+    """
+    definitions: dict[str, Any] = {}
+    tables = {
+        measure.key: {"type": "array", "items": _of_type(measure.row, definitions)}
+        for measure in measures
+    }
+    properties: dict[str, Any] = {
+        "schema": {"const": SCHEMA},
+        "version": {"type": "string"},
+        "provenance": _of_type(Provenance, definitions),
+        "traces": {"type": "array", "minItems": 1, "items": _of_type(TraceInfo, definitions)},
+        **tables,
+        "findings": {"type": "array", "items": _of_type(Finding, definitions)},
+        "whatif": {"type": ["object", "null"]},
+        "job": {"type": ["object", "null"]},
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": "urn:tracelab:report:1",
+        "title": "tracelab report",
+        "description": _DESCRIPTION,
+        "type": "object",
+        "required": [*properties],
+        "properties": properties,
+        "$defs": definitions,
+    }
+
+
+def _of_type(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str, Any]:
+    """The schema of a value of this type, which stands under this name."""
+    if is_dataclass(kind) and isinstance(kind, type):
+        if kind.__name__ not in definitions:
+            definitions[kind.__name__] = {}  # so that it may hold others of its own type
+            definitions[kind.__name__] = _of_dataclass(kind, definitions)
+        return {"$ref": f"#/$defs/{kind.__name__}"}
+    origin, arguments = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        return {"type": "array", "items": _of_type(arguments[0], definitions, name)}
+    if origin is Mapping:
+        values = _of_type(arguments[1], definitions, "count")
+        return {"type": "object", "additionalProperties": values}
+    if origin is types.UnionType:
+        inner = _of_type(arguments[0], definitions, name)
+        if set(inner) == {"type"}:
+            return {"type": [inner["type"], "null"]}
+        return {"anyOf": [inner, {"type": "null"}]}
+    if kind is int:
+        is_amount = name not in _NUMBER_NAMES and not name.endswith("start_ns")
+        return {"type": "integer", "minimum": 0} if is_amount else {"type": "integer"}
+    return {"type": _PLAIN[kind]}
+
+
+def _of_dataclass(kind: type[Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    text = inspect.getdoc(kind) or ""
+    hints, descriptions = typing.get_type_hints(kind), dict(_described(text))
+    properties, required = {}, []
+    for field in fields(kind):
+        one = _of_type(hints[field.name], definitions, field.name)
+        if field.name in descriptions:
+            one["description"] = descriptions[field.name]
+        properties[field.name] = {**one, **field.metadata.get("schema", {})}
+        if field.default is MISSING or not field.metadata.get("added"):
+            required.append(field.name)
+    return {
+        "type": "object",
+        "description": text.partition("\n")[0],
+        "required": required,
+        "additionalProperties": False,
+        "properties": properties,
+    }
+
+
+def _described(docstring: str) -> Iterable[tuple[str, str]]:
+    """The attributes that a docstring describes, each with its sentence."""
+    for names, text in _ATTRIBUTE.findall(docstring):
+        sentence = " ".join(text.split())
+        for name in names.split(", "):
+            yield name, sentence[0].upper() + sentence[1:]
+
+
+if __name__ == "__main__":
+    import json
+
+    print(json.dumps(json_schema(), indent=2))
