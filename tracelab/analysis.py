@@ -14,10 +14,10 @@ import numpy as np
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
-from tracelab.findings.facts import Context
+from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
-from tracelab.findings.rules.trace_quality import OTHER_RANKS
+from tracelab.findings.rules import tl909_other_ranks
 from tracelab.intervals import measure_within
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
 from tracelab.measures.bubbles import Bubbles, Cause, bubbles
@@ -246,7 +246,7 @@ def _merge_findings(reports: Sequence[Report], ranks: int) -> tuple[Finding, ...
         finding
         for report in reports
         for finding in report.findings
-        if finding.rule != OTHER_RANKS or finding.where.count > ranks
+        if finding.rule != tl909_other_ranks.RULE.id or finding.where.count > ranks
     )
 
 
@@ -410,7 +410,7 @@ def _holder_figures(facts: Context) -> tuple[CulpritMetrics, ...]:
     inside = np.flatnonzero((length > 0) & (held != ABSENT))
     longest = inside[np.argsort(-length[inside], kind="stable")][:_MOST_NAMED]
     on_gpu = np.isin(held[longest], facts.timeline.event_id)
-    places = facts.call_sites(np.where(on_gpu, ABSENT, held[longest]).tolist())
+    places = facts.call_sites(np.where(on_gpu, ABSENT, held[longest]))
     groups: dict[tuple[int, int, str, CallSite], list[int]] = defaultdict(list)
     for i, place in zip(longest.tolist(), places, strict=True):
         name = trace.name_of(int(held[i]))

@@ -17,6 +17,7 @@ import orjson
 
 from tracelab.errors import UnreadableInputError
 from tracelab.findings.finding import Finding
+from tracelab.findings.registry import about_of
 from tracelab.measures.overlap import StreamTime
 from tracelab.model.graph import EventLinks
 
@@ -267,10 +268,20 @@ def parse_report(content: bytes, path: str) -> Report:
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
         raise UnreadableInputError(f"{path}: this is no report of the schema {SCHEMA}")
     try:
-        report: Report = _build(Report, data)
+        report: Report = _build(Report, _with_about(data))
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
     return report
+
+
+def _with_about(data: Mapping[str, Any]) -> dict[str, Any]:
+    """The same report, each finding of which says what it is about, as older ones do not.
+
+    Raises:
+        KeyError, TypeError: the findings are none.
+    """
+    findings = [{"about": about_of(finding["rule"]), **finding} for finding in data["findings"]]
+    return {**data, "findings": findings}
 
 
 def _build(kind: Any, value: Any) -> Any:

@@ -1,0 +1,123 @@
+"""Candidates of streams that were serialized though there was room for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.finding import INFO
+from tracelab.findings.wording import describe
+from tracelab.intervals import Int64Array, measure
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
+
+# The first kernel that was blocked, the last one that ran, what was called where -> title, fix.
+Wording = Callable[[str, str, str], tuple[str, str]]
+
+
+def candidates_of_serialized_streams(
+    context: Context, blockers: tuple[OverlapBlocker, ...], wording: Wording, no_room: str
+) -> list[Candidate]:
+    """One candidate for each call site at which streams were serialized.
+
+    Args:
+        context: the window.
+        blockers: by which of these.
+        wording: what to say of a call site.
+        no_room: the fix where both kernels would not fit on the GPU.
+    """
+    serialized, timeline = context.serialized_streams, context.timeline
+    is_chosen = context.is_inside(serialized.start_ns, serialized.end_ns)
+    chosen_index = np.flatnonzero(np.isin(serialized.blocker, blockers) & is_chosen)
+    call_id = _call_id(context, chosen_index)
+    keys = zip(
+        serialized.blocker[chosen_index].tolist(),
+        context.call_sites(call_id),
+        map(context.kernel_name, serialized.other_row[chosen_index].tolist()),
+        strict=True,
+    )
+    # What a stream does beside one kernel it cannot do beside another as well.
+    left_ns = {
+        device: _limit_ns(context, device, chosen_index) for device in timeline.device_numbers
+    }
+    candidates = []
+    for (blocker_value, call_site, other_name), group in grouped(keys).items():
+        piece_index = chosen_index[group]
+        blocked_row, first_row = serialized.row[piece_index], int(serialized.row[piece_index[0]])
+        blocked_name = context.kernel_name(first_row)
+        has_room = _fit_together(context, first_row, int(serialized.other_row[piece_index[0]]))
+        api = context.call_name(int(call_id[group[0]]))
+        title, fix = wording(blocked_name, other_name, describe(call_site, api))
+        device_numbers = timeline.device_number[blocked_row]
+        start_ns, end_ns = serialized.start_ns[piece_index], serialized.end_ns[piece_index]
+        limit_ns = {
+            device: min(left_ns[device], _limit_ns(context, device, piece_index))
+            for device in np.unique(device_numbers).tolist()
+        }
+        if has_room:
+            left_ns |= {device: left_ns[device] - limit for device, limit in limit_ns.items()}
+        blocker = OverlapBlocker(blocker_value) if has_room else OverlapBlocker.NO_FREE_SM
+        candidates.append(
+            Candidate(
+                title=title,
+                cause=blocker.name.lower(),
+                where=where(call_site, count=len(piece_index), activity=blocked_name),
+                evidence=most_expensive(
+                    timeline.event_id[blocked_row].tolist(), (end_ns - start_ns).tolist()
+                ),
+                fix=fix if has_room else no_room,
+                # Without room they would take as long side by side: nothing is lost.
+                lost=context.by_device(device_numbers, start_ns, end_ns) if has_room else {},
+                limit_ns=limit_ns,
+                severity_override=None if has_room else INFO,
+            )
+        )
+    return candidates
+
+
+def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
+    """int64[k], the blocking call behind each piece, else the launch of what was blocked."""
+    serialized = context.serialized_streams
+    call_id = serialized.blocking_call_id[piece_index]
+    launch_id = context.timeline.launch_id[serialized.row[piece_index]]
+    return np.where(call_id != ABSENT, call_id, launch_id)
+
+
+def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> int:
+    """What these streams side by side can win: no more than all but the busiest compute."""
+    serialized, timeline = context.serialized_streams, context.timeline
+    on_device = timeline.device_number[serialized.row[piece_index]] == device
+    piece_index = piece_index[on_device]
+    rows = np.concatenate((serialized.row[piece_index], serialized.other_row[piece_index]))
+    is_compute = timeline.select(device=device, kind=Kind.COMPUTE)
+    compute_ns = [
+        measure(context.inside(timeline.start_ns[of_stream], timeline.end_ns[of_stream]))
+        for of_stream in (
+            is_compute & (timeline.stream_index == stream)
+            for stream in np.unique(timeline.stream_index[rows]).tolist()
+        )
+    ]
+    return min(
+        int(serialized.bound_ns[piece_index].sum()), sum(compute_ns) - max(compute_ns, default=0)
+    )
+
+
+def _fit_together(context: Context, row: int, other_row: int) -> bool:
+    """Whether two kernels fit on the multiprocessors side by side, as far as the file says."""
+    event_ids = context.timeline.event_id[[row, other_row]].tolist()
+    arguments = context.read_arguments(event_ids)
+    shares = [_share_of_gpu(arguments.get(event_id, {})) for event_id in event_ids]
+    known = [share for share in shares if share is not None]
+    return len(known) == len(shares) and sum(known) <= 1
+
+
+def _share_of_gpu(arguments: Mapping[str, Any]) -> float | None:
+    """How many of a kernel's blocks each multiprocessor gets, which Kineto writes down."""
+    blocks = arguments.get("blocks per SM")
+    return float(blocks) if isinstance(blocks, int | float) else None
