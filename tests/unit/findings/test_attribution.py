@@ -7,12 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tracelab.findings.attribution import find_all
+from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where
-from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.rule import Rule
 from tracelab.intervals import union
 from tracelab.model.steps import Window
 
-FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3, unprofiled_ns=None)
+FACTS = SimpleNamespace(window=Window(None, 0, 1_000), rank=3, window_without_profiler_ns=None)
 
 
 def claim(*stretches, title="", device=0, limit=None, told=None, **lost):
@@ -30,8 +31,10 @@ def claim(*stretches, title="", device=0, limit=None, told=None, **lost):
     )
 
 
-def rule(number, *claims):
-    return Rule(f"TL{number}", "", "", "", "", "", lambda _: list(claims))
+def rule(number, *candidates, **fields):
+    return Rule(
+        id=f"TL{number}", name="", matters="", decides="", find=lambda _: list(candidates), **fields
+    )
 
 
 def found(*rules, facts=FACTS):
@@ -177,7 +180,7 @@ def test_severity_is_that_of_the_bound_and_not_of_the_cost():
 
 
 def test_below_a_thousandth_of_the_window_nothing_is_told():
-    facts = SimpleNamespace(window=Window(None, 0, 10_000), rank=0, unprofiled_ns=None)
+    facts = SimpleNamespace(window=Window(None, 0, 10_000), rank=0, window_without_profiler_ns=None)
 
     heard = [len(found(rule(1, claim((0, length))), facts=facts)) for length in (9, 10)]
 
@@ -217,7 +220,7 @@ def test_no_rules_find_nothing():
 
 
 def test_finding_has_all_that_its_claim_says():
-    facts = SimpleNamespace(window=Window(7, 0, 1_000), rank=3, unprofiled_ns=None)
+    facts = SimpleNamespace(window=Window(7, 0, 1_000), rank=3, window_without_profiler_ns=None)
 
     [finding] = found(rule(101, claim((10, 30), title="It waits")), facts=facts)
 
@@ -242,7 +245,7 @@ def test_findings_are_ordered_by_what_they_win_then_by_cost_then_by_rule():
 SLOWED = SimpleNamespace(
     window=FACTS.window,
     rank=3,
-    unprofiled_ns=600,
+    window_without_profiler_ns=600,
     profiler_overhead_ns={0: 400},
     timeline=SimpleNamespace(device_numbers=(0,)),
     idle=lambda _: union([0], [500]),

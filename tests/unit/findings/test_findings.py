@@ -24,11 +24,10 @@ from tests.build.files import (
     write,
 )
 from tracelab import Options, analyze
-from tracelab.findings.claims import MOST_EVIDENCE, most_expensive
+from tracelab.findings.candidates import MOST_EVIDENCE, most_expensive
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 from tracelab.findings.registry import RULES
-from tracelab.findings.rules.trace_quality import is_about_the_trace
-from tracelab.findings.wording import short_name
+from tracelab.findings.wording import short_kernel_name
 
 US = 1000
 D2H = "Memcpy DtoH (Device -> Pinned)"
@@ -79,7 +78,7 @@ def findings(tmp_path):
     def find(*events, options=None, **keys):
         path = write(tmp_path / "hand.json", events, **keys)
         report = analyze(path, options) if options else analyze(path)
-        return [x for x in report.findings if not is_about_the_trace(x)]
+        return [x for x in report.findings if x.about != "trace"]
 
     return find
 
@@ -107,7 +106,7 @@ def test_every_rule_is_told_apart_and_explained():
 
 
 @pytest.mark.parametrize(
-    "rule", [x for x in RULES if not x.id.startswith("TL9")], ids=lambda x: x.id
+    "rule", [x for x in RULES if x.about != "trace"], ids=lambda x: x.id
 )
 def test_defect_and_fix_are_python(rule):
     assert rule.before != rule.after
@@ -116,7 +115,7 @@ def test_defect_and_fix_are_python(rule):
 
 
 def test_rules_about_the_trace_show_no_code():
-    assert {(x.before, x.after) for x in RULES if x.id.startswith("TL9")} == {("", "")}
+    assert {(x.before, x.after) for x in RULES if x.about == "trace"} == {("", "")}
 
 
 @pytest.mark.parametrize(
@@ -130,8 +129,8 @@ def test_rules_about_the_trace_show_no_code():
         ("<unnamed>", "<unnamed>"),
     ],
 )
-def test_kernels_have_short_names(name, short):
-    assert short_name(name) == (short or "at::native::vectorized_elementwise_kernel")
+def test_kernels_have_short_kernel_names(name, short):
+    assert short_kernel_name(name) == (short or "at::native::vectorized_elementwise_kernel")
 
 
 def test_evidence_is_the_dearest_first_each_once_and_not_all():

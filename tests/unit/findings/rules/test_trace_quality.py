@@ -16,7 +16,7 @@ from tests.build.files import (
 )
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO, WARNING
-from tracelab.findings.rules.trace_quality import QUALITY_RULES, is_about_the_trace
+from tracelab.findings.registry import RULES
 
 SYNC_CALL = event("cudaStreamSynchronize", "cuda_runtime", 4, 40, correlation=8)
 PROFILERS_OWN = event("cudaDeviceSynchronize", "cuda_runtime", 300, 5)
@@ -36,7 +36,7 @@ def clean():
 def about(*paths, options=None):
     """What is said of the trace: rule, severity and count."""
     report = analyze(list(paths), options) if options else analyze(list(paths))
-    return [(x.rule, x.severity, x.where.count) for x in report.findings if is_about_the_trace(x)]
+    return [(x.rule, x.severity, x.where.count) for x in report.findings if x.about == "trace"]
 
 
 @pytest.fixture
@@ -56,8 +56,8 @@ def test_nothing_is_said_of_a_file_that_lacks_nothing(told):
 def test_findings_about_the_trace_are_known_by_their_rule(tmp_path):
     report = analyze(write(tmp_path / "t.json", clean()[1:]))
 
-    assert [(x.rule, is_about_the_trace(x)) for x in report.findings] == [("TL903", True)]
-    assert [x.id for x in QUALITY_RULES] == [f"TL9{i:02d}" for i in range(1, 11)]
+    assert [(x.rule, x.about) for x in report.findings] == [("TL903", "trace")]
+    assert [x.id for x in RULES if x.about == "trace"] == [f"TL9{i:02d}" for i in range(1, 11)]
 
 
 def test_it_is_said_of_a_single_step_as_well(tmp_path):
