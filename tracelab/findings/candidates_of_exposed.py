@@ -49,45 +49,53 @@ def candidates_of_exposed(
         strict=True,
     )
     blocking_sites = _blocking_call_sites(context, chosen_index)
-    candidates = []
-    for (blocker_value, call_site, name), group in grouped(keys).items():
-        piece_index = chosen_index[group]
-        piece_row = exposed.row[piece_index]
-        blocker = OverlapBlocker(blocker_value)
-        device_numbers, bound_ns = timeline.device_number[piece_row], exposed.bound_ns[piece_index]
-        start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
-        blocked_ids = _blocked_ids(context, piece_index)
-        what = describe(call_site, "")
-        title, fix = wording(
-            f"{what}: {name}" if what else name,
-            name,
-            blocker,
-            _reason(context, piece_index, blocking_sites, blocked_ids),
+    return [
+        _candidate(
+            context,
+            chosen_index[group],
+            call_site,
+            OverlapBlocker(blocker),
+            wording,
+            blocking_sites,
         )
-        # Work that was launched late is TL301's to report; what was exposed meanwhile may have
-        # needed it.
-        is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
-        candidates.append(
-            Candidate(
-                title=title,
-                cause=blocker.name.lower(),
-                where=where(call_site, count=len(np.unique(piece_row)), activity=name),
-                evidence=(
-                    *most_expensive(
-                        timeline.event_id[piece_row].tolist(), (end_ns - start_ns).tolist()
-                    ),
-                    *blocked_ids,
-                ),
-                fix=fix,
-                lost=context.by_device(device_numbers, start_ns, end_ns),
-                limit_ns={
-                    device: int(bound_ns[device_numbers == device].sum())
-                    for device in np.unique(device_numbers).tolist()
-                },
-                severity_override=INFO if is_info else None,
-            )
-        )
-    return candidates
+        for (blocker, call_site, _), group in grouped(keys).items()
+    ]
+
+
+def _candidate(
+    context: Context,
+    piece_index: NDArray[np.intp],
+    call_site: CallSite,
+    blocker: OverlapBlocker,
+    wording: Wording,
+    blocking_sites: Mapping[int, CallSite],
+) -> Candidate:
+    """The candidate of exposed pieces of one name, with one call site and overlap blocker."""
+    exposed, timeline = context.exposed, context.timeline
+    piece_row, bound_ns = exposed.row[piece_index], exposed.bound_ns[piece_index]
+    start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
+    event_ids, device_numbers = timeline.event_id[piece_row], timeline.device_number[piece_row]
+    blocked_ids = _blocked_ids(context, piece_index)
+    name, what = context.kernel_name(int(piece_row[0])), describe(call_site, "")
+    reason = _reason(context, piece_index, blocking_sites, blocked_ids)
+    title, fix = wording(f"{what}: {name}" if what else name, name, blocker, reason)
+    # Work that was launched late is TL301's to report; what was exposed meanwhile may have needed
+    # it.
+    is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
+    longest_ids = most_expensive(event_ids.tolist(), (end_ns - start_ns).tolist())
+    return Candidate(
+        title=title,
+        cause=blocker.name.lower(),
+        where=where(call_site, count=len(np.unique(piece_row)), activity=name),
+        evidence=(*longest_ids, *blocked_ids),
+        fix=fix,
+        lost=context.by_device(device_numbers, start_ns, end_ns),
+        limit_ns={
+            device: int(bound_ns[device_numbers == device].sum())
+            for device in np.unique(device_numbers).tolist()
+        },
+        severity_override=INFO if is_info else None,
+    )
 
 
 def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ from tracelab.findings.candidates import Candidate, grouped, most_expensive, whe
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.wording import describe
-from tracelab.intervals import Int64Array, measure
+from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
@@ -47,38 +48,54 @@ def candidates_of_serialized_streams(
         device: _limit_ns(context, device, chosen_index) for device in timeline.device_numbers
     }
     candidates = []
-    for (blocker_value, call_site, other_name), group in grouped(keys).items():
+    for (blocker, call_site, other_name), group in grouped(keys).items():
         piece_index = chosen_index[group]
-        blocked_row, first_row = serialized.row[piece_index], int(serialized.row[piece_index[0]])
-        blocked_name = context.kernel_name(first_row)
-        has_room = _fit_together(context, first_row, int(serialized.other_row[piece_index[0]]))
+        blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
         title, fix = wording(blocked_name, other_name, describe(call_site, api))
-        device_numbers = timeline.device_number[blocked_row]
-        start_ns, end_ns = serialized.start_ns[piece_index], serialized.end_ns[piece_index]
-        limit_ns = {
-            device: min(left_ns[device], _limit_ns(context, device, piece_index))
-            for device in np.unique(device_numbers).tolist()
-        }
-        if has_room:
-            left_ns |= {device: left_ns[device] - limit for device, limit in limit_ns.items()}
-        blocker = OverlapBlocker(blocker_value) if has_room else OverlapBlocker.NO_FREE_SM
-        candidates.append(
-            Candidate(
-                title=title,
-                cause=blocker.name.lower(),
-                where=where(call_site, count=len(piece_index), activity=blocked_name),
-                evidence=most_expensive(
-                    timeline.event_id[blocked_row].tolist(), (end_ns - start_ns).tolist()
-                ),
-                fix=fix if has_room else no_room,
-                # Without room they would take as long side by side: nothing is lost.
-                lost=context.by_device(device_numbers, start_ns, end_ns) if has_room else {},
-                limit_ns=limit_ns,
-                severity_override=None if has_room else INFO,
-            )
+        candidate = Candidate(
+            title=title,
+            cause=OverlapBlocker.NO_FREE_SM.name.lower(),
+            where=where(call_site, count=len(piece_index), activity=blocked_name),
+            evidence=_evidence(context, piece_index),
+            fix=no_room,
+            severity_override=INFO,
         )
+        if _has_room(context, int(piece_index[0])):
+            lost = _lost(context, piece_index)
+            limit_ns = {
+                device: min(left_ns[device], _limit_ns(context, device, piece_index))
+                for device in lost
+            }
+            left_ns |= {device: left_ns[device] - limit for device, limit in limit_ns.items()}
+            candidate = replace(
+                candidate,
+                cause=OverlapBlocker(blocker).name.lower(),
+                fix=fix,
+                lost=lost,
+                limit_ns=limit_ns,
+                severity_override=None,
+            )
+        candidates.append(candidate)  # without room both take as long side by side: nothing is lost
     return candidates
+
+
+def _evidence(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...]:
+    """Event ids of the kernels that were blocked, those that were blocked longest first."""
+    serialized = context.serialized_streams
+    length_ns = serialized.end_ns[piece_index] - serialized.start_ns[piece_index]
+    event_id = context.timeline.event_id[serialized.row[piece_index]]
+    return most_expensive(event_id.tolist(), length_ns.tolist())
+
+
+def _lost(context: Context, piece_index: NDArray[np.intp]) -> dict[int, Intervals]:
+    """Device to the time in which its streams were serialized."""
+    serialized = context.serialized_streams
+    return context.by_device(
+        context.timeline.device_number[serialized.row[piece_index]],
+        serialized.start_ns[piece_index],
+        serialized.end_ns[piece_index],
+    )
 
 
 def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
@@ -108,9 +125,11 @@ def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> i
     )
 
 
-def _fit_together(context: Context, row: int, other_row: int) -> bool:
-    """Whether two kernels fit on the multiprocessors side by side, as far as the file says."""
-    event_ids = context.timeline.event_id[[row, other_row]].tolist()
+def _has_room(context: Context, piece_index: int) -> bool:
+    """Whether both kernels of a piece fit on the GPU side by side, as far as the file says."""
+    serialized = context.serialized_streams
+    rows = [serialized.row[piece_index], serialized.other_row[piece_index]]
+    event_ids = context.timeline.event_id[rows].tolist()
     arguments = context.read_arguments(event_ids)
     shares = [_share_of_gpu(arguments.get(event_id, {})) for event_id in event_ids]
     known = [share for share in shares if share is not None]

@@ -4,8 +4,8 @@ A rule is one file with one function, which looks at the `Context` of a window a
 candidates. It says how much time is lost where; how much of that no earlier rule has, and how
 severe that is, the attribution says. To add one:
 
-1. Write ``rules/tlNNN_what.py``, such as this (a rule of your own may be in any module, under an id
-   that does not begin with TL):
+1. Write ``rules/tlNNN_what.py``, such as the one below. A rule from outside the package may be in
+   any module; its id is a prefix of its own, not TL, and a number:
 
        """TL207: memory that is filled again and again."""
 
@@ -63,7 +63,7 @@ class Rule:
     """A rule: what it says of itself, and the function that applies it.
 
     Attributes:
-        id: stable.
+        id: a prefix and a number, which never change: reports and baselines cite it.
         name: what it finds, in a few words.
         matters: why that costs time.
         decides: how the rule decides, and when it stays silent.

@@ -14,5 +14,5 @@ from tracelab.findings.wording import short_kernel_name
         ("<unnamed>", "<unnamed>"),
     ],
 )
-def test_kernels_have_short_kernel_names(name, short):
+def test_kernels_have_short_names(name, short):
     assert short_kernel_name(name) == (short or "at::native::vectorized_elementwise_kernel")
