@@ -53,7 +53,7 @@ def blocking(*between, second=118):
     ]
 
 
-def in_turns(room, *, names=("scan", "scan", "scan")):
+def serialized_kernels(room, *, names=("scan", "scan", "scan")):
     """Three kernels of 200 us that are serialized, the second one in a side stream."""
     return [
         *work(names[0], 10, 200, 0, 1, **room),

@@ -11,8 +11,8 @@ from tests.unit.findings.hand_made import (
     US,
     call,
     clean,
-    in_turns,
     launched_one_by_one,
+    serialized_kernels,
     work,
 )
 from tracelab import Options, analyze
@@ -59,9 +59,9 @@ def test_evidence_names_a_copy_and_what_it_blocked(findings, tmp_path):
 
 def test_record_rows_change_nothing(summaries):
     # CUPTI's row of the record names a stream: what it says is what the wait's row said.
-    assert summaries(*in_turns(SMALL), record(210, 1, 10), record(410, 2, 12, stream=13)) == [
-        ("TL203", "event_wait", CRITICAL, 200)
-    ]
+    assert summaries(
+        *serialized_kernels(SMALL), record(210, 1, 10), record(410, 2, 12, stream=13)
+    ) == [("TL203", "event_wait", CRITICAL, 200)]
 
 
 # Healthy programs, and such whose defect lies elsewhere: what the rules must not say of them.

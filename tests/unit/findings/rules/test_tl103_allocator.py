@@ -43,7 +43,7 @@ def test_is_silent_where_the_queue_is_full(summaries):
 # of the 1,000 us the GPU is idle from 110 to 495.
 
 
-def held_up(*, allocates="cudaHostAlloc", name="pt_data_pin", pid=HOST):
+def stalled_launch(*, allocates="cudaHostAlloc", name="pt_data_pin", pid=HOST):
     rows = [
         *work("gemm", 10, 100, 0, 1),
         launch(108, 382, 2),
@@ -53,8 +53,8 @@ def held_up(*, allocates="cudaHostAlloc", name="pt_data_pin", pid=HOST):
     return [*rows, thread_name(f"thread 300 ({name})", pid=pid, tid=OTHER_THREAD)]
 
 
-def test_allocation_of_dataloaders_pinning_thread_that_held_up_a_launch(findings):
-    [finding] = findings(*held_up())
+def test_allocation_of_dataloaders_pinning_thread_that_stalled_a_launch(findings):
+    [finding] = findings(*stalled_launch())
 
     assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", CRITICAL)
     assert (finding.cost_ns, finding.bound_ns) == (385 * US, 385 * US)
@@ -66,16 +66,18 @@ def test_allocation_of_dataloaders_pinning_thread_that_held_up_a_launch(findings
     assert finding.fix.startswith("DataLoader's pin_memory thread asks CUDA for new pinned memory")
 
 
-def test_allocation_of_any_other_thread_that_held_up_a_launch(findings):
-    [finding] = findings(*held_up(allocates="cudaMalloc", name="loader"))
+def test_allocation_of_any_other_thread_that_stalled_a_launch(findings):
+    [finding] = findings(*stalled_launch(allocates="cudaMalloc", name="loader"))
 
     assert (finding.rule, finding.bound_ns) == ("TL103", 385 * US)
     assert "DataLoader" not in finding.fix
 
 
-def test_tells_held_up_launches_from_what_the_launching_thread_allocates(findings):
+def test_tells_stalled_launches_from_what_the_launching_thread_allocates(findings):
     # The main thread's own cudaFree lasts from 520 to 1,120; the GPU is idle from 1,010 to 1,130.
-    found = findings(*held_up(), call("cudaFree", 520, 600), *work("gemm", 1_130, 50, 1_125, 3))
+    found = findings(
+        *stalled_launch(), call("cudaFree", 520, 600), *work("gemm", 1_130, 50, 1_125, 3)
+    )
 
     assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in found] == [
         ("TL103", "cudaHostAlloc", 1, 385),
@@ -85,7 +87,7 @@ def test_tells_held_up_launches_from_what_the_launching_thread_allocates(finding
 
 def test_does_not_blame_another_process(summaries):
     # Nothing else in the file tells why the launch took so long.
-    assert "TL103" not in [rule for rule, *_ in summaries(*held_up(pid=HOST + 1))]
+    assert "TL103" not in [rule for rule, *_ in summaries(*stalled_launch(pid=HOST + 1))]
 
 
 @pytest.mark.parametrize("allocating", [False, True])

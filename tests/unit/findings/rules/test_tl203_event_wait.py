@@ -2,21 +2,21 @@
 
 import pytest
 
-from tests.unit.findings.hand_made import LARGE, SMALL, in_turns, wait, work
+from tests.unit.findings.hand_made import LARGE, SMALL, serialized_kernels, wait, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 
-def test_streams_in_turns_by_an_event(summaries):
+def test_streams_serialized_by_an_event(summaries):
     # Twice 200 us were lost, but the side stream has only 200 us of work to put beside them.
-    assert summaries(*in_turns(SMALL)) == [("TL203", "event_wait", CRITICAL, 200)]
+    assert summaries(*serialized_kernels(SMALL)) == [("TL203", "event_wait", CRITICAL, 200)]
 
 
-def test_promises_the_side_streams_work_once_whatever_the_kernels_are(summaries):
+def test_counts_the_side_streams_work_once_whatever_the_kernels_are(summaries):
     # Two findings, because two kernels were waited for: the side stream's 200 us can run beside
     # the first kernel, or the second one beside them, but not both.
     kernels = ("first", "side", "second")
 
-    assert summaries(*in_turns(SMALL, names=kernels)) == [
+    assert summaries(*serialized_kernels(SMALL, names=kernels)) == [
         ("TL203", "event_wait", CRITICAL, 200),
         ("TL203", "event_wait", INFO, 0),
     ]
@@ -24,7 +24,7 @@ def test_promises_the_side_streams_work_once_whatever_the_kernels_are(summaries)
 
 @pytest.mark.parametrize("room", [LARGE, {}, {"blocks per SM": "many"}], ids=str)
 def test_kernels_without_room_alarm_nobody(summaries, room):
-    assert summaries(*in_turns(room)) == [("TL203", "no_free_sm", INFO, 0)]
+    assert summaries(*serialized_kernels(room)) == [("TL203", "no_free_sm", INFO, 0)]
 
 
 def test_is_silent_where_the_streams_overlap(summaries):

@@ -4,7 +4,7 @@ from tests.unit.findings.hand_made import LARGE, SMALL, US, call, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 
-def test_streams_in_turns_by_the_host(findings):
+def test_streams_serialized_by_the_host(findings):
     # The host waits until 212 before it launches the side stream's work, which begins at 216. That
     # idle is the call's; the 200 us before it, in which both could have run, are not.
     rows = [
@@ -24,7 +24,7 @@ def test_streams_in_turns_by_the_host(findings):
     assert (blocked.rule, blocked.bound_ns) == ("TL101", 6 * US)
 
 
-def test_streams_in_turns_by_nothing_that_the_file_shows(summaries):
+def test_streams_serialized_by_nothing_that_the_file_shows(summaries):
     rows = [
         *work("scan", 10, 200, 0, 1, **SMALL),
         *work("scan", 210, 200, 4, 2, stream=13, **SMALL),

@@ -33,7 +33,7 @@ def test_copy_in_default_streams(findings):
 @pytest.mark.parametrize(
     ("stream", "sender", "receiver"), [(7, 260, 210), (20, 210, 260)], ids=["sender", "receiver"]
 )
-def test_copy_that_holds_up_one_side(summaries, stream, sender, receiver):
+def test_copy_that_blocks_one_side(summaries, stream, sender, receiver):
     assert summaries(*peer_copy(stream=stream, resume=sender, receiver=receiver)) == [
         ("TL206", "default_stream", CRITICAL, 50)
     ]

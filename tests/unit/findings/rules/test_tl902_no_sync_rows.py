@@ -7,8 +7,6 @@ from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import INFO
 
 SYNC_CALL = event("cudaStreamSynchronize", "cuda_runtime", 4, 40, correlation=8)
-
-
 PROFILERS_OWN = event("cudaDeviceSynchronize", "cuda_runtime", 300, 5)
 
 
