@@ -103,8 +103,7 @@ def test_an_allocation_of_another_thread_beside_ordinary_launches_is_no_alarm(al
         ]
         if allocating:
             rows.append(event("cudaHostAlloc", "cuda_runtime", at + 10, 300, tid=200))
-    found = alarms(*rows)
-    assert [(rule, cause) for rule, cause, _ in found] == [("TL301", "launch_bound")]
+    assert [(rule, cause) for rule, cause, _ in alarms(*rows)] == [("TL301", "launch_bound")]
 
 
 def test_allocations_of_the_first_step_are_a_warm_up(alarms):
