@@ -75,11 +75,11 @@ def test_allocation_of_any_other_thread_that_stalled_a_launch(findings):
 
 def test_tells_stalled_launches_from_what_the_launching_thread_allocates(findings):
     # The main thread's own cudaFree lasts from 520 to 1,120; the GPU is idle from 1,010 to 1,130.
-    found = findings(
+    stalled_and_own = findings(
         *stalled_launch(), call("cudaFree", 520, 600), *work("gemm", 1_130, 50, 1_125, 3)
     )
 
-    assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in found] == [
+    assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in stalled_and_own] == [
         ("TL103", "cudaHostAlloc", 1, 385),
         ("TL103", "cudaFree", 1, 120),
     ]
