@@ -16,10 +16,11 @@ from typing import Any
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
-from tracelab.findings.facts import Context
+from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
+from tracelab.intervals import Int64Array
 from tracelab.measures import window_times
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
 from tracelab.measures.bubbles import Bubbles, bubbles
@@ -27,7 +28,7 @@ from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
-from tracelab.measures.serialized_streams import serialized_streams
+from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.source_lines import SourceLines
@@ -189,7 +190,9 @@ def find(
     windows: tuple[Window, ...],
     rank: int,
     bubbles: Bubbles,
+    idle_culprits: Int64Array,
     exposed: Exposed,
+    serialized_streams: SerializedStreams,
     blocking_calls: BlockingCallCosts,
     lines: SourceLines,
     rules: Sequence[Rule],
@@ -201,7 +204,9 @@ def find(
         window=windows[0],
         rank=rank,
         bubbles=bubbles,
+        idle_culprits=idle_culprits,
         exposed=exposed,
+        serialized_streams=serialized_streams,
         blocking_calls=blocking_calls,
         losses=trace.losses,
         lines=lines,

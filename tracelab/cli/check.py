@@ -252,12 +252,11 @@ def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
 def _tell_of_traces(reports: Sequence[Report]) -> None:
     """Say what the traces lack: a figure from a damaged trace must not look like any other."""
     from tracelab.findings.finding import INFO
-    from tracelab.findings.rules.trace_quality import is_about_the_trace
 
     for report in reports:
         paths = {trace.rank: trace.path for trace in report.traces}
         for finding in report.findings:
-            if is_about_the_trace(finding) and finding.severity != INFO:
+            if finding.about == "trace" and finding.severity != INFO:
                 tell(f"{paths.get(finding.rank, 'trace')}: {finding.rule}: {finding.title}")
         for file in report.provenance.unread:
             tell(f"left out of the saved report: {file.reason}")

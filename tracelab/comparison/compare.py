@@ -35,7 +35,6 @@ from tracelab.comparison.diff import (
 from tracelab.comparison.noise import FEWEST_STEPS, NEVER_LESS, Change, change, median
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
-from tracelab.findings.rules.trace_quality import is_about_the_trace
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.kernel_times import NameTimes, kernel_times
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
@@ -365,7 +364,7 @@ def _places_known(before: _File, after: _File) -> bool:
     """Whether functions can tell calls apart: not where one side alone lacks them all."""
     known = [
         [x.function is not None for x in file.syncs]
-        + [x.where.function is not None for x in file.findings if not is_about_the_trace(x)]
+        + [x.where.function is not None for x in file.findings if x.about != "trace"]
         for file in (before, after)
     ]
     return not all(known) or any(known[0]) == any(known[1])
@@ -412,7 +411,7 @@ def _finding_diff(
         after_ns=bounds[1],
         before_share=shares[0],
         after_share=shares[1],
-        about_the_trace=is_about_the_trace(shown),
+        about_the_trace=shown.about == "trace",
         beyond_noise=real,
     )
 

@@ -1,1 +1,1 @@
-"""What can be done about it: one file per rule, from facts to findings."""
+"""What can be done about it: one file per rule, from the context of a window to findings."""

@@ -1,102 +1,151 @@
-"""From claims to findings: no time is promised twice."""
+"""From candidates to findings: no time is attributed twice."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from tracelab.findings.facts import Context
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.context import Context
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
-from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, intersect, join, measure, subtract, union
 
-_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02  # of the window
-_WORTH_TELLING = 0.001  # of the window
-_WORTH_TELLING_HOPELESS = 0.02  # where nothing can be done
+# Shares of the window.
+_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
+_REPORTED_SHARE = 0.001  # less is not reported
+_REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
 _NOTHING = union([], [])
 
 
-def find_all(facts: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
-    """Apply the rules to one window, in order: what one promises, a later one does not.
+@dataclass(frozen=True, slots=True)
+class _Ledger:
+    """What the findings so far leave for the next one.
+
+    Attributes:
+        attributed: device to the time that they have; nothing where it is missing.
+        idle_left_ns: device to the idle, ns, that there would be without the profiler and that
+            they do not have; a device is missing where that is not known.
+    """
+
+    attributed: Mapping[int, Intervals]
+    idle_left_ns: Mapping[int, int]
+
+    def free(self, candidate: Candidate) -> dict[int, Intervals]:
+        """Device to the time that the candidate lost and no finding has."""
+        return {
+            device: subtract(lost, self.attributed.get(device, _NOTHING))
+            for device, lost in candidate.lost.items()
+        }
+
+    def after(self, context: Context, taken: Mapping[int, Intervals]) -> _Ledger:
+        """What is left once a finding has this time, by device."""
+        attributed = {
+            device: join(self.attributed.get(device, _NOTHING), time)
+            for device, time in taken.items()
+        }
+        idle_left_ns = {
+            device: self.idle_left_ns[device] - measure(intersect(time, context.idle(device)))
+            for device, time in taken.items()
+            if device in self.idle_left_ns
+        }
+        return _Ledger({**self.attributed, **attributed}, {**self.idle_left_ns, **idle_left_ns})
+
+
+def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
+    """Apply the rules to one window, in order.
+
+    Each nanosecond of a device is attributed to the first rule that wants it, and there to the most
+    expensive candidate.
 
     Returns:
         the findings, those that can win most first.
     """
-    promised: dict[int, Intervals] = {}
-    spare_ns = _idle_without_profiler(facts)
-    found: list[Finding] = []
+    ledger = _Ledger({}, _idle_without_profiler_ns(context))
+    findings: list[Finding] = []
     for rule in rules:
-        claims = sorted(rule.find(facts), key=lambda x: -_cost(x))
-        for claim in claims:
-            finding = _settle(facts, rule, claim, promised, spare_ns)
-            if finding is not None:
-                found.append(finding)
-    return tuple(sorted(found, key=lambda x: (-x.bound_ns, -x.cost_ns, x.rule)))
+        for candidate in sorted(rule.find(context), key=lambda candidate: -_cost_ns(candidate)):
+            free = ledger.free(candidate)
+            bound_ns = _bound_ns(context, candidate, free, ledger)
+            if not _is_reported(context, candidate, bound_ns):
+                continue
+            findings.append(_finding(context, rule, candidate, bound_ns))
+            taken = {device: _earliest(time, bound_ns[device]) for device, time in free.items()}
+            ledger = ledger.after(context, taken)
+    return tuple(
+        sorted(findings, key=lambda finding: (-finding.bound_ns, -finding.cost_ns, finding.rule))
+    )
 
 
-def _cost(claim: Candidate) -> int:
+def _cost_ns(candidate: Candidate) -> int:
     """Time lost on the device that loses most, ns."""
-    return max((measure(x) for x in claim.lost.values()), default=0)
+    return max(map(measure, candidate.lost.values()), default=0)
 
 
-def _idle_without_profiler(facts: Context) -> dict[int, int]:
+def _idle_without_profiler_ns(context: Context) -> dict[int, int]:
     """The idle that each device would have without the profiler, where that is known, ns."""
-    if facts.unprofiled_ns is None:
+    if context.window_without_profiler_ns is None:
         return {}
     return {
-        x: measure(facts.idle(x)) - slowed_ns for x, slowed_ns in facts.profiler_overhead_ns.items()
+        device: measure(context.idle(device)) - overhead_ns
+        for device, overhead_ns in context.profiler_overhead_ns.items()
     }
 
 
-def _settle(
-    facts: Context,
-    rule: Rule,
-    claim: Candidate,
-    promised: dict[int, Intervals],
-    spare_ns: dict[int, int],
-) -> Finding | None:
-    """The finding of a claim; None where it is too little, or promised already."""
-    cost, length = _cost(claim), facts.window.length_ns
-    free = {x: subtract(lost, promised.get(x, _NOTHING)) for x, lost in claim.lost.items()}
-    bounds = {}
+def _bound_ns(
+    context: Context, candidate: Candidate, free: Mapping[int, Intervals], ledger: _Ledger
+) -> dict[int, int]:
+    """Device to the most that the candidate's fix can win of its free time, ns."""
+    bound_ns = {}
     for device, time in free.items():
-        left = measure(time)
-        if device in spare_ns:  # what the profiler made idle is nobody's to win
-            idle_ns = measure(intersect(time, facts.idle(device)))
-            left -= max(0, idle_ns - spare_ns[device])
-        bounds[device] = min(left, claim.limit_ns.get(device, left))
-    bound = max(bounds.values(), default=0)
-    hopeless = all(claim.limit_ns.get(device) == 0 for device in claim.lost)
-    least = _WORTH_TELLING_HOPELESS if hopeless else _WORTH_TELLING
-    little = cost < least * length or (bound == 0 and not hopeless)
-    if little and (claim.lost or claim.severity_override is None):
-        return None
-    for device, time in free.items():
-        won = _earliest(time, bounds[device])
-        promised[device] = join(promised.get(device, _NOTHING), won)
-        if device in spare_ns:
-            spare_ns[device] -= measure(intersect(won, facts.idle(device)))
+        left_ns = measure(time)
+        if device in ledger.idle_left_ns:  # what the profiler made idle is nobody's to win
+            idle_ns = measure(intersect(time, context.idle(device)))
+            left_ns -= max(0, idle_ns - ledger.idle_left_ns[device])
+        bound_ns[device] = min(left_ns, candidate.limit_ns.get(device, left_ns))
+    return bound_ns
+
+
+def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> bool:
+    """Whether a candidate becomes a finding: it costs enough, and earlier findings left some."""
+    if not candidate.lost:
+        return candidate.severity_override is not None
+    is_actionable = any(candidate.limit_ns.get(device) != 0 for device in candidate.lost)
+    share = _REPORTED_SHARE if is_actionable else _REPORTED_SHARE_NOT_ACTIONABLE
+    if _cost_ns(candidate) < share * context.window.length_ns:
+        return False
+    return not is_actionable or any(bound_ns.values())
+
+
+def _finding(
+    context: Context, rule: Rule, candidate: Candidate, bound_ns: Mapping[int, int]
+) -> Finding:
+    """The finding of a candidate."""
+    largest_bound_ns = max(bound_ns.values(), default=0)
+    length_ns = context.window_without_profiler_ns or context.window.length_ns
     return Finding(
         rule=rule.id,
-        title=claim.title,
-        severity=claim.severity_override or _severity(bound, facts.unprofiled_ns or length),
-        rank=facts.rank,
-        step=facts.window.step,
-        cause=claim.cause,
-        cost_ns=cost,
-        bound_ns=bound,
-        where=claim.where,
-        evidence=claim.evidence,
-        fix=claim.fix,
+        title=candidate.title,
+        severity=candidate.severity_override or _severity(largest_bound_ns, length_ns),
+        rank=context.rank,
+        step=context.window.step,
+        cause=candidate.cause,
+        cost_ns=_cost_ns(candidate),
+        bound_ns=largest_bound_ns,
+        where=candidate.where,
+        evidence=candidate.evidence,
+        fix=candidate.fix or rule.fix,
+        about=rule.about,
     )
 
 
 def _earliest(time: Intervals, length_ns: int) -> Intervals:
     """The part of a set that comes first, of this length."""
     lengths = time.ends - time.starts
-    begun = np.cumsum(lengths) - lengths
-    ends = time.starts + np.clip(length_ns - begun, 0, lengths)
+    length_before = np.cumsum(lengths) - lengths
+    ends = time.starts + np.clip(length_ns - length_before, 0, lengths)
     return union(time.starts, ends)
 
 

@@ -1,12 +1,10 @@
-"""What a rule says, before and after it is known what else promises the same time."""
+"""A finding: one thing to do about the time that a window lost, and where it is."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
-if TYPE_CHECKING:
-    pass
+from tracelab.measures.measure import constrained
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 
@@ -15,11 +13,14 @@ CRITICAL, WARNING, INFO = "critical", "warning", "info"
 class Where:
     """Where a finding is, as far as the file says; None where it does not.
 
+    Example row: ``Where(count=12, api="cudaStreamSynchronize", operator="aten::item",
+    function="train", file="train.py", line=40, call="item")``.
+
     Attributes:
         count: how many calls or activities it is about.
         device: the GPU that loses most.
         api: the call of the CUDA or HIP runtime.
-        operator, annotation, function, file, line, call: see `tracelab.model.call_sites.Place`.
+        operator, annotation, function, file, line, call: see `tracelab.model.call_sites.CallSite`.
         activity: the kernel or copy on the GPU.
     """
 
@@ -39,22 +40,29 @@ class Where:
 class Finding:
     """One thing to do about the time that a window lost.
 
+    Example row: ``Finding(rule="TL101", title="`item` makes the host wait for the GPU",
+    severity="warning", rank=0, step=None, cause="host_sync", cost_ns=20_000, bound_ns=20_000,
+    where=Where(count=1), evidence=(3,), fix="Read the value every N steps.", about="program")``.
+
     Attributes:
         rule: id of the rule.
         title: what happens, in a sentence without figures.
         severity: "critical", "warning" or "info".
-        step: None for the whole trace.
+        rank: of the file that it is from.
+        step: number of the step; None for the whole trace.
         cause: why it happens, in one word.
         cost_ns: the time lost, ns, on the GPU that loses most.
-        bound_ns: the most that the fix can win, ns; what an earlier finding promises is left out,
-            so the bounds of a window can be added.
-        evidence: event ids, the dearest first.
+        bound_ns: the most that the fix can win, ns. What is attributed to an earlier finding is
+            left out, so the bounds of a window can be added.
+        where: where in the program, and on which GPU.
+        evidence: event ids, the most expensive first.
         fix: what to change, in words and a few lines of PyTorch.
+        about: "program", or "trace" for what the file itself lacks.
     """
 
-    rule: str
+    rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
     title: str
-    severity: str
+    severity: str = field(metadata=constrained(enum=[CRITICAL, WARNING, INFO]))
     rank: int
     step: int | None
     cause: str
@@ -63,3 +71,7 @@ class Finding:
     where: Where
     evidence: tuple[int, ...]
     fix: str
+    about: str = field(
+        default="program",
+        metadata={"added": True, **constrained(enum=["program", "trace"])},
+    )

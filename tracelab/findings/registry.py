@@ -1,4 +1,4 @@
-"""Every rule, in the order in which they may promise time."""
+"""Every rule, in the order in which they are attributed time."""
 
 from __future__ import annotations
 
@@ -15,8 +15,17 @@ from tracelab.findings.rules import (
     tl206_peer_copy,
     tl301_launch_bound,
     tl302_input_bound,
+    tl901_damaged_file,
+    tl902_no_sync_rows,
+    tl903_no_python_stacks,
+    tl904_unresolved_waits,
+    tl905_launches_before_recording,
+    tl906_overlapping_activities,
+    tl907_kernels_before_launch,
+    tl908_impossible_times,
+    tl909_other_ranks,
+    tl910_profiler_overhead,
 )
-from tracelab.findings.rules.trace_quality import QUALITY_RULES
 
 # The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
 # idle in which the host was busy, but the call is what to remove.
@@ -32,5 +41,23 @@ RULES: tuple[Rule, ...] = (
     tl203_event_wait.RULE,
     tl205_independent_work.RULE,
     tl301_launch_bound.RULE,
-    *QUALITY_RULES,
+    tl901_damaged_file.RULE,
+    tl902_no_sync_rows.RULE,
+    tl903_no_python_stacks.RULE,
+    tl904_unresolved_waits.RULE,
+    tl905_launches_before_recording.RULE,
+    tl906_overlapping_activities.RULE,
+    tl907_kernels_before_launch.RULE,
+    tl908_impossible_times.RULE,
+    tl909_other_ranks.RULE,
+    tl910_profiler_overhead.RULE,
 )
+
+
+def about_of(rule_id: str) -> str:
+    """What a rule is about, "program" or "trace"; "program" of an unknown rule.
+
+    >>> about_of("TL903"), about_of("TL101"), about_of("MY1")
+    ('trace', 'program', 'program')
+    """
+    return next((rule.about for rule in RULES if rule.id == rule_id), "program")

@@ -1,59 +1,84 @@
-"""A rule, and what it claims before it is known what else claims the same time."""
+'''A rule, and how to write one.
+
+A rule is one file with one function, which looks at the `Context` of a window and returns
+candidates. It says how much time is lost where; how much of that no earlier rule has, and how
+severe that is, the attribution says. To add one:
+
+1. Write ``rules/tlNNN_what.py``, such as the one below. A rule from outside the package may be in
+   any module; its id is a prefix of its own, not TL, and a number:
+
+       """TL207: memory that is filled again and again."""
+
+       import numpy as np
+
+       from tracelab.findings.candidates import Candidate, grouped, where
+       from tracelab.findings.context import Context
+       from tracelab.findings.rule import Rule
+       from tracelab.findings.wording import describe
+       from tracelab.model.kernel_kinds import Kind
+
+
+       def find(context: Context) -> list[Candidate]:
+           """Memsets, by call site."""
+           rows = np.flatnonzero(context.timeline.kind == Kind.MEMSET)
+           call_sites = context.call_sites(context.timeline.launch_id[rows])
+           return [
+               Candidate(
+                   title=f"{describe(call_site, 'memset')} fills memory",
+                   cause="memset",
+                   where=where(call_site, count=len(group)),
+                   lost=context.time_of(rows[group]),
+               )
+               for call_site, group in grouped(call_sites).items()
+           ]
+
+
+       RULE = Rule(
+           id="TL207",
+           name="memory that is filled",
+           matters="The GPU computes nothing while it fills memory.",
+           decides="It sums the time of all memsets.",
+           fix="Leave out `zero_()` where all is overwritten: `torch.empty`.",
+           find=find,
+       )
+
+2. Add the line ``tl207_memset.RULE`` to `tracelab.findings.registry.RULES`. The earlier a rule
+   stands there, the earlier its candidates are attributed their time.
+3. Test it on a trace with its defect and on the same trace without it, in
+   ``tests/unit/findings/rules/test_tl207_memset.py``.
+'''
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
-if TYPE_CHECKING:
-    from tracelab.findings.facts import Context
-from tracelab.findings.finding import Where
-from tracelab.intervals import Intervals
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.context import Context
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
-    """What a rule found: the time that its fix would win, if nothing else did.
-
-    Attributes:
-        title, cause, where, evidence, fix: as in `Finding`.
-        lost: device to the time lost on it, within the window.
-        limit_ns: device to the most that the fix can win there, ns; all that is lost where it is
-            missing.
-        told: a severity that does not depend on the bound. A claim that loses no time is told
-            however little it is.
-    """
-
-    title: str
-    cause: str
-    where: Where
-    evidence: tuple[int, ...]
-    fix: str
-    lost: Mapping[int, Intervals] = field(default_factory=dict)
-    limit_ns: Mapping[int, int] = field(default_factory=dict)
-    severity_override: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A rule: what it says of itself, and the function that applies it.
 
     Attributes:
-        id: stable.
+        id: a prefix and a number, which never change: reports and baselines cite it.
         name: what it finds, in a few words.
         matters: why that costs time.
         decides: how the rule decides, and when it stays silent.
-        before, after: the defect and its fix as a few lines of PyTorch; "" of the trace's quality.
-        find: the claims, by cost or in the order of the program.
+        find: the candidates, in any order.
         fix: what to do, where that is the same everywhere.
+        before, after: the defect and its fix as a few lines of PyTorch; "" without an example.
+        about: the program, or the trace: what the file itself lacks.
     """
 
     id: str
     name: str
     matters: str
     decides: str
-    before: str
-    after: str
     find: Callable[[Context], list[Candidate]]
     fix: str = ""
+    before: str = ""
+    after: str = ""
+    about: Literal["program", "trace"] = "program"

@@ -1,4 +1,4 @@
-"""Places and kernels in words."""
+"""Call sites and kernels in words."""
 
 from __future__ import annotations
 
@@ -10,22 +10,36 @@ from tracelab.model.kernel_kinds import qualified_name
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 
-def describe(place: CallSite, otherwise: str) -> str:
-    """A place in words: what was called, in which function, in which line."""
-    operator = None if place.operator == _COMM_MARKER else place.operator
-    name = place.call or operator or otherwise
+def describe(call_site: CallSite, fallback: str) -> str:
+    """A call site in words: what was called, in which function, in which line.
+
+    Args:
+        call_site: where it is.
+        fallback: what was called, where the call site does not say; may be "".
+
+    >>> describe(CallSite(call="item", function="train", file="train.py", line=40), "")
+    '`item` in train (train.py:40)'
+    >>> describe(CallSite(), "cudaMalloc")
+    '`cudaMalloc`'
+    """
+    operator = None if call_site.operator == _COMM_MARKER else call_site.operator
+    name = call_site.call or operator or fallback
     if not name:
         return ""
     called = f"`{name}`"
-    if place.file is None:
+    if call_site.file is None:
         return called
-    line = f":{place.line}" if place.line is not None else ""
-    return f"{called} in {place.function} ({place.file}{line})"
+    line = f":{call_site.line}" if call_site.line is not None else ""
+    return f"{called} in {call_site.function} ({call_site.file}{line})"
 
 
 @lru_cache(maxsize=10_000)
-def short_name(name: str) -> str:
-    """A kernel's name without return type, template arguments and arguments."""
+def short_kernel_name(name: str) -> str:
+    """The name of a GPU activity without return type, template arguments and arguments.
+
+    >>> short_kernel_name("void at::native::copy_kernel<4, float>(int, float)")
+    'at::native::copy_kernel'
+    """
     if name.startswith(("Memcpy", "Memset", "Copy")):
         return name
     return qualified_name(name.replace("(anonymous namespace)::", "")) or name

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tracelab.findings.finding import Finding
-from tracelab.findings.rules.trace_quality import OTHER_RANKS
+from tracelab.findings.rules import tl909_other_ranks
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.timeline import Timeline
@@ -119,7 +119,7 @@ def _merge_findings(reports: Sequence[Report], ranks: int) -> tuple[Finding, ...
         finding
         for report in reports
         for finding in report.findings
-        if finding.rule != OTHER_RANKS or finding.where.count > ranks
+        if finding.rule != tl909_other_ranks.RULE.id or finding.where.count > ranks
     )
 
 

@@ -13,6 +13,7 @@ import orjson
 
 from tracelab.errors import UnreadableInputError
 from tracelab.findings.finding import Finding
+from tracelab.findings.registry import about_of
 from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import READ_ERRORS, Source, open_source
 from tracelab.report.schema import SCHEMA, Provenance, Report, TraceInfo
@@ -113,10 +114,19 @@ def parse_report(content: bytes, path: str) -> Report:
             provenance=_build(Provenance, data["provenance"]),
             traces=_build(tuple[TraceInfo, ...], data["traces"]),
             tables={**tables, **unknown},
-            findings=_build(tuple[Finding, ...], data["findings"]),
+            findings=_build(tuple[Finding, ...], _with_about(data["findings"])),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
+
+
+def _with_about(findings: list[Any]) -> list[Any]:
+    """Findings that each say what they are about, as older reports do not.
+
+    Raises:
+        KeyError, TypeError: they are no findings.
+    """
+    return [{"about": about_of(finding["rule"]), **finding} for finding in findings]
 
 
 def _is_table(value: Any) -> bool:

@@ -12,6 +12,7 @@ from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
 from tracelab.comparison.noise import change, median, spread
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
+from tracelab.findings.registry import about_of
 from tracelab.measures.kernel_times import kernel_times
 from tracelab.measures.overlap import StreamTime
 from tracelab.model.graph import EventLinks
@@ -68,7 +69,20 @@ def report(steps, *, rank=0, idle=10_000, findings=(), syncs=(), streams=None, n
 
 def finding(rule="TL101", bound=0, *, call="item", function="train", file="t.py", line=3):
     where = Where(count=1, call=call, function=function, file=file, line=line)
-    return Finding(rule, "It waits", "warning", 0, None, "host_sync", bound, bound, where, (), "")
+    return Finding(
+        rule,
+        "It waits",
+        "warning",
+        0,
+        None,
+        "host_sync",
+        bound,
+        bound,
+        where,
+        (),
+        "",
+        about_of(rule),
+    )
 
 
 def sync(step, blocked, caused, *, function="train", line=3):

@@ -40,6 +40,17 @@ def test_saved_report_loads_as_it_was(report, tmp_path):
     assert all((report.critical_path, report.traces[0].launched_only, report.traces[0].losses))
 
 
+def test_report_of_before_findings_said_what_they_are_about(report, tmp_path):
+    data = json.loads(report.to_json())
+    for finding in data["findings"]:
+        del finding["about"]
+    file = tmp_path / "report.json"
+    file.write_bytes(orjson.dumps(data))
+
+    assert load_report(file) == report
+    assert [x.about for x in load_report(file).findings] == ["program"] * 2 + ["trace"] * 2
+
+
 def test_json_has_the_keys_that_scripts_rely_on(report):
     data = json.loads(report.to_json())
 
@@ -71,6 +82,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "where",
         "evidence",
         "fix",
+        "about",
     ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Context
-from tracelab.findings.host_calls import claims_of_calls
-from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_of_calls import candidates_of_calls
+from tracelab.findings.context import Context
+from tracelab.findings.pageable_copies import launches_pageable_copy
+from tracelab.findings.rule import Rule
 from tracelab.model.host import Blocking
 
 _FIXES = {
@@ -24,39 +26,24 @@ _FIXES = {
 _FIX = "Let the host launch on: keep the value on the GPU, or read it some steps later."
 
 
-def find(facts: Context) -> list[Candidate]:
-    """Blocking calls and the idle that they caused, by place."""
-    return claims_of_calls(facts, _is_mine(facts), _claimed)
+def find(context: Context) -> list[Candidate]:
+    """Blocking calls and the idle that they caused, by call site.
+
+    Not the allocator's calls, which are TL103's, and not copies of batches from pageable memory,
+    which are TL102's.
+    """
+    calls, call_sites = context.blocking_calls.calls, context.blocking_calls.call_sites
+    is_pageable_copy = (calls.kind == Blocking.COPY) & launches_pageable_copy(
+        context, calls.event_id, call_sites
+    )
+    is_chosen = (calls.kind != Blocking.ALLOCATION) & ~is_pageable_copy
+    return candidates_of_calls(context, is_chosen, _worded)
 
 
-def _is_mine(facts: Context) -> list[int]:
-    """All but the allocator's calls and copies of batches from pageable memory."""
-    calls = facts.blocking_calls.calls
-    kinds = calls.kind.tolist()
-    facts.call_sites(calls.event_id.tolist())  # all at once, for the questions about each
-    return [
-        i
-        for i, kind in enumerate(kinds)
-        if kind != Blocking.ALLOCATION
-        and not (kind == Blocking.COPY and launches_pageable(facts, int(calls.event_id[i])))
-    ]
-
-
-def launches_pageable(facts: Context, call: int) -> bool:
-    """Whether a call launches a copy between the GPU and pageable memory, except of a scalar."""
-    [place] = facts.call_sites([call])
-    if place.operator in ("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero"):
-        return False
-    return call in facts.pageable_launches
-
-
-def _claimed(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:
-    fix = next((_FIXES[x] for x in (call, _bare(operator)) if x in _FIXES), _FIX)
+def _worded(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:
+    names = (call, (operator or "").removeprefix("aten::").strip("_"))
+    fix = next((_FIXES[name] for name in names if name in _FIXES), _FIX)
     return f"{what} makes the host wait for the GPU ({api})", "host_sync", fix
-
-
-def _bare(operator: str | None) -> str:
-    return (operator or "").removeprefix("aten::").strip("_")
 
 
 RULE = Rule(

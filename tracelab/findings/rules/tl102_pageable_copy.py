@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tracelab.findings.claims import grouped, most_expensive, where
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
-from tracelab.findings.rules.tl101_blocking_call import launches_pageable
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.pageable_copies import launches_pageable_copy
+from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, join
+from tracelab.model.call_sites import CallSite
 from tracelab.model.host import Blocking
 from tracelab.model.kernel_kinds import copy_direction
 
@@ -24,56 +26,63 @@ _FIXES = {
 }
 
 
-def find(facts: Context) -> list[Candidate]:
-    """Copies of pageable memory, by the place that makes them."""
-    timeline, trace = facts.timeline, facts.trace
-    facts.call_sites(facts.pageable_launches)  # all at once, for the questions about each
-    rows = [
-        row
-        for row in facts.pageable_copies.tolist()
-        if facts.window.start_ns <= timeline.start_ns[row] < facts.window.end_ns
-        and launches_pageable(facts, facts.launch_of(row))
-    ]
-    launches = [facts.launch_of(row) for row in rows]
-    places = facts.call_sites(launches)
-    calls_at = grouped(facts.blocking_calls.call_sites)
-    claims = []
-    for group in grouped(places).values():
-        mine = [rows[i] for i in group]
-        place = places[group[0]]
-        length = timeline.end_ns[mine] - timeline.start_ns[mine]
-        claims.append(
+def find(context: Context) -> list[Candidate]:
+    """Copies of pageable memory, by the call site that makes them."""
+    timeline = context.timeline
+    rows, call_sites = _copies(context)
+    calls_at = grouped(context.blocking_calls.call_sites)
+    candidates = []
+    for call_site, group in grouped(call_sites).items():
+        copy_row = rows[group]
+        call_index = calls_at.get(call_site, [])
+        name = context.trace.name_of(int(timeline.event_id[copy_row[0]]))
+        length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
+        candidates.append(
             Candidate(
-                title=f"{describe(place, 'copy')} copies pageable memory",
+                title=f"{describe(call_site, 'copy')} copies pageable memory",
                 cause="pageable",
-                where=where(place, count=len(mine), activity=facts.name(mine[0])),
-                evidence=most_expensive(timeline.event_id[mine].tolist(), length.tolist()),
-                fix=_FIXES.get(
-                    copy_direction(trace.name_of(int(timeline.event_id[mine[0]]))), _FIX
+                where=where(
+                    call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
                 ),
+                evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
+                fix=_FIXES.get(copy_direction(name), _FIX),
                 lost={
                     device: join(
-                        _exposed(facts, device, mine), _idle(facts, device, calls_at.get(place, []))
+                        _exposed(context, device, copy_row), _idle(context, device, call_index)
                     )
                     for device in timeline.device_numbers
                 },
             )
         )
-    return claims
+    return candidates
 
 
-def _exposed(facts: Context, device: int, rows: list[int]) -> Intervals:
-    found = facts.exposed
-    mine = np.isin(found.row, rows) & (facts.timeline.device_number[found.row] == device)
-    return facts.inside(found.start_ns[mine], found.end_ns[mine])
+def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
+    """Timeline rows of the pageable copies that begin in the window, and their call sites."""
+    timeline, window = context.timeline, context.window
+    rows = context.pageable_copy_row
+    start_ns = timeline.start_ns[rows]
+    rows = rows[(start_ns >= window.start_ns) & (start_ns < window.end_ns)]
+    launch_id = timeline.launch_id[rows]
+    call_sites = context.call_sites(launch_id)
+    chosen_index = np.flatnonzero(launches_pageable_copy(context, launch_id, call_sites))
+    return rows[chosen_index], tuple(call_sites[index] for index in chosen_index.tolist())
 
 
-def _idle(facts: Context, device: int, calls_here: list[int]) -> Intervals:
+def _exposed(context: Context, device: int, rows: NDArray[np.intp]) -> Intervals:
+    """The time in which these copies were exposed on a device."""
+    exposed = context.exposed
+    is_chosen = np.isin(exposed.row, rows)
+    is_chosen &= context.timeline.device_number[exposed.row] == device
+    return context.inside(exposed.start_ns[is_chosen], exposed.end_ns[is_chosen])
+
+
+def _idle(context: Context, device: int, call_index: list[int]) -> Intervals:
     """What the copies' calls cost, and the synchronize that PyTorch puts behind them."""
-    calls, charges = facts.blocking_calls.calls, facts.blocking_calls.attributed_idle
-    here = [i for i in calls_here if calls.kind[i] != Blocking.ALLOCATION]
-    mine = np.isin(charges.call_index, here) & (charges.device_number == device)
-    return facts.inside(charges.start_ns[mine], charges.end_ns[mine])
+    calls, idle = context.blocking_calls.calls, context.blocking_calls.attributed_idle
+    chosen_index = [index for index in call_index if calls.kind[index] != Blocking.ALLOCATION]
+    is_chosen = np.isin(idle.call_index, chosen_index) & (idle.device_number == device)
+    return context.inside(idle.start_ns[is_chosen], idle.end_ns[is_chosen])
 
 
 RULE = Rule(

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.claims import grouped, most_expensive, where
-from tracelab.findings.facts import Context
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals
 from tracelab.model.call_sites import CallSite
@@ -35,117 +36,128 @@ _FIX_OF_PINNING = (
 )
 
 
-def find(facts: Context) -> list[Candidate]:
+def find(context: Context) -> list[Candidate]:
     """The allocator's calls and the idle that they caused.
 
-    One claim of the calls that held up at most their own thread, and one for each place from which
-    they held up others.
+    One candidate of the calls that blocked at most their own thread, and one for each call site
+    from which they blocked other threads.
     """
-    calls = facts.blocking_calls.calls
-    inside = (calls.start_ns < facts.window.end_ns) & (calls.end_ns > facts.window.start_ns)
-    mine = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & inside)
-    holds_others = np.isin(mine, facts.graph.host.stalled_calls.allocation_index)
-    return _claims_of_own(facts, mine[~holds_others]) + _claims_of_holders(
-        facts, mine[holds_others]
-    )
+    calls = context.blocking_calls.calls
+    is_inside = context.is_inside(calls.start_ns, calls.end_ns)
+    call_index = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & is_inside)
+    stalls_others = np.isin(call_index, context.graph.host.stalled_calls.allocation_index)
+    return _candidates_of_own_thread(
+        context, call_index[~stalls_others]
+    ) + _candidates_of_other_threads(context, call_index[stalls_others])
 
 
-def _claims_of_own(facts: Context, mine: NDArray[np.intp]) -> list[Candidate]:
-    """The claim of calls that held up the thread that made them, if they cost anything.
+def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
+    """The candidate of calls that blocked the thread that made them, if they cost anything.
 
     What is given back has to be asked for again, wherever that happens, so calls that free memory
     are blamed before those that allocate it.
     """
-    lost = _lost(facts, mine)
+    lost = _lost(context, call_index)
     if not lost:
         return []
-    events, costs, names = _told_of(facts, mine)
-    frees = [i for i, name in enumerate(names) if "Free" in name]
-    blamed = frees or list(range(len(events)))
-    places = facts.call_sites(events[i] for i in blamed)
-    groups = grouped(places)
-    place = max(groups, key=lambda x: sum(costs[blamed[i]] for i in groups[x]))
-    api = names[blamed[groups[place][0]]]
-    did = "gives memory back to CUDA" if frees else "asks CUDA for memory"
-    title = f"{describe(place, api)} {did} ({_counted(names)} in all)"
-    return [_claim(facts, mine, lost, place, api, title, _FIX)]
+    names = _names(context, call_index)
+    frees = [position for position, name in enumerate(names) if "Free" in name]
+    blamed = frees or list(range(len(names)))
+    costs_ns = context.blocking_calls.caused_idle_ns[call_index[blamed]]
+    call_sites = [context.blocking_calls.call_sites[index] for index in call_index[blamed].tolist()]
+    groups = grouped(call_sites)
+    call_site = max(groups, key=lambda call_site: int(costs_ns[groups[call_site]].sum()))
+    api = names[blamed[groups[call_site][0]]]
+    does = "gives memory back to CUDA" if frees else "asks CUDA for memory"
+    title = f"{describe(call_site, api)} {does} ({_counted(names)} in all)"
+    return [_candidate(context, call_index, lost, call_site, api, title, _FIX)]
 
 
-def _claims_of_holders(facts: Context, mine: NDArray[np.intp]) -> list[Candidate]:
-    """The claims of calls that held up the launches of other threads, by thread and place."""
-    claims = []
-    places = facts.call_sites(facts.blocking_calls.calls.event_id[mine].tolist())
-    threads = facts.blocking_calls.calls.thread_index[mine].tolist()
-    for (thread, place), group in grouped(zip(threads, places, strict=True)).items():
-        calls = mine[group]
-        lost = _lost(facts, calls)
+def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
+    """The candidates of calls that stalled launches of other threads, by thread and call site."""
+    candidates = []
+    threads = context.blocking_calls.calls.thread_index[call_index].tolist()
+    call_sites = [context.blocking_calls.call_sites[index] for index in call_index.tolist()]
+    for (thread, call_site), group in grouped(zip(threads, call_sites, strict=True)).items():
+        group_index = call_index[group]
+        lost = _lost(context, group_index)
         if not lost:
             continue
-        _, costs, names = _told_of(facts, calls)
-        api = names[int(np.argmax(costs))]
-        name = _short_name(facts.trace.threads[thread].name)
-        pins = _PINS_BATCHES.search(f"{name} {place.function} {place.file}")
+        names = _names(context, group_index)
+        api = names[int(np.argmax(context.blocking_calls.caused_idle_ns[group_index]))]
+        thread_name = _name_of_thread(context.trace.threads[thread].name)
+        pins_batches = _PINS_BATCHES.search(f"{thread_name} {call_site.function} {call_site.file}")
+        which_thread = f"thread {thread_name}" if thread_name else "one thread"
         title = (
-            f"{describe(place, api)} in {f'thread {name}' if name else 'one thread'} keeps other "
-            f"threads from launching ({_counted(names)} in all)"
+            f"{describe(call_site, api)} in {which_thread} keeps other threads from launching "
+            f"({_counted(names)} in all)"
         )
-        fix = _FIX_OF_PINNING if pins else _FIX_OF_ANOTHER_THREAD
-        claims.append(_claim(facts, calls, lost, place, api, title, fix))
-    return claims
+        fix = _FIX_OF_PINNING if pins_batches else _FIX_OF_ANOTHER_THREAD
+        candidates.append(_candidate(context, group_index, lost, call_site, api, title, fix))
+    return candidates
 
 
-def _lost(facts: Context, calls: NDArray[np.intp]) -> dict[int, Intervals]:
+def _lost(context: Context, call_index: NDArray[np.intp]) -> dict[int, Intervals]:
     """Device to the idle that these calls caused."""
-    charges = facts.blocking_calls.attributed_idle
-    of_them = np.isin(charges.call_index, calls)
-    return facts.by_device(
-        charges.device_number[of_them], charges.start_ns[of_them], charges.end_ns[of_them]
+    idle = context.blocking_calls.attributed_idle
+    is_caused = np.isin(idle.call_index, call_index)
+    return context.by_device(
+        idle.device_number[is_caused], idle.start_ns[is_caused], idle.end_ns[is_caused]
     )
 
 
-def _told_of(facts: Context, calls: NDArray[np.intp]) -> tuple[list[int], list[int], list[str]]:
-    """Event id, caused idle (ns) and name of each of these calls."""
-    events = facts.blocking_calls.calls.event_id[calls].tolist()
-    costs = facts.blocking_calls.caused_idle_ns[calls].tolist()
-    return events, costs, [facts.trace.name_of(event) for event in events]
+def _names(context: Context, call_index: NDArray[np.intp]) -> list[str]:
+    """The name of each of these calls."""
+    event_ids = context.blocking_calls.calls.event_id[call_index].tolist()
+    return [context.trace.name_of(event_id) for event_id in event_ids]
 
 
-def _claim(
-    facts: Context,
-    calls: NDArray[np.intp],
+def _candidate(
+    context: Context,
+    call_index: NDArray[np.intp],
     lost: dict[int, Intervals],
-    place: CallSite,
+    call_site: CallSite,
     api: str,
     title: str,
     fix: str,
 ) -> Candidate:
-    """The claim of these calls."""
-    events, costs, _ = _told_of(facts, calls)
+    """The candidate of these calls."""
+    costs = context.blocking_calls
     return Candidate(
         title=title,
         cause="allocator",
-        where=where(place, count=len(events), api=api),
-        evidence=most_expensive(events, costs),
+        where=where(call_site, count=len(call_index), api=api),
+        evidence=most_expensive(
+            costs.calls.event_id[call_index].tolist(), costs.caused_idle_ns[call_index].tolist()
+        ),
         fix=fix,
         lost=lost,
-        severity_override=INFO if _only_first_step(facts, calls) else None,
+        severity_override=INFO if _only_in_first_step(context, call_index) else None,
     )
 
 
 def _counted(names: list[str]) -> str:
-    """How often each of these was called."""
-    return ", ".join(f"{len(x)} {name}" for name, x in sorted(grouped(names).items()))
+    """How often each of these was called.
+
+    >>> _counted(["cudaMalloc", "cudaFree", "cudaMalloc"])
+    '1 cudaFree, 2 cudaMalloc'
+    """
+    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(names).items()))
 
 
-def _short_name(thread: str) -> str:
-    """What a thread is called, without the number that Kineto puts before it."""
+def _name_of_thread(thread: str) -> str:
+    """What a thread is called, without the number that Kineto puts before it.
+
+    >>> _name_of_thread("thread 300 (pt_data_pin)")
+    'pt_data_pin'
+    """
     return re.sub(r"^thread \d+ \((.+)\)$", r"\1", thread)
 
 
-def _only_first_step(facts: Context, calls: NDArray[np.intp]) -> bool:
+def _only_in_first_step(context: Context, call_index: NDArray[np.intp]) -> bool:
     """Whether only the first of several steps makes these calls: it warms up."""
-    steps = facts.blocking_calls.step_index[calls]
-    return len(facts.timeline.steps) > 1 and set(steps.tolist()) == {0}
+    step_index = context.blocking_calls.step_index[call_index]
+    return len(context.timeline.steps) > 1 and set(step_index.tolist()) == {0}
 
 
 RULE = Rule(

@@ -2,29 +2,27 @@
 
 from __future__ import annotations
 
-import numpy as np
-
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
-from tracelab.findings.unhidden import claims_of_exposed
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_of_exposed import candidates_of_exposed
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
+from tracelab.model.lookup import match_names
 
 _FIXES = {
     OverlapBlocker.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "
     '`with torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
     "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
-    OverlapBlocker.EVENT_WAIT: "The copy waits for work that it does not need: let its stream wait for "
-    "an event recorded earlier, or for nothing, before the copy of the next batch.",
-    OverlapBlocker.HOST_SYNC: "The copy was launched late because the host waited: take the blocking "
-    "call out of the loop, or launch the next copy before it.",
-    OverlapBlocker.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch before "
-    "the compute of this one.",
+    OverlapBlocker.EVENT_WAIT: "The copy waits for work that it does not need: let its stream wait "
+    "for an event recorded earlier, or for nothing, before the copy of the next batch.",
+    OverlapBlocker.HOST_SYNC: "The copy was launched late because the host waited: take the "
+    "blocking call out of the loop, or launch the next copy before it.",
+    OverlapBlocker.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch "
+    "before the compute of this one.",
     OverlapBlocker.TRUE_DEPENDENCY: "Nothing to do: there was no other work for it to run beside.",
 }
-
-
-_BEHIND = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
+_COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _FIX_TO_HOST = (
     "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
     "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
@@ -32,26 +30,23 @@ _FIX_TO_HOST = (
 )
 
 
-def find(facts: Context) -> list[Candidate]:
+def find(context: Context) -> list[Candidate]:
     """Exposed copies between the host and the GPU, from pinned memory."""
-    names = [facts.trace.name_of(int(x)) for x in facts.timeline.event_id[facts.exposed.row]]
-    chosen = np.array(
-        [
-            copy_direction(name) in ("h2d", "d2h") and not copies_pageable_memory(name)
-            for name in names
-        ],
-        dtype=np.bool_,
-    )
-    is_copy = facts.timeline.kind[facts.exposed.row] == Kind.COPY
-    queued = facts.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return claims_of_exposed(facts, chosen & is_copy & ~queued, _worded)
+    exposed, timeline = context.exposed, context.timeline
+    is_copy = match_names(context.trace, timeline.event_id[exposed.row], _is_pinned_host_copy)
+    is_copy &= timeline.kind[exposed.row] == Kind.COPY
+    is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
+    return candidates_of_exposed(context, is_copy & ~is_queued, _worded)
 
 
-def _worded(what: str, name: str, obstacle: OverlapBlocker, behind: str) -> tuple[str, str]:
-    fix = (
-        _FIX_TO_HOST if copy_direction(name) == "d2h" and obstacle in _BEHIND else _FIXES[obstacle]
-    )
-    return f"{what} runs beside no compute{behind}", fix
+def _is_pinned_host_copy(name: str) -> bool:
+    return copy_direction(name) in ("h2d", "d2h") and not copies_pageable_memory(name)
+
+
+def _worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
+    delays_read = copy_direction(name) == "d2h" and blocker in _COMPUTE_WAITS
+    fix = _FIX_TO_HOST if delays_read else _FIXES[blocker]
+    return f"{what} runs beside no compute{reason}", fix
 
 
 RULE = Rule(

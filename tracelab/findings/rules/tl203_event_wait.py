@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
-from tracelab.findings.streams import claims_of_turns
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_of_serialized_streams import candidates_of_serialized_streams
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
-
-
-def find(facts: Context) -> list[Candidate]:
-    """Compute that waited for an event of another computing stream, though both had room."""
-    return claims_of_turns(facts, (OverlapBlocker.EVENT_WAIT,), _worded, _NO_ROOM)
-
 
 _NO_ROOM = (
     "Nothing to do: the kernels fill the GPU (or the file does not say how large they are), so "
@@ -19,9 +14,16 @@ _NO_ROOM = (
 )
 
 
-def _worded(held: str, other: str, what: str) -> tuple[str, str]:
+def find(context: Context) -> list[Candidate]:
+    """Compute that waited for an event of another computing stream."""
+    return candidates_of_serialized_streams(
+        context, (OverlapBlocker.EVENT_WAIT,), _worded, _NO_ROOM
+    )
+
+
+def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:
     return (
-        f"{what}: {held} waits for another stream's {other}",
+        f"{what}: {blocked} waits for another stream's {other}",
         "If it does not need what that stream made, wait later (`wait_stream` or `wait_event` "
         "where the result is used), or for an event recorded before the stream's latest work.",
     )

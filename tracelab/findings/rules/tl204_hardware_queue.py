@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
-from tracelab.findings.unhidden import claims_of_exposed
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_of_exposed import candidates_of_exposed
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
 
 
-def find(facts: Context) -> list[Candidate]:
-    """Exposed work beside which other work stood launched and was held by nothing in the file."""
-    queued = facts.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return claims_of_exposed(facts, queued, _worded)
+def find(context: Context) -> list[Candidate]:
+    """Exposed work beside which other work was launched and was blocked by nothing in the file."""
+    is_queued = context.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
+    return candidates_of_exposed(context, is_queued, _worded)
 
 
-def _worded(what: str, _name: str, _obstacle: OverlapBlocker, behind: str) -> tuple[str, str]:
+def _worded(what: str, _name: str, _blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
     return (
-        f"{what} holds up another stream{behind}, though nothing says that it must",
+        f"{what} holds up another stream{reason}, though nothing says that it must",
         "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
         "default), or set it to the number of streams that work at once.",
     )

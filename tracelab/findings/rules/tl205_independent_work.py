@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
-from tracelab.findings.streams import claims_of_turns
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_of_serialized_streams import candidates_of_serialized_streams
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
 from tracelab.measures.overlap_blockers import OverlapBlocker
-
-
-def find(facts: Context) -> list[Candidate]:
-    """Streams that took turns because of the host or the GPU, not because of an event."""
-    causes = (OverlapBlocker.HOST_SYNC, OverlapBlocker.HARDWARE_QUEUE)
-    return claims_of_turns(facts, causes, _worded, _NO_ROOM)
-
 
 _NO_ROOM = (
     "Nothing to do: the kernels fill the GPU (or the file does not say how large they are), so "
@@ -21,9 +15,15 @@ _NO_ROOM = (
 )
 
 
-def _worded(held: str, other: str, what: str) -> tuple[str, str]:
+def find(context: Context) -> list[Candidate]:
+    """Streams that were serialized by the host or the GPU, not by an event."""
+    blockers = (OverlapBlocker.HOST_SYNC, OverlapBlocker.HARDWARE_QUEUE)
+    return candidates_of_serialized_streams(context, blockers, _worded, _NO_ROOM)
+
+
+def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:
     return (
-        f"{what}: {held} begins only after another stream's {other}, which it does not wait for",
+        f"{what}: {blocked} begins only after another stream's {other}, which it does not wait for",
         "Launch both streams' work before the host waits for either; wait once, at the end.",
     )
 

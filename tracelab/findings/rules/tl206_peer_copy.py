@@ -3,92 +3,105 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from tracelab.findings.claims import grouped, most_expensive, where
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
-from tracelab.intervals import Intervals, gaps, intersect, measure
+from tracelab.intervals import Intervals, gaps, intersect
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.timeline import Timeline
+from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
 
-_HELD = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
+_COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
+_FIX = (
+    "Make a side stream current on *both* GPUs for the copy: `with "
+    'torch.cuda.stream(s0), torch.cuda.stream(s1): y = x.to("cuda:1", '
+    "non_blocking=True)`; then `current_stream(1).wait_stream(s1)` where y is used, "
+    "and `x.record_stream(s0)`. `non_blocking` alone changes nothing."
+)
 
 
-def find(facts: Context) -> list[Candidate]:
-    """Peer copies that the sender's compute or the receiver's waited for, by place."""
-    timeline = facts.timeline
-    copies = np.flatnonzero(timeline.kind == Kind.COPY).tolist()
-    rows = [x for x in copies if _is_peer_copy(timeline, x) and _in_window(facts, x)]
-    places = facts.call_sites(facts.launch_of(row) for row in rows)
-    claims = []
-    for place, group in grouped(places).items():
-        mine = [rows[i] for i in group]
-        sent, limits = _at_senders(facts, mine)
-        lost = {**_at_receivers(facts, mine), **sent}
-        lost = {device: time for device, time in lost.items() if len(time)}
+def find(context: Context) -> list[Candidate]:
+    """Peer copies that the sender's compute or the receiver's waited for, by call site."""
+    timeline, rows = context.timeline, _peer_copy_rows(context)
+    candidates = []
+    for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
+        copy_row = rows[group]
+        lost_by_sender, limit_ns = _at_senders(context, copy_row)
+        lost = {
+            device: time
+            for device, time in {**_at_receivers(context, copy_row), **lost_by_sender}.items()
+            if len(time)
+        }
         if not lost:
             continue
-        length = timeline.end_ns[mine] - timeline.start_ns[mine]
-        claims.append(
+        length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
+        candidates.append(
             Candidate(
-                title=f"{describe(place, 'copy')} copies between GPUs and holds up their compute",
+                title=f"{describe(call_site, 'copy')} copies between GPUs and holds up their "
+                "compute",
                 cause="default_stream",
-                where=where(place, count=len(mine), activity=facts.name(mine[0])),
-                evidence=most_expensive(timeline.event_id[mine].tolist(), length.tolist()),
-                fix="Make a side stream current on *both* GPUs for the copy: `with "
-                'torch.cuda.stream(s0), torch.cuda.stream(s1): y = x.to("cuda:1", '
-                "non_blocking=True)`; then `current_stream(1).wait_stream(s1)` where y is used, "
-                "and `x.record_stream(s0)`. `non_blocking` alone changes nothing.",
+                where=where(
+                    call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
+                ),
+                evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
+                fix=_FIX,
                 lost=lost,
-                limit_ns=limits,
+                limit_ns=limit_ns,
             )
         )
-    return claims
+    return candidates
 
 
-def _is_peer_copy(timeline: Timeline, row: int) -> bool:
-    return copy_direction(timeline.trace.name_of(int(timeline.event_id[row]))) == "p2p"
+def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
+    """Timeline rows of the copies between GPUs that begin in the window."""
+    timeline, window = context.timeline, context.window
+    is_peer_copy = match_names(
+        context.trace, timeline.event_id, lambda name: copy_direction(name) == "p2p"
+    )
+    is_peer_copy &= timeline.kind == Kind.COPY
+    is_peer_copy &= (timeline.start_ns >= window.start_ns) & (timeline.start_ns < window.end_ns)
+    return np.flatnonzero(is_peer_copy)
 
 
-def _in_window(facts: Context, row: int) -> bool:
-    window = facts.window
-    return bool(window.start_ns <= facts.timeline.start_ns[row] < window.end_ns)
+def _at_senders(
+    context: Context, copy_row: NDArray[np.intp]
+) -> tuple[dict[int, Intervals], dict[int, int]]:
+    """Where the copies ran and the sender's own next compute waited for them, and the limits."""
+    exposed = context.exposed
+    device_number = context.timeline.device_number[exposed.row]
+    is_waited_for = np.isin(exposed.row, copy_row) & np.isin(exposed.blocker, _COMPUTE_WAITS)
+    lost, limit_ns = {}, {}
+    for device in np.unique(device_number[is_waited_for]).tolist():
+        on_device = is_waited_for & (device_number == device)
+        lost[device] = context.inside(exposed.start_ns[on_device], exposed.end_ns[on_device])
+        limit_ns[device] = int(exposed.bound_ns[on_device].sum())
+    return lost, limit_ns
 
 
-def _at_senders(facts: Context, rows: list[int]) -> tuple[dict[int, Intervals], dict[int, int]]:
-    """Where the copies ran and the sender's own next compute was held by them, and the limits."""
-    found, devices = facts.exposed, facts.timeline.device_number[facts.exposed.row]
-    mine = np.isin(found.row, rows) & np.isin(found.blocker, _HELD)
-    lost, limits = {}, {}
-    for device in np.unique(devices[mine]).tolist():
-        here = mine & (devices == device)
-        lost[device] = facts.inside(found.start_ns[here], found.end_ns[here])
-        limits[device] = int(found.bound_ns[here].sum())
-    return lost, limits
+def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
+    """Where another GPU was idle because its next activity, launched, waited for a copy."""
+    timeline, awaited_row = context.timeline, context.graph.awaited_row
+    waiting_row = np.flatnonzero(np.isin(awaited_row, copy_row) & (timeline.launch_id != ABSENT))
+    source_row = awaited_row[waiting_row]
+    is_other = timeline.device_number[waiting_row] != timeline.device_number[source_row]
+    waiting_row, source_row = waiting_row[is_other], source_row[is_other]
+    launched_ns = context.trace.end_ns[timeline.launch_id[waiting_row]]
+    waits = context.by_device(
+        timeline.device_number[waiting_row],
+        np.maximum(launched_ns, timeline.start_ns[source_row]),
+        np.minimum(timeline.end_ns[source_row], timeline.start_ns[waiting_row]),
+    )
+    return {device: intersect(wait, _idle(context, device)) for device, wait in waits.items()}
 
 
-def _at_receivers(facts: Context, rows: list[int]) -> dict[int, Intervals]:
-    """Where another GPU stood still because its next activity, launched, waited for a copy."""
-    timeline = facts.timeline
-    waited = np.flatnonzero(np.isin(facts.graph.awaited_row, rows))
-    lost = {}
-    for device in np.unique(timeline.device_number[waited]).tolist():
-        here = waited[timeline.device_number[waited] == device]
-        here = here[timeline.launch_id[here] != ABSENT]
-        sources = facts.graph.awaited_row[here]
-        other = timeline.device_number[sources] != device
-        here, sources = here[other], sources[other]
-        launched = facts.trace.end_ns[timeline.launch_id[here]]
-        since = np.maximum(launched, timeline.start_ns[sources])
-        held = facts.inside(since, np.minimum(timeline.end_ns[sources], timeline.start_ns[here]))
-        busy = timeline.busy(timeline.select(device=device))
-        idle = intersect(held, gaps(busy, facts.window.start_ns, facts.window.end_ns))
-        if measure(idle):
-            lost[device] = idle
-    return lost
+def _idle(context: Context, device: int) -> Intervals:
+    """When a device had no work, within the window."""
+    busy = context.timeline.busy(context.timeline.select(device=device))
+    return gaps(busy, context.window.start_ns, context.window.end_ns)
 
 
 RULE = Rule(

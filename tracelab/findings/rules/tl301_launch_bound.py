@@ -2,65 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.claims import grouped, most_expensive, where
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
-from tracelab.intervals import measure
+from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 
-_MOST_LOOKED_UP = 20_000  # bubbles, the longest: the place of most of the time does not need all
+_MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
 # Between two launches, without the profiler: the host did something else than launch.
 _LONG_NS = 1_000_000
-
-
-def find(facts: Context) -> list[Candidate]:
-    """Idle time before launches that came late: short gaps together, long ones together."""
-    bubbles = facts.bubbles
-    busy = facts.idle_by(Cause.HOST_BUSY)
-    # Of a late launch the time until it starts on the GPU is lost as well.
-    late = busy | (facts.idle_by(Cause.LAUNCH) & np.isin(bubbles.next_id, bubbles.next_id[busy]))
-    late &= np.isin(bubbles.device_number, facts.active_devices)
-    slower = facts.window.length_ns / (facts.unprofiled_ns or facts.window.length_ns or 1)
-    is_silent = bubbles.end_ns - bubbles.start_ns >= _LONG_NS * slower
-    silent = busy & is_silent & ~_launches_inside(facts)
-    is_long = np.isin(bubbles.next_id, bubbles.next_id[silent])
-    claims = []
-    for chosen, cause, does, fix in (
-        (late & ~is_long, "launch_bound", "launches too slowly for the GPU", _FIX),
-        (late & is_long, "slow_host", "does something else than launch", _FIX_OF_LONG),
-    ):
-        lost = {x: facts.idle(x, chosen) for x in facts.timeline.device_numbers}
-        lost = {device: idle for device, idle in lost.items() if len(idle)}
-        if lost:
-            name, place, evidence = _dearest_place(facts, chosen)
-            claims.append(
-                Candidate(
-                    title=f"The host {does}, most of all at {describe(place, name)}",
-                    cause=cause,
-                    where=where(
-                        place,
-                        count=max(map(len, lost.values())),
-                        device=max(lost, key=lambda x: measure(lost[x])),
-                    ),
-                    evidence=evidence,
-                    fix=fix,
-                    lost=lost,
-                    limit_ns={
-                        x: measure(y) * max(0, total - facts.profiler_overhead_ns[x]) // total
-                        for x, y in lost.items()
-                        if (total := measure(facts.idle(x, late)))
-                    },
-                )
-            )
-    return claims
-
-
 _FIX = (
     "Launch less, or ahead: replay the step as a CUDA graph (`torch.compile(model, "
     'mode="reduce-overhead")`, `torch.cuda.graph`), fuse (`torch.compile`, optimizers with '
@@ -72,29 +30,95 @@ _FIX_OF_LONG = (
 )
 
 
-def _launches_inside(facts: Context) -> NDArray[np.bool_]:
+def find(context: Context) -> list[Candidate]:
+    """Idle time before launches that came late: short gaps together, long ones together."""
+    is_late, is_slow_host = _late_launches(context)
+    return [
+        _candidate(context, is_chosen, lost, is_late, cause, does, fix)
+        for is_chosen, cause, does, fix in (
+            (is_late & ~is_slow_host, "launch_bound", "launches too slowly for the GPU", _FIX),
+            (is_late & is_slow_host, "slow_host", "does something else than launch", _FIX_OF_LONG),
+        )
+        if (lost := context.idle_by_device(is_chosen))
+    ]
+
+
+def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Which bubbles end with a launch that came late, and before which nothing was launched.
+
+    Twice bool[bubbles].
+    """
+    bubbles = context.bubbles
+    is_busy = context.is_idle_by(Cause.HOST_BUSY)
+    # Of a late launch the time until it starts on the GPU is lost as well.
+    is_late = is_busy | (
+        context.is_idle_by(Cause.LAUNCH) & np.isin(bubbles.next_id, bubbles.next_id[is_busy])
+    )
+    is_late &= np.isin(bubbles.device_number, context.active_devices)
+    window_ns = context.window.length_ns
+    profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
+    is_long = bubbles.end_ns - bubbles.start_ns >= _LONG_NS * profiler_factor
+    is_silent = is_busy & is_long & ~_holds_launch(context)
+    return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_silent])
+
+
+def _candidate(
+    context: Context,
+    is_chosen: NDArray[np.bool_],
+    lost: Mapping[int, Intervals],
+    is_late: NDArray[np.bool_],
+    cause: str,
+    does: str,
+    fix: str,
+) -> Candidate:
+    """The candidate of the chosen bubbles, of all that end with a late launch."""
+    name, call_site, evidence = _top_culprit(context, is_chosen)
+    return Candidate(
+        title=f"The host {does}, most of all at {describe(call_site, name)}",
+        cause=cause,
+        where=where(
+            call_site,
+            count=max(map(len, lost.values())),
+            device=max(lost, key=lambda device: measure(lost[device])),
+        ),
+        evidence=evidence,
+        fix=fix,
+        lost=lost,
+        limit_ns={
+            device: measure(idle)
+            * max(0, late_ns - context.profiler_overhead_ns[device])
+            // late_ns
+            for device, idle in lost.items()
+            if (late_ns := measure(context.idle(device, is_late)))
+        },
+    )
+
+
+def _holds_launch(context: Context) -> NDArray[np.bool_]:
     """bool[bubbles], during which something was launched, for whatever GPU."""
-    bubbles, launch = facts.bubbles, facts.timeline.launch_id
-    launch_ns = np.sort(facts.trace.start_ns[launch[launch != ABSENT]])
+    bubbles, launch_id = context.bubbles, context.timeline.launch_id
+    launch_ns = np.sort(context.trace.start_ns[launch_id[launch_id != ABSENT]])
     first = np.searchsorted(launch_ns, bubbles.start_ns, side="right")
     return np.searchsorted(launch_ns, bubbles.end_ns) > first
 
 
-def _dearest_place(
-    facts: Context, chosen: NDArray[np.bool_]
+def _top_culprit(
+    context: Context, is_chosen: NDArray[np.bool_]
 ) -> tuple[str, CallSite, tuple[int, ...]]:
-    """What held most of these bubbles, and where; and events that held them, the dearest first."""
-    bubbles, window = facts.bubbles, facts.window
-    inside = (bubbles.start_ns < window.end_ns) & (bubbles.end_ns > window.start_ns)
-    mine = np.flatnonzero(chosen & inside)
-    length = bubbles.end_ns[mine] - bubbles.start_ns[mine]
-    mine = mine[np.argsort(-length, kind="stable")][:_MOST_LOOKED_UP]
-    costs = (bubbles.end_ns[mine] - bubbles.start_ns[mine]).tolist()
-    events = facts.idle_culprits[mine].tolist()
-    names = [facts.call_name(event) for event in events]
-    groups = grouped(zip(names, facts.call_sites(events), strict=True))
-    name, place = max(groups, key=lambda x: sum(costs[i] for i in groups[x]))
-    return name, place, most_expensive(events, costs)
+    """What blocked the GPU in most of these bubbles: its name, call site and events.
+
+    The events are those of all culprits, the most expensive first.
+    """
+    bubbles = context.bubbles
+    is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
+    bubble_index = np.flatnonzero(is_chosen & is_inside)
+    length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
+    longest = np.argsort(-length_ns, kind="stable")[:_MOST_LOOKED_UP]
+    cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
+    names = map(context.call_name, culprit_id.tolist())
+    groups = grouped(zip(names, context.call_sites(culprit_id), strict=True))
+    name, call_site = max(groups, key=lambda key: int(cost_ns[groups[key]].sum()))
+    return name, call_site, most_expensive(culprit_id.tolist(), cost_ns.tolist())
 
 
 RULE = Rule(

@@ -2,46 +2,62 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Collection
+from typing import Any
 
-from tracelab.findings.claims import MOST_EVIDENCE, where
-from tracelab.findings.facts import Context
-from tracelab.findings.rule import Candidate, Rule
-from tracelab.intervals import measure
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, where
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
+from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.host import input_regions
 
+_FIX = (
+    "Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
+    "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "
+    "of it on the GPU."
+)
 
-def find(facts: Context) -> list[Candidate]:
+
+def find(context: Context) -> list[Candidate]:
     """Idle time in which the launching thread was in a data loader."""
-    chosen = facts.idle_by(Cause.INPUT) & np.isin(facts.bubbles.device_number, facts.active_devices)
-    lost = {x: facts.idle(x, chosen) for x in facts.timeline.device_numbers}
-    lost = {device: idle for device, idle in lost.items() if len(idle)}
+    is_chosen = context.is_idle_by(Cause.INPUT)
+    is_chosen &= np.isin(context.bubbles.device_number, context.active_devices)
+    lost = context.idle_by_device(is_chosen)
     if not lost:
         return []
-    first = min(int(idle.starts[0]) for idle in lost.values())
-    last = max(int(idle.ends[-1]) for idle in lost.values())
-    events = input_regions(facts.trace)
-    start, end = facts.trace.start_ns[events], facts.trace.end_ns[events]
-    inside = events[(start < last) & (end > first)]
-    longest = inside[np.argsort(-facts.trace.duration_ns[inside], kind="stable")].tolist()
-    [place] = facts.call_sites(longest[:1])
+    loading_id = _loading_regions(context, lost.values())
+    [call_site] = context.call_sites(loading_id[:1])
+    name = context.trace.name_of(int(loading_id[0]))
     return [
         Candidate(
-            title=f"The GPU waits for the data loader ({facts.trace.name_of(longest[0])})",
+            title=f"The GPU waits for the data loader ({name})",
             cause="input_bound",
             where=where(
-                place,
+                call_site,
                 count=max(map(len, lost.values())),
-                device=max(lost, key=lambda x: measure(lost[x])),
+                device=max(lost, key=lambda device: measure(lost[device])),
             ),
-            evidence=tuple(longest[:MOST_EVIDENCE]),
-            fix="Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
-            "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "
-            "of it on the GPU.",
+            evidence=tuple(loading_id[:MOST_EVIDENCE].tolist()),
+            fix=_FIX,
             lost=lost,
         )
     ]
+
+
+def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[np.integer[Any]]:
+    """Event ids of the regions that load data beside some idle time, the longest first."""
+    trace = context.trace
+    first_ns = min(int(time.starts[0]) for time in idle)
+    last_ns = max(int(time.ends[-1]) for time in idle)
+    region_id = input_regions(trace)
+    region_id = region_id[
+        (trace.start_ns[region_id] < last_ns) & (trace.end_ns[region_id] > first_ns)
+    ]
+    return region_id[np.argsort(-trace.duration_ns[region_id], kind="stable")]
 
 
 RULE = Rule(

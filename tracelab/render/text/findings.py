@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tracelab.findings.finding import INFO, Finding
-from tracelab.findings.rules.trace_quality import is_about_the_trace
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.sections import Column, Fit, Section
@@ -58,7 +57,7 @@ def _lost_ns(device: DeviceMetrics) -> int:
 
 def findings(view: View) -> list[Section]:
     """The findings, what can win most first; then what cannot be helped, and the trace itself."""
-    about_time = [x for x in view.findings if not is_about_the_trace(x)]
+    about_time = [x for x in view.findings if x.about != "trace"]
     full = [x for x in about_time if x.severity != INFO]
     brief = [x for x in about_time if x.severity == INFO]
     sections = [_in_full(i, x, view.unprofiled_ns) for i, x in enumerate(full[:_MOST_IN_FULL], 1)]
@@ -70,7 +69,7 @@ def findings(view: View) -> list[Section]:
 
 def about_the_trace(view: View) -> list[Section]:
     """What the trace lacks, and what that does to the numbers."""
-    found = [x for x in view.findings if is_about_the_trace(x)]
+    found = [x for x in view.findings if x.about == "trace"]
     if not found:
         return []
     lines = tuple(f"{x.rule}  {x.title}." for x in found)
@@ -127,7 +126,7 @@ def of_all_ranks(views: Iterable[View]) -> list[Section]:
     groups = defaultdict(list)
     for view in views:
         for x in view.findings:
-            if x.severity != INFO and not is_about_the_trace(x):
+            if x.severity != INFO and x.about != "trace":
                 where = x.where
                 key = (x.rule, x.cause, where.function, where.file, where.line)
                 groups[key].append((view, x))

@@ -10,6 +10,7 @@ from tests.build.reports import report
 from tests.real_traces import path_of
 from tracelab.analysis import analyze
 from tracelab.findings.finding import Finding, Where
+from tracelab.findings.registry import about_of
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.overlap import StreamTime
@@ -112,6 +113,7 @@ def make_finding(rule="TL101", *, severity="critical", bound_ns=4 * MS, **figure
         "where": Where(count=3, annotation="backward"),
         "evidence": (1,),
         "fix": "Read it later.",
+        "about": about_of(rule),
     }
     return Finding(rule=rule, severity=severity, bound_ns=bound_ns, **defaults | figures)
 

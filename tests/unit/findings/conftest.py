@@ -1,0 +1,62 @@
+"""Findings of hand-made traces."""
+
+import pytest
+
+from tests.build.files import write
+from tests.unit.findings.hand_made import US
+from tracelab import analyze
+from tracelab.findings.finding import INFO
+
+
+@pytest.fixture
+def findings(tmp_path):
+    """The findings about the program of the trace of some events."""
+
+    def find(*events, options=None, **keys):
+        path = write(tmp_path / "hand.json", events, **keys)
+        report = analyze(path, options) if options else analyze(path)
+        return [x for x in report.findings if x.about == "program"]
+
+    return find
+
+
+@pytest.fixture
+def summaries(findings):
+    """Rule, cause, severity and bound (us) of each finding about the program."""
+
+    def find(*events, **keys):
+        return [(x.rule, x.cause, x.severity, x.bound_ns / US) for x in findings(*events, **keys)]
+
+    return find
+
+
+@pytest.fixture
+def alarms(tmp_path):
+    """Rule, cause and bound (us) of all findings above info."""
+
+    def find(*events):
+        report = analyze(write(tmp_path / "hand.json", events))
+        return [(x.rule, x.cause, x.bound_ns / US) for x in report.findings if x.severity != INFO]
+
+    return find
+
+
+@pytest.fixture
+def lacks_of_files():
+    """What some files lack: rule, severity and count of each finding about the trace."""
+
+    def find(*paths, options=None):
+        report = analyze(list(paths), options) if options else analyze(list(paths))
+        return [(x.rule, x.severity, x.where.count) for x in report.findings if x.about == "trace"]
+
+    return find
+
+
+@pytest.fixture
+def lacks(tmp_path, lacks_of_files):
+    """What the trace of some events lacks."""
+
+    def find(*events, **keys):
+        return lacks_of_files(write(tmp_path / "hand.json", events, **keys))
+
+    return find

@@ -1,0 +1,107 @@
+"""TL101: the GPU computes until 110 us and again from 130 on, because the host waited until 116."""
+
+from tests.build.files import annotation, copy, event, kernel, launch, operator, python
+from tests.unit.findings.hand_made import D2H_PAGEABLE, US, blocking, call, work
+from tracelab.findings.finding import WARNING
+
+
+def test_blocking_call(findings):
+    # 20 of 320 us.
+    item = [operator("aten::item", 3, 114), call("cudaStreamSynchronize", 4, 112)]
+
+    [finding] = findings(*blocking(*item))
+
+    assert (finding.rule, finding.cause, finding.severity) == ("TL101", "host_sync", WARNING)
+    assert (finding.cost_ns, finding.bound_ns) == (20 * US, 20 * US)
+    assert (finding.where.operator, finding.where.api) == ("aten::item", "cudaStreamSynchronize")
+    assert finding.where.count == 1
+    assert finding.evidence == (3,)
+    assert finding.title == "`aten::item` makes the host wait for the GPU (cudaStreamSynchronize)"
+    assert "loss.detach()" in finding.fix
+
+
+def test_says_where_in_the_program_the_call_is(findings):
+    # The source is not there, so the line of the call stays unknown.
+    item = [
+        python("train.py(3): step", 1, 117),
+        python("<built-in method item of Tensor object at 0x7f>", 2, 116),
+        operator("aten::item", 3, 114),
+        call("cudaStreamSynchronize", 4, 112),
+    ]
+
+    [finding] = findings(*blocking(*item))
+
+    assert finding.title == (
+        "`item` in step (train.py) makes the host wait for the GPU (cudaStreamSynchronize)"
+    )
+    where = finding.where
+    assert (where.function, where.file, where.line, where.call) == (
+        "step",
+        "train.py",
+        None,
+        "item",
+    )
+
+
+def test_is_silent_without_the_call(summaries):
+    assert summaries(*work("gemm", 10, 100, 0, 1), *work("gemm", 110, 200, 4, 2)) == []
+
+
+def test_is_silent_where_the_queue_is_full(summaries):
+    # The call returns at 112; what was launched before it runs until 310.
+    rows = [*work("gemm", 10, 100, 0, 1), *work("gemm", 110, 200, 3, 2)]
+
+    assert (
+        summaries(*rows, call("cudaStreamSynchronize", 6, 106), *work("gemm", 310, 50, 114, 3))
+        == []
+    )
+
+
+def test_has_one_finding_for_calls_from_one_place(findings):
+    # Twice 20 us, before 130 and before 350, by the same call in no operator; two others of
+    # another operator lose 10 us each.
+    rows = [
+        *work("gemm", 10, 100, 0, 1),
+        call("cudaStreamSynchronize", 4, 112),
+        *work("gemm", 130, 200, 118, 2),
+        call("cudaStreamSynchronize", 122, 210),
+        *work("gemm", 350, 100, 340, 3),
+        operator("aten::nonzero", 344, 112),
+        call("cudaStreamSynchronize", 345, 110),
+        *work("gemm", 460, 100, 457, 4),
+    ]
+
+    assert [(x.where.operator, x.where.count, x.bound_ns / US) for x in findings(*rows)] == [
+        (None, 2, 40),
+        ("aten::nonzero", 1, 10),
+    ]
+
+
+def test_leaves_scalars_from_pageable_memory_to_the_call_that_reads_them(summaries):
+    # GIVEN .item(): a copy of 4 us into pageable memory from 111 on, whose call waits from 104 to
+    # 120, and a synchronize from 121 to 126; the GPU is idle in [110, 111) and [115, 135)
+    rows = [
+        *work("gemm", 10, 100, 0, 1),
+        operator("aten::item", 102, 28),
+        event("cudaMemcpyAsync", "cuda_runtime", 104, 16, correlation=2),
+        copy(111, 4, name=D2H_PAGEABLE, correlation=2),
+        call("cudaStreamSynchronize", 121, 5),
+        *work("gemm", 135, 300, 132, 3),
+    ]
+
+    # THEN the one pays 1 us and [115, 121), the other [121, 135): one place, 16 + 5 us blocked
+    assert summaries(*rows) == [("TL101", "host_sync", WARNING, 21)]
+
+
+def test_regions_that_count_the_steps_are_one_place(alarms):
+    # 300 regions, each of its own name, with a call that costs 20 of 60 us.
+    rows = []
+    for i in range(300):
+        at = 60 * i
+        rows += [
+            annotation(f"iteration {i}", at, 59),
+            launch(at, 2, 10 * i + 1),
+            kernel("gemm", at + 5, 35, correlation=10 * i + 1),
+            launch(at + 4, 40, 10 * i + 2, name="cudaStreamSynchronize"),
+        ]
+    assert next((rule, cause) for rule, cause, _ in alarms(*rows)) == ("TL101", "host_sync")

@@ -1,0 +1,120 @@
+"""TL103: memory goes back to CUDA and is asked for again, at the cost of [110, 135) us."""
+
+import pytest
+
+from tests.build.files import HOST, event, kernel, launch, operator, python, step, thread_name
+from tests.unit.findings.hand_made import OTHER_THREAD, US, blocking, call, work
+from tracelab.findings.finding import CRITICAL, WARNING
+
+
+def test_allocator(findings):
+    rows = [
+        *work("gemm", 10, 100, 0, 1),
+        call("cudaFree", 4, 108),
+        operator("aten::empty", 112, 19),
+        call("cudaMalloc", 113, 17),
+        *work("gemm", 135, 200, 132, 2),
+    ]
+
+    [finding] = findings(*rows)
+
+    assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", WARNING)
+    assert finding.bound_ns == 25 * US
+    assert (finding.where.api, finding.where.operator, finding.where.count) == ("cudaFree", None, 2)
+    assert "1 cudaFree, 1 cudaMalloc" in finding.title
+
+
+def test_blames_who_allocates_if_nobody_frees(findings):
+    rows = blocking(operator("aten::empty", 3, 114), call("cudaMalloc", 4, 112))
+
+    [finding] = findings(*rows)
+
+    assert (finding.rule, finding.bound_ns) == ("TL103", 20 * US)
+    assert (finding.where.api, finding.where.operator) == ("cudaMalloc", "aten::empty")
+
+
+def test_is_silent_where_the_queue_is_full(summaries):
+    rows = [*work("gemm", 10, 100, 0, 1), *work("gemm", 110, 200, 3, 2)]
+
+    assert summaries(*rows, call("cudaMalloc", 6, 106), *work("gemm", 310, 50, 114, 3)) == []
+
+
+# While another thread allocates from 105 to 480, a launch call lasts from 108 to 490 instead of 2:
+# of the 1,000 us the GPU is idle from 110 to 495.
+
+
+def stalled_launch(*, allocates="cudaHostAlloc", name="pt_data_pin", pid=HOST):
+    rows = [
+        *work("gemm", 10, 100, 0, 1),
+        launch(108, 382, 2),
+        kernel("gemm", 495, 515, correlation=2),
+        event(allocates, "cuda_runtime", 105, 375, pid=pid, tid=OTHER_THREAD),
+    ]
+    return [*rows, thread_name(f"thread 300 ({name})", pid=pid, tid=OTHER_THREAD)]
+
+
+def test_allocation_of_dataloaders_pinning_thread_that_stalled_a_launch(findings):
+    [finding] = findings(*stalled_launch())
+
+    assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", CRITICAL)
+    assert (finding.cost_ns, finding.bound_ns) == (385 * US, 385 * US)
+    assert (finding.where.api, finding.where.count, finding.evidence) == ("cudaHostAlloc", 1, (4,))
+    assert finding.title == (
+        "`cudaHostAlloc` in thread pt_data_pin keeps other threads from launching "
+        "(1 cudaHostAlloc in all)"
+    )
+    assert finding.fix.startswith("DataLoader's pin_memory thread asks CUDA for new pinned memory")
+
+
+def test_allocation_of_any_other_thread_that_stalled_a_launch(findings):
+    [finding] = findings(*stalled_launch(allocates="cudaMalloc", name="loader"))
+
+    assert (finding.rule, finding.bound_ns) == ("TL103", 385 * US)
+    assert "DataLoader" not in finding.fix
+
+
+def test_tells_stalled_launches_from_what_the_launching_thread_allocates(findings):
+    # The main thread's own cudaFree lasts from 520 to 1,120; the GPU is idle from 1,010 to 1,130.
+    stalled_and_own = findings(
+        *stalled_launch(), call("cudaFree", 520, 600), *work("gemm", 1_130, 50, 1_125, 3)
+    )
+
+    assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in stalled_and_own] == [
+        ("TL103", "cudaHostAlloc", 1, 385),
+        ("TL103", "cudaFree", 1, 120),
+    ]
+
+
+def test_does_not_blame_another_process(summaries):
+    # Nothing else in the file tells why the launch took so long.
+    assert "TL103" not in [rule for rule, *_ in summaries(*stalled_launch(pid=HOST + 1))]
+
+
+@pytest.mark.parametrize("allocating", [False, True])
+def test_an_allocation_of_another_thread_beside_ordinary_launches_is_no_alarm(alarms, allocating):
+    # Each step of 1,000 us waits 150 for Python, whose launch takes 5 while memory is pinned.
+    rows = []
+    for i in range(4):
+        at = 1_000 * i
+        rows += [
+            python("train.py(3): step", at, 990),
+            launch(at + 140, 5, i + 1),
+            kernel("gemm", at + 150, 850, correlation=i + 1),
+        ]
+        if allocating:
+            rows.append(event("cudaHostAlloc", "cuda_runtime", at + 10, 300, tid=200))
+    assert [(rule, cause) for rule, cause, _ in alarms(*rows)] == [("TL301", "launch_bound")]
+
+
+def test_allocations_of_the_first_step_are_a_warm_up(alarms):
+    rows = []
+    for i in range(3):
+        at = 1_000 * i
+        rows += [
+            step(i, at, 990),
+            launch(at + 300, 5, i + 1),
+            kernel("gemm", at + 310, 650, correlation=i + 1),
+        ]
+    rows.append(event("cudaMalloc", "cuda_runtime", 20, 250))
+    rows += [launch(2, 2, 90), kernel("first", 5, 10, correlation=90)]
+    assert [rule for rule, *_ in alarms(*rows) if rule == "TL103"] == []

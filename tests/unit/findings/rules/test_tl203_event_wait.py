@@ -1,0 +1,38 @@
+"""TL203: three kernels of 200 us that are serialized, the second one in a side stream."""
+
+import pytest
+
+from tests.unit.findings.hand_made import LARGE, SMALL, serialized_kernels, wait, work
+from tracelab.findings.finding import CRITICAL, INFO
+
+
+def test_streams_serialized_by_an_event(summaries):
+    # Twice 200 us were lost, but the side stream has only 200 us of work to put beside them.
+    assert summaries(*serialized_kernels(SMALL)) == [("TL203", "event_wait", CRITICAL, 200)]
+
+
+def test_counts_the_side_streams_work_once_whatever_the_kernels_are(summaries):
+    # Two findings, because two kernels were waited for: the side stream's 200 us can run beside
+    # the first kernel, or the second one beside them, but not both.
+    kernels = ("first", "side", "second")
+
+    assert summaries(*serialized_kernels(SMALL, names=kernels)) == [
+        ("TL203", "event_wait", CRITICAL, 200),
+        ("TL203", "event_wait", INFO, 0),
+    ]
+
+
+@pytest.mark.parametrize("room", [LARGE, {}, {"blocks per SM": "many"}], ids=str)
+def test_kernels_without_room_alarm_nobody(summaries, room):
+    assert summaries(*serialized_kernels(room)) == [("TL203", "no_free_sm", INFO, 0)]
+
+
+def test_is_silent_where_the_streams_overlap(summaries):
+    rows = [
+        *work("scan", 10, 200, 0, 1, **SMALL),
+        *work("scan", 12, 200, 5, 2, stream=13, **SMALL),
+        *wait(9, 12, stream=7, of=13, recorded=8),
+        *work("scan", 212, 200, 10, 3, **SMALL),
+    ]
+
+    assert summaries(*rows) == []

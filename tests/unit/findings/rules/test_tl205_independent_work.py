@@ -1,0 +1,52 @@
+"""TL205: two streams, 200 us each, that no event orders."""
+
+from tests.unit.findings.hand_made import LARGE, SMALL, US, call, work
+from tracelab.findings.finding import CRITICAL, INFO
+
+
+def test_streams_serialized_by_the_host(findings):
+    # The host waits until 212 before it launches the side stream's work, which begins at 216. That
+    # idle is the call's; the 200 us before it, in which both could have run, are not.
+    rows = [
+        *work("scan", 10, 200, 0, 1, **SMALL),
+        call("cudaStreamSynchronize", 4, 208),
+        *work("scan", 216, 200, 213, 2, stream=13, **SMALL),
+    ]
+
+    turns, blocked = findings(*rows)
+
+    assert (turns.rule, turns.cause, turns.severity) == ("TL205", "host_sync", CRITICAL)
+    assert turns.bound_ns == 200 * US
+    assert turns.title == (
+        "`cudaStreamSynchronize`: scan begins only after another stream's scan, which it does not "
+        "wait for"
+    )
+    assert (blocked.rule, blocked.bound_ns) == ("TL101", 6 * US)
+
+
+def test_streams_serialized_by_nothing_that_the_file_shows(summaries):
+    rows = [
+        *work("scan", 10, 200, 0, 1, **SMALL),
+        *work("scan", 210, 200, 4, 2, stream=13, **SMALL),
+    ]
+
+    assert summaries(*rows) == [("TL205", "hardware_queue", CRITICAL, 200)]
+
+
+def test_large_kernels_alarm_nobody(summaries):
+    # 0.3 and 0.8 of the GPU's room do not fit.
+    rows = [
+        *work("scan", 10, 200, 0, 1, **SMALL),
+        *work("scan", 210, 200, 4, 2, stream=13, **LARGE),
+    ]
+
+    assert summaries(*rows) == [("TL205", "no_free_sm", INFO, 0)]
+
+
+def test_is_silent_where_the_streams_overlap(summaries):
+    rows = [
+        *work("scan", 10, 200, 0, 1, **SMALL),
+        *work("scan", 12, 200, 4, 2, stream=13, **SMALL),
+    ]
+
+    assert summaries(*rows) == []

@@ -1,0 +1,43 @@
+"""TL206: a copy of 50 us between GPU 0 and GPU 1, which both compute before and after it."""
+
+import pytest
+
+from tests.build.files import copy
+from tests.unit.findings.hand_made import P2P, US, work
+from tracelab.findings.finding import CRITICAL
+
+
+def peer_copy(*, stream, resume, receiver=None):
+    """Both GPUs compute until 210, and from `resume` on for 200 us; the copy runs from 210 on.
+
+    The receiver may resume at another time.
+    """
+    return [
+        *work("gemm", 10, 200, 0, 1),
+        *work("gemm", 10, 200, 3, 2, device=1),
+        *work(P2P, 210, 50, 6, 3, maker=copy, stream=stream),
+        *work("gemm", resume, 200, 9, 4),
+        *work("gemm", receiver or resume, 200, 12, 5, device=1),
+    ]
+
+
+def test_copy_in_default_streams(findings):
+    # Both stand still for 50 of 450 us: the sender's kernel behind it, the receiver's by itself.
+    [finding] = findings(*peer_copy(stream=7, resume=260))
+
+    assert (finding.rule, finding.cause, finding.severity) == ("TL206", "default_stream", CRITICAL)
+    assert (finding.cost_ns, finding.bound_ns) == (50 * US, 50 * US)
+    assert finding.where.activity == P2P
+
+
+@pytest.mark.parametrize(
+    ("stream", "sender", "receiver"), [(7, 260, 210), (20, 210, 260)], ids=["sender", "receiver"]
+)
+def test_copy_that_blocks_one_side(summaries, stream, sender, receiver):
+    assert summaries(*peer_copy(stream=stream, resume=sender, receiver=receiver)) == [
+        ("TL206", "default_stream", CRITICAL, 50)
+    ]
+
+
+def test_is_silent_where_both_sides_have_a_side_stream(summaries):
+    assert summaries(*peer_copy(stream=20, resume=210)) == []

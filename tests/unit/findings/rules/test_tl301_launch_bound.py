@@ -1,0 +1,100 @@
+"""TL301: ten kernels of 5 us, launched every 20 us, so that the GPU is idle for 9 x 15 us."""
+
+import pytest
+
+from tests.build.files import kernel, launch, operator, step
+from tests.unit.findings.hand_made import US, blocking, call, launched_one_by_one, work
+from tracelab import Options
+from tracelab.findings.finding import CRITICAL, INFO, WARNING
+
+
+def test_launch_bound(findings):
+    # 135 of 185 us.
+    [finding] = findings(*launched_one_by_one())
+
+    assert (finding.rule, finding.cause, finding.severity) == ("TL301", "launch_bound", CRITICAL)
+    assert (finding.cost_ns, finding.bound_ns) == (135 * US, 135 * US)
+    assert (finding.where.operator, finding.where.device, finding.where.count) == (
+        "aten::add",
+        0,
+        9,
+    )
+
+
+def test_is_silent_where_launches_are_ahead(summaries):
+    rows = [row for i in range(10) for row in work("add", 40 + 5 * i, 5, 3 * i, i + 1)]
+
+    assert summaries(operator("aten::add", 0, 40), *rows) == []
+
+
+@pytest.mark.parametrize(
+    ("unprofiled_ms", "severity", "bound"),
+    [
+        (0.1, CRITICAL, 50),  # 100 us, of which the GPU was busy for 50
+        ("0.053", WARNING, 3),  # of 53 us
+        (0.01, INFO, 0),  # less than the GPU was busy: nothing to win at the host
+        (5, CRITICAL, 135),
+        (0, CRITICAL, 135),  # no such step
+        ("nan", CRITICAL, 135),
+        ("inf", CRITICAL, 135),
+        (None, CRITICAL, 135),
+    ],
+)
+def test_wins_no_more_than_a_step_loses_without_the_profiler(
+    summaries, unprofiled_ms, severity, bound
+):
+    about = {"tracelab": {"unprofiled_step_ms": unprofiled_ms}}
+
+    assert summaries(step(1, 0, 210), *launched_one_by_one(), before=about) == [
+        ("TL301", "launch_bound", severity, bound)
+    ]
+
+
+def test_of_two_steps_counts_the_profiler_twice(summaries):
+    # GIVEN two steps of 10 kernels each, with 15 us between them: 385 us, of which 100 busy
+    rows = [*launched_one_by_one(), *launched_one_by_one(first=200)]
+    about = {"tracelab": {"unprofiled_step_ms": 0.1}}
+
+    # THEN of 2 x 100 us, 100 are left for the host
+    assert summaries(step(1, 0, 200), step(2, 200, 200), *rows, before=about) == [
+        ("TL301", "launch_bound", CRITICAL, 100)
+    ]
+
+
+def test_of_one_step_cites_what_is_in_it(findings):
+    # GIVEN long waits in the first step, shorter ones in the second
+    rows = [
+        step(1, 0, 400),
+        *launched_one_by_one(kernels=4, every=100),
+        step(2, 400, 200),
+        *launched_one_by_one(first=400),
+    ]
+
+    # WHEN
+    [finding] = findings(*rows, options=Options(step=2))
+
+    # THEN
+    assert finding.step == 2
+    assert finding.evidence
+    assert all(rows[i]["ts"] + rows[i]["dur"] > 400 for i in finding.evidence)
+
+
+def test_leaves_idle_behind_a_blocking_call_to_the_call(summaries):
+    # The host is in an operator from 0 to 200, and blocked in it until 112.
+    rows = blocking(operator("aten::item", 0, 200), call("cudaStreamSynchronize", 4, 108))
+
+    assert summaries(*rows) == [("TL101", "host_sync", WARNING, 20)]
+
+
+def test_a_gpu_that_is_hardly_used_is_no_loss(alarms):
+    rows = [launch(0, 5, 1), kernel("gemm", 10, 10_000, device=1, correlation=1)]
+    rows += [
+        row
+        for i in range(4)
+        for row in (
+            operator("aten::add", 1_000 * i + 10, 900),
+            launch(1_000 * i + 900, 2, i + 2),
+            kernel("add", 1_000 * i + 905, 2, device=0, correlation=i + 2),
+        )
+    ]
+    assert alarms(*rows) == []

@@ -1,0 +1,31 @@
+"""TL904: waits that name no record."""
+
+from tests.build.files import event, record, sync
+from tests.unit.findings.hand_made import clean
+from tracelab.findings.finding import INFO
+
+
+def waiting(*, record_correlation):
+    """A stream wait, after a record of stream 7 at 3, for what stream 13 is given then."""
+    return [
+        event("cudaEventRecord", "cuda_runtime", 3, 1, correlation=20),
+        record(100, 5, 20),
+        event("cudaStreamWaitEvent", "cuda_runtime", 8, 1, correlation=21),
+        sync(
+            "Stream Wait Event",
+            8,
+            0,
+            stream=13,
+            correlation=21,
+            wait_stream=7 if record_correlation != -1 else -1,
+            wait_correlation=record_correlation,
+        ),
+    ]
+
+
+def test_wait_that_names_its_record_is_resolved(lacks):
+    assert lacks(*clean(), *waiting(record_correlation=20)) == []
+
+
+def test_wait_that_names_nothing_is_not(lacks):
+    assert lacks(*clean(), *waiting(record_correlation=-1)) == [("TL904", INFO, 1)]

@@ -1,0 +1,63 @@
+"""TL910: the profiler's own cost."""
+
+import pytest
+
+from tests.build.files import kernel, launch, python, step
+from tests.unit.findings.hand_made import clean
+from tracelab.findings.finding import INFO
+
+
+@pytest.mark.parametrize(
+    ("unprofiled_ms", "said"),
+    [
+        (0.3, []),
+        (0.264, []),
+        (0.263, [("TL910", INFO, 1)]),
+        ("0.1", [("TL910", INFO, 1)]),
+        (0, []),
+        (-1, []),
+        ("soon", []),
+        ("nan", []),
+        ("inf", []),
+        (None, []),
+    ],
+)
+def test_a_window_that_is_a_tenth_longer_than_without_the_profiler(lacks, unprofiled_ms, said):
+    # 290 us, in which the GPU waits for the host for 100: 10 % more than 263.6.
+    rows = [
+        python("train.py(3): step", 0, 300),
+        launch(1, 2, 1),
+        kernel("gemm", 10, 90, correlation=1),
+        launch(190, 2, 2),
+        kernel("gemm", 200, 100, correlation=2),
+        step(1, 0, 300),
+    ]
+    assert lacks(*rows, before={"tracelab": {"unprofiled_step_ms": unprofiled_ms}}) == said
+
+
+def test_the_profiler_is_not_blamed_for_one_slow_step(lacks):
+    # GIVEN three steps of 100 us, and a fourth in which Python takes 900
+    times = (0, 100, 200, 300)
+    rows = [
+        python("train.py(3): step", 0, 1_300),
+        *(row for i, t in enumerate(times) for row in (step(i, t, 100), launch(t, 2, i + 1))),
+        *(kernel("gemm", t + 2, 90, correlation=i + 1) for i, t in enumerate(times)),
+        step(4, 400, 900),
+        launch(1_200, 2, 5),
+        kernel("gemm", 1_202, 90, correlation=5),
+    ]
+    assert lacks(*rows, before={"tracelab": {"unprofiled_step_ms": 0.1}}) == []
+    # 5 steps of 100 us, where half of it is the profiler's
+    assert lacks(*rows, before={"tracelab": {"unprofiled_step_ms": 0.05}}) == [("TL910", INFO, 1)]
+
+
+def test_the_profiler_is_not_blamed_where_the_gpu_did_not_wait_for_the_host(lacks):
+    assert lacks(*clean(), step(1, 0, 200), before={"tracelab": {"unprofiled_step_ms": 0.1}}) == []
+
+
+def test_file_without_steps_has_no_step_to_compare(lacks):
+    assert lacks(*clean(), before={"tracelab": {"unprofiled_step_ms": 0.01}}) == []
+
+
+def test_capture_that_says_something_else_has_no_time_to_compare(lacks):
+    assert lacks(*clean(), step(1, 0, 250), before={"tracelab": "0.2"}) == []

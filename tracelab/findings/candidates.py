@@ -1,0 +1,85 @@
+"""What a rule finds, and what it is made of: groups by call site, evidence."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from tracelab.findings.finding import Where
+from tracelab.intervals import Intervals
+from tracelab.model.call_sites import CallSite
+
+MOST_EVIDENCE = 20
+
+_Key = TypeVar("_Key", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A finding to be: the time that its fix would win, if it were the only one.
+
+    `find_all` makes a finding of it, with what is not attributed to an earlier one.
+
+    Example row: ``Candidate(title="`item` makes the host wait for the GPU", cause="host_sync",
+    where=Where(count=1), evidence=(3,), lost={0: union([110], [130])}, limit_ns={0: 15})``.
+
+    Attributes:
+        title, cause, where, evidence: as in `Finding`.
+        fix: as in `Finding`; the fix of the rule where it is empty.
+        lost: device to the time lost on it, within the window.
+        limit_ns: device to the most that the fix can win there, ns; all that is lost where it is
+            missing.
+        severity_override: a severity that does not depend on the bound. With one, a candidate that
+            loses no time is a finding, too.
+    """
+
+    title: str
+    cause: str
+    where: Where
+    evidence: tuple[int, ...] = ()
+    fix: str = ""
+    lost: Mapping[int, Intervals] = field(default_factory=dict)
+    limit_ns: Mapping[int, int] = field(default_factory=dict)
+    severity_override: str | None = None
+
+
+def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
+    """The positions of each key, in order of appearance.
+
+    >>> grouped(["item", "copy_", "item"])
+    {'item': [0, 2], 'copy_': [1]}
+    """
+    groups: dict[_Key, list[int]] = defaultdict(list)
+    for position, key in enumerate(keys):
+        groups[key].append(position)
+    return dict(groups)
+
+
+def most_expensive(event_ids: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:
+    """At most `MOST_EVIDENCE` of these events, the most expensive first, each once.
+
+    >>> most_expensive([4, 7, 5, 7], [10, 30, 10, 20])
+    (7, 4, 5)
+    """
+    order = sorted(zip(costs, event_ids, strict=True), key=lambda pair: (-pair[0], pair[1]))
+    return tuple(dict.fromkeys(event_id for _, event_id in order))[:MOST_EVIDENCE]
+
+
+def where(call_site: CallSite, *, count: int, **more: Any) -> Where:
+    """A call site as the `Where` of a candidate; `more` are its fields that no call site has.
+
+    >>> where(CallSite(operator="aten::item"), count=2, api="cudaStreamSynchronize").operator
+    'aten::item'
+    """
+    return Where(
+        count=count,
+        operator=call_site.operator,
+        annotation=call_site.annotation,
+        function=call_site.function,
+        file=call_site.file,
+        line=call_site.line,
+        call=call_site.call,
+        **more,
+    )

@@ -1,0 +1,69 @@
+"""Candidates of blocking calls, by call site."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.wording import describe
+
+# What is called where, by which API, in which operator, by which name -> title, cause, fix.
+Wording = Callable[[str, str, str | None, str | None], tuple[str, str, str]]
+
+
+def candidates_of_calls(
+    context: Context, is_chosen: NDArray[np.bool_], wording: Wording
+) -> list[Candidate]:
+    """One candidate for each call site of some blocking calls that cost idle time.
+
+    Args:
+        context: the window.
+        is_chosen: bool[blocking calls].
+        wording: what to say of a call site.
+    """
+    costs = context.blocking_calls
+    calls, idle = costs.calls, costs.attributed_idle
+    chosen_index = np.flatnonzero(is_chosen & context.is_inside(calls.start_ns, calls.end_ns))
+    names = [context.trace.name_of(event_id) for event_id in calls.event_id[chosen_index].tolist()]
+    call_sites = [costs.call_sites[index] for index in chosen_index.tolist()]
+    # One call site may block by two calls, a copy and the synchronize behind it, as `.item()` does.
+    keys = [
+        call_site if call_site.function or call_site.operator else name
+        for name, call_site in zip(names, call_sites, strict=True)
+    ]
+    candidates = []
+    for group in grouped(keys).values():
+        call_index = chosen_index[group]
+        is_caused = np.isin(idle.call_index, call_index)
+        lost = context.by_device(
+            idle.device_number[is_caused], idle.start_ns[is_caused], idle.end_ns[is_caused]
+        )
+        if not lost:
+            continue
+        # Without the call the host is earlier by what it blocked, and by no more: where it needs
+        # longer than the GPU for all else that it does, the rest of the idle stays.
+        blocked_ns = int(costs.blocked_ns[call_index].sum())
+        caused_idle_ns = costs.caused_idle_ns[call_index]
+        top = group[int(np.argmax(caused_idle_ns))]
+        call_site, api = call_sites[top], names[top]
+        title, cause, fix = wording(
+            describe(call_site, api), api, call_site.operator, call_site.call
+        )
+        candidates.append(
+            Candidate(
+                title=title,
+                cause=cause,
+                where=where(call_site, count=len(group), api=api),
+                evidence=most_expensive(
+                    calls.event_id[call_index].tolist(), caused_idle_ns.tolist()
+                ),
+                fix=fix,
+                lost=lost,
+                limit_ns=dict.fromkeys(lost, blocked_ns),
+            )
+        )
+    return candidates

@@ -1,0 +1,147 @@
+"""Candidates of exposed communication and copies, by overlap blocker and call site."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.finding import INFO
+from tracelab.findings.wording import describe, short_kernel_name
+from tracelab.measures.exposed import Side, side_of_independent_work
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.call_sites import CallSite
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
+
+# What runs where, its name on the GPU, its overlap blocker, what that means -> title, fix.
+Wording = Callable[[str, str, OverlapBlocker, str], tuple[str, str]]
+_ONCE = 1.5  # a step, give or take one that the recording cut
+# What keeps other work waiting, so that it can be named.
+_KEEPS_WAITING = (
+    OverlapBlocker.SAME_STREAM,
+    OverlapBlocker.EVENT_WAIT,
+    OverlapBlocker.HARDWARE_QUEUE,
+)
+
+
+def candidates_of_exposed(
+    context: Context, is_chosen: NDArray[np.bool_], wording: Wording
+) -> list[Candidate]:
+    """One candidate for each call site and overlap blocker of some exposed pieces.
+
+    Args:
+        context: the window.
+        is_chosen: bool[exposed pieces].
+        wording: what to say of a call site.
+    """
+    exposed, timeline = context.exposed, context.timeline
+    chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
+    chosen_row = exposed.row[chosen_index]
+    keys = zip(
+        exposed.blocker[chosen_index].tolist(),
+        context.call_sites(timeline.launch_id[chosen_row]),
+        map(context.kernel_name, chosen_row.tolist()),
+        strict=True,
+    )
+    blocking_sites = _blocking_call_sites(context, chosen_index)
+    return [
+        _candidate(
+            context,
+            chosen_index[group],
+            call_site,
+            OverlapBlocker(blocker),
+            wording,
+            blocking_sites,
+        )
+        for (blocker, call_site, _), group in grouped(keys).items()
+    ]
+
+
+def _candidate(
+    context: Context,
+    piece_index: NDArray[np.intp],
+    call_site: CallSite,
+    blocker: OverlapBlocker,
+    wording: Wording,
+    blocking_sites: Mapping[int, CallSite],
+) -> Candidate:
+    """The candidate of exposed pieces of one name, with one call site and overlap blocker."""
+    exposed, timeline = context.exposed, context.timeline
+    piece_row, bound_ns = exposed.row[piece_index], exposed.bound_ns[piece_index]
+    start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
+    event_ids, device_numbers = timeline.event_id[piece_row], timeline.device_number[piece_row]
+    blocked_ids = _blocked_ids(context, piece_index)
+    name, what = context.kernel_name(int(piece_row[0])), describe(call_site, "")
+    reason = _reason(context, piece_index, blocking_sites, blocked_ids)
+    title, fix = wording(f"{what}: {name}" if what else name, name, blocker, reason)
+    # Work that was launched late is TL301's to report; what was exposed meanwhile may have needed
+    # it.
+    is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
+    longest_ids = most_expensive(event_ids.tolist(), (end_ns - start_ns).tolist())
+    return Candidate(
+        title=title,
+        cause=blocker.name.lower(),
+        where=where(call_site, count=len(np.unique(piece_row)), activity=name),
+        evidence=(*longest_ids, *blocked_ids),
+        fix=fix,
+        lost=context.by_device(device_numbers, start_ns, end_ns),
+        limit_ns={
+            device: int(bound_ns[device_numbers == device].sum())
+            for device in np.unique(device_numbers).tolist()
+        },
+        severity_override=INFO if is_info else None,
+    )
+
+
+def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
+    """Whether these are collectives between the layers of a model, as tensor parallelism has them.
+
+    That is taken of all that run several times a step outside the backward pass and are no
+    all-gather: what follows most likely needs them.
+    """
+    timeline, unique_row = context.timeline, np.unique(rows)
+    steps = 1 if context.window.step is not None else max(1, len(timeline.steps))
+    is_after = side_of_independent_work(timeline, unique_row) == Side.AFTER
+    return (
+        bool((timeline.kind[unique_row] == Kind.COMM).all())
+        and bool(is_after.all())
+        and not context.in_backward[unique_row].any()
+        and len(unique_row) > _ONCE * steps
+    )
+
+
+def _blocking_call_sites(context: Context, piece_index: NDArray[np.intp]) -> Mapping[int, CallSite]:
+    """The call sites of the blocking calls behind these pieces, by event id."""
+    call_id = np.unique(context.exposed.blocking_call_id[piece_index])
+    call_id = call_id[call_id != ABSENT]
+    return dict(zip(call_id.tolist(), context.call_sites(call_id), strict=True))
+
+
+def _reason(
+    context: Context,
+    piece_index: NDArray[np.intp],
+    blocking_sites: Mapping[int, CallSite],
+    blocked_ids: tuple[int, ...],
+) -> str:
+    """The blocking call behind most of these pieces, or the kernel that waited; "" without."""
+    call_id = context.exposed.blocking_call_id[piece_index]
+    calls = Counter(call_id[call_id != ABSENT].tolist())
+    for call, _ in calls.most_common(1):
+        return f", because {describe(blocking_sites[call], context.trace.name_of(call))} blocks"
+    names = Counter(context.trace.name_of(event_id) for event_id in blocked_ids)
+    return "".join(f"; {short_kernel_name(name)} waits for it" for name, _ in names.most_common(1))
+
+
+def _blocked_ids(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...]:
+    """Event ids of the work that could not run beside these pieces."""
+    exposed = context.exposed
+    waited_index = piece_index[np.isin(exposed.blocker[piece_index], _KEEPS_WAITING)]
+    blocked_row = exposed.blocked_row[waited_index]
+    is_other = (blocked_row != exposed.row[waited_index]) & (blocked_row != ABSENT)
+    blocked_id = context.timeline.event_id[blocked_row[is_other]]
+    return tuple(dict.fromkeys(blocked_id.tolist()))[:MOST_EVIDENCE]

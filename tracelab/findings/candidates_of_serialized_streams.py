@@ -1,0 +1,142 @@
+"""Candidates of streams that were serialized though there was room for both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.context import Context
+from tracelab.findings.finding import INFO
+from tracelab.findings.wording import describe
+from tracelab.intervals import Int64Array, Intervals, measure
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
+
+# The first kernel that was blocked, the last one that ran, what was called where -> title, fix.
+Wording = Callable[[str, str, str], tuple[str, str]]
+
+
+def candidates_of_serialized_streams(
+    context: Context, blockers: tuple[OverlapBlocker, ...], wording: Wording, no_room: str
+) -> list[Candidate]:
+    """One candidate for each call site at which streams were serialized.
+
+    Args:
+        context: the window.
+        blockers: by which of these.
+        wording: what to say of a call site.
+        no_room: the fix where both kernels would not fit on the GPU.
+    """
+    serialized, timeline = context.serialized_streams, context.timeline
+    is_chosen = context.is_inside(serialized.start_ns, serialized.end_ns)
+    chosen_index = np.flatnonzero(np.isin(serialized.blocker, blockers) & is_chosen)
+    call_id = _call_id(context, chosen_index)
+    keys = zip(
+        serialized.blocker[chosen_index].tolist(),
+        context.call_sites(call_id),
+        map(context.kernel_name, serialized.other_row[chosen_index].tolist()),
+        strict=True,
+    )
+    # What a stream does beside one kernel it cannot do beside another as well.
+    left_ns = {
+        device: _limit_ns(context, device, chosen_index) for device in timeline.device_numbers
+    }
+    candidates = []
+    for (blocker, call_site, other_name), group in grouped(keys).items():
+        piece_index = chosen_index[group]
+        blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
+        api = context.call_name(int(call_id[group[0]]))
+        title, fix = wording(blocked_name, other_name, describe(call_site, api))
+        candidate = Candidate(
+            title=title,
+            cause=OverlapBlocker.NO_FREE_SM.name.lower(),
+            where=where(call_site, count=len(piece_index), activity=blocked_name),
+            evidence=_evidence(context, piece_index),
+            fix=no_room,
+            severity_override=INFO,
+        )
+        if _has_room(context, int(piece_index[0])):
+            lost = _lost(context, piece_index)
+            limit_ns = {
+                device: min(left_ns[device], _limit_ns(context, device, piece_index))
+                for device in lost
+            }
+            left_ns |= {device: left_ns[device] - limit for device, limit in limit_ns.items()}
+            candidate = replace(
+                candidate,
+                cause=OverlapBlocker(blocker).name.lower(),
+                fix=fix,
+                lost=lost,
+                limit_ns=limit_ns,
+                severity_override=None,
+            )
+        candidates.append(candidate)  # without room both take as long side by side: nothing is lost
+    return candidates
+
+
+def _evidence(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...]:
+    """Event ids of the kernels that were blocked, those that were blocked longest first."""
+    serialized = context.serialized_streams
+    length_ns = serialized.end_ns[piece_index] - serialized.start_ns[piece_index]
+    event_id = context.timeline.event_id[serialized.row[piece_index]]
+    return most_expensive(event_id.tolist(), length_ns.tolist())
+
+
+def _lost(context: Context, piece_index: NDArray[np.intp]) -> dict[int, Intervals]:
+    """Device to the time in which its streams were serialized."""
+    serialized = context.serialized_streams
+    return context.by_device(
+        context.timeline.device_number[serialized.row[piece_index]],
+        serialized.start_ns[piece_index],
+        serialized.end_ns[piece_index],
+    )
+
+
+def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
+    """int64[k], the blocking call behind each piece, else the launch of what was blocked."""
+    serialized = context.serialized_streams
+    call_id = serialized.blocking_call_id[piece_index]
+    launch_id = context.timeline.launch_id[serialized.row[piece_index]]
+    return np.where(call_id != ABSENT, call_id, launch_id)
+
+
+def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> int:
+    """What these streams side by side can win: no more than all but the busiest compute."""
+    serialized, timeline = context.serialized_streams, context.timeline
+    on_device = timeline.device_number[serialized.row[piece_index]] == device
+    piece_index = piece_index[on_device]
+    rows = np.concatenate((serialized.row[piece_index], serialized.other_row[piece_index]))
+    is_compute = timeline.select(device=device, kind=Kind.COMPUTE)
+    compute_ns = [
+        measure(context.inside(timeline.start_ns[of_stream], timeline.end_ns[of_stream]))
+        for of_stream in (
+            is_compute & (timeline.stream_index == stream)
+            for stream in np.unique(timeline.stream_index[rows]).tolist()
+        )
+    ]
+    return min(
+        int(serialized.bound_ns[piece_index].sum()), sum(compute_ns) - max(compute_ns, default=0)
+    )
+
+
+def _has_room(context: Context, piece_index: int) -> bool:
+    """Whether both kernels of a piece fit on the GPU side by side, as far as the file says."""
+    serialized = context.serialized_streams
+    rows = [serialized.row[piece_index], serialized.other_row[piece_index]]
+    event_ids = context.timeline.event_id[rows].tolist()
+    arguments = context.read_arguments(event_ids)
+    shares = [_share_of_gpu(arguments.get(event_id, {})) for event_id in event_ids]
+    known = [share for share in shares if share is not None]
+    return len(known) == len(shares) and sum(known) <= 1
+
+
+def _share_of_gpu(arguments: Mapping[str, Any]) -> float | None:
+    """How many of a kernel's blocks each multiprocessor gets, which Kineto writes down."""
+    blocks = arguments.get("blocks per SM")
+    return float(blocks) if isinstance(blocks, int | float) else None

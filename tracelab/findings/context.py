@@ -1,0 +1,182 @@
+"""What rules look at: the measures of one window, and where in the program things are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import read_only
+from tracelab.findings.wording import short_kernel_name
+from tracelab.intervals import Int64Array, Intervals, clip, union
+from tracelab.measures.blocking_calls import BlockingCallCosts
+from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.exposed import Exposed, launched_in_backward
+from tracelab.measures.profiler_overhead import (
+    active_devices,
+    profiler_overhead_ns,
+    unprofiled_ns,
+    unprofiled_step_ns,
+)
+from tracelab.measures.serialized_streams import SerializedStreams
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
+from tracelab.model.lookup import match_names
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Trace
+
+
+@dataclass(frozen=True)
+class Context:
+    """One window of one file, and what was measured of it.
+
+    Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline
+    row of the exposed piece *i*, ``context.bubbles.cause[i]`` the `Cause` of the bubble *i*.
+
+    Attributes:
+        graph: the file's dependencies.
+        window: the window to explain.
+        rank: the file's rank.
+        bubbles: the idle time, at least of this window.
+        idle_culprits: int64[bubbles], event id of what kept the device idle, else ABSENT.
+        exposed: the exposed communication and copies of the whole file.
+        serialized_streams: which streams of a device ran one after the other, in the whole file.
+        blocking_calls: the blocking calls of the file.
+        losses: what was lost of the file, by the names in `LOSSES`.
+        lines: where source files are looked for.
+        read_arguments: the arguments of a few events, by event id.
+    """
+
+    graph: Graph
+    window: Window
+    rank: int
+    bubbles: Bubbles
+    idle_culprits: Int64Array
+    exposed: Exposed
+    serialized_streams: SerializedStreams
+    blocking_calls: BlockingCallCosts
+    losses: Mapping[str, int]
+    lines: SourceLines
+    read_arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
+
+    @property
+    def timeline(self) -> Timeline:
+        """The GPU activities in order."""
+        return self.graph.host.timeline
+
+    @property
+    def trace(self) -> Trace:
+        """The file's events."""
+        return self.timeline.trace
+
+    @cached_property
+    def pageable_copy_row(self) -> NDArray[np.intp]:
+        """intp[k], timeline rows of the launched copies between the GPU and pageable memory."""
+        is_pageable = match_names(self.trace, self.timeline.event_id, copies_pageable_memory)
+        is_pageable &= (self.timeline.kind == Kind.COPY) & (self.timeline.launch_id != ABSENT)
+        return read_only(np.flatnonzero(is_pageable))
+
+    @cached_property
+    def in_backward(self) -> NDArray[np.bool_]:
+        """bool[m], which timeline rows autograd's threads launched."""
+        return read_only(launched_in_backward(self.timeline))
+
+    @property
+    def step_without_profiler_ns(self) -> float | None:
+        """How long the capture measured a step to take without the profiler; None if it did not."""
+        return unprofiled_step_ns(self.trace)
+
+    @cached_property
+    def profiler_overhead_ns(self) -> Mapping[int, int]:
+        """By how much the profiler made this window longer, by device, ns; 0 where unknown."""
+        overhead_ns = profiler_overhead_ns(self.timeline, self.bubbles, [self.window])
+        return {device: int(ns[0]) for device, ns in overhead_ns.items()}
+
+    @cached_property
+    def window_without_profiler_ns(self) -> int | None:
+        """What this window would take without the profiler; None if unknown, or hardly less."""
+        return unprofiled_ns(self.timeline, self.bubbles, [self.window])[0]
+
+    @cached_property
+    def active_devices(self) -> tuple[int, ...]:
+        """The devices that do at least a hundredth of what the busiest does in this window."""
+        is_active = active_devices(self.timeline, [self.window])
+        return tuple(device for device, in_window in is_active.items() if in_window[0])
+
+    def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], which stretches of time are at least partly in the window."""
+        return (start_ns < self.window.end_ns) & (end_ns > self.window.start_ns)
+
+    def inside(self, start_ns: Int64Array, end_ns: Int64Array) -> Intervals:
+        """The part of these stretches of time that is in the window."""
+        return clip(union(start_ns, end_ns), self.window.start_ns, self.window.end_ns)
+
+    def by_device(
+        self,
+        device_number: NDArray[np.integer[Any]],
+        start_ns: NDArray[np.int64],
+        end_ns: NDArray[np.int64],
+    ) -> dict[int, Intervals]:
+        """Device to the part of its stretches of time that is in the window, where there is any."""
+        inside = {
+            device: self.inside(start_ns[device_number == device], end_ns[device_number == device])
+            for device in np.unique(device_number).tolist()
+        }
+        return {device: time for device, time in inside.items() if len(time)}
+
+    def time_of(self, rows: NDArray[np.integer[Any]]) -> dict[int, Intervals]:
+        """Device to the time of these timeline rows that is in the window, where there is any."""
+        timeline = self.timeline
+        return self.by_device(
+            timeline.device_number[rows], timeline.start_ns[rows], timeline.end_ns[rows]
+        )
+
+    def idle(self, device: int, is_chosen: NDArray[np.bool_] | None = None) -> Intervals:
+        """The chosen bubbles of a device, or all of them, within the window."""
+        is_wanted = self.bubbles.device_number == device
+        if is_chosen is not None:
+            is_wanted &= is_chosen
+        return self.inside(self.bubbles.start_ns[is_wanted], self.bubbles.end_ns[is_wanted])
+
+    def idle_by_device(self, is_chosen: NDArray[np.bool_]) -> dict[int, Intervals]:
+        """Device to its chosen bubbles within the window, where there are any."""
+        idle = {device: self.idle(device, is_chosen) for device in self.timeline.device_numbers}
+        return {device: time for device, time in idle.items() if len(time)}
+
+    def is_idle_by(self, *causes: Cause) -> NDArray[np.bool_]:
+        """bool[bubbles], those of these causes."""
+        return np.isin(self.bubbles.cause, causes)
+
+    def kernel_name(self, row: int) -> str:
+        """The name of a timeline row, without its arguments."""
+        return short_kernel_name(self.trace.name_of(int(self.timeline.event_id[row])))
+
+    def call_name(self, event_id: int) -> str:
+        """The name of a host call; "a launch" for ABSENT."""
+        return "a launch" if event_id == ABSENT else self.trace.name_of(event_id)
+
+    def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
+        """Where host events are in the program; `NO_CALL_SITE` for ABSENT.
+
+        Ask for all that a rule needs at once. `blocking_calls` has those of its calls already.
+
+        Args:
+            event_id: int[k].
+
+        Returns:
+            k call sites.
+        """
+        known_id = np.unique(event_id[event_id != ABSENT])
+        if not len(known_id):
+            return (NO_CALL_SITE,) * len(event_id)
+        site_of_event = dict(
+            zip(known_id.tolist(), call_sites(self.timeline, known_id, self.lines), strict=True)
+        )
+        return tuple(site_of_event.get(event, NO_CALL_SITE) for event in event_id.tolist())

@@ -1,0 +1,44 @@
+"""TL902: host calls that wait, and no record of what for."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_about_trace import candidates_about_trace
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
+from tracelab.model.host import Blocking
+from tracelab.model.lookup import match_names
+from tracelab.model.trace import HOST_CALLS, Category
+
+_SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
+
+
+def find(context: Context) -> list[Candidate]:
+    """Waits and synchronizes of a file without a row of CUPTI's synchronization records."""
+    trace = context.trace
+    if len(trace.of_category(Category.SYNC)):
+        return []
+    blocking = context.graph.host.blocking_calls  # without the profiler's own and NCCL's watchdog's
+    host_calls = trace.of_category(*HOST_CALLS)
+    stream_waits = match_names(trace, host_calls, lambda name: "StreamWaitEvent" in name)
+    count = int(stream_waits.sum() + np.isin(blocking.kind, _SYNCHRONIZES).sum())
+    return candidates_about_trace(
+        "no_synchronisation_rows",
+        count,
+        f"{count} waits and synchronizes stand in the trace as calls alone",
+    )
+
+
+RULE = Rule(
+    id="TL902",
+    name="no synchronisation rows",
+    matters="Without them no stream is known to have waited, so idle that was a dependency is "
+    "`unknown`, and overlap that an event prevented looks like late work.",
+    decides="The file has calls that wait and no row of CUPTI that says for what.",
+    fix="`torch.profiler.profile(..., experimental_config=torch._C._profiler._ExperimentalConfig("
+    "enable_cuda_sync_events=True))`, or `tracelab.capture`.",
+    find=find,
+    about="trace",
+)

@@ -1,0 +1,29 @@
+"""TL904: stream waits for nobody knows what."""
+
+from __future__ import annotations
+
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_about_trace import candidates_about_trace
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
+
+
+def find(context: Context) -> list[Candidate]:
+    """Stream waits whose record is neither named nor inferred."""
+    count = context.graph.links.unresolved
+    return candidates_about_trace(
+        "unresolved_waits", count, f"{count} stream waits do not say what they waited for"
+    )
+
+
+RULE = Rule(
+    id="TL904",
+    name="unresolved waits",
+    matters="What those streams waited for is not known: their idle may be `unknown`, and the "
+    "critical path may take another way.",
+    decides="It counts the stream waits whose record the file does not name and that could not be "
+    "inferred either: most of them delayed nothing.",
+    fix="`tracelab.capture` brings the records back.",
+    find=find,
+    about="trace",
+)

@@ -1,0 +1,36 @@
+"""TL907: the host's clock and the GPU's disagree."""
+
+from __future__ import annotations
+
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_about_trace import candidates_about_trace
+from tracelab.findings.context import Context
+from tracelab.findings.finding import WARNING
+from tracelab.findings.rule import Rule
+from tracelab.model.trace import ABSENT
+
+
+def find(context: Context) -> list[Candidate]:
+    """Activities that begin before the call that launched them."""
+    timeline = context.timeline
+    is_launched = timeline.launch_id != ABSENT
+    launch_ns = context.trace.start_ns[timeline.launch_id[is_launched]]
+    count = int((timeline.start_ns[is_launched] < launch_ns).sum())
+    return candidates_about_trace(
+        "kernels_before_their_launch",
+        count,
+        f"{count} activities begin before their launch: the host's clock and the GPU's disagree",
+        severity=WARNING,
+    )
+
+
+RULE = Rule(
+    id="TL907",
+    name="kernels before their launch",
+    matters="Clocks that disagree shift the host against the GPU: causes that rest on both, "
+    "`host_busy` and `launch` above all, are off by as much.",
+    decides="It counts the activities that begin before the call that launched them.",
+    fix="Update the driver and PyTorch; record again.",
+    find=find,
+    about="trace",
+)
