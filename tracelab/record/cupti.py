@@ -1,4 +1,4 @@
-"""CUPTI's event records, which stock Kineto loses: asked for by way of the library itself."""
+"""CUPTI's event records, which stock Kineto loses: requested from the library itself."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ import re
 from pathlib import Path
 from typing import Any
 
-import torch.profiler
-
 # CUPTI_ACTIVITY_KIND_CUDA_EVENT of cupti_activity.h.
 _CUPTI_KIND_CUDA_EVENT = 36
 
-
-# From this CUDA version on, stock Kineto no longer receives the event records that name what a
+# From this CUDA version on, stock Kineto no longer receives the event records that say what a
 # stream waits for (pytorch/kineto PR 1552), unless the kind above is enabled.
 _RECORDS_LOST_SINCE = (12, 9)
 
 
 def kineto_loses_records() -> bool:
     """Whether this torch's CUDA is one whose event records stock Kineto does not receive."""
+    import torch
+
     version = re.match(r"(\d+)\.(\d+)", torch.version.cuda or "")
     return version is not None and (int(version[1]), int(version[2])) >= _RECORDS_LOST_SINCE
 
 
 def switch_event_records(*, on: bool) -> bool:
-    """Turn CUPTI's event records on or off in this process; whether CUPTI accepted it."""
+    """Turn CUPTI's event records on or off in this process.
+
+    Returns:
+        whether CUPTI accepted it; False where this process has not loaded CUPTI.
+    """
     library = _loaded_cupti()
     if library is None:
         return False
