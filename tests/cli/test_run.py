@@ -116,6 +116,13 @@ def test_script_without_a_step_is_told(run):
     assert "a function of the script nor a region named nothing_like_it has ended" in ran.stderr
 
 
+def test_function_that_no_module_has_is_told(run):
+    ran = run("--step-on", "textwrap:no_such")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr == "tracelab: --step-on textwrap:no_such: no_such\n"
+
+
 def test_whole_run_has_no_steps(tracelab):
     ran = tracelab("run", "--whole", "--stop-after", "train.py")
     assert ran.code == 2

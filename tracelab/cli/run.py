@@ -93,8 +93,8 @@ def run(
     with terminable():
         try:
             code = run_program(script, context.args, as_module=module, step=step)
-        except MissingFunctionError as error:
-            raise UsageError(f"--step-on {error}") from None
+        except MissingFunctionError as missing:
+            raise UsageError(f"--step-on {missing}") from None
     if recorder.is_fork:
         raise typer.Exit(code)
     error = SystemExit(code) if code else None

@@ -84,10 +84,9 @@ def on_function(name: str, call: Callable[[], None]) -> None:
             owner = getattr(owner, outer_name)
         function = inspect.getattr_static(owner, last_name)
         if isinstance(function, staticmethod | classmethod):
-            wrapped = type(function)(around(function.__func__, after=call))
+            setattr(owner, last_name, type(function)(around(function.__func__, after=call)))
         else:
-            wrapped = around(function, after=call)
-        setattr(owner, last_name, wrapped)
+            setattr(owner, last_name, around(function, after=call))
     except (ImportError, AttributeError) as error:
         raise MissingFunctionError(f"{name}: {error}") from None
 

@@ -17,7 +17,7 @@ def require_pytorch() -> None:
         ImportError: torch is installed and cannot be imported; its own error says why.
     """
     try:
-        import torch.profiler  # noqa: F401
+        import torch  # noqa: F401
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise

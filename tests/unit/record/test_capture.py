@@ -10,9 +10,9 @@ import pytest
 
 import tracelab
 from tracelab.errors import MissingSupportError, UsageError
+from tracelab.record import capture as profiling
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-profiling = pytest.importorskip("tracelab.record.capture")
 
 TRACES = Path(__file__).parents[3] / "traces"
 CAPTURED = TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz"

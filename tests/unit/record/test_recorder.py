@@ -6,10 +6,11 @@ import signal
 import pytest
 
 from tracelab import analyze, find_sources, read_trace
+from tracelab.record import cupti
+from tracelab.record import recorder as recorder_module
+from tracelab.record.recorder import Recorder
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-recorder_module = pytest.importorskip("tracelab.record.recorder")
-Recorder = recorder_module.Recorder
 
 
 def work():
@@ -307,7 +308,7 @@ def test_counts_must_make_sense(tmp_path, counts):
 )
 def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
     monkeypatch.setattr(torch.version, "cuda", version)
-    assert recorder_module.kineto_loses_records() is lost
+    assert cupti.kineto_loses_records() is lost
 
 
 @pytest.mark.parametrize(
@@ -317,12 +318,12 @@ def test_result_is_looked_at(tmp_path, records, named):
     file = tmp_path / "trace.json.gz"
     rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
     file.write_bytes(gzip.compress(json.dumps(rows).encode()))
-    assert recorder_module._every_wait_is_named(file) is named
+    assert recorder_module._every_wait_is_resolved(file) is named
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")
 def test_without_cupti_the_records_stay_off_silently():
-    assert recorder_module.switch_event_records(on=True) is False
+    assert cupti.switch_event_records(on=True) is False
 
 
 @pytest.mark.gpu
@@ -341,8 +342,8 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
             product @ matrix
             recorder.step()
     facts = analyze(str(path)).traces[0]
-    named = event_records is None or not recorder_module.kineto_loses_records()
-    assert recorder.waits_named is named
+    named = event_records is None or not cupti.kineto_loses_records()
+    assert recorder.waits_are_resolved is named
     links = facts.event_links
     assert (links.exact, links.inferred + links.unresolved) == ((4, 0) if named else (0, 4))
     assert "activities_without_launch" not in facts.losses
