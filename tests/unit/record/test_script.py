@@ -230,7 +230,7 @@ def test_function_of_a_module_ends_a_step(run, ended_steps, monkeypatch):
 
 
 def test_function_that_no_module_has_is_told_before_the_script_runs(run, capsys):
-    with pytest.raises(MissingFunctionError, match="^textwrap:no_such: "):
+    with pytest.raises(MissingFunctionError, match=r"^textwrap:no_such: "):
         run("print('it runs')", step="textwrap:no_such")
     assert capsys.readouterr().out == ""
 
