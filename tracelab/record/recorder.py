@@ -8,7 +8,6 @@ was done.
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -20,7 +19,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tracelab.record.cupti import kineto_loses_records, switch_event_records
+from tracelab.record.cupti import (
+    every_wait_is_resolved,
+    kineto_loses_records,
+    switch_event_records,
+)
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.pytorch import require_pytorch
 from tracelab.system.signals import uninterrupted
@@ -28,13 +31,11 @@ from tracelab.system.signals import uninterrupted
 if TYPE_CHECKING:
     import torch
 
-_WAIT_RECORD = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
 _BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
 _PROGRAM_PROFILES_ITSELF = (
     "the program has a profiler of its own, and a process can have only one: analyze what that one "
     "writes"
 )
-_SMALL_FILE_BYTES = 64 * 1024 * 1024
 
 
 class Recorder:
@@ -332,7 +333,7 @@ class Recorder:
             return
         self.done = True
         if self.has_gpu:
-            self.waits_are_resolved = _every_wait_is_resolved(self.path)
+            self.waits_are_resolved = every_wait_is_resolved(self.path)
 
 
 def _rank() -> int | None:
@@ -368,14 +369,3 @@ def _path_of_rank(path: Path, rank: int | None) -> Path:
         return path
     stem, dot, endings = path.name.partition(".")
     return path.with_name(f"{stem}_rank{rank}{dot}{endings}")
-
-
-def _every_wait_is_resolved(path: Path) -> bool | None:
-    """Look at the result: Kineto's versions differ in what they lose."""
-    if path.stat().st_size > _SMALL_FILE_BYTES:
-        return None
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    records = _WAIT_RECORD.findall(content)
-    return all(int(record) >= 0 for record in records) if records else None

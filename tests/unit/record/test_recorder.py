@@ -228,7 +228,9 @@ def test_why_there_is_nothing_is_said(tmp_path, counts, calls, expected):
 
 def test_a_recorder_that_was_never_left_makes_way_for_the_next(tmp_path):
     # A second profiler beside the first would crash the process.
-    first, second = (Recorder(tmp_path / f"{x}.json", steps=2, warmup=1, baseline=0) for x in "ab")
+    first, second = (
+        Recorder(tmp_path / f"{name}.json", steps=2, warmup=1, baseline=0) for name in "ab"
+    )
     for recorder, calls in ((first, 2), (second, 3)):
         recorder.__enter__()
         for _ in range(calls):
@@ -301,29 +303,6 @@ def test_a_job_of_one_process_has_no_rank(monkeypatch, tmp_path):
 def test_counts_must_make_sense(tmp_path, counts):
     with pytest.raises(ValueError, match="must"):
         Recorder(tmp_path / "x.json", **counts)
-
-
-@pytest.mark.parametrize(
-    ("version", "lost"), [(None, False), ("12.8", False), ("12.9", True), ("13.0", True)]
-)
-def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
-    monkeypatch.setattr(torch.version, "cuda", version)
-    assert cupti.kineto_loses_records() is lost
-
-
-@pytest.mark.parametrize(
-    ("records", "named"), [([7, 8], True), ([7, -1], False), ([-1], False), ([], None)]
-)
-def test_result_is_looked_at(tmp_path, records, named):
-    file = tmp_path / "trace.json.gz"
-    rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
-    file.write_bytes(gzip.compress(json.dumps(rows).encode()))
-    assert recorder_module._every_wait_is_resolved(file) is named
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")
-def test_without_cupti_the_records_stay_off_silently():
-    assert cupti.switch_event_records(on=True) is False
 
 
 @pytest.mark.gpu

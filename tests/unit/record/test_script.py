@@ -62,7 +62,7 @@ def test_what_is_defined_in_the_script_can_be_pickled(run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "told"),
+    ("text", "expected", "message"),
     [
         ("import sys; sys.exit()", 0, ""),
         ("import sys; sys.exit(7)", 7, ""),
@@ -70,9 +70,9 @@ def test_what_is_defined_in_the_script_can_be_pickled(run, capsys):
         ("raise KeyboardInterrupt", 130, ""),
     ],
 )
-def test_exit_code_is_the_scripts(run, capsys, text, expected, told):
+def test_exit_code_is_the_scripts(run, capsys, text, expected, message):
     assert run(text) == expected
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == message
 
 
 def test_a_launchers_end_is_an_exit(run, monkeypatch):
@@ -154,8 +154,8 @@ def test_any_kind_of_method_ends_a_step(run, ended_steps, name, kind):
         class T:
             @{kind}
             def {name[-1]}(self=None): return 5
-        found = getattr(T(), {name[-1]!r})
-        assert (found if found == 5 else found()) == 5
+        member = getattr(T(), {name[-1]!r})
+        assert (member if member == 5 else member()) == 5
         """
     assert run(text, step=name) == 0
     assert ended_steps == [name]
@@ -165,17 +165,17 @@ def test_coroutines_and_generators_end_a_step_when_they_are_done(run, ended_step
     text = """
         import asyncio, sys
         if len(sys.argv) > 1:
-            async def work(x):
+            async def work(number):
                 await asyncio.sleep(0)
-                return x
+                return number
             assert asyncio.run(work(3)) == 3
         else:
-            def work(x):
-                yield x
-                yield x + 1
-            made = work(3)
-            assert next(made) == 3
-            assert list(made) == [4]
+            def work(number):
+                yield number
+                yield number + 1
+            numbers = work(3)
+            assert next(numbers) == 3
+            assert list(numbers) == [4]
         """
     assert run(text, "async", step="work") == 0
     assert ended_steps == ["work"]
