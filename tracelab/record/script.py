@@ -20,7 +20,7 @@ from tracelab.errors import UsageError
 from tracelab.record.hooks import around, on_function
 from tracelab.system.signals import SIGNALLED
 
-INTERRUPTED = SIGNALLED + signal.SIGINT
+_INTERRUPTED = SIGNALLED + signal.SIGINT
 _HOOK = "__tracelab_step__"
 
 
@@ -86,7 +86,7 @@ def run_program(
     except SystemExit as end:
         return _exit_code(end)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return _INTERRUPTED
     except UsageError:
         raise
     except BaseException:

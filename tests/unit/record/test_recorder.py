@@ -320,10 +320,10 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
             torch.cuda.current_stream().wait_stream(side)
             product @ matrix
             recorder.step()
-    facts = analyze(str(path)).traces[0]
-    named = event_records is None or not cupti.kineto_loses_records()
-    assert recorder.waits_are_resolved is named
-    links = facts.event_links
-    assert (links.exact, links.inferred + links.unresolved) == ((4, 0) if named else (0, 4))
-    assert "activities_without_launch" not in facts.losses
+    trace = analyze(str(path)).traces[0]
+    is_resolved = event_records is None or not cupti.kineto_loses_records()
+    assert recorder.waits_are_resolved is is_resolved
+    links = trace.event_links
+    assert (links.exact, links.inferred + links.unresolved) == ((4, 0) if is_resolved else (0, 4))
+    assert "activities_without_launch" not in trace.losses
     assert analyze(str(path)).syncs == ()
