@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-_LONGEST_S = 120
+_TIMEOUT_S = 120
 
 
 def main() -> int:
@@ -27,24 +27,25 @@ def main() -> int:
     parser.add_argument("--gpus", type=int, help="only those for exactly so many GPUs")
     parser.add_argument("--only", default="", help="only files whose name begins like this")
     arguments = parser.parse_args()
-    found = torch.cuda.device_count()
-    wanted = arguments.gpus or found
-    if not 1 <= wanted <= found:
-        print(f"the captures need {max(wanted, 1)} NVIDIA GPUs, and found {found}", file=sys.stderr)
+    available = torch.cuda.device_count()
+    gpus = arguments.gpus or available
+    if not 1 <= gpus <= available:
+        message = f"the captures need {max(gpus, 1)} NVIDIA GPUs, and found {available}"
+        print(message, file=sys.stderr)
         return 4
     path = arguments.folder / "manifest.json"
     manifest = json.loads(path.read_text())
-    machine, failed = _machine(), 0
+    machine, failures = _machine(), 0
     for line in manifest["traces"]:
-        fits = line["gpus"] == wanted or (arguments.gpus is None and line["gpus"] < wanted)
-        if fits and line["files"][0].startswith(arguments.only):
+        is_for_gpus = line["gpus"] == gpus or (arguments.gpus is None and line["gpus"] < gpus)
+        if is_for_gpus and line["files"][0].startswith(arguments.only):
             if _capture(line, arguments.folder):
                 line.update(machine, sha256=_checksums(line, arguments.folder))
             else:
-                failed += 1
+                failures += 1
                 print(f"not captured: {line['files'][0]}", file=sys.stderr)
     path.write_text(json.dumps(manifest, indent=2) + "\n")
-    return min(failed, 1)
+    return min(failures, 1)
 
 
 def _capture(line: dict[str, Any], folder: Path) -> bool:
@@ -53,24 +54,26 @@ def _capture(line: dict[str, Any], folder: Path) -> bool:
     module = f"tracelab.workloads.{line['workload']}"
     command = [sys.executable, "-m", module, *line["arguments"], "--output", str(folder / output)]
     try:
-        return subprocess.run(command, check=False, timeout=_LONGEST_S).returncode == 0
+        return subprocess.run(command, check=False, timeout=_TIMEOUT_S).returncode == 0
     except subprocess.TimeoutExpired:
         return False
 
 
 def _checksums(line: dict[str, Any], folder: Path) -> dict[str, str]:
+    """The sha256 of each of a line's files, by name."""
     return {
         name: hashlib.sha256((folder / name).read_bytes()).hexdigest() for name in line["files"]
     }
 
 
 def _machine() -> dict[str, str | None]:
+    """What the captures are made on, as a line of the manifest says it."""
     query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
-    answer = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
+    driver = subprocess.run(query, capture_output=True, text=True, check=True, timeout=60)
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
-        "driver": answer.stdout.splitlines()[0].strip(),
+        "driver": driver.stdout.splitlines()[0].strip(),
         "gpu": torch.cuda.get_device_name(),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
     }

@@ -17,6 +17,9 @@ class Entry:
         gpus: how many NVIDIA GPUs it needs.
         ranks: whether it is one process a GPU, rather than one process.
         environment: variables that must be set before CUDA starts.
+
+    Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the host.",
+    gpus=1, ranks=False, environment={})``
     """
 
     workload: str
@@ -28,7 +31,14 @@ class Entry:
 
 
 def find(workload: str, variant: str) -> Entry:
-    """The entry of a variant; KeyError without one."""
+    """The entry of a variant.
+
+    >>> find("peer_copy", "chain").gpus
+    4
+
+    Raises:
+        KeyError: there is no such variant.
+    """
     return _BY_NAME[workload, variant]
 
 

@@ -1,17 +1,17 @@
-"""What a capture must show, as the lines of ``traces/manifest.json`` say it, against a report.
+"""Golden checks: a capture's report against what ``traces/manifest.json`` expects of it.
 
 An expectation is a JSON object; each of its keys is one check of the whole trace (of one rank):
 
 - ``overlap``: a list of ``{a, b, least, most}``, the share of `a` that ran while `b` ran
 - ``streams``: ``[least, most]``, the same of the two busiest streams, as a share of the lesser
 - ``busy``: ``[least, most]``, the first device's share of the trace
-- ``exposed_comm``: ``[least, most]``, the share of communication that no compute hid
+- ``exposed_comm``: ``[least, most]``, the exposed share of communication
 - ``comm``: ``[least, most]``, communication's share of the trace
-- ``blocking``: calls by API, all and no others
-- ``blocking_least``: calls by API, at least so many
+- ``blocking``: blocking calls by API, all and no others
+- ``blocking_least``: blocking calls by API, at least so many
 - ``caused_idle_us``: the idle that the blocking calls caused, at least
 - ``causes``: cause of idle to its least share of all idle
-- ``waits_named``: whether the file names the record of every stream wait, or of none
+- ``waits_named``: whether the file resolves every stream wait, or none
 - ``findings``: rules with a finding that is a warning or worse, each with its cause; no others
 """
 
@@ -31,22 +31,43 @@ from tracelab.report.views import ranks_of
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was expected, what was found, and whether that will do."""
+    """One thing that was expected, and what the report says of it.
 
-    what: str
-    found: str
+    Attributes:
+        quantity: what is compared, in words.
+        measured: its value in the report.
+        expected: the values that pass.
+        passed: whether the measured value is one of them.
+
+    Example row: ``Check(quantity="GPU busy", measured="95.8 %", expected="90 to 100 %",
+    passed=True)``
+    """
+
+    quantity: str
+    measured: str
     expected: str
-    kept: bool
+    passed: bool
 
 
 def check_report(report: Report, expect: Mapping[str, Any]) -> list[Check]:
-    """Hold a report of one trace to what is expected of it; KeyError for an unknown key."""
-    whole = _Whole(report)
-    return [check for key, value in expect.items() for check in _CHECKS[key](whole, value)]
+    """Compare the report of one trace with what is expected of it.
+
+    Args:
+        report: of one trace.
+        expect: values by the keys that this module's docstring lists.
+
+    Returns:
+        a check for each key, in their order; of ``overlap`` and ``causes`` one for each entry.
+
+    Raises:
+        KeyError: there is no such key.
+    """
+    trace = _WholeTrace(report)
+    return [check for key, value in expect.items() for check in _CHECKS[key](trace, value)]
 
 
-class _Whole:
-    """The whole trace of a report."""
+class _WholeTrace:
+    """What a report says of the whole trace."""
 
     def __init__(self, report: Report) -> None:
         [rank] = ranks_of(report)
@@ -59,10 +80,11 @@ class _Whole:
         self.findings = view.findings
 
 
-def _overlap(whole: _Whole, pairs: list[dict[str, Any]]) -> Iterator[Check]:
+def _overlap(trace: _WholeTrace, pairs: list[dict[str, Any]]) -> Iterator[Check]:
     for pair in pairs:
         a, b = pair["a"], pair["b"]
-        share = next((x for x in map(_share_of(a, b), whole.overlaps) if x is not None), 0.0)
+        shares = map(_share_of(a, b), trace.overlaps)
+        share = next((share for share in shares if share is not None), 0.0)
         yield _within(f"{a} under {b}", share, [pair["least"], pair["most"]])
 
 
@@ -79,66 +101,72 @@ def _share_of(a: str, b: str) -> Callable[[OverlapMetrics], float | None]:
     return share
 
 
-def _streams(whole: _Whole, bounds: list[float]) -> Iterator[Check]:
-    streams = sorted(whole.device.streams, key=lambda x: -x.busy_ns)[:2]
-    names = {f"stream:{whole.device.device}/{x.stream}" for x in streams}
-    rows = [x for x in whole.overlaps if {x.a, x.b} == names]
+def _streams(trace: _WholeTrace, bounds: list[float]) -> Iterator[Check]:
+    streams = sorted(trace.device.streams, key=lambda stream: -stream.busy_ns)[:2]
+    names = {f"stream:{trace.device.device}/{stream.stream}" for stream in streams}
+    rows = [row for row in trace.overlaps if {row.a, row.b} == names]
     share = rows[0].overlap_ns / min(rows[0].a_ns, rows[0].b_ns) if rows else 0.0
     yield _within("two busiest streams at once", share, bounds)
 
 
-def _busy(whole: _Whole, bounds: list[float]) -> Iterator[Check]:
-    yield _within("GPU busy", whole.device.busy_ns / whole.length_ns, bounds)
+def _busy(trace: _WholeTrace, bounds: list[float]) -> Iterator[Check]:
+    yield _within("GPU busy", trace.device.busy_ns / trace.length_ns, bounds)
 
 
-def _exposed_comm(whole: _Whole, bounds: list[float]) -> Iterator[Check]:
-    share = whole.device.exposed_comm_ns / max(1, whole.device.comm_ns)
+def _exposed_comm(trace: _WholeTrace, bounds: list[float]) -> Iterator[Check]:
+    share = trace.device.exposed_comm_ns / max(1, trace.device.comm_ns)
     yield _within("exposed share of communication", share, bounds)
 
 
-def _comm(whole: _Whole, bounds: list[float]) -> Iterator[Check]:
-    yield _within("communication", whole.device.comm_ns / whole.length_ns, bounds)
+def _comm(trace: _WholeTrace, bounds: list[float]) -> Iterator[Check]:
+    yield _within("communication", trace.device.comm_ns / trace.length_ns, bounds)
 
 
-def _blocking(whole: _Whole, calls: dict[str, int]) -> Iterator[Check]:
-    found = _calls(whole)
-    yield Check("blocking calls", _listed(found), _listed(calls), found == calls)
+def _blocking(trace: _WholeTrace, calls: dict[str, int]) -> Iterator[Check]:
+    measured = _calls_by_api(trace)
+    yield Check("blocking calls", _listed(measured), _listed(calls), measured == calls)
 
 
-def _blocking_least(whole: _Whole, calls: dict[str, int]) -> Iterator[Check]:
-    found = _calls(whole)
-    enough = all(found[api] >= count for api, count in calls.items())
-    yield Check("blocking calls", _listed(found), f"at least {_listed(calls)}", enough)
+def _blocking_least(trace: _WholeTrace, calls: dict[str, int]) -> Iterator[Check]:
+    measured = _calls_by_api(trace)
+    are_enough = all(measured[api] >= count for api, count in calls.items())
+    yield Check("blocking calls", _listed(measured), f"at least {_listed(calls)}", are_enough)
 
 
-def _caused_idle(whole: _Whole, least_us: float) -> Iterator[Check]:
-    found_us = sum(x.caused_idle_ns for x in whole.syncs) / 1000
-    what = "idle caused by blocking calls"
-    yield Check(what, f"{found_us:.0f} us", f"at least {least_us} us", found_us >= least_us)
+def _caused_idle(trace: _WholeTrace, least_us: float) -> Iterator[Check]:
+    idle_us = sum(row.caused_idle_ns for row in trace.syncs) / 1000
+    quantity = "idle caused by blocking calls"
+    yield Check(quantity, f"{idle_us:.0f} us", f"at least {least_us} us", idle_us >= least_us)
 
 
-def _causes(whole: _Whole, shares: dict[str, float]) -> Iterator[Check]:
+def _causes(trace: _WholeTrace, shares: dict[str, float]) -> Iterator[Check]:
     for cause, least in shares.items():
-        share = whole.device.bubbles[cause] / max(1, whole.device.idle_ns)
+        share = trace.device.bubbles[cause] / max(1, trace.device.idle_ns)
         yield _within(f"idle by {cause}", share, [least, 1])
 
 
-def _waits_named(whole: _Whole, named: bool) -> Iterator[Check]:
-    links = whole.links
-    others = links.inferred + links.unresolved
-    found = f"{links.exact} of {links.exact + others}"
-    kept = others == 0 if named else links.exact == 0 and others > 0
-    yield Check("stream waits that are named", found, "all" if named else "none", kept)
+def _resolved_waits(trace: _WholeTrace, are_resolved: bool) -> Iterator[Check]:
+    links = trace.links
+    unnamed = links.inferred + links.unresolved
+    measured = f"{links.exact} of {links.exact + unnamed}"
+    passed = unnamed == 0 if are_resolved else links.exact == 0 and unnamed > 0
+    expected = "all" if are_resolved else "none"
+    yield Check("stream waits that are named", measured, expected, passed)
 
 
-def _findings(whole: _Whole, expected: list[list[str]]) -> Iterator[Check]:
-    found = sorted({(x.rule, x.cause) for x in whole.findings if x.severity != INFO})
-    wanted = sorted((rule, cause) for rule, cause in expected)
-    told, expect = (", ".join(map(" ".join, pairs)) or "none" for pairs in (found, wanted))
-    yield Check("findings above info", told, expect, found == wanted)
+def _findings(trace: _WholeTrace, expected: list[list[str]]) -> Iterator[Check]:
+    rows = [finding for finding in trace.findings if finding.severity != INFO]
+    reported_pairs = sorted({(finding.rule, finding.cause) for finding in rows})
+    expected_pairs = sorted((rule, cause) for rule, cause in expected)
+    yield Check(
+        "findings above info",
+        _listed_pairs(reported_pairs),
+        _listed_pairs(expected_pairs),
+        reported_pairs == expected_pairs,
+    )
 
 
-_CHECKS: dict[str, Callable[[_Whole, Any], Iterator[Check]]] = {
+_CHECKS: dict[str, Callable[[_WholeTrace, Any], Iterator[Check]]] = {
     "overlap": _overlap,
     "streams": _streams,
     "busy": _busy,
@@ -148,22 +176,36 @@ _CHECKS: dict[str, Callable[[_Whole, Any], Iterator[Check]]] = {
     "blocking_least": _blocking_least,
     "caused_idle_us": _caused_idle,
     "causes": _causes,
-    "waits_named": _waits_named,
+    "waits_named": _resolved_waits,
     "findings": _findings,
 }
 
 
-def _within(what: str, share: float, bounds: list[float]) -> Check:
+def _within(quantity: str, share: float, bounds: list[float]) -> Check:
+    """A share that must lie between the least and the most.
+
+    >>> _within("GPU busy", 0.958, [0.9, 1])
+    Check(quantity='GPU busy', measured='95.8 %', expected='90 to 100 %', passed=True)
+    """
     least, most = bounds
     expected = f"{100 * least:g} to {100 * most:g} %"
-    return Check(what, f"{100 * share:.1f} %", expected, least <= share <= most)
+    return Check(quantity, f"{100 * share:.1f} %", expected, least <= share <= most)
 
 
-def _calls(whole: _Whole) -> Counter[str]:
+def _calls_by_api(trace: _WholeTrace) -> Counter[str]:
     calls: Counter[str] = Counter()
-    for sync in whole.syncs:
+    for sync in trace.syncs:
         calls[sync.api] += sync.count
     return calls
+
+
+def _listed_pairs(pairs: list[tuple[str, str]]) -> str:
+    """Rules with their causes, in words.
+
+    >>> _listed_pairs([("TL101", "host_sync"), ("TL302", "input")])
+    'TL101 host_sync, TL302 input'
+    """
+    return ", ".join(map(" ".join, pairs)) or "none"
 
 
 def _listed(calls: Mapping[str, int]) -> str:

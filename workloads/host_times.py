@@ -36,7 +36,7 @@ def main() -> int:
     side = torch.cuda.Stream()
     matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) / SIZE**0.5
     for name, wait in _WAYS.items():
-        held_us = []
+        blocked_us = []
         for _ in range(_REPETITIONS):
             done, product = torch.cuda.Event(), matrix
             torch.cuda.synchronize()
@@ -46,8 +46,8 @@ def main() -> int:
                 done.record()
             begun = time.perf_counter()
             wait(done, side, product)
-            held_us.append((time.perf_counter() - begun) * 1e6)
-        print(f"{name:22} holds the host for {statistics.median(held_us):8.1f} us")
+            blocked_us.append((time.perf_counter() - begun) * 1e6)
+        print(f"{name:22} holds the host for {statistics.median(blocked_us):8.1f} us")
     print(f"elapsed_time right after Event.wait: {_elapsed_time_after_wait(matrix)}")
     return 0
 

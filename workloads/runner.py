@@ -21,7 +21,20 @@ SETTLING_STEPS = 10  # load modules, fill the allocator's cache
 
 
 def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False) -> int:
-    """Run the variant named on the command line and write its traces; returns the exit code."""
+    """Run the variant that the command line names, and write its traces.
+
+    Example:
+        if __name__ == "__main__":
+            sys.exit(run("events", {"wait": wait, "item": item}))
+
+    Args:
+        workload: the program's name, as of the catalog.
+        variants: each makes the generator of its loop, whose every ``yield`` ends a step.
+        stacks: record Python functions, so that lines are named.
+
+    Returns:
+        the exit code: 4 without enough GPUs; else 0, or in a job that of its launcher.
+    """
     parser = argparse.ArgumentParser(prog=f"python -m tracelab.workloads.{workload}")
     parser.add_argument("variant", choices=[*variants])
     parser.add_argument("--output", help="the trace to write; {rank} in it is replaced")
@@ -30,9 +43,9 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
     parser.add_argument("--plain", action="store_true", help="without CUDA event records")
     arguments = parser.parse_args()
     entry = find(workload, arguments.variant)
-    gpus, found = arguments.gpus or entry.gpus, torch.cuda.device_count()
-    if found < gpus:
-        print(f"{workload} needs {gpus} NVIDIA GPU(s), and found {found}", file=sys.stderr)
+    gpus, available = arguments.gpus or entry.gpus, torch.cuda.device_count()
+    if available < gpus:
+        print(f"{workload} needs {gpus} NVIDIA GPU(s), and found {available}", file=sys.stderr)
         return 4
     if entry.ranks and "RANK" not in os.environ:
         return _start_ranks(entry, gpus)
@@ -59,8 +72,8 @@ def _record(
     entry: Entry, loop: Iterator[None], arguments: argparse.Namespace, *, stacks: bool
 ) -> None:
     """Let the loop settle, then capture some of its steps."""
-    rank = "_rank{rank}" if entry.ranks else ""
-    output = arguments.output or f"{entry.workload}_{entry.variant}{rank}.pt.trace.json.gz"
+    suffix = "_rank{rank}" if entry.ranks else ""
+    output = arguments.output or f"{entry.workload}_{entry.variant}{suffix}.pt.trace.json.gz"
     for _ in range(SETTLING_STEPS):
         next(loop)
     with Recorder(

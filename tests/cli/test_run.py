@@ -57,7 +57,9 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
 
 @without_gpu
 @pytest.mark.parametrize(
-    "options", [[], ["--step-on", "step"], ["--step-on", "my_region"]], ids=lambda x: x[-1:] or "-"
+    "options",
+    [[], ["--step-on", "step"], ["--step-on", "my_region"]],
+    ids=lambda options: options[-1:] or "-",
 )
 def test_steps_are_found_and_recorded(run, tmp_path, options):
     ran = run("--steps", "3", *options)
@@ -116,6 +118,13 @@ def test_script_without_a_step_is_told(run):
     assert "a function of the script nor a region named nothing_like_it has ended" in ran.stderr
 
 
+def test_function_that_no_module_has_is_told(run):
+    ran = run("--step-on", "textwrap:no_such")
+    assert ran.returncode == 2
+    assert ran.stdout == ""
+    assert ran.stderr == "tracelab: --step-on textwrap:no_such: no_such\n"
+
+
 def test_whole_run_has_no_steps(tracelab):
     ran = tracelab("run", "--whole", "--stop-after", "train.py")
     assert ran.code == 2
@@ -136,18 +145,19 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
                     model(torch.randn(2, 4)).sum().backward()
                     optimizer.step()
             train({first})
-            with torch.profiler.profile() as own:
+            with torch.profiler.profile() as profiler:
                 train(40)
-            print(sum(event.key == "aten::linear" and event.count for event in own.key_averages()))
+            events = profiler.key_averages()
+            print(sum(event.key == "aten::linear" and event.count for event in events))
             """)
     )
     command = [sys.executable, "-m", "tracelab", "run", "-o", str(tmp_path / "out"), str(script)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     # THEN that one has it all, and it is said why the other has nothing
     assert ran.stdout == "40\n"
-    told = [line for line in ran.stderr.splitlines() if line.startswith("tracelab:")]
-    assert len(told) == 1
-    assert "a profiler of its own" in told[0]
+    messages = [line for line in ran.stderr.splitlines() if line.startswith("tracelab:")]
+    assert len(messages) == 1
+    assert "a profiler of its own" in messages[0]
     assert ran.returncode == 2
 
 
@@ -177,7 +187,7 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
             "steps a second",
         ),
     ],
-    ids=lambda x: x if isinstance(x, str) and x.endswith(".py") else "",
+    ids=lambda value: value if isinstance(value, str) and value.endswith(".py") else "",
 )
 def test_usual_training_scripts_run_unchanged(tmp_path, program, needed, arguments, says):
     for library in needed:
@@ -191,5 +201,5 @@ def test_usual_training_scripts_run_unchanged(tmp_path, program, needed, argumen
     assert says in ran.stdout
     assert "there is no GPU here" in ran.stderr
     [source] = find_sources([str(tmp_path / "tracelab-run")])
-    steps = [x for x in read_trace(source).strings if x.startswith("ProfilerStep#")]
+    steps = [name for name in read_trace(source).strings if name.startswith("ProfilerStep#")]
     assert steps == [f"ProfilerStep#{number}" for number in (2, 3, 4, 5)]

@@ -50,8 +50,8 @@ def captures_are_bundled(monkeypatch):
     """Instead of running on a GPU, a workload's command copies its bundled trace."""
 
     def copy(entry, arguments, pattern):
-        ours = (entry.workload, arguments)
-        [line] = [x for x in MANIFEST if (x["workload"], x["arguments"]) == ours]
+        command = (entry.workload, arguments)
+        [line] = [line for line in MANIFEST if (line["workload"], line["arguments"]) == command]
         for rank, name in enumerate(line["files"]):
             target = pattern.replace("{}", f"_rank{rank}" if entry.ranks else "")
             Path(target).write_bytes((TRACES / name).read_bytes())
@@ -93,7 +93,7 @@ def test_verify_can_be_limited_to_a_workload_and_a_variant(tracelab):
 
 @pytest.mark.usefixtures("captures_are_bundled")
 def test_verify_fails_where_an_expectation_is_broken(tracelab, monkeypatch, tmp_path):
-    [line] = [x for x in MANIFEST if x["files"][0].startswith("events_item.")]
+    [line] = [line for line in MANIFEST if line["files"][0].startswith("events_item.")]
     broken = {**line, "expect": {**line["expect"], "blocking": {}}}
     (tmp_path / "manifest.json").write_text(json.dumps({"traces": [broken]}))
     monkeypatch.setattr(module, "TRACES", tmp_path)

@@ -61,8 +61,8 @@ def run(
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
     from tracelab.record.capture import capture
-    from tracelab.record.hooks import on_annotation, on_optimizer_step
-    from tracelab.record.script import StopRun, find_modules_of, hook_function, run_program
+    from tracelab.record.hooks import MissingFunctionError, on_annotation, on_optimizer_step
+    from tracelab.record.script import StepFunction, StopRun, run_program
     from tracelab.system.signals import terminable
 
     if whole and (step_on or stop_after):
@@ -82,18 +82,20 @@ def run(
         if stop_after and recorder.done:
             raise StopRun(0)
 
+    step = None
     if whole:
         recorder.step()  # the warm-up; what follows is recorded
     elif step_on is None:
         on_optimizer_step(ended)
     else:
         on_annotation(step_on, ended)
-        find_modules_of(script, as_module=module)
-        if ":" in step_on or not module:
-            hook_function(step_on, ended)
+        step = StepFunction(step_on, ended)
     with terminable():
-        code = run_program(script, context.args, as_module=module, step=step_on)
-    if recorder.is_copy:
+        try:
+            code = run_program(script, context.args, as_module=module, step=step)
+        except MissingFunctionError as missing:
+            raise UsageError(f"--step-on {missing}") from None
+    if recorder.is_fork:
         raise typer.Exit(code)
     error = SystemExit(code) if code else None
     recorder.__exit__(type(error) if error else None, error, None)

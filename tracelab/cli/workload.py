@@ -167,11 +167,11 @@ def _print_checks(line: dict[str, Any], file: str, problem: str | None) -> bool:
         checks = [Check("capture", problem, "a trace", False)]
     else:
         checks = check_report(analyze(file), line["expect"])
-    failed = not all(check.kept for check in checks)
+    failed = not all(check.passed for check in checks)
     write_result(
         f"{'FAIL' if failed else 'pass'}  {line['workload']} {' '.join(line['arguments'])}\n"
     )
     for check in checks:
-        mark = " " if check.kept else "!"
-        write_result(f"    {mark} {check.what}: {check.found} (expected {check.expected})\n")
+        mark = " " if check.passed else "!"
+        write_result(f"    {mark} {check.quantity}: {check.measured} (expected {check.expected})\n")
     return failed

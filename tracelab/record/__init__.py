@@ -1,1 +1,11 @@
-"""Record a program; nothing else imports torch."""
+"""Record a program: the only wing that imports torch, and only once something is recorded.
+
+- `capture`: what a user calls, ``tracelab.capture`` and ``tracelab.profile_step``
+- `recorder`: which steps are recorded, timed or left alone, and the trace file
+- `cupti`: the CUDA event records, which Kineto loses
+- `hooks`: be called when a step, a function or another profiler's session ends
+- `script`: run a program unchanged
+- `announce`: print and draw what was recorded
+- `frameworks`: callbacks for training loops that a framework runs
+- `pytorch`: torch, or the error that says how to install it
+"""

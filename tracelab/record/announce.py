@@ -1,4 +1,4 @@
-"""Say what was recorded: the report, the picture, the files of all ranks."""
+"""Announce what was recorded: print the report, draw the picture, name the files of all ranks."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from tracelab.options import DEFAULTS
 from tracelab.read.sources import find_sources
 from tracelab.record.recorder import Recorder
 from tracelab.system.console import output_in_color, output_width, tell, write_result
+
+_POLL_S = 0.2
 
 
 def announce(recorder: Recorder, *, wait_s: float) -> int:
@@ -30,9 +32,9 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
     if recorder.rank not in {None, 0}:
         return 0
     if not recorder.has_gpu:
-        tell(host_alone(recorder))
+        tell(why_no_gpu(recorder))
         return MissingSupportError.exit_code
-    files = [str(file) for file in _files_of_all_ranks(recorder, wait_s)]
+    paths = [str(path) for path in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
     results = [
         analyze_file(
@@ -40,15 +42,15 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
             DEFAULTS,
             then=partial(draw_beside, path=picture if source.path == str(recorder.path) else None),
         )
-        for source in find_sources(files)
+        for source in find_sources(paths)
     ]
     try:
-        report = merge_results(results, files, DEFAULTS)
+        report = merge_results(results, paths, DEFAULTS)
     except TracelabError as error:
         tell(f"recorded {recorder.path}, but: {error}")
         return error.exit_code
     write_result(render_text(report, width=output_width(), color=output_in_color()))
-    tell(f"traces: {', '.join(files)}")
+    tell(f"traces: {', '.join(paths)}")
     for result in results:
         if result.more is not None:
             drawn = result.more
@@ -56,8 +58,8 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
     return 0
 
 
-def host_alone(recorder: Recorder) -> str:
-    """Say that a trace holds no GPU."""
+def why_no_gpu(recorder: Recorder) -> str:
+    """Say that a trace holds no GPU activity, because there is no GPU here."""
     return (
         f"recorded {recorder.path}, but there is no GPU here: the file holds the host's side "
         "alone, and there is nothing to analyse"
@@ -66,13 +68,13 @@ def host_alone(recorder: Recorder) -> str:
 
 def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
     """The files that the ranks of this machine wrote in this run; waits for the late ones."""
-    if recorder.rank is None or recorder.ranks_here == 1:
+    if recorder.rank is None or recorder.local_world_size == 1:
         return [recorder.path]
     pattern = recorder.path.name.replace(f"rank{recorder.rank}", "rank*")
-    until = time.monotonic() + wait_s
+    deadline_s = time.monotonic() + wait_s
     while True:
         files = sorted(recorder.path.parent.glob(pattern))
         files = [file for file in files if file.stat().st_mtime >= recorder.created_s]
-        if len(files) >= recorder.ranks_here or time.monotonic() > until:
+        if len(files) >= recorder.local_world_size or time.monotonic() > deadline_s:
             return files
-        time.sleep(0.2)
+        time.sleep(_POLL_S)

@@ -1,4 +1,4 @@
-"""Profile a loop from within the program: record some steps, then say and show what they say."""
+"""Profile a loop from within the program: record some steps, then report on them and draw them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from tracelab.analysis import Analysis, analyze_source
 from tracelab.drawing import draw
 from tracelab.errors import MissingSupportError, UsageError
 from tracelab.read.sources import find_sources
-from tracelab.record.announce import announce, host_alone
+from tracelab.record.announce import announce, why_no_gpu
+from tracelab.record.hooks import around
 from tracelab.record.recorder import Recorder
-from tracelab.record.script import around
 from tracelab.report.schema import Report
 from tracelab.system.console import tell
 
@@ -35,7 +35,7 @@ _Result = TypeVar("_Result")
 
 
 class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used as a statement)
-    """Record some steps of a loop, then tell and show what they say.
+    """Record some steps of a loop, then report on them and draw them.
 
     Example:
         with tracelab.capture() as cap:
@@ -62,6 +62,9 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
 
     Attributes:
         exit_code: where the report is printed: why it could not be, else 0.
+
+    Raises:
+        MissingSupportError: torch is not installed.
     """
 
     def __init__(
@@ -77,19 +80,19 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
     ) -> None:
         super().__init__(path, skip=skip, steps=steps, stacks=stacks, shapes=shapes, **settings)
         self.exit_code = 0
-        self._prints = print_report
-        self._kept: Analysis | None = None
-        self._has_told = False
+        self._prints_report = print_report
+        self._finished_analysis: Analysis | None = None
+        self._is_announced = False
 
     def step(self) -> None:
         """Say that one step of the loop has ended."""
         super().step()
-        if self._has_told or self.is_copy:
+        if self._is_announced or self.is_fork:
             return
         if self.done:
-            self._recorded(wait_s=LONGEST_WAIT_S)
+            self._announce(wait_s=LONGEST_WAIT_S)
         elif self.over:
-            self._tell_why_nothing()
+            self._announce_nothing()
 
     def __exit__(
         self,
@@ -98,13 +101,13 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         traceback: TracebackType | None,
     ) -> None:
         super().__exit__(kind, error, traceback)
-        if self._has_told or self.is_copy:
+        if self._is_announced or self.is_fork:
             return
         if self.done:
             # Where this rank failed, the others mostly hang in a collective.
-            self._recorded(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
+            self._announce(wait_s=LONGEST_WAIT_S if error is None else _WAIT_AFTER_ERROR_S)
         else:
-            self._tell_why_nothing()
+            self._announce_nothing()
 
     def report(self) -> Report:
         """What this process's trace says; of a job's other ranks, `analyze` their files, too.
@@ -131,31 +134,32 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         if not self.over:
             return f"<p>{self.count} steps have ended; after {self.calls} there is a report.</p>"
         if not (self.done and self.has_gpu):
-            why = host_alone(self) if self.done else self.why_nothing()
-            return f"<p>{escape(why)}</p>"
-        picture = b64encode(self.png()._repr_png_()).decode()
-        return f'{render_notebook(self.report())}<img src="data:image/png;base64,{picture}">'
+            reason = why_no_gpu(self) if self.done else self.why_nothing()
+            return f"<p>{escape(reason)}</p>"
+        png = b64encode(self.png()._repr_png_()).decode()
+        return f'{render_notebook(self.report())}<img src="data:image/png;base64,{png}">'
 
     def _analysis(self) -> Analysis:
+        """The analysis of this process's trace, made once."""
         if not self.done:
             raise UsageError(self.why_nothing())
         if not self.has_gpu:
-            raise MissingSupportError(host_alone(self))
-        if self._kept is None:
+            raise MissingSupportError(why_no_gpu(self))
+        if self._finished_analysis is None:
             [source] = find_sources([str(self.path)])
-            self._kept = analyze_source(source)
-        return self._kept
+            self._finished_analysis = analyze_source(source)
+        return self._finished_analysis
 
-    def _tell_why_nothing(self) -> None:
-        self._has_told = True
+    def _announce_nothing(self) -> None:
+        self._is_announced = True
         if self.rank in {None, 0}:
             tell(self.why_nothing())
 
-    def _recorded(self, *, wait_s: float) -> None:
-        self._has_told = True
-        if not self._prints:
+    def _announce(self, *, wait_s: float) -> None:
+        self._is_announced = True
+        if not self._prints_report:
             if not self.has_gpu:
-                tell(host_alone(self))
+                tell(why_no_gpu(self))
             return
         try:
             self.exit_code = announce(self, wait_s=wait_s)
@@ -185,7 +189,8 @@ def profile_step(
 ) -> Callable[..., Any]:
     """Make each call of a function one step of a `capture`, which prints its report.
 
-    The function may be a coroutine or a generator, whose step ends when it does.
+    The function may be a coroutine or a generator, whose step ends when it does. Recording begins
+    with the first call.
 
     Example:
         @tracelab.profile_step
@@ -195,6 +200,9 @@ def profile_step(
         function: what is decorated.
         path: the trace to write, by default of the function's name.
         settings: as of `capture`.
+
+    Raises:
+        MissingSupportError: torch is not installed; raised when a function is decorated.
     """
     if function is None:
         return functools.partial(_profiled, path=path, settings=settings)
@@ -205,15 +213,18 @@ def _profiled(
     function: Callable[..., Any], path: str | os.PathLike[str] | None, settings: dict[str, Any]
 ) -> Callable[..., Any]:
     name = getattr(function, "__name__", type(function).__name__)
-    file = FOLDER / f"{name}.pt.trace.json.gz" if path is None else path
-    cap = capture(file, print_report=True, **settings)
-    has_begun = False
+    cap = capture(
+        FOLDER / f"{name}.pt.trace.json.gz" if path is None else path,
+        print_report=True,
+        **settings,
+    )
+    is_entered = False
 
-    def begin() -> None:
-        nonlocal has_begun
-        if not has_begun:
-            has_begun = True
+    def enter_once() -> None:
+        nonlocal is_entered
+        if not is_entered:
+            is_entered = True
             cap.__enter__()
             atexit.register(cap.__exit__, None, None, None)
 
-    return around(function, before=begin, after=cap.step)
+    return around(function, before=enter_once, after=cap.step)

@@ -1,43 +1,108 @@
-"""Be told when an optimizer has stepped, a region has ended, or another profiler begins."""
+"""Be called when an optimizer has stepped, a function or a region has ended, a profiler begins.
+
+A hook stays for the rest of the process.
+"""
 
 from __future__ import annotations
 
+import functools
+import importlib
+import inspect
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch.profiler
-from torch.autograd.profiler import record_function
-from torch.optim.optimizer import register_optimizer_step_post_hook
+from tracelab.errors import UsageError
+from tracelab.record.pytorch import require_pytorch
+
+if TYPE_CHECKING:
+    import torch
+    from torch.autograd.profiler import record_function
 
 
-def on_profiler_session(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> None:
-    """Call functions before a profiler session of this process begins and as it ends, from now on.
+class MissingFunctionError(UsageError):
+    """There is no function of the given name; the text begins with that name."""
+
+
+def around(
+    function: Callable[..., Any],
+    *,
+    before: Callable[[], None] = lambda: None,
+    after: Callable[[], None],
+) -> Callable[..., Any]:
+    """Call something before and after each call of a function.
+
+    A coroutine or a generator ends when it is exhausted, not when its function returns. After an
+    exception `after` is not called.
+
+    >>> lines = []
+    >>> double = around(lambda number: 2 * number, after=lambda: lines.append("a step has ended"))
+    >>> double(4), lines
+    (8, ['a step has ended'])
+    """
+
+    async def awaited(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = await function(*args, **kwargs)
+        after()
+        return result
+
+    def generated(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = yield from function(*args, **kwargs)
+        after()
+        return result
+
+    def called(*args: Any, **kwargs: Any) -> Any:
+        before()
+        result = function(*args, **kwargs)
+        after()
+        return result
+
+    if inspect.iscoroutinefunction(function):
+        return functools.update_wrapper(awaited, function)
+    if inspect.isgeneratorfunction(function):
+        return functools.update_wrapper(generated, function)
+    return functools.update_wrapper(called, function)
+
+
+def on_function(name: str, call: Callable[[], None]) -> None:
+    """Call something after each call of a module's function, from now on.
 
     Args:
-        begins: takes the session, a ``torch.autograd.profiler.profile``.
-        ends: likewise.
+        name: ``module:function`` or ``module:Class.method``; the module is imported now.
+        call: what to call.
+
+    Raises:
+        MissingFunctionError: the module cannot be imported or has no such function.
     """
-    session_class = torch.autograd.profiler.profile
-    prepare, leave = session_class._prepare_trace, session_class.__exit__
-
-    def prepared(session: Any) -> None:
-        begins(session)
-        prepare(session)
-
-    def left(session: Any, *error: Any) -> Any:
-        ends(session)
-        return leave(session, *error)
-
-    session_class._prepare_trace, session_class.__exit__ = prepared, left
+    module, _, path = name.partition(":")
+    *outer_names, last_name = path.split(".")
+    try:
+        owner: Any = importlib.import_module(module)
+        for outer_name in outer_names:
+            owner = getattr(owner, outer_name)
+        function = inspect.getattr_static(owner, last_name)
+        if isinstance(function, staticmethod | classmethod):
+            setattr(owner, last_name, type(function)(around(function.__func__, after=call)))
+        else:
+            setattr(owner, last_name, around(function, after=call))
+    except (ImportError, AttributeError) as error:
+        raise MissingFunctionError(f"{name}: {error}") from None
 
 
 def on_optimizer_step(call: Callable[[], None]) -> None:
-    """Call a function after each step of the program's first optimizer, from now on.
+    """Call something after each step of the program's first optimizer, from now on.
 
     A program with several optimizers makes one step with each of them; when the first one is gone,
     the next to step takes its place.
+
+    Raises:
+        MissingSupportError: torch is not installed.
     """
+    require_pytorch()
+    from torch.optim.optimizer import register_optimizer_step_post_hook
+
     first: weakref.ref[torch.optim.Optimizer] | None = None
 
     def stepped(optimizer: torch.optim.Optimizer, *_: Any) -> None:
@@ -51,7 +116,14 @@ def on_optimizer_step(call: Callable[[], None]) -> None:
 
 
 def on_annotation(name: str, call: Callable[[], None]) -> None:
-    """Call a function whenever a region of this name (`record_function`) has ended, from now on."""
+    """Call something whenever a region of this name (`record_function`) has ended, from now on.
+
+    Raises:
+        MissingSupportError: torch is not installed.
+    """
+    require_pytorch()
+    from torch.autograd.profiler import record_function
+
     leave = record_function.__exit__
 
     def left(region: record_function, *error: Any) -> None:
@@ -60,3 +132,30 @@ def on_annotation(name: str, call: Callable[[], None]) -> None:
             call()
 
     record_function.__exit__ = left
+
+
+def on_profiler_session(begins: Callable[[Any], None], ends: Callable[[Any], None]) -> None:
+    """Call something before a profiler session of this process begins and as it ends, from now on.
+
+    Args:
+        begins: takes the session, a ``torch.autograd.profiler.profile``.
+        ends: likewise.
+
+    Raises:
+        MissingSupportError: torch is not installed.
+    """
+    require_pytorch()
+    import torch.profiler
+
+    session_class = torch.autograd.profiler.profile
+    prepare, leave = session_class._prepare_trace, session_class.__exit__
+
+    def prepared(session: Any) -> None:
+        begins(session)
+        prepare(session)
+
+    def left(session: Any, *error: Any) -> Any:
+        ends(session)
+        return leave(session, *error)
+
+    session_class._prepare_trace, session_class.__exit__ = prepared, left

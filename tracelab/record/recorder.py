@@ -1,14 +1,13 @@
 """Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it.
 
-This is the only module of the package that imports torch. Compared with a bare
-``torch.profiler.profile`` it asks Kineto for the synchronisation rows, brings the CUDA event
-records back where Kineto loses them, lets nothing that was launched before the recording run into
-it, measures what the profiler costs, and writes into the file what was done.
+Compared with a bare ``torch.profiler.profile`` a `Recorder` asks Kineto for the synchronization
+rows, brings the CUDA event records back where Kineto loses them, lets nothing that was launched
+before the recording run into it, measures what the profiler costs, and writes into the file what
+was done.
 """
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import re
@@ -18,23 +17,25 @@ import warnings
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-import torch
-import torch.profiler
-from torch._C._profiler import _ExperimentalConfig
-
-from tracelab.record.cupti import kineto_loses_records, switch_event_records
+from tracelab.record.cupti import (
+    every_wait_is_resolved,
+    kineto_loses_records,
+    switch_event_records,
+)
 from tracelab.record.hooks import on_profiler_session
+from tracelab.record.pytorch import require_pytorch
 from tracelab.system.signals import uninterrupted
 
-_WAIT = re.compile(rb'"wait_on_cuda_event_record_corr_id":\s*(-?\d+)')
-_BLOCKS = 3  # in which the steps before the profiler are timed
-_GAVE_WAY = (
+if TYPE_CHECKING:
+    import torch
+
+_BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
+_PROGRAM_PROFILES_ITSELF = (
     "the program has a profiler of its own, and a process can have only one: analyze what that one "
     "writes"
 )
-_SMALL_FILE_BYTES = 64 * 1024 * 1024
 
 
 class Recorder:
@@ -44,6 +45,13 @@ class Recorder:
     profiler, in the next `warmup` it is armed, the next `steps` are recorded; then the trace is
     written. Before and after that a call costs next to nothing. Leaving the block earlier writes
     what there is. Under torchrun each rank writes its own file.
+
+    Example:
+        recorder = Recorder("step.pt.trace.json.gz", skip=10)
+        with recorder:
+            for batch in loader:
+                train(batch)
+                recorder.step()
 
     Args:
         path: file to write; a name that ends in ``.gz`` is compressed. Where the program has
@@ -61,8 +69,8 @@ class Recorder:
 
     Attributes:
         rank: this process's rank in a job of several, else None.
-        ranks_here: how many ranks the job has on this machine, as torchrun says; a launcher that
-            does not say so may be spoken for.
+        local_world_size: how many ranks the job has on this machine, as torchrun says; where the
+            launcher does not say so, whoever knows sets it.
         has_gpu: whether there is a CUDA device; False as long as steps are left alone.
         over: whether nothing more is recorded.
         done: whether the trace is written.
@@ -70,13 +78,18 @@ class Recorder:
         calls: how many calls of `step` fill the trace.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
-        waits_named: whether every stream wait in the file names what it waited for; None where
-            there is no wait, no file yet, or the file is too large to look.
+        waits_are_resolved: whether every stream wait in the file names what it waited for; None
+            where there is no wait, no file yet, or the file is too large to look.
+
+    Raises:
+        MissingSupportError: torch is not installed.
+        ValueError: a count is too small.
     """
 
-    _armed: ClassVar[Recorder | None] = None
-    _others_are_watched: ClassVar[bool] = False
-    _others: ClassVar[set[int]] = set()  # the profilers of the program's own that are at work
+    # Of the process, which can have only one profiler at a time.
+    _armed: ClassVar[Recorder | None] = None  # the last recorder whose profiler was started
+    _sessions_are_watched: ClassVar[bool] = False
+    _program_sessions: ClassVar[set[int]] = set()  # ids of the program's own, as they run
 
     def __init__(
         self,
@@ -91,6 +104,7 @@ class Recorder:
         event_records: bool | None = None,
         metadata: dict[str, str] | None = None,
     ) -> None:
+        require_pytorch()
         if steps < 1 or warmup < 1:
             raise ValueError("steps and warmup must be at least 1")
         if baseline < 0 or skip < 0:
@@ -98,26 +112,31 @@ class Recorder:
         self.calls = skip + baseline + warmup + steps
         self.count = 0
         self.created_s = time.time()
-        self.waits_named: bool | None = None
+        self.waits_are_resolved: bool | None = None
         self._path = Path(path).absolute()  # the program may change its folder
         self._metadata = dict(metadata or {})
         self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
         self._stacks, self._shapes = stacks, shapes
-        self._wants_records = event_records
+        self._event_records_setting = event_records
         self.rank = _rank()
-        self.ranks_here = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+        self.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.has_gpu = self.over = self.done = False
-        self._event_records = False
+        self._has_event_records = False
         self.reason = ""
-        self._process = os.getpid()
+        self._process_id = os.getpid()
         self._profiler: torch.profiler.profile | None = None
-        self._begun_s = 0.0
-        self._unprofiled_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
+        self._timing_start_s = 0.0
+        self._baseline_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
 
     @property
     def path(self) -> Path:
         """The file that is written, or will be."""
         return _path_of_rank(self._path, self.rank)
+
+    @property
+    def is_fork(self) -> bool:
+        """Whether this is a fork of the program, which must neither write its file nor speak."""
+        return os.getpid() != self._process_id
 
     def __enter__(self) -> Self:
         # A folder that cannot be written is better told now than after the steps.
@@ -127,22 +146,17 @@ class Recorder:
             self._begin()
         return self
 
-    @property
-    def is_copy(self) -> bool:
-        """Whether this is a fork of the program, which must neither write its file nor speak."""
-        return os.getpid() != self._process
-
     def step(self) -> None:
         """Say that one step of the loop has ended."""
-        if self.is_copy:
+        if self.is_fork:
             return
         self.count += 1
         if self.over or self.count < self._skip:
             return
         if self._profiler is None:
-            self._step_unprofiled()
+            self._step_before_profiler()
         else:
-            self._step_profiled(self._profiler)
+            self._step_under_profiler(self._profiler)
 
     def __exit__(
         self,
@@ -150,7 +164,7 @@ class Recorder:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if self.is_copy:
+        if self.is_fork:
             return
         if self._profiler is not None and not self.over:
             with uninterrupted():
@@ -163,11 +177,10 @@ class Recorder:
             return self.reason
         if self.count == 0:
             return "no step has ended: nothing was recorded"
-        before = [f"{self._skip} that are skipped"] if self._skip else []
-        if timed := self._baseline + self._warmup:
-            before.append(f"{timed} for timing and warm-up")
-        made = f"there {'was 1 step' if self.count == 1 else f'were {self.count} steps'}"
-        return f"{made}, too few to record any after {' and '.join(before)}"
+        unrecorded = [f"{self._skip} that are skipped"] if self._skip else []
+        unrecorded.append(f"{self._baseline + self._warmup} for timing and warm-up")
+        steps = "was 1 step" if self.count == 1 else f"were {self.count} steps"
+        return f"there {steps}, too few to record any after {' and '.join(unrecorded)}"
 
     @staticmethod
     def _watch_profilers() -> None:
@@ -175,41 +188,41 @@ class Recorder:
 
         The program's own goes first: a recorder that is at work then ends with what it has.
         """
-        if Recorder._others_are_watched:
+        if Recorder._sessions_are_watched:
             return
-        Recorder._others_are_watched = True
+        Recorder._sessions_are_watched = True
 
         def begins(session: Any) -> None:
             armed = Recorder._armed
             if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
                 if armed is not None and not armed.over:
-                    armed.reason = _GAVE_WAY
+                    armed.reason = _PROGRAM_PROFILES_ITSELF
                     armed.__exit__(None, None, None)
-                Recorder._others.add(id(session))
+                Recorder._program_sessions.add(id(session))
 
-        on_profiler_session(begins, lambda session: Recorder._others.discard(id(session)))
+        on_profiler_session(begins, lambda session: Recorder._program_sessions.discard(id(session)))
 
-    def _step_unprofiled(self) -> None:
+    def _step_before_profiler(self) -> None:
         """Before the profiler is armed: begin the timing, or end it."""
         if self.count == self._skip:
             self._begin()
             return
-        timed = self.count - self._skip
-        block = -(-self._baseline // _BLOCKS)
-        if timed % block == 0 or timed == self._baseline:
-            steps = (timed - 1) % block + 1
+        timed_steps = self.count - self._skip
+        block_steps = -(-self._baseline // _BASELINE_BLOCKS)
+        if timed_steps % block_steps == 0 or timed_steps == self._baseline:
+            steps = (timed_steps - 1) % block_steps + 1
             host_ms = self._step_ms(steps)
             self._synchronize()
-            self._unprofiled_ms.append((self._step_ms(steps), host_ms))
+            self._baseline_ms.append((self._step_ms(steps), host_ms))
             self._begin_timing()
-        if timed == self._baseline:
+        if timed_steps == self._baseline:
             # The median: the first steps of a program may hold what happens once.
-            step_ms, host_ms = sorted(self._unprofiled_ms)[(len(self._unprofiled_ms) - 1) // 2]
+            step_ms, host_ms = sorted(self._baseline_ms)[(len(self._baseline_ms) - 1) // 2]
             self._metadata["unprofiled_step_ms"] = f"{step_ms:.3f}"
             self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.3f}"
             self._arm()
 
-    def _step_profiled(self, profiler: torch.profiler.profile) -> None:
+    def _step_under_profiler(self, profiler: torch.profiler.profile) -> None:
         if self.count == self.calls:
             # Of the recorded steps only the host's time can be had: a synchronize at their end
             # would stand in the trace. How long they took on the GPU, the trace itself tells.
@@ -222,11 +235,13 @@ class Recorder:
             profiler.step()
 
     def _begin(self) -> None:
-        """Leave the first steps behind.
+        """The skipped steps are over: time the next ones, or start the profiler at once.
 
         CUDA is asked for only now: a program may still choose its devices, or fork, before its
         first step.
         """
+        import torch
+
         self.rank = _rank()  # the program may have joined its job since
         self.has_gpu = torch.cuda.is_available()
         self._begin_timing()
@@ -235,8 +250,11 @@ class Recorder:
 
     def _arm(self) -> None:
         """Start the profiler's warm-up."""
-        if Recorder._others:
-            self.reason, self.over = _GAVE_WAY, True
+        import torch.profiler
+        from torch._C._profiler import _ExperimentalConfig
+
+        if Recorder._program_sessions:
+            self.reason, self.over = _PROGRAM_PROFILES_ITSELF, True
             return
         if Recorder._armed is not None and not Recorder._armed.over:
             # A loop that failed may not have left its recorder.
@@ -261,57 +279,67 @@ class Recorder:
         self._profiler.__enter__()
         # Only now are the profiler's CUPTI buffers registered: enabling the kind before them was
         # seen to hang every process of a job.
-        wanted = kineto_loses_records() if self._wants_records is None else self._wants_records
-        self._event_records = self.has_gpu and wanted and switch_event_records(on=True)
-        self._metadata |= self._facts()
+        setting = self._event_records_setting
+        is_wanted = kineto_loses_records() if setting is None else setting
+        self._has_event_records = self.has_gpu and is_wanted and switch_event_records(on=True)
+        self._metadata |= self._provenance()
         self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
 
     def _begin_timing(self) -> None:
         self._synchronize()
-        self._begun_s = time.perf_counter()
+        self._timing_start_s = time.perf_counter()
 
     def _step_ms(self, steps: int) -> float:
         """The mean time of a step since the timing began, in milliseconds."""
-        return (time.perf_counter() - self._begun_s) * 1000 / steps
+        return (time.perf_counter() - self._timing_start_s) * 1000 / steps
 
     def _synchronize(self) -> None:
+        """Wait for the work of every device that this process uses."""
         if self.has_gpu:
+            import torch
+
             for device in range(torch.cuda.device_count()):
                 # Asking a device that this process does not use would cost memory on it.
                 if torch.cuda.memory_allocated(device) or device == torch.cuda.current_device():
                     torch.cuda.synchronize(device)
 
-    def _facts(self) -> dict[str, str]:
-        facts = {
+    def _provenance(self) -> dict[str, str]:
+        """What the trace was made on, as it is stored in the file."""
+        import torch
+
+        provenance = {
             "torch": torch.__version__,
-            "event_records": "cupti" if self._event_records else "kineto",
+            "event_records": "cupti" if self._has_event_records else "kineto",
             "source_folders": os.pathsep.join(_source_folders()),
         }
         if self.has_gpu:
-            facts |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
+            provenance |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
         if self.rank is not None:
-            facts["rank"] = str(self.rank)
-        return facts
+            provenance["rank"] = str(self.rank)
+        return provenance
 
     def _save(self, profiler: torch.profiler.profile) -> None:
+        """Write the trace, when the profiler has recorded its last step or was left."""
         self.over = True
-        if self._event_records:
+        if self._has_event_records:
             switch_event_records(on=False)
         # Whoever waits for the file must never find a part of it.
-        part = self.path.with_name(f".{self.path.name}")
+        partial_file = self.path.with_name(f".{self.path.name}")
         try:
-            profiler.export_chrome_trace(str(part))
-            part.replace(self.path)
+            profiler.export_chrome_trace(str(partial_file))
+            partial_file.replace(self.path)
         except OSError as error:  # no reason to end somebody's training
             self.reason = f"cannot write {self.path}: {(error.strerror or str(error)).lower()}"
             return
         self.done = True
         if self.has_gpu:
-            self.waits_named = _every_wait_is_named(self.path)
+            self.waits_are_resolved = every_wait_is_resolved(self.path)
 
 
 def _rank() -> int | None:
     """This process's rank in a job of several: as its process group says, else as torchrun does."""
+    import torch
+
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return torch.distributed.get_rank() if torch.distributed.get_world_size() > 1 else None
     rank, size = os.environ.get("RANK", ""), os.environ.get("WORLD_SIZE", "1")
@@ -322,22 +350,22 @@ def _source_folders() -> list[str]:
     """Where the program's own modules are: the profiler names files from there on."""
     folders = dict.fromkeys(Path(folder).resolve() for folder in sys.path)
     installed = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
-    return [str(x) for x in folders if x.is_dir() and installed.isdisjoint((x, *x.parents))]
+    return [
+        str(folder)
+        for folder in folders
+        if folder.is_dir() and installed.isdisjoint((folder, *folder.parents))
+    ]
 
 
 def _path_of_rank(path: Path, rank: int | None) -> Path:
+    """The file of a rank: of a job of several, each rank's name says which.
+
+    >>> _path_of_rank(Path("step.pt.trace.json.gz"), 3).name
+    'step_rank3.pt.trace.json.gz'
+    >>> _path_of_rank(Path("step.pt.trace.json.gz"), None).name
+    'step.pt.trace.json.gz'
+    """
     if rank is None or re.search(rf"rank[-_]?{rank}(?!\d)", path.name):
         return path
     stem, dot, endings = path.name.partition(".")
     return path.with_name(f"{stem}_rank{rank}{dot}{endings}")
-
-
-def _every_wait_is_named(path: Path) -> bool | None:
-    """Look at the result: Kineto's versions differ in what they lose."""
-    if path.stat().st_size > _SMALL_FILE_BYTES:
-        return None
-    content = path.read_bytes()
-    if path.suffix == ".gz":
-        content = gzip.decompress(content)
-    records = _WAIT.findall(content)
-    return all(int(record) >= 0 for record in records) if records else None

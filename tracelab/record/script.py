@@ -1,27 +1,26 @@
-"""Run somebody's unchanged program in this process, and be told whenever one of its steps ends.
+"""Run somebody's unchanged program in this process, and call something whenever a step ends.
 
 The program runs in this process as ``python SCRIPT`` would run it, so it works under torchrun and
-in a debugger. A step ends when the program's first optimizer has stepped, or where the user says.
+in a debugger. Which function's end is the end of a step, the user says with a `StepFunction`.
 """
 
 from __future__ import annotations
 
 import ast
 import functools
-import importlib
-import inspect
 import runpy
 import signal
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from tracelab.errors import UsageError
+from tracelab.record.hooks import around, on_function
 from tracelab.system.signals import SIGNALLED
 
-INTERRUPTED = SIGNALLED + signal.SIGINT
+_INTERRUPTED = SIGNALLED + signal.SIGINT
 _HOOK = "__tracelab_step__"
 
 
@@ -29,79 +28,65 @@ class StopRun(SystemExit):
     """The recording is done, and the user wants the program to end there."""
 
 
-def around(
-    function: Callable[..., Any],
-    *,
-    before: Callable[[], None] = lambda: None,
-    after: Callable[[], None],
-) -> Callable[..., Any]:
-    """Call something before and after each call of a function; of a coroutine, when it is done."""
+@dataclass(frozen=True, slots=True)
+class StepFunction:
+    """A function of the program with whose end a step ends.
 
-    async def awaited(*args: Any, **kwargs: Any) -> Any:
-        before()
-        result = await function(*args, **kwargs)
-        after()
-        return result
+    Attributes:
+        name: of the script, ``function`` or ``Class.method``, wrapped where the script defines it;
+            or of an importable module, ``module:function`` or ``module:Class.method``. A name that
+            the script does not define is no error.
+        ended: called whenever the function has returned.
 
-    def generated(*args: Any, **kwargs: Any) -> Any:
-        before()
-        result = yield from function(*args, **kwargs)
-        after()
-        return result
+    Example row: ``StepFunction(name="Trainer.train_step", ended=recorder.step)``
+    """
 
-    def called(*args: Any, **kwargs: Any) -> Any:
-        before()
-        result = function(*args, **kwargs)
-        after()
-        return result
+    name: str
+    ended: Callable[[], None]
 
-    if inspect.iscoroutinefunction(function):
-        return functools.update_wrapper(awaited, function)
-    if inspect.isgeneratorfunction(function):
-        return functools.update_wrapper(generated, function)
-    return functools.update_wrapper(called, function)
+    @property
+    def is_in_module(self) -> bool:
+        """Whether the name is of an importable module rather than of the script.
+
+        >>> StepFunction("engine:Trainer.train_step", print).is_in_module
+        True
+        >>> StepFunction("Trainer.train_step", print).is_in_module
+        False
+        """
+        return ":" in self.name
 
 
-def find_modules_of(target: str, *, as_module: bool) -> None:
-    """Let imports find what stands beside the script, or in the current folder for a module."""
-    folder = str(Path.cwd() if as_module else Path(target).resolve().parent)
-    if sys.path[:1] != [folder]:
-        sys.path.insert(0, folder)
-
-
-def run_program(target: str, arguments: Sequence[str], *, as_module: bool, step: str | None) -> int:
+def run_program(
+    target: str, arguments: Sequence[str], *, as_module: bool, step: StepFunction | None = None
+) -> int:
     """Run a script, or a module, as ``__main__``.
 
     Args:
         target: the script's path, or the module's name.
         arguments: what stands behind it on the command line.
-        as_module: as ``python -m`` runs it.
-        step: the name of a function of the script, ``name`` or ``Class.method``, that was given to
-            `hook_function`; None without one.
+        as_module: as ``python -m`` runs it. A step's function must then be one of a module.
+        step: the function whose end is the end of a step; None where none is.
 
     Returns:
         the program's exit code. An exception that ends it is printed as Python prints it.
 
     Raises:
+        MissingFunctionError: the step's module has no such function.
         UsageError: the script cannot be read.
     """
+    _import_from_folder_of(target, as_module=as_module)
+    if step is not None and step.is_in_module:
+        on_function(step.name, step.ended)
     sys.argv = [target, *arguments]
     try:
         if as_module:
-            find_modules_of(target, as_module=True)
             runpy.run_module(target, run_name="__main__", alter_sys=True)
         else:
-            code = _compiled(Path(target), step)
-            find_modules_of(target, as_module=False)
-            main = types.ModuleType("__main__")
-            main.__file__ = target
-            setattr(main, _HOOK, _hooks.get(step or ""))
-            sys.modules["__main__"] = main
-            exec(code, main.__dict__)
+            _run_script(target, step)
     except SystemExit as end:
         return _exit_code(end)
     except KeyboardInterrupt:
-        return INTERRUPTED
+        return _INTERRUPTED
     except UsageError:
         raise
     except BaseException:
@@ -110,60 +95,47 @@ def run_program(target: str, arguments: Sequence[str], *, as_module: bool, step:
     return 0
 
 
-_hooks: dict[str, Callable[[Callable[..., Any]], Callable[..., Any]]] = {}
+def _import_from_folder_of(target: str, *, as_module: bool) -> None:
+    """Let imports find what stands beside the script, or in the current folder for a module."""
+    folder = str(Path.cwd() if as_module else Path(target).resolve().parent)
+    if sys.path[:1] != [folder]:
+        sys.path.insert(0, folder)
 
 
-def hook_function(name: str, ended: Callable[[], None]) -> None:
-    """Call a function whenever the function of this name has returned.
-
-    Args:
-        name: ``module:function`` or ``module:Class.method`` of an importable module, wrapped now;
-            or a name of the script, wrapped where the script defines it.
-        ended: what to call.
-
-    Raises:
-        UsageError: the module has no such function.
-    """
-    wrap = functools.partial(around, after=ended)
-    module, colon, path = name.partition(":")
-    if not colon:
-        _hooks[name] = wrap
-        return
-    *outer, last = path.split(".")
-    try:
-        owner: Any = importlib.import_module(module)
-        for part in outer:
-            owner = getattr(owner, part)
-        found = inspect.getattr_static(owner, last)
-        if isinstance(found, staticmethod | classmethod):
-            setattr(owner, last, type(found)(wrap(found.__func__)))
-        else:
-            setattr(owner, last, wrap(found))
-    except (ImportError, AttributeError) as error:
-        raise UsageError(f"--step-on {name}: {error}") from None
+def _run_script(target: str, step: StepFunction | None) -> None:
+    code = _compiled(Path(target), step)
+    main = types.ModuleType("__main__")
+    main.__file__ = target
+    if step is not None:
+        setattr(main, _HOOK, functools.partial(around, after=step.ended))
+    sys.modules["__main__"] = main
+    exec(code, main.__dict__)
 
 
-def _compiled(path: Path, step: str | None) -> types.CodeType:
+def _compiled(path: Path, step: StepFunction | None) -> types.CodeType:
     """The script's code; the function that is the step, decorated where it is defined."""
     try:
         source = path.read_bytes()
     except OSError as error:
         raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
     tree = ast.parse(source, filename=str(path))  # a SyntaxError is the program's own
-    if step is not None and step in _hooks:
-        for found in _functions(tree, step.split(".")):
+    if step is not None and not step.is_in_module:
+        for function in _definitions(tree, step.name.split(".")):
             # Innermost: what a static or a class method decorates is a function.
-            found.decorator_list.append(ast.copy_location(ast.Name(_HOOK, ast.Load()), found))
+            hook = ast.copy_location(ast.Name(_HOOK, ast.Load()), function)
+            function.decorator_list.append(hook)
     return compile(tree, str(path), "exec", dont_inherit=True)
 
 
-def _functions(tree: ast.AST, path: list[str]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+def _definitions(
+    tree: ast.AST, names: list[str]
+) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
     """The functions of this dotted name, at whatever depth its first part stands."""
-    first, *rest = path
+    first, *rest = names
     for node in ast.walk(tree):
         if rest and isinstance(node, ast.ClassDef) and node.name == first:
-            yield from _functions(ast.Module(node.body, []), rest)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and [node.name] == path:
+            yield from _definitions(ast.Module(node.body, []), rest)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and [node.name] == names:
             yield node
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import tracelab
 from tracelab.errors import MissingSupportError, UsageError
+from tracelab.record import capture as profiling
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-profiling = pytest.importorskip("tracelab.record.capture")
 
 TRACES = Path(__file__).parents[3] / "traces"
 CAPTURED = TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
@@ -94,8 +94,8 @@ def test_without_a_gpu_there_is_no_report(tmp_path, capsys):
 def test_too_short_a_loop_is_told(tmp_path, capsys):
     with profiling.capture(tmp_path / "x.pt.trace.json") as cap:
         loop(cap, 3)
-    told = "there were 3 steps, too few to record any after 10 that are skipped and 8 for timing"
-    assert told in capsys.readouterr().err
+    reason = "there were 3 steps, too few to record any after 10 that are skipped and 8 for timing"
+    assert reason in capsys.readouterr().err
     with pytest.raises(UsageError, match="there were 3 steps"):
         cap.report()
 
@@ -165,9 +165,9 @@ def test_a_failing_analysis_does_not_end_the_training(tmp_path, capsys, monkeypa
     with profiling.capture(tmp_path / "x.json", skip=1, print_report=True) as cap:
         loop(cap, cap.calls + 1)
     assert cap.count == cap.calls + 1
-    told = capsys.readouterr().err
-    assert "ZeroDivisionError" in told
-    assert f"the analysis failed; the trace is {tmp_path / 'x.json'}" in told
+    message = capsys.readouterr().err
+    assert "ZeroDivisionError" in message
+    assert f"the analysis failed; the trace is {tmp_path / 'x.json'}" in message
 
 
 @pytest.fixture
@@ -221,7 +221,7 @@ def test_each_call_is_a_step(tmp_path, capsys):
     assert step.__doc__ == "A step."
     [source] = tracelab.find_sources([str(tmp_path / "x.pt.trace.json")])
     names = tracelab.read_trace(source).strings
-    steps = [x for x in names if x.startswith("ProfilerStep#")]
+    steps = [name for name in names if name.startswith("ProfilerStep#")]
     assert steps == ["ProfilerStep#2", "ProfilerStep#3"]
     assert "there is no GPU here" in capsys.readouterr().err
 

@@ -49,7 +49,7 @@ def needs(library):
 
 
 def run_program(code):
-    """Run a program that sees no GPU; it, and what tracelab told."""
+    """Run a program that sees no GPU; it, and tracelab's messages."""
     Path("program.py").write_text(textwrap.dedent(code))
     done = subprocess.run(
         [sys.executable, "program.py"],
@@ -259,7 +259,7 @@ def test_settings_are_those_of_capture(framework):
 
 def test_after_an_error_hugging_face_leaves_what_there_is_at_the_programs_end():
     HuggingFace()
-    done, told = run_program(
+    done, messages = run_program(
         """
         import torch
         from transformers import Trainer, TrainingArguments
@@ -279,8 +279,8 @@ def test_after_an_error_hugging_face_leaves_what_there_is_at_the_programs_end():
     )
     assert "ZeroDivisionError" in done.stderr
     assert done.returncode == 1
-    assert len(told) == 1
-    assert f"{TRACE}, but there is no GPU" in told[0]
+    assert len(messages) == 1
+    assert f"{TRACE}, but there is no GPU" in messages[0]
     assert steps_in(TRACE)[:2] == ["ProfilerStep#2", "ProfilerStep#3"]
 
 
@@ -322,7 +322,7 @@ def test_several_optimizers_make_one_step():
 def test_lightnings_processes_write_a_file_each_and_the_first_one_speaks():
     needs("pytorch_lightning")
     # It stands alone, not in a list: Lightning takes it for a callback by its class.
-    done, told = run_program(
+    done, messages = run_program(
         """
         import pytorch_lightning as pl
         import torch
@@ -350,8 +350,8 @@ def test_lightnings_processes_write_a_file_each_and_the_first_one_speaks():
     names = [f"steps_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
     assert sorted(file.name for file in FOLDER.iterdir()) == names
     assert [steps_in(FOLDER / name) for name in names] == [["ProfilerStep#2", "ProfilerStep#3"]] * 2
-    assert len(told) == 1
-    assert str(FOLDER / names[0]) in told[0]
+    assert len(messages) == 1
+    assert str(FOLDER / names[0]) in messages[0]
 
 
 # What they need.

@@ -6,10 +6,11 @@ import signal
 import pytest
 
 from tracelab import analyze, find_sources, read_trace
+from tracelab.record import cupti
+from tracelab.record import recorder as recorder_module
+from tracelab.record.recorder import Recorder
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
-recorder_module = pytest.importorskip("tracelab.record.recorder")
-Recorder = recorder_module.Recorder
 
 
 def work():
@@ -227,7 +228,9 @@ def test_why_there_is_nothing_is_said(tmp_path, counts, calls, expected):
 
 def test_a_recorder_that_was_never_left_makes_way_for_the_next(tmp_path):
     # A second profiler beside the first would crash the process.
-    first, second = (Recorder(tmp_path / f"{x}.json", steps=2, warmup=1, baseline=0) for x in "ab")
+    first, second = (
+        Recorder(tmp_path / f"{name}.json", steps=2, warmup=1, baseline=0) for name in "ab"
+    )
     for recorder, calls in ((first, 2), (second, 3)):
         recorder.__enter__()
         for _ in range(calls):
@@ -302,29 +305,6 @@ def test_counts_must_make_sense(tmp_path, counts):
         Recorder(tmp_path / "x.json", **counts)
 
 
-@pytest.mark.parametrize(
-    ("version", "lost"), [(None, False), ("12.8", False), ("12.9", True), ("13.0", True)]
-)
-def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
-    monkeypatch.setattr(torch.version, "cuda", version)
-    assert recorder_module.kineto_loses_records() is lost
-
-
-@pytest.mark.parametrize(
-    ("records", "named"), [([7, 8], True), ([7, -1], False), ([-1], False), ([], None)]
-)
-def test_result_is_looked_at(tmp_path, records, named):
-    file = tmp_path / "trace.json.gz"
-    rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
-    file.write_bytes(gzip.compress(json.dumps(rows).encode()))
-    assert recorder_module._every_wait_is_named(file) is named
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")
-def test_without_cupti_the_records_stay_off_silently():
-    assert recorder_module.switch_event_records(on=True) is False
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("event_records", [None, False])
 def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
@@ -340,10 +320,10 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
             torch.cuda.current_stream().wait_stream(side)
             product @ matrix
             recorder.step()
-    facts = analyze(str(path)).traces[0]
-    named = event_records is None or not recorder_module.kineto_loses_records()
-    assert recorder.waits_named is named
-    links = facts.event_links
-    assert (links.exact, links.inferred + links.unresolved) == ((4, 0) if named else (0, 4))
-    assert "activities_without_launch" not in facts.losses
+    trace = analyze(str(path)).traces[0]
+    is_resolved = event_records is None or not cupti.kineto_loses_records()
+    assert recorder.waits_are_resolved is is_resolved
+    links = trace.event_links
+    assert (links.exact, links.inferred + links.unresolved) == ((4, 0) if is_resolved else (0, 4))
+    assert "activities_without_launch" not in trace.losses
     assert analyze(str(path)).syncs == ()

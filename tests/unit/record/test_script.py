@@ -5,8 +5,8 @@ import textwrap
 import pytest
 
 from tracelab.errors import UsageError
-from tracelab.record import script
-from tracelab.record.script import find_modules_of, hook_function, run_program
+from tracelab.record.hooks import MissingFunctionError
+from tracelab.record.script import StepFunction, run_program
 from tracelab.system.signals import terminable
 
 
@@ -15,15 +15,21 @@ def _process_stays_as_it_was(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["tracelab"])
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    monkeypatch.setattr(script, "_hooks", {})
 
 
 @pytest.fixture
-def run(tmp_path):
+def ended_steps():
+    """One entry for each end of a step."""
+    return []
+
+
+@pytest.fixture
+def run(tmp_path, ended_steps):
     def run(text, *arguments, step=None):
         script = tmp_path / "script.py"
         script.write_text(textwrap.dedent(text))
-        return run_program(str(script), arguments, as_module=False, step=step)
+        function = StepFunction(step, lambda: ended_steps.append(step)) if step else None
+        return run_program(str(script), arguments, as_module=False, step=function)
 
     return run
 
@@ -56,7 +62,7 @@ def test_what_is_defined_in_the_script_can_be_pickled(run, capsys):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "told"),
+    ("text", "expected", "message"),
     [
         ("import sys; sys.exit()", 0, ""),
         ("import sys; sys.exit(7)", 7, ""),
@@ -64,9 +70,9 @@ def test_what_is_defined_in_the_script_can_be_pickled(run, capsys):
         ("raise KeyboardInterrupt", 130, ""),
     ],
 )
-def test_exit_code_is_the_scripts(run, capsys, text, expected, told):
+def test_exit_code_is_the_scripts(run, capsys, text, expected, message):
     assert run(text) == expected
-    assert capsys.readouterr().err == told
+    assert capsys.readouterr().err == message
 
 
 def test_a_launchers_end_is_an_exit(run, monkeypatch):
@@ -103,22 +109,20 @@ def test_syntax_error_is_the_scripts_own(run, capsys):
 
 def test_script_that_is_not_there_is_wrong_usage(tmp_path):
     with pytest.raises(UsageError, match="cannot read"):
-        run_program(str(tmp_path / "none.py"), [], as_module=False, step=None)
+        run_program(str(tmp_path / "none.py"), [], as_module=False)
 
 
 def test_module_runs_as_main(tmp_path, capsys):
     (tmp_path / "a_module_of_mine.py").write_text("import sys; print(__name__, sys.argv[1:])")
     sys.path.insert(0, str(tmp_path))
-    assert run_program("a_module_of_mine", ["x"], as_module=True, step=None) == 0
+    assert run_program("a_module_of_mine", ["x"], as_module=True) == 0
     assert capsys.readouterr().out == "__main__ ['x']\n"
 
 
 # What a step is.
 
 
-def test_function_of_the_script_ends_a_step(run):
-    ended = []
-    hook_function("step", lambda: ended.append(1))
+def test_function_of_the_script_ends_a_step(run, ended_steps):
     text = """
         def step(i):
             '''Its own.'''
@@ -127,12 +131,10 @@ def test_function_of_the_script_ends_a_step(run):
         assert values == [0, 1, 2] and step.__doc__ == "Its own."
         """
     assert run(text, step="step") == 0
-    assert len(ended) == 3
+    assert ended_steps == ["step"] * 3
 
 
-def test_method_of_the_script_ends_a_step(run):
-    ended = []
-    hook_function("Trainer.step", lambda: ended.append(1))
+def test_method_of_the_script_ends_a_step(run, ended_steps):
     text = """
         def step(): pass
         class Trainer:
@@ -141,62 +143,71 @@ def test_method_of_the_script_ends_a_step(run):
         Trainer().step()
         """
     assert run(text, step="Trainer.step") == 0
-    assert ended == [1]
+    assert ended_steps == ["Trainer.step"]
 
 
 @pytest.mark.parametrize(
     ("name", "kind"), [("T.s", "staticmethod"), ("T.c", "classmethod"), ("T.p", "property")]
 )
-def test_any_kind_of_method_ends_a_step(run, name, kind):
-    ended = []
-    hook_function(name, lambda: ended.append(1))
+def test_any_kind_of_method_ends_a_step(run, ended_steps, name, kind):
     text = f"""
         class T:
             @{kind}
             def {name[-1]}(self=None): return 5
-        found = getattr(T(), {name[-1]!r})
-        assert (found if found == 5 else found()) == 5
+        member = getattr(T(), {name[-1]!r})
+        assert (member if member == 5 else member()) == 5
         """
     assert run(text, step=name) == 0
-    assert ended == [1]
+    assert ended_steps == [name]
 
 
-def test_coroutines_and_generators_end_a_step_when_they_are_done(run):
-    ended = []
-    hook_function("work", lambda: ended.append(1))
+def test_coroutines_and_generators_end_a_step_when_they_are_done(run, ended_steps):
     text = """
         import asyncio, sys
         if len(sys.argv) > 1:
-            async def work(x):
+            async def work(number):
                 await asyncio.sleep(0)
-                return x
+                return number
             assert asyncio.run(work(3)) == 3
         else:
-            def work(x):
-                yield x
-                yield x + 1
-            made = work(3)
-            assert next(made) == 3
-            assert list(made) == [4]
+            def work(number):
+                yield number
+                yield number + 1
+            numbers = work(3)
+            assert next(numbers) == 3
+            assert list(numbers) == [4]
         """
     assert run(text, "async", step="work") == 0
-    assert ended == [1]
+    assert ended_steps == ["work"]
     assert run(text, step="work") == 0
-    assert ended == [1, 1]
+    assert ended_steps == ["work", "work"]
 
 
-def test_function_of_a_module_beside_the_script_ends_a_step(run, tmp_path):
+def test_function_of_a_module_beside_the_script_ends_a_step(run, ended_steps, tmp_path):
     (tmp_path / "helper_of_the_script.py").write_text(
         "class H:\n    @staticmethod\n    def st(x): return x\n"
         "    @classmethod\n    def cl(cls): return cls.__name__\n"
     )
-    ended = []
-    find_modules_of(str(tmp_path / "script.py"), as_module=False)
-    hook_function("helper_of_the_script:H.st", lambda: ended.append("st"))
-    hook_function("helper_of_the_script:H.cl", lambda: ended.append("cl"))
+    static, of_class = "helper_of_the_script:H.st", "helper_of_the_script:H.cl"
     text = "from helper_of_the_script import H; assert (H.st(2), H().st(3), H.cl()) == (2, 3, 'H')"
-    assert run(text) == 0
-    assert ended == ["st", "st", "cl"]
+    assert run(text, step=static) == 0
+    assert ended_steps == [static, static]
+    # What is hooked stays hooked.
+    assert run(text, step=of_class) == 0
+    assert ended_steps[2:] == [static, static, of_class]
+
+
+def test_the_scripts_folder_is_put_on_the_path_once(run, tmp_path):
+    # GIVEN a module with the step, which puts another folder first
+    (tmp_path / "changes_the_path.py").write_text(
+        "import sys\nsys.path.insert(0, '/elsewhere')\ndef step(): pass\n"
+    )
+    text = f"""
+        import sys
+        assert sys.path[:2] == ["/elsewhere", {str(tmp_path)!r}]
+        assert sys.path.count({str(tmp_path)!r}) == 1
+        """
+    assert run(text, step="changes_the_path:step") == 0
 
 
 def test_annotations_are_what_the_script_wrote(run, capsys):
@@ -210,25 +221,20 @@ def test_exception_goes_through_the_scripts_own_hook(run, capsys, monkeypatch):
     assert capsys.readouterr().out == "mine\n"
 
 
-def test_function_of_a_module_ends_a_step(run, monkeypatch):
+def test_function_of_a_module_ends_a_step(run, ended_steps, monkeypatch):
     import textwrap as module
 
     monkeypatch.setattr(module, "dedent", module.dedent)
-    ended = []
-    hook_function("textwrap:dedent", lambda: ended.append(1))
     assert run("import textwrap; textwrap.dedent('x')", step="textwrap:dedent") == 0
-    # the fixture dedents the script, too
-    assert len(ended) == 2
+    assert ended_steps == ["textwrap:dedent"]
 
 
-@pytest.mark.parametrize("name", ["no_such_module:f", "textwrap:no_such", "textwrap:A.b"])
-def test_function_that_is_not_there_is_wrong_usage(name):
-    with pytest.raises(UsageError, match="--step-on"):
-        hook_function(name, lambda: None)
+def test_function_that_no_module_has_is_told_before_the_script_runs(run, capsys):
+    with pytest.raises(MissingFunctionError, match=r"^textwrap:no_such: "):
+        run("print('it runs')", step="textwrap:no_such")
+    assert capsys.readouterr().out == ""
 
 
-def test_name_that_the_script_does_not_define_is_a_regions(run):
-    ended = []
-    hook_function("generate", lambda: ended.append(1))
+def test_name_that_the_script_does_not_define_is_a_regions(run, ended_steps):
     assert run("print('no such function')", step="generate") == 0
-    assert ended == []
+    assert ended_steps == []

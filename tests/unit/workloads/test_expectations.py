@@ -18,7 +18,7 @@ PAIR = {"a": "stream:0/7", "b": "stream:0/13"}
 
 
 @pytest.mark.parametrize(
-    ("kept", "broken"),
+    ("passing", "failing"),
     [
         (
             {"overlap": [{**PAIR, "least": 0, "most": 0}]},
@@ -38,14 +38,14 @@ PAIR = {"a": "stream:0/7", "b": "stream:0/13"}
     ],
     ids=lambda expect: next(iter(expect)),
 )
-def test_each_check_can_hold_and_can_fail(report, kept, broken):
-    assert [check.kept for check in check_report(report, kept)] == [True]
-    assert [check.kept for check in check_report(report, broken)] == [False]
+def test_each_check_can_pass_and_can_fail(report, passing, failing):
+    assert [check.passed for check in check_report(report, passing)] == [True]
+    assert [check.passed for check in check_report(report, failing)] == [False]
 
 
 def test_pair_is_found_in_either_order(report):
     turned = {"a": PAIR["b"], "b": PAIR["a"], "least": 0, "most": 0}
-    assert check_report(report, {"overlap": [turned]})[0].kept
+    assert check_report(report, {"overlap": [turned]})[0].passed
 
 
 def test_unknown_expectation_is_an_error(report):

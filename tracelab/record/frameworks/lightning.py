@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tracelab.record.capture import capture
+from tracelab.record.frameworks.training import TrainingCallback
 
 
 def _callback_class() -> Any:
@@ -23,7 +22,7 @@ def _callback_class() -> Any:
 _Callback: Any = _callback_class()
 
 
-class TracelabCallback(_Callback):
+class TracelabCallback(TrainingCallback, _Callback):
     """Make each optimizer step of a ``Trainer`` one step of a `capture`, which prints its report.
 
     The first training that is long enough is recorded; those after it are left alone. Either
@@ -41,9 +40,7 @@ class TracelabCallback(_Callback):
     """
 
     def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:
-        self._stop_after = stop_after
-        self._new_capture = functools.partial(capture, print_report=True, **settings)
-        self.capture = self._new_capture()
+        super().__init__(stop_after=stop_after, **settings)
         self._steps_before = 0
 
     def on_train_start(self, trainer: Any, *_: Any) -> None:
@@ -51,7 +48,7 @@ class TracelabCallback(_Callback):
         self._steps_before = trainer.global_step
         if not self.capture.done:
             self.capture = self._new_capture()
-            self.capture.ranks_here = trainer.num_devices  # its own launcher does not say so
+            self.capture.local_world_size = trainer.num_devices  # its own launcher does not say so
             self.capture.__enter__()
 
     def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
@@ -59,9 +56,7 @@ class TracelabCallback(_Callback):
         if trainer.global_step == self._steps_before:
             return
         self._steps_before = trainer.global_step
-        was_done = self.capture.done
-        self.capture.step()
-        if self._stop_after and self.capture.done and not was_done:
+        if self.end_step():
             trainer.should_stop = True
 
     def on_train_end(self, *_: Any) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import atexit
-import functools
 from typing import Any
 
 from transformers import TrainerCallback
 
-from tracelab.record.capture import capture
+from tracelab.record.frameworks.training import TrainingCallback
 
 
-class TracelabCallback(TrainerCallback):
+class TracelabCallback(TrainingCallback, TrainerCallback):
     """Make each optimizer step of a ``Trainer`` one step of a `capture`, which prints its report.
 
     The first training that is long enough is recorded; those after it are left alone.
@@ -27,11 +26,6 @@ class TracelabCallback(TrainerCallback):
         capture: what is recorded, for its `report` and its `png`.
     """
 
-    def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:
-        self._stop_after = stop_after
-        self._new_capture = functools.partial(capture, print_report=True, **settings)
-        self.capture = self._new_capture()
-
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         """Enter a new capture, unless there is a trace already."""
         if self.capture.count:
@@ -44,9 +38,7 @@ class TracelabCallback(TrainerCallback):
 
     def on_step_end(self, _args: Any, _state: Any, control: Any, **_: Any) -> None:
         """One optimizer step has ended, however many batches its gradients are of."""
-        was_done = self.capture.done
-        self.capture.step()
-        if self._stop_after and self.capture.done and not was_done:
+        if self.end_step():
             control.should_training_stop = True
 
     def on_train_end(self, *_: Any, **__: Any) -> None:

@@ -1,0 +1,31 @@
+import gzip
+import json
+
+import pytest
+
+from tracelab.record import cupti
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+
+@pytest.mark.parametrize(
+    ("version", "lost"), [(None, False), ("12.8", False), ("12.9", True), ("13.0", True)]
+)
+def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
+    monkeypatch.setattr(torch.version, "cuda", version)
+    assert cupti.kineto_loses_records() is lost
+
+
+@pytest.mark.parametrize(
+    ("records", "resolved"), [([7, 8], True), ([7, -1], False), ([-1], False), ([], None)]
+)
+def test_result_is_looked_at(tmp_path, records, resolved):
+    file = tmp_path / "trace.json.gz"
+    rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
+    file.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    assert cupti.every_wait_is_resolved(file) is resolved
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")
+def test_without_cupti_the_records_stay_off_silently():
+    assert cupti.switch_event_records(on=True) is False

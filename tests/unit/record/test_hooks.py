@@ -1,0 +1,34 @@
+import pytest
+
+from tracelab.errors import UsageError
+from tracelab.record.hooks import MissingFunctionError, around, on_function
+
+
+@pytest.mark.parametrize("name", ["no_such_module:f", "textwrap:no_such", "textwrap:A.b"])
+def test_function_that_is_not_there_is_wrong_usage(name):
+    with pytest.raises(MissingFunctionError, match=f"^{name}: "):
+        on_function(name, lambda: None)
+    assert issubclass(MissingFunctionError, UsageError)
+
+
+def test_something_is_called_before_and_after_each_call():
+    lines = []
+    wrapped = around(
+        lambda: lines.append("call"),
+        before=lambda: lines.append("before"),
+        after=lambda: lines.append("after"),
+    )
+    wrapped()
+    wrapped()
+    assert lines == ["before", "call", "after"] * 2
+
+
+def test_a_call_that_fails_has_not_ended():
+    lines = []
+
+    def fail():
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        around(fail, after=lambda: lines.append("after"))()
+    assert lines == []

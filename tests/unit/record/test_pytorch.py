@@ -1,0 +1,99 @@
+import os
+import pkgutil
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import tracelab.record
+from tracelab.record import pytorch
+
+ROOT = Path(__file__).parents[3]
+WITHOUT_TORCH = "import sys\nsys.modules['torch'] = None\n"
+INSTALL = "recording needs torch: pip install 'tracelab[torch]'"
+
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages(tracelab.record.__path__, "tracelab.record.")
+    # These two are classes of the framework that they are named after.
+    if module.name.rpartition("frameworks.")[2] not in {"lightning", "transformers"}
+]
+
+
+def run_without_torch(code, folder):
+    return subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH + textwrap.dedent(code)],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+    )
+
+
+def test_every_module_imports_without_torch(tmp_path):
+    assert {"tracelab.record.recorder", "tracelab.record.frameworks.training"} < set(MODULES)
+    ran = run_without_torch(
+        f"""
+        from importlib import import_module
+        for name in {MODULES}:
+            import_module(name)
+        import tracelab
+        from tracelab import capture, profile_step
+        print(hasattr(tracelab, "capture"), *(name for name in sys.modules if "torch." in name))
+        """,
+        tmp_path,
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+def test_recording_says_what_it_needs(tmp_path):
+    ran = run_without_torch(
+        """
+        import tracelab
+        from tracelab.errors import MissingSupportError
+        from tracelab.record import hooks, recorder
+        from tracelab.record.frameworks import training
+
+        for call in [
+            lambda: tracelab.capture(),
+            lambda: tracelab.profile_step(print),
+            lambda: tracelab.profile_step(skip=1)(print),
+            lambda: recorder.Recorder("x.json"),
+            lambda: training.TrainingCallback(),
+            lambda: hooks.on_optimizer_step(print),
+            lambda: hooks.on_annotation("step", print),
+            lambda: hooks.on_profiler_session(print, print),
+        ]:
+            try:
+                call()
+            except MissingSupportError as error:
+                print(error)
+        """,
+        tmp_path,
+    )
+    assert (ran.stdout, ran.stderr) == (f"{INSTALL}\n" * 8, "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_run_has_its_own_sentence(tmp_path):
+    ran = run_without_torch(
+        """
+        from tracelab.cli.main import main
+        sys.argv = ["tracelab", "run", "train.py"]
+        sys.exit(main())
+        """,
+        tmp_path,
+    )
+    assert ran.returncode == 4
+    assert "running a script needs torch: pip install 'tracelab[torch]'" in ran.stderr
+
+
+def test_a_torch_that_lacks_a_part_says_so_itself(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text("import a_part_of_torch")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with pytest.raises(ModuleNotFoundError, match="a_part_of_torch"):
+        pytorch.require_pytorch()

@@ -1,0 +1,34 @@
+"""What the callbacks of all frameworks do alike."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from tracelab.record.capture import capture
+
+
+class TrainingCallback:
+    """Holds the `capture` of a training, and counts its steps.
+
+    Args:
+        stop_after: end the training when all is recorded.
+        settings: path, skip, steps, stacks and shapes, as of `capture`.
+
+    Attributes:
+        capture: what is recorded, for its `report` and its `png`.
+
+    Raises:
+        MissingSupportError: torch is not installed.
+    """
+
+    def __init__(self, *, stop_after: bool = False, **settings: Any) -> None:
+        self._stop_after = stop_after
+        self._new_capture = functools.partial(capture, print_report=True, **settings)
+        self.capture = self._new_capture()
+
+    def end_step(self) -> bool:
+        """One step of the optimizer has ended; whether the training should end with it."""
+        was_done = self.capture.done
+        self.capture.step()
+        return self._stop_after and self.capture.done and not was_done
