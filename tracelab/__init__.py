@@ -1,16 +1,20 @@
 """Tell why the GPUs of a PyTorch program are not busy, from its profiler trace.
 
 >>> import tracelab
->>> report = tracelab.analyze("step.pt.trace.json.gz")
+>>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
 >>> report.windows[0].devices[0].idle_ns
->>> tracelab.draw("step.pt.trace.json.gz", "timeline.png")
+1208498
+>>> print(report.findings[0].title)
+`item` in item (workloads/events.py:58) makes the host wait for the GPU (cudaStreamSynchronize)
 
-A loop of this program is recorded with `capture`, or a function that is its step with
-`profile_step`; these two need torch.
+`draw` makes a picture of a trace, `compare` holds two of them against each other. A loop of this
+program is recorded with `capture`, or a function that is its step with `profile_step`; these two
+need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
-GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what; the
-measures are functions of these. `analyze` does it all and gives a `Report`.
+GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what. The
+measures (`bubbles`, `overlaps`, `exposed`, ...) are functions of the graph. `analyze` does it all
+and gives a `Report`; `STAGES` is the list of what it does.
 """
 
 from __future__ import annotations
@@ -22,82 +26,191 @@ from typing import TYPE_CHECKING, Any
 from tracelab.version import __version__
 
 if TYPE_CHECKING:
-    from tracelab.analysis import Analysis, analyze, analyze_source
-    from tracelab.drawing import draw
-    from tracelab.errors import TracelabError
-    from tracelab.model.graph import Graph, build_graph
-    from tracelab.model.host import Host, observe_host
-    from tracelab.model.networkx_view import window_graph
-    from tracelab.model.timeline import Timeline, build_timeline
-    from tracelab.model.trace import Trace
-    from tracelab.options import Options
-    from tracelab.read.reader import read_arguments, read_trace
-    from tracelab.read.sources import find_sources
-    from tracelab.read.streams import Source
-    from tracelab.record.capture import capture, profile_step
-    from tracelab.render.text.report import render_text
-    from tracelab.report.load import load_report
-    from tracelab.report.schema import Report
+    from tracelab.analysis import (
+        STAGES as STAGES,
+        Analysis as Analysis,
+        Stage as Stage,
+        analyze as analyze,
+        analyze_source as analyze_source,
+        run_stages as run_stages,
+    )
+    from tracelab.comparison.compare import compare as compare
+    from tracelab.comparison.diff import Diff as Diff
+    from tracelab.drawing import draw as draw
+    from tracelab.errors import (
+        MissingSupportError as MissingSupportError,
+        TracelabError as TracelabError,
+        UnreadableInputError as UnreadableInputError,
+        UsageError as UsageError,
+    )
+    from tracelab.findings.candidates import Candidate as Candidate
+    from tracelab.findings.context import Context as Context
+    from tracelab.findings.finding import Finding as Finding, Where as Where
+    from tracelab.findings.registry import RULES as RULES
+    from tracelab.findings.rule import Rule as Rule
+    from tracelab.measures.blocking_calls import (
+        BlockingCallCosts as BlockingCallCosts,
+        BlockingCallMetrics as BlockingCallMetrics,
+        blocking_calls as blocking_calls,
+    )
+    from tracelab.measures.bubbles import Bubbles as Bubbles, Cause as Cause, bubbles as bubbles
+    from tracelab.measures.critical_path import (
+        CriticalPath as CriticalPath,
+        CriticalPathMetrics as CriticalPathMetrics,
+        PathKind as PathKind,
+        critical_paths as critical_paths,
+    )
+    from tracelab.measures.exposed import Exposed as Exposed, exposed as exposed
+    from tracelab.measures.idle_culprits import (
+        CulpritMetrics as CulpritMetrics,
+        idle_culprits as idle_culprits,
+    )
+    from tracelab.measures.kernel_times import NameTimes as NameTimes, kernel_times as kernel_times
+    from tracelab.measures.measure import Measure as Measure
+    from tracelab.measures.overlap import (
+        OverlapMetrics as OverlapMetrics,
+        device_times as device_times,
+        overlaps as overlaps,
+    )
+    from tracelab.measures.overlap_blockers import OverlapBlocker as OverlapBlocker
+    from tracelab.measures.registry import MEASURES as MEASURES
+    from tracelab.measures.serialized_streams import (
+        SerializedStreams as SerializedStreams,
+        serialized_streams as serialized_streams,
+    )
+    from tracelab.measures.window_times import (
+        DeviceMetrics as DeviceMetrics,
+        WindowMetrics as WindowMetrics,
+    )
+    from tracelab.model.graph import (
+        EdgeKind as EdgeKind,
+        Graph as Graph,
+        build_graph as build_graph,
+    )
+    from tracelab.model.host import Host as Host, observe_host as observe_host
+    from tracelab.model.kernel_kinds import Kind as Kind
+    from tracelab.model.networkx_view import window_graph as window_graph
+    from tracelab.model.steps import Step as Step, Window as Window
+    from tracelab.model.timeline import (
+        Stream as Stream,
+        Timeline as Timeline,
+        build_timeline as build_timeline,
+    )
+    from tracelab.model.trace import Category as Category, Trace as Trace
+    from tracelab.options import Options as Options
+    from tracelab.read.reader import read_arguments as read_arguments, read_trace as read_trace
+    from tracelab.read.sources import find_sources as find_sources
+    from tracelab.read.streams import Source as Source
+    from tracelab.record.capture import capture as capture, profile_step as profile_step
+    from tracelab.render.picture.timeline import Picture as Picture
+    from tracelab.render.text.report import render_text as render_text
+    from tracelab.report.json_schema import json_schema as json_schema
+    from tracelab.report.load import load_report as load_report
+    from tracelab.report.schema import Report as Report, TraceInfo as TraceInfo
+    from tracelab.report.views import (
+        RankView as RankView,
+        View as View,
+        ranks_of as ranks_of,
+        views_of as views_of,
+    )
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
+    # analyze files
+    "STAGES": "analysis",
     "Analysis": "analysis",
-    "Graph": "model.graph",
-    "Host": "model.host",
-    "Options": "options",
-    "Report": "report.schema",
-    "Source": "read.streams",
-    "Timeline": "model.timeline",
-    "Trace": "model.trace",
-    "TracelabError": "errors",
+    "Stage": "analysis",
     "analyze": "analysis",
     "analyze_source": "analysis",
-    "build_graph": "model.graph",
-    "build_timeline": "model.timeline",
-    "capture": "record.capture",
+    "run_stages": "analysis",
+    "Options": "options",
+    "compare": "comparison.compare",
+    "Diff": "comparison.diff",
     "draw": "drawing",
-    "find_sources": "read.sources",
-    "load_report": "report.load",
+    "Picture": "render.picture.timeline",
     "render_text": "render.text.report",
-    "observe_host": "model.host",
+    # record a program
+    "capture": "record.capture",
     "profile_step": "record.capture",
+    # the report
+    "Report": "report.schema",
+    "TraceInfo": "report.schema",
+    "load_report": "report.load",
+    "RankView": "report.views",
+    "View": "report.views",
+    "ranks_of": "report.views",
+    "views_of": "report.views",
+    "json_schema": "report.json_schema",
+    "DeviceMetrics": "measures.window_times",
+    "WindowMetrics": "measures.window_times",
+    "OverlapMetrics": "measures.overlap",
+    "device_times": "measures.overlap",
+    "overlaps": "measures.overlap",
+    "BlockingCallCosts": "measures.blocking_calls",
+    "BlockingCallMetrics": "measures.blocking_calls",
+    "blocking_calls": "measures.blocking_calls",
+    "CulpritMetrics": "measures.idle_culprits",
+    "idle_culprits": "measures.idle_culprits",
+    "CriticalPath": "measures.critical_path",
+    "CriticalPathMetrics": "measures.critical_path",
+    "PathKind": "measures.critical_path",
+    "critical_paths": "measures.critical_path",
+    # findings
+    "Finding": "findings.finding",
+    "Where": "findings.finding",
+    "Rule": "findings.rule",
+    "Candidate": "findings.candidates",
+    "Context": "findings.context",
+    "RULES": "findings.registry",
+    # from a file to what is measured of it
     "read_arguments": "read.reader",
     "read_trace": "read.reader",
+    "find_sources": "read.sources",
+    "Source": "read.streams",
+    "Category": "model.trace",
+    "Trace": "model.trace",
+    "Stream": "model.timeline",
+    "Timeline": "model.timeline",
+    "build_timeline": "model.timeline",
+    "Step": "model.steps",
+    "Window": "model.steps",
+    "Kind": "model.kernel_kinds",
+    "Host": "model.host",
+    "observe_host": "model.host",
+    "EdgeKind": "model.graph",
+    "Graph": "model.graph",
+    "build_graph": "model.graph",
     "window_graph": "model.networkx_view",
+    "Measure": "measures.measure",
+    "MEASURES": "measures.registry",
+    "Bubbles": "measures.bubbles",
+    "Cause": "measures.bubbles",
+    "bubbles": "measures.bubbles",
+    "Exposed": "measures.exposed",
+    "exposed": "measures.exposed",
+    "SerializedStreams": "measures.serialized_streams",
+    "serialized_streams": "measures.serialized_streams",
+    "NameTimes": "measures.kernel_times",
+    "kernel_times": "measures.kernel_times",
+    "OverlapBlocker": "measures.overlap_blockers",
+    # errors
+    "MissingSupportError": "errors",
+    "TracelabError": "errors",
+    "UnreadableInputError": "errors",
+    "UsageError": "errors",
 }
 
-__all__ = [
-    "Analysis",
-    "Graph",
-    "Host",
-    "Options",
-    "Report",
-    "Source",
-    "Timeline",
-    "Trace",
-    "TracelabError",
-    "__version__",
-    "analyze",
-    "analyze_source",
-    "build_graph",
-    "build_timeline",
-    "capture",
-    "draw",
-    "find_sources",
-    "load_report",
-    "observe_host",
-    "profile_step",
-    "read_arguments",
-    "read_trace",
-    "render_text",
-    "window_graph",
-]
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604 (a table of texts)
 
 
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'tracelab' has no attribute {name!r}")
     return getattr(importlib.import_module(f"tracelab.{_MODULES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)
 
 
 if "IPython" in sys.modules:

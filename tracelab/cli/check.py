@@ -95,8 +95,7 @@ def check(
     no_cache: NoCache = False,
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
-    from tracelab.comparison.budgets import check as hold_to
-    from tracelab.comparison.budgets import require_sense
+    from tracelab.comparison.budgets import check as hold_to, require_sense
     from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_number
     from tracelab.options import Options
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands

@@ -4,8 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tracelab.findings.attribution import find_all
 from tracelab.findings.candidates import Candidate

@@ -1,7 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (

@@ -12,8 +12,7 @@ from unittest import mock
 
 import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.build.files import LAYOUTS, damaged, event, kernel, text
 from tracelab.errors import UnreadableInputError

@@ -9,8 +9,7 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.build.files import kernel, operator, text
 from tests.unit.read.test_cache import assert_equal

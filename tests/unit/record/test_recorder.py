@@ -6,8 +6,7 @@ import signal
 import pytest
 
 from tracelab import analyze, find_sources, read_trace
-from tracelab.record import cupti
-from tracelab.record import recorder as recorder_module
+from tracelab.record import cupti, recorder as recorder_module
 from tracelab.record.recorder import Recorder
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
