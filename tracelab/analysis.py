@@ -25,9 +25,10 @@ from tracelab.measures.critical_path import critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.overlap import device_times, overlaps
 from tracelab.measures.profiler_overhead import unprofiled_ns
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
 from tracelab.model.graph import Graph, build_graph
-from tracelab.model.host import Blocking, observe_host
+from tracelab.model.host import observe_host
 from tracelab.model.kernel_kinds import Kind, is_recognised
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window

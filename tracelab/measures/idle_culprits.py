@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.model.graph import Graph
-from tracelab.model.host import Host, input_regions
+from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
+from tracelab.model.thread_states import input_regions
 from tracelab.model.trace import ABSENT, Category, Trace
 
 _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way out

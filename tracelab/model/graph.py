@@ -15,7 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.model.host import Blocking, Host
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.host import Host
 from tracelab.model.lookup import ByCorrelation, groups_of
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import resolve_waits

@@ -19,8 +19,8 @@ from tests.build.rows import (
     sync_row,
 )
 from tests.reference.ticks import TICK, Account, scaled
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, EventLinks
-from tracelab.model.host import Blocking
 from tracelab.model.networkx_view import window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
 

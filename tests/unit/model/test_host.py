@@ -21,7 +21,8 @@ from tests.build.rows import (
     trace,
 )
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
-from tracelab.model.host import Blocking, observe_host
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Category
 

@@ -146,11 +146,14 @@ def test_overlap_is_excused_by_the_launch_of_the_kernel_that_begins_early():
     assert not found.overlaps_previous.any()
 
 
-def test_kernels_of_one_graph_replay_may_begin_early():
+@pytest.mark.parametrize(
+    "graph_launch", ["cudaGraphLaunch", "cudaGraphLaunch_ptsz", "cuGraphLaunch", "hipGraphLaunch"]
+)
+def test_kernels_of_one_graph_replay_may_begin_early(graph_launch):
     # GIVEN a replay of two kernels that share [18, 20), and a second one that begins before it ends
     rows = [
-        launch(0, 1, 1, name="cudaGraphLaunch"),
-        launch(1, 2, 2, name="cudaGraphLaunch"),
+        launch(0, 1, 1, name=graph_launch),
+        launch(1, 2, 2, name=graph_launch),
         kernel(10, 20, correlation=1),
         kernel(18, 30, correlation=1),
         kernel(28, 40, correlation=2),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelab.findings.facts import Context
 from tracelab.findings.host_calls import claims_of_calls
 from tracelab.findings.rule import Candidate, Rule
-from tracelab.model.host import Blocking
+from tracelab.model.blocking_calls import Blocking
 
 _FIXES = {
     "item": "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, and "

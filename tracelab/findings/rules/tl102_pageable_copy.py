@@ -10,7 +10,7 @@ from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.rules.tl101_blocking_call import launches_pageable
 from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, join
-from tracelab.model.host import Blocking
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.kernel_kinds import copy_direction
 
 _FIX = "Pin the host memory, and do not wait for the copy."

@@ -13,8 +13,9 @@ from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Candidate, Rule
 from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
-from tracelab.model.host import Blocking
+from tracelab.model.driver_api import is_free
 
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINS_BATCHES = re.compile(r"pt_data_pin|pin_memory")
@@ -60,7 +61,7 @@ def _claims_of_own(facts: Context, mine: NDArray[np.intp]) -> list[Candidate]:
     if not lost:
         return []
     events, costs, names = _told_of(facts, mine)
-    frees = [i for i, name in enumerate(names) if "Free" in name]
+    frees = [i for i, name in enumerate(names) if is_free(name)]
     blamed = frees or list(range(len(events)))
     places = facts.call_sites(events[i] for i in blamed)
     groups = grouped(places)

@@ -9,7 +9,7 @@ from tracelab.findings.facts import Context
 from tracelab.findings.rule import Candidate, Rule
 from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
-from tracelab.model.host import input_regions
+from tracelab.model.thread_states import input_regions
 
 
 def find(facts: Context) -> list[Candidate]:

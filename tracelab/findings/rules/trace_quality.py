@@ -11,7 +11,8 @@ import numpy as np
 from tracelab.findings.facts import Context
 from tracelab.findings.finding import INFO, WARNING, Finding, Where
 from tracelab.findings.rule import Candidate, Rule
-from tracelab.model.host import Blocking
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, LOSSES, Category
@@ -53,7 +54,7 @@ def _no_sync_rows(facts: Context) -> Answer:
         return None
     blocking = facts.graph.host.blocking_calls  # without the profiler's own and NCCL's watchdog's
     host_calls = trace.of_category(*HOST_CALLS)
-    calls = int(match_names(trace, host_calls, lambda x: "StreamWaitEvent" in x).sum())
+    calls = int(match_names(trace, host_calls, is_stream_wait).sum())
     calls += int(np.isin(blocking.kind, _SYNCHRONIZES).sum())
     return (
         (calls, f"{calls} waits and synchronizes stand in the trace as calls alone", INFO)
