@@ -93,18 +93,18 @@ def build_graph(host: Host) -> Graph:
         EdgeKind.STREAM: _stream_edges(timeline),
         EdgeKind.HOST: _host_edges(host),
         EdgeKind.SYNC: _sync_edges(host, lanes),
-        EdgeKind.EVENT: (timeline.event_id[waits.source], timeline.event_id[waits.row]),
+        EdgeKind.EVENT: (timeline.event_id[waits.source_row], timeline.event_id[waits.row]),
     }
     source, target = (np.concatenate([edges[i] for edges in parts.values()]) for i in (0, 1))
     kind = np.repeat(list(parts), [len(edges[0]) for edges in parts.values()]).astype(np.int8)
     forward = _run_forward(host, source, target, kind)
     sound = forward[kind == EdgeKind.EVENT]
-    last = _last_awaited(timeline, waits.row, waits.source, sound)
+    last = _last_awaited(timeline, waits.row, waits.source_row, sound)
     waited = np.flatnonzero(last != ABSENT)
     event_source = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
-    event_source[waited] = waits.source[last[waited]]
+    event_source[waited] = waits.source_row[last[waited]]
     inferred = np.zeros(len(timeline.event_id), dtype=np.bool_)
-    inferred[waited] = waits.inferred[last[waited]]
+    inferred[waited] = waits.is_inferred[last[waited]]
     return Graph(
         host=host,
         source_id=source[forward],
@@ -112,8 +112,8 @@ def build_graph(host: Host) -> Graph:
         kind=kind[forward],
         awaited_row=event_source,
         awaited_is_inferred=inferred,
-        after_unresolved_wait=waits.unknown,
-        links=EventLinks(waits.named, waits.told_by_time, waits.unresolved),
+        after_unresolved_wait=waits.after_unresolved_wait,
+        links=EventLinks(waits.exact_count, waits.inferred_count, waits.unresolved_count),
         against_time=int((~forward).sum()),
     )
 

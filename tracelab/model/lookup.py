@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
-from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 
 def match_names(
@@ -26,6 +26,13 @@ def match_names(
         passes[name] = bool(test(trace.strings[name]))
     passing: NDArray[np.bool_] = passes[trace.name_index[events]]
     return passing
+
+
+def calls_of_name(trace: Trace, test: Callable[[str], object]) -> NDArray[np.intp]:
+    """Event ids of the host calls whose name passes a test, by start."""
+    calls = trace.of_category(*HOST_CALLS)
+    calls = calls[match_names(trace, calls, test)]
+    return calls[np.argsort(trace.start_ns[calls], kind="stable")]
 
 
 def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:

@@ -436,10 +436,13 @@ def test_waits_are_those_of_a_replay(unit, rows):
         found = timeline(*in_ns)
         waits, expected = resolve_waits(found, StreamQueues(found)), Replay(in_ns, found)
 
-        pairs = zip(waits.row.tolist(), waits.source.tolist(), waits.inferred.tolist(), strict=True)
+        columns = (waits.row, waits.source_row, waits.is_inferred)
+        pairs = zip(*(column.tolist() for column in columns), strict=True)
         assert sorted(pairs) == sorted(expected.pairs)
-        assert set(np.flatnonzero(waits.unknown).tolist()) == expected.unknown
-        assert (waits.named, waits.told_by_time) == (expected.named, len(expected.told))
+        late = np.flatnonzero(waits.after_unresolved_wait)
+        assert set(late.tolist()) == expected.after_unresolved_wait
+        assert waits.exact_count == expected.exact_count
+        assert waits.inferred_count == len(expected.inferred_waits)
 
 
 def test_wait_without_a_record_counts_though_another_one_reaches_back_further():
@@ -469,5 +472,5 @@ def test_waits_of_a_file_without_activities_are_unresolved():
 
     waits = resolve_waits(found, StreamQueues(found))
 
-    assert (len(waits.row), len(waits.source), len(waits.unknown)) == (0, 0, 0)
-    assert (waits.named, waits.told_by_time, waits.unresolved) == (0, 0, 1)
+    assert len(waits.row) == len(waits.source_row) == len(waits.after_unresolved_wait) == 0
+    assert (waits.exact_count, waits.inferred_count, waits.unresolved_count) == (0, 0, 1)
