@@ -166,4 +166,5 @@ def _run_forward(
     is_early = (kind == EdgeKind.STREAM) & begins_early[target_id]
     has_ended = end_ns[source_id] <= moment_ns[target_id]
     forward: NDArray[np.bool_] = order[source_id] < order[target_id]
-    return forward & (has_ended | is_inside | is_early)
+    forward &= has_ended | is_inside | is_early
+    return forward

@@ -1,4 +1,4 @@
-"""One window of the graph for networkx, which is held and not subclassed."""
+"""One window of the graph as a plain networkx graph, so that networkx code works on it."""
 
 from __future__ import annotations
 

@@ -75,27 +75,27 @@ def resolve_waits(timeline: Timeline, queues: StreamQueues) -> StreamWaits:
     np.maximum.at(end_ns, index, timeline.end_ns[source_row])
     ready_ns = ready_after(timeline, progress.ready_ns, row, end_ns)
 
-    late, wait_id = _late_after_unresolved_waits(timeline, records, upstream_of, ready_ns)
+    late_index, wait_id = _late_after_unresolved_waits(timeline, records, upstream_of, ready_ns)
     late_source_row = progress.ended_between(
-        ready_ns[row[late]],
-        timeline.start_ns[row[late]],
+        ready_ns[row[late_index]],
+        timeline.start_ns[row[late_index]],
         trace.start_ns[wait_id],
-        without=timeline.stream_index[row[late]],
+        without=timeline.stream_index[row[late_index]],
     )
     resolved = late_source_row != ABSENT
-    unexplained_row = row[late[~resolved]]
+    unexplained_row = row[late_index[~resolved]]
     delay_ns = timeline.start_ns[unexplained_row] - ready_ns[unexplained_row]
     after_unresolved_wait = np.zeros(len(timeline.event_id), dtype=np.bool_)
     after_unresolved_wait[unexplained_row[delay_ns > LONGEST_START_LATENCY_NS]] = True
 
-    late, late_source_row = late[resolved], late_source_row[resolved]
-    ready_ns = ready_after(timeline, ready_ns, row[late], timeline.end_ns[late_source_row])
+    late_index, late_source_row = late_index[resolved], late_source_row[resolved]
+    ready_ns = ready_after(timeline, ready_ns, row[late_index], timeline.end_ns[late_source_row])
     delayed_row, copy_row = _delayed_by_peer_copies(timeline, queues, ready_ns)
     after_unresolved_wait[delayed_row] = False
-    index = np.concatenate((index, late))
+    index = np.concatenate((index, late_index))
     order = np.argsort(index, kind="stable")
     source_row = np.concatenate((source_row, late_source_row))[order]
-    is_inferred = np.concatenate((is_inferred, np.ones(len(late), dtype=np.bool_)))[order]
+    is_inferred = np.concatenate((is_inferred, np.ones(len(late_index), dtype=np.bool_)))[order]
     unnamed_count = int((records.correlation == ABSENT).sum())
     inferred_count = len(np.unique(wait_id[resolved]))
     return StreamWaits(
@@ -124,10 +124,10 @@ def _sources(
     for index, (waiting_index, upstream) in enumerate(
         zip(stream_index[row].tolist(), upstream_of.values(), strict=True)
     ):
-        rows = {row for of_stream, row in upstream.rows.items() if of_stream != waiting_index}
-        columns += [(index, row, row in upstream.inferred_rows) for row in rows]
-    indexes, rows, is_inferred = np.array(columns, dtype=np.intp).reshape(-1, 3).T
-    return indexes, rows, is_inferred > 0
+        sources = {source for of, source in upstream.rows.items() if of != waiting_index}
+        columns += [(index, source, source in upstream.inferred_rows) for source in sources]
+    indexes, source_row, is_inferred = np.array(columns, dtype=np.intp).reshape(-1, 3).T
+    return indexes, source_row, is_inferred > 0
 
 
 def _late_after_unresolved_waits(
@@ -151,8 +151,8 @@ def _late_after_unresolved_waits(
     unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
     wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
     delay_ns = timeline.start_ns[row] - ready_ns[row]
-    late = np.flatnonzero((wait_index != ABSENT) & (delay_ns > SHORTEST_DELAY_NS))
-    return late, records.wait_id[wait_index[late]]
+    late_index = np.flatnonzero((wait_index != ABSENT) & (delay_ns > SHORTEST_DELAY_NS))
+    return late_index, records.wait_id[wait_index[late_index]]
 
 
 def _delayed_by_peer_copies(

@@ -153,12 +153,12 @@ def _upstream_of_idle_streams(
     waits_before = np.searchsorted(trace.start_ns[waits], trace.start_ns[call_id])
     reached_ns, ready_ns = trace.start_ns[reached_id], trace.end_ns[call_id]
     is_late = (waits_before > 0) & (reached_ns - ready_ns > SHORTEST_DELAY_NS)
-    late = np.flatnonzero(is_late)
+    late_index = np.flatnonzero(is_late)
     source_row = np.full(len(call_id), ABSENT, dtype=np.intp)
-    source_row[late] = progress.ended_between(
-        ready_ns[late],
-        reached_ns[late],
-        trace.start_ns[waits[waits_before[late] - 1]],
-        without=np.full(len(late), ABSENT),
+    source_row[late_index] = progress.ended_between(
+        ready_ns[late_index],
+        reached_ns[late_index],
+        trace.start_ns[waits[waits_before[late_index] - 1]],
+        without=np.full(len(late_index), ABSENT),
     )
     return source_row
