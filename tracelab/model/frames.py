@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tracelab.model.source_lines import NUMBER, TRUTH
+from tracelab.model.source_scopes import NUMBER, TRUTH
 
 # Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library.
 _LIBRARY_FRAME = re.compile(
