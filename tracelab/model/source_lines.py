@@ -108,8 +108,8 @@ def _entered(
     resumed = [(scope, r) for scope in named for r in scope.resumes if r.line == line]
     running = [(s, s.reachable_from[line]) for s in named if line in s.reachable_from]
     if entered:
-        # Two of one name on one line cannot be told apart. One that is all on one line may as well
-        # have resumed there.
+        # Two of one name on one line cannot be distinguished. One that is all on one line may as
+        # well have resumed there.
         is_alone = len(entered) == 1 and all(scope is entered[0] for scope, _ in resumed)
         return (entered[0], (0, 0) if resumed else None) if is_alone else None
     if resumed:

@@ -96,16 +96,16 @@ def resolve_waits(timeline: Timeline, queues: StreamQueues) -> StreamWaits:
     order = np.argsort(index, kind="stable")
     source_row = np.concatenate((source_row, late_source_row))[order]
     is_inferred = np.concatenate((is_inferred, np.ones(len(late_index), dtype=np.bool_)))[order]
-    unnamed_count = int((records.correlation == ABSENT).sum())
+    open_count = int((records.correlation == ABSENT).sum())
     inferred_count = len(np.unique(wait_id[resolved]))
     return StreamWaits(
         row=np.concatenate((row[index[order]], delayed_row)),
         source_row=np.concatenate((source_row, copy_row)),
         is_inferred=np.concatenate((is_inferred, np.ones(len(copy_row), dtype=np.bool_))),
         after_unresolved_wait=after_unresolved_wait,
-        exact_count=len(records.wait_id) - unnamed_count,
+        exact_count=len(records.wait_id) - open_count,
         inferred_count=inferred_count,
-        unresolved_count=_unresolved_count(trace, unnamed_count - inferred_count),
+        unresolved_count=_unresolved_count(trace, open_count - inferred_count),
     )
 
 

@@ -78,13 +78,13 @@ def _record_correlation(
     correlation: Int64Array = trace.wait_correlation[wait_id].copy()
     records = reached_id[trace.cuda_event_number[reached_id] != ABSENT]
     records = records[np.lexsort((trace.correlation[records], trace.cuda_event_number[records]))]
-    unnamed = np.flatnonzero(correlation == ABSENT)
+    without_record = np.flatnonzero(correlation == ABSENT)
     last = last_in_group(
         trace.cuda_event_number[records],
         trace.correlation[records],
-        trace.cuda_event_number[wait_id[unnamed]],
-        trace.correlation[wait_id[unnamed]],
+        trace.cuda_event_number[wait_id[without_record]],
+        trace.correlation[wait_id[without_record]],
     )
     is_recorded = last != ABSENT
-    correlation[unnamed[is_recorded]] = trace.correlation[records[last[is_recorded]]]
+    correlation[without_record[is_recorded]] = trace.correlation[records[last[is_recorded]]]
     return correlation

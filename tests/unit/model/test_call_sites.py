@@ -24,7 +24,7 @@ ENGINE = "autograd::engine::evaluate_function: MmBackward0"
 
 
 def site_of(*around, start=40, end=50, thread=MAIN, lines=None, **options):
-    """The place of a call in [40, 50) amid these rows."""
+    """The call site of a call in [40, 50) amid these rows."""
     launch_row = call("cudaLaunchKernel", start, end, thread=thread)
     (site,) = call_sites(timeline(launch_row, *around, **options), np.array([0]), lines)
     return site
@@ -75,7 +75,7 @@ def test_steps_of_another_name_are_no_annotation_either():
     rows = annotation("iteration 7", 0, 99), step(7, 1, 98)
 
     assert site_of(*rows, step_pattern="iteration") == NO_CALL_SITE
-    assert site_of(*rows).annotation == "iteration #"  # else each of them would be a place
+    assert site_of(*rows).annotation == "iteration #"  # else each would be a call site
 
 
 # The function.
@@ -163,7 +163,7 @@ def test_what_is_written_without_a_name_shows_as_the_operator_alone(name, called
 
 @pytest.fixture
 def lines(tmp_path):
-    """A place to look for train.py, in which every line of `step` says what it is."""
+    """A folder with train.py, in which every line of `step` says what it is."""
     (tmp_path / "train.py").write_text(
         "def step(x):\n"
         "    x.to(1)\n"
@@ -275,7 +275,7 @@ def test_innermost_built_in_must_be_the_backward_pass():
     assert site_of(*BACKWARD, inside, thread=AUTOGRAD) == NO_CALL_SITE
 
 
-def test_two_backward_passes_at_once_are_not_told_apart():
+def test_two_backward_passes_at_once_are_not_distinguished():
     other = nested("train.py(1): step", RUN_BACKWARD, thread=WATCHDOG)
 
     assert site_of(*BACKWARD, *other, thread=AUTOGRAD) == NO_CALL_SITE
@@ -340,7 +340,7 @@ _FRAMES = st.lists(
 
 
 class _Ordinals:
-    """In the place of source lines: the line is what was asked about the call."""
+    """Instead of source lines: the line is the query about the call."""
 
     def line_of(self, _file, _function, _first_line, called, ordinal=None, count=None):
         return called, ordinal, count

@@ -120,7 +120,7 @@ PREDICATES = [kind for kind in CALLS if kind != "nothing"]
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in CALLS.items() for name in names]
 )
-def test_calls_are_told_by_their_names(kind, name):
+def test_calls_are_recognised_by_their_names(kind, name):
     expected = {"nothing": set(), "is_free": {"is_free", "is_allocation"}}.get(kind, {kind})
 
     assert {x for x in PREDICATES if getattr(driver_api, x)(name)} == expected

@@ -55,9 +55,9 @@ def after_unknown(dependencies):
 
 def wait(start, correlation, *, stream, device=0, **waited_for):
     """The row of a stream that waits for another."""
-    lane = {"device": device, "stream": stream}
+    on_stream = {"device": device, "stream": stream}
     return sync_row(
-        "Stream Wait Event", start, start, correlation=correlation, **lane, **waited_for
+        "Stream Wait Event", start, start, correlation=correlation, **on_stream, **waited_for
     )
 
 
@@ -112,7 +112,7 @@ def test_every_dependency_is_an_edge_or_counted_as_against_time(rows):
     # of neighbours of a stream, and for every call but the first of a thread the call before it or
     # around it (none for what is inside a pure wait)
     account, dependencies = Account(rows), graph(*scaled(rows))
-    lanes = {(rows[i].device, rows[i].stream) for i in account.activities}
+    streams = {(rows[i].device, rows[i].stream) for i in account.activities}
     threads = {rows[i].thread for i in account.calls}
     launched = sum(call is not None for call in account.launch.values())
 
@@ -123,13 +123,13 @@ def test_every_dependency_is_an_edge_or_counted_as_against_time(rows):
     missing = (
         launched
         - kept[EdgeKind.LAUNCH]
-        + (len(account.activities) - len(lanes))
+        + (len(account.activities) - len(streams))
         - kept[EdgeKind.STREAM]
         + max(0, len(account.calls) - len(threads) - _inside_waits(account))
         - kept[EdgeKind.HOST]
     )
     assert kept[EdgeKind.LAUNCH] <= launched
-    assert kept[EdgeKind.STREAM] <= len(account.activities) - len(lanes)
+    assert kept[EdgeKind.STREAM] <= len(account.activities) - len(streams)
     assert 0 <= missing <= dependencies.against_time
     if not account.blocking and not any(row.name == "Stream Wait Event" for row in rows):
         assert missing == dependencies.against_time
@@ -421,7 +421,7 @@ def test_stream_wait_whose_record_the_file_shows_only_on_the_gpu():
 
 
 def test_stream_wait_whose_record_is_nowhere():
-    # It names its record, so it counts as exact, but what it stood behind is not known.
+    # It names its record, so it counts as exact, but what was upstream is not known.
     dependencies = graph(
         kernel(10, 20),
         kernel(26, 40, correlation=3, stream=13),
@@ -433,9 +433,9 @@ def test_stream_wait_whose_record_is_nowhere():
     assert dependencies.links == EventLinks(1, 0, 0)
 
 
-def test_stream_wait_that_names_no_record_and_holds_nothing_up():
-    # It starts 18 ns after its launch. What waits that do hold something up waited for is in
-    # test_waits.py.
+def test_stream_wait_that_names_no_record_and_delays_nothing():
+    # It starts 18 ns after its launch. What waits that do delay something waited for is in
+    # test_stream_waits.py.
     dependencies = graph(
         kernel(10, 20),
         kernel(26, 40, correlation=3, stream=13),
@@ -509,7 +509,7 @@ def test_of_several_waits_the_one_that_ended_last_counts():
     assert edges(dependencies, EdgeKind.EVENT) == [(0, 2), (1, 2)]
 
 
-def test_wait_that_did_not_hold_is_counted_instead():
+def test_wait_that_runs_against_time_is_counted_instead():
     # The kernel on stream 13 starts at 15, before what it is said to wait for ends at 20.
     dependencies = graph(
         kernel(10, 20, correlation=1),

@@ -46,7 +46,7 @@ def test_blocking_calls_are_those_of_the_definition(rows):
 
 @settings(derandomize=True, deadline=None, max_examples=120)
 @given(beside_allocations(random_rows()))
-def test_calls_that_allocations_held_up_are_those_of_the_definition(rows):
+def test_calls_that_allocations_stalled_are_those_of_the_definition(rows):
     account, observed = Account(rows), host(*scaled(rows))
 
     calls = observed.blocking_calls.event_id[observed.stalled_calls.allocation_index].tolist()
@@ -281,7 +281,7 @@ def test_other_threads_are_taken_together():
         launch(70, 72, 1, thread=AUTOGRAD),
     )
 
-    # The main thread launches nothing here, so it holds up nobody.
+    # The main thread launches nothing here, so it keeps nobody from launching.
     assert pairs(observed.other_threads(MAIN).recorded) == [(20, 40), (70, 72)]
     assert pairs(observed.other_threads(AUTOGRAD).blocked) == []
     assert pairs(observed.other_threads(WATCHDOG).recorded) == [(20, 40), (70, 72)]
@@ -301,7 +301,7 @@ def test_other_threads_are_taken_together():
         ("aten::fetch_nextcloud", False),
     ],
 )
-def test_input_is_told_by_name(name, is_input):
+def test_input_is_recognised_by_name(name, is_input):
     observed = host(kernel(0, 99), python(name, 10, 30))
 
     assert pairs(observed.states[MAIN].input) == ([(10, 30)] if is_input else [])

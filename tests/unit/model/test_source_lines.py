@@ -26,7 +26,7 @@ def line_found(tmp_path):
     return find
 
 
-# One place.
+# One spot.
 
 
 def test_only_call_of_a_name(line_found):
@@ -41,13 +41,13 @@ def test_call_that_the_source_does_not_have(line_found):
     assert line_found("def f(x):\n    x.cpu()", "item") is None
 
 
-def test_only_place_in_a_loop_or_a_branch_is_still_the_place(line_found):
+def test_only_spot_in_a_loop_or_a_branch_is_still_the_spot(line_found):
     source = "def f(x):\n    for y in x:\n        if y is None:\n            y.item()"
 
     assert line_found(source, "item", ordinal=3, count=7) == "y.item()"
 
 
-def test_more_calls_than_the_places_can_make_were_made_in_an_unseen_way(line_found):
+def test_more_calls_than_the_spots_can_make_were_made_in_an_unseen_way(line_found):
     source = "def f(x):\n    x.item()\n    g = x.item\n    g()"
 
     assert line_found(source, "item", ordinal=0, count=1) == "x.item()"
@@ -106,7 +106,7 @@ def test_decorated_function_begins_at_its_decorator_or_its_def(line_found):
     assert line_found(source, "item", at="@b") is None
 
 
-# Several places.
+# Several spots.
 
 
 def test_places_on_one_line_are_that_line(line_found):
@@ -115,7 +115,7 @@ def test_places_on_one_line_are_that_line(line_found):
     assert line_found(source, "to") == "x.to(1), x.to(2)"
 
 
-def test_each_place_called_once_is_told_by_its_number(line_found):
+def test_each_spot_called_once_is_found_by_its_number(line_found):
     source = "def f(x):\n    a = x.to(1)\n    with a:\n        b = x.to(2)"
 
     assert line_found(source, "to", ordinal=0, count=2) == "a = x.to(1)"
@@ -150,7 +150,7 @@ def test_inner_calls_come_before_outer_ones(line_found):
         "[y.to(1) for y in x]",
     ],
 )
-def test_order_is_not_told_where_a_place_is_called_more_or_less_than_once(line_found, statement):
+def test_order_is_unknown_where_a_spot_is_called_more_or_less_than_once(line_found, statement):
     source = f"def f(x):\n    {statement}\n    x.to(2)"
 
     assert line_found(source, "to", ordinal=0, count=2) is None
@@ -216,7 +216,7 @@ def test_generator_without_a_loop_does_not_return_to_what_it_has_left(line_found
     assert line_found(source, "to", at="yield") == "b = x.to(2)"
 
 
-def test_two_yields_on_one_line_are_told_apart_by_nothing(line_found):
+def test_two_yields_on_one_line_cannot_be_distinguished(line_found):
     source = "def f(x):\n    yield (yield)\n    x.to(2)"
 
     assert line_found(source, "to", at="yield") is None

@@ -115,7 +115,7 @@ def test_wait_reaches_through_a_stream_that_never_works():
     assert awaited(dependencies_of(*chain())) == {1: (0, False)}
 
 
-def test_wait_stands_behind_the_work_of_the_stream_after_its_own_wait():
+def test_work_of_a_stream_after_its_own_wait_is_upstream():
     # GIVEN work of stream 20 between its wait and the record: that waited for stream 7 in turn
     dependencies = dependencies_of(
         *chain(launch(6, 7, 3), kernel(101, 104, correlation=3, stream=20)),
@@ -125,7 +125,7 @@ def test_wait_stands_behind_the_work_of_the_stream_after_its_own_wait():
     assert event_edges(dependencies) == [(0, 6), (6, 1)]
 
 
-def test_wait_after_the_record_is_not_behind_it():
+def test_wait_after_the_record_is_not_upstream_of_it():
     dependencies = dependencies_of(
         *chain(),
         kernel(10, 60, correlation=5, stream=30),
@@ -163,7 +163,7 @@ def test_wait_reaches_across_devices_by_the_events():
     assert dependencies.links == EventLinks(2, 0, 0)
 
 
-def behind_an_idle_stream(reached):
+def after_an_idle_stream(reached):
     """As `chain`, but Kineto left out the row of the wait of stream 20, which never works."""
     rows = [row for row in chain() if not (row.category == Category.SYNC and row.stream == 20)]
     return [
@@ -174,14 +174,14 @@ def behind_an_idle_stream(reached):
 
 
 def test_record_of_an_idle_stream_that_was_reached_late_tells_what_the_stream_waited_for():
-    dependencies = dependencies_of(*behind_an_idle_stream(reached=104))
+    dependencies = dependencies_of(*after_an_idle_stream(reached=104))
 
     assert awaited(dependencies) == {1: (0, True)}
     assert dependencies.links == EventLinks(exact=1, inferred=0, unresolved=0)
 
 
 def test_record_of_an_idle_stream_that_was_reached_at_once_stands_for_nothing():
-    dependencies = dependencies_of(*behind_an_idle_stream(reached=11))
+    dependencies = dependencies_of(*after_an_idle_stream(reached=11))
 
     assert awaited(dependencies) == {}
     assert after_unresolved(dependencies) == []
@@ -189,7 +189,7 @@ def test_record_of_an_idle_stream_that_was_reached_at_once_stands_for_nothing():
 
 def test_record_of_an_idle_stream_that_was_reached_late_for_no_known_reason():
     # Stream 7 still worked at 60: that it ended just before stream 13 went on is chance.
-    dependencies = dependencies_of(*behind_an_idle_stream(reached=60))
+    dependencies = dependencies_of(*after_an_idle_stream(reached=60))
 
     assert awaited(dependencies) == {}
     assert after_unresolved(dependencies) == []
@@ -198,7 +198,7 @@ def test_record_of_an_idle_stream_that_was_reached_late_for_no_known_reason():
 # Waits that name nothing.
 
 
-def after_unnamed_wait(*, ended=100, start=108, recorded=4, launched=6, launched_next=None):
+def after_wait_without_record(*, ended=100, start=108, recorded=4, launched=6, launched_next=None):
     """Stream 7 works until `ended`, stream 13 waits for what the file does not name.
 
     Event ids 0 and 1 are the work of streams 7 and 13.
@@ -220,7 +220,7 @@ def after_unnamed_wait(*, ended=100, start=108, recorded=4, launched=6, launched
 
 
 def test_late_activity_waited_for_what_had_just_ended():
-    dependencies = dependencies_of(*after_unnamed_wait())
+    dependencies = dependencies_of(*after_wait_without_record())
 
     assert awaited(dependencies) == {1: (0, True)}
     assert event_edges(dependencies) == [(0, 1)]
@@ -229,14 +229,16 @@ def test_late_activity_waited_for_what_had_just_ended():
 
 
 def test_late_activity_waited_across_devices():
-    rows = [replace(row, device=1) if row.stream == 13 else row for row in after_unnamed_wait()]
+    rows = [
+        replace(row, device=1) if row.stream == 13 else row for row in after_wait_without_record()
+    ]
 
     assert awaited(dependencies_of(*rows)) == {1: (0, True)}
 
 
-def test_wait_that_held_nothing_up_stays_unresolved_and_needs_no_explanation():
+def test_wait_that_delayed_nothing_stays_unresolved_and_needs_no_explanation():
     # It starts 5 us after its launch call, just after stream 7 ended by chance.
-    dependencies = dependencies_of(*after_unnamed_wait(ended=11, start=12))
+    dependencies = dependencies_of(*after_wait_without_record(ended=11, start=12))
 
     assert awaited(dependencies) == {}
     assert after_unresolved(dependencies) == []
@@ -246,11 +248,11 @@ def test_wait_that_held_nothing_up_stays_unresolved_and_needs_no_explanation():
 @pytest.mark.parametrize(
     "rows",
     [
-        after_unnamed_wait(ended=70),  # ended too long before
-        after_unnamed_wait(ended=110),  # had not ended
-        after_unnamed_wait(recorded=0),  # no event was recorded after its launch
-        after_unnamed_wait(recorded=9),  # the event was recorded after the wait
-        after_unnamed_wait(
+        after_wait_without_record(ended=70),  # ended too long before
+        after_wait_without_record(ended=110),  # had not ended
+        after_wait_without_record(recorded=0),  # no event was recorded after its launch
+        after_wait_without_record(recorded=9),  # the event was recorded after the wait
+        after_wait_without_record(
             recorded=4, launched_next=3
         ),  # the event stands for the activity after it
     ],
@@ -265,16 +267,16 @@ def test_late_activity_without_anything_that_fits_waited_for_something_unknown(r
 
 def test_start_that_its_latency_explains_is_not_unknown():
     # 19 us after its launch call.
-    dependencies = dependencies_of(*after_unnamed_wait(ended=200, start=26))
+    dependencies = dependencies_of(*after_wait_without_record(ended=200, start=26))
 
     assert after_unresolved(dependencies) == []
     assert dependencies.links == EventLinks(0, 0, 1)
 
 
-def test_what_ended_before_the_stream_was_free_held_nothing_up():
+def test_what_ended_before_the_stream_was_free_delayed_nothing():
     # Stream 13 itself works until 101, stream 7 until 100.
     dependencies = dependencies_of(
-        *after_unnamed_wait(),
+        *after_wait_without_record(),
         launch(0, 1, 4),
         kernel(20, 101, correlation=4, stream=13),
         record(2, 5),
@@ -286,7 +288,7 @@ def test_what_ended_before_the_stream_was_free_held_nothing_up():
 def test_of_all_that_fits_the_one_that_ended_last_is_the_source_of_one_wait():
     # GIVEN stream 13 waits twice, and streams 7 and 20 had both just ended
     dependencies = dependencies_of(
-        *after_unnamed_wait(),
+        *after_wait_without_record(),
         launch(3, 4, 4),
         kernel(10, 103, correlation=4, stream=20),
         wait(5, 14, stream=13),
@@ -300,7 +302,7 @@ def test_of_all_that_fits_the_one_that_ended_last_is_the_source_of_one_wait():
 def test_record_that_explains_the_start_leaves_nothing_to_infer():
     # Stream 13 waits for stream 20 by name, and for something without a name.
     dependencies = dependencies_of(
-        *after_unnamed_wait(ended=104),
+        *after_wait_without_record(ended=104),
         launch(0, 1, 4),
         kernel(10, 100, correlation=4, stream=20),
         record(2, 20),
@@ -314,14 +316,14 @@ def test_record_that_explains_the_start_leaves_nothing_to_infer():
 def test_activity_whose_launch_is_not_in_the_file_is_not_late():
     rows = [
         row
-        for row in after_unnamed_wait()
+        for row in after_wait_without_record()
         if row.correlation != 2 or row.category == Category.KERNEL
     ]
 
     assert awaited(dependencies_of(*rows)) == {}
 
 
-# Copies between devices, which hold up the default stream of the other one without any wait.
+# Copies between devices, which delay the default stream of the other one without any wait.
 
 
 def peer_copy(*, start, device=1):
@@ -333,7 +335,7 @@ def peer_copy(*, start, device=1):
     ]
 
 
-def test_peer_copy_holds_up_the_other_device():
+def test_peer_copy_delays_the_other_device():
     dependencies = dependencies_of(*peer_copy(start=115))
 
     assert awaited(dependencies) == {1: (0, True)}
@@ -422,7 +424,7 @@ def test_waits_are_the_same_at_the_latest_times(rows):
 
 
 @st.composite
-def handing_over(draw):
+def synchronizing(draw):
     """Two streams that work and one that never does, recorded and made to wait again and again."""
     rows, records, at = [kernel(0, 1, correlation=1), launch(0, 1, 1)], [], 0
     for correlation in range(2, draw(st.integers(3, 24))):
@@ -453,7 +455,7 @@ def handing_over(draw):
 
 @pytest.mark.parametrize("unit", [2_500, 10_000])  # ns; within the limits of delays, and past them
 @settings(derandomize=True, deadline=None, max_examples=250)
-@given(random_rows() | handing_over())
+@given(random_rows() | synchronizing())
 def test_waits_are_those_of_a_replay(unit, rows):
     for kept in (rows, _without_records(rows)):
         in_ns = [replace(row, start=row.start * unit, end=row.end * unit) for row in kept]
@@ -473,8 +475,8 @@ def test_waits_are_those_of_a_replay(unit, rows):
 
 
 def test_wait_without_a_record_counts_though_another_one_reaches_back_further():
-    """GIVEN stream 20 waits for something unnamed, then for stream 13, which has waited before
-    THEN what was recorded between the two unnamed waits can be what it waited for."""
+    """GIVEN stream 20 waits without a record, then for stream 13, which has waited before
+    THEN what was recorded between the two waits without a record can be what it waited for."""
     dependencies = dependencies_of(
         kernel(2, 30, correlation=1),
         kernel(31, 40, stream=20, correlation=7),
