@@ -23,7 +23,7 @@ from tests.build.rows import (
     sync_row,
 )
 from tracelab.measures.bubbles import Cause, Reason
-from tracelab.model.host import Blocking
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 

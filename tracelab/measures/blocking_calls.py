@@ -21,9 +21,10 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.measures.host_stalls import host_stalls, waits_for
 from tracelab.measures.measure import Measure, constrained
+from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.host import Blocking, BlockingCalls, Host
+from tracelab.model.host import Host
 from tracelab.model.lookup import expand_ranges
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window

@@ -7,7 +7,6 @@ another thread's allocation held up has launched nothing before it returns.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -24,17 +23,18 @@ from tracelab.intervals import (
     overlapping_pairs,
     union,
 )
+from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
-from tracelab.model.host import NOTHING_RECORDED, Host
+from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.steps import Window
+from tracelab.model.thread_states import NOTHING_RECORDED
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 # From the end of a launch call to the start of an activity that nothing holds up, less than 50 us
 # was seen in 120 complete traces of H100, H200, H800, B200 and MI300.
 _LONGEST_LAUNCH_NS = 100_000
-_GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
 
 
 class Cause(IntEnum):
@@ -217,7 +217,7 @@ def _explain(graph: Graph, idle: Gaps, began_ns: Int64Array) -> list[tuple[_Piec
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
     timeline = graph.host.timeline
     known = idle.launch_id != ABSENT
-    replayed = known & match_names(timeline.trace, idle.launch_id, _GRAPH_LAUNCH.search)
+    replayed = known & match_names(timeline.trace, idle.launch_id, is_graph_launch)
     in_graph = replayed & (began_ns[idle.next_row] <= idle.start_ns)
     blocks = np.isin(idle.launch_id, graph.host.blocking_calls.event_id)
     unknown_wait = graph.after_unresolved_wait[idle.next_row] & (len(timeline.device_numbers) > 1)

@@ -23,8 +23,9 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_stalls import waits_for
 from tracelab.measures.measure import Measure, keyed_by
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.host import Blocking, Host
+from tracelab.model.host import Host
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT

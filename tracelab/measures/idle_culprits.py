@@ -15,10 +15,11 @@ from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.graph import Graph
-from tracelab.model.host import Host, input_regions
+from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
+from tracelab.model.thread_states import input_regions
 from tracelab.model.trace import ABSENT, Category, Trace
 
 _MOST_LOCATED = 20_000  # bubbles, the longest: the culprit of the rest is in no row

@@ -1,4 +1,4 @@
-"""What a GPU activity is: compute, communication, a copy or a memset, told by its name."""
+"""What a GPU activity is by its name: compute, communication, a copy or a memset."""
 
 from __future__ import annotations
 
@@ -83,18 +83,22 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
 
     Raises:
         UsageError: a pattern is no regular expression.
+
+    >>> is_comm = comm_test(["^my_ring"])
+    >>> is_comm("ncclDevKernel_AllReduce"), is_comm("my_ring_step"), is_comm("hip_sync_kernel")
+    (True, True, False)
     """
-    added = []
+    expressions = []
     for pattern in patterns:
         try:
-            added.append(re.compile(pattern))
+            expressions.append(re.compile(pattern))
         except re.error as error:
             raise UsageError(
                 f"--comm-pattern {pattern!r} is no regular expression: {error}"
             ) from None
 
     def is_comm(name: str) -> bool:
-        if any(pattern.search(name) for pattern in added):
+        if any(expression.search(name) for expression in expressions):
             return True
         return _COMM.search(name) is not None and _NEVER_COMM.match(name) is None
 
@@ -102,7 +106,13 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
 
 
 def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArray[np.int8]:
-    """The `Kind` of each of these GPU activities: int8[n]."""
+    """The `Kind` of each of these GPU activities: int8[n].
+
+    Args:
+        trace: the trace.
+        events: intp[n], event ids of GPU activities.
+        is_comm: whether a kernel of some name is communication.
+    """
     category = trace.category[events]
     kinds = np.full(len(events), Kind.COMPUTE, dtype=np.int8)
     kinds[category == Category.MEMCPY] = Kind.COPY
@@ -118,18 +128,39 @@ def classify(trace: Trace, events: NDArray[np.intp], is_comm: CommTest) -> NDArr
 
 
 def is_recognised(name: str) -> bool:
-    """Whether a kernel's name is known to be compute, so that nobody needs to be asked."""
+    """Whether a kernel's name is known to be compute, so that nobody needs to be asked.
+
+    >>> is_recognised("ampere_sgemm_128x64_tn"), is_recognised("my_ring_step")
+    (True, False)
+    """
     return _COMPUTE.search(name) is not None
 
 
 def copy_direction(name: str) -> str:
-    """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say."""
+    """h2d, d2h, d2d, p2p or h2h, from a copy's name; "" if the name does not say.
+
+    >>> copy_direction("Memcpy HtoD (Pinned -> Device)")
+    'h2d'
+    """
     match = _DIRECTION.search(name)
     return _DIRECTIONS[match[0]] if match else ""
 
 
+def is_peer_copy(name: str) -> bool:
+    """Whether a copy is one between two devices, as CUPTI names it.
+
+    >>> is_peer_copy("Memcpy PtoP (Device -> Device)"), is_peer_copy("Memcpy DtoD")
+    (True, False)
+    """
+    return name.startswith("Memcpy PtoP")
+
+
 def copies_pageable_memory(name: str) -> bool:
-    """Whether one side of a copy is pageable host memory: then the call waits for the copy."""
+    """Whether one side of a copy is pageable host memory: then the call waits for the copy.
+
+    >>> copies_pageable_memory("Memcpy HtoD (Pageable -> Device)")
+    True
+    """
     return "Pageable" in name
 
 
@@ -137,14 +168,17 @@ def qualified_name(name: str) -> str:
     """A C++ function's own name with its namespaces; "" where nothing else is there.
 
     Left out are the return type and the arguments of templates and calls.
+
+    >>> qualified_name("void at::native::foo<float>(int)")
+    'at::native::foo'
     """
-    kept, depth = [], 0
+    letters, depth = [], 0
     for index, letter in enumerate(name):
         if letter in "<(":
             depth += 1
         elif letter in ">)" and not name.startswith("->", index - 1):
             depth = max(0, depth - 1)
         elif depth == 0:
-            kept.append(letter)
-    words = "".join(kept).split()
+            letters.append(letter)
+    words = "".join(letters).split()
     return words[-1] if words else ""

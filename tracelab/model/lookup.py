@@ -8,14 +8,18 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
-from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 
 def match_names(
     trace: Trace, events: NDArray[np.integer[Any]], test: Callable[[str], object]
 ) -> NDArray[np.bool_]:
-    """bool[k], which of these events (event ids) have a name that passes a test."""
+    """bool[k], which of these events (event ids) have a name that passes a test.
+
+    Each name is tested once, however many events have it.
+    """
     passes = np.zeros(len(trace.strings), dtype=np.bool_)
     passes[trace.name_index[events]] = True
     for name in np.flatnonzero(passes).tolist():
@@ -24,71 +28,97 @@ def match_names(
     return passing
 
 
+def calls_of_name(trace: Trace, test: Callable[[str], object]) -> NDArray[np.intp]:
+    """Event ids of the host calls whose name passes a test, by start."""
+    calls = trace.of_category(*HOST_CALLS)
+    calls = calls[match_names(trace, calls, test)]
+    return calls[np.argsort(trace.start_ns[calls], kind="stable")]
+
+
 def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[np.intp]]]:
-    """Every value but ABSENT, ascending, and its places, ascending."""
+    """Every value but ABSENT, ascending, and the indexes where it stands, ascending.
+
+    >>> [(value, index.tolist()) for value, index in groups_of(np.array([7, 3, 7, ABSENT]))]
+    [(3, [1]), (7, [0, 2])]
+    """
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     bounds = np.flatnonzero(np.diff(ordered)) + 1
-    for places in np.split(order, bounds) if len(values) else ():
-        if values[places[0]] != ABSENT:
-            yield int(values[places[0]]), places
+    for index in np.split(order, bounds) if len(values) else ():
+        if values[index[0]] != ABSENT:
+            yield int(values[index[0]]), index
 
 
 def expand_ranges(
-    first: NDArray[np.intp], last: NDArray[np.intp]
+    first: NDArray[np.intp], end: NDArray[np.intp]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """All places of some ranges, one range after another: the number of the range, the place."""
-    count = np.maximum(last - first, 0)
-    number = np.repeat(np.arange(len(count)), count)
+    """All members of the ranges ``[first, end)``, one range after another.
+
+    Returns:
+        twice intp[members]: the index of the range, and the member; a range whose end comes first
+        has none.
+
+    >>> index, member = expand_ranges(np.array([4, 9, 0]), np.array([6, 9, 3]))
+    >>> index.tolist(), member.tolist()
+    ([0, 0, 2, 2, 2], [4, 5, 0, 1, 2])
+    """
+    count = np.maximum(end - first, 0)
+    range_index = np.repeat(np.arange(len(count)), count)
     before = np.cumsum(count) - count
-    return number, np.arange(len(number)) - np.repeat(before - first, count)
+    return range_index, np.arange(len(range_index)) - np.repeat(before - first, count)
 
 
 def last_in_group(
     group: NDArray[np.integer[Any]],
     key: Int64Array,
-    asked_group: NDArray[np.integer[Any]],
-    asked_key: Int64Array,
+    query_group: NDArray[np.integer[Any]],
+    query_key: Int64Array,
     side: Literal["left", "right"] = "left",
 ) -> NDArray[np.intp]:
-    """Per question the last entry of a group with a smaller key, or ("right") one no greater.
+    """Per query the last entry of a group with a smaller key, or ("right") one no greater.
 
     Args:
         group: int[entries], ascending.
         key: int64[entries], ascending within each group.
-        asked_group: int[questions], in any order; ABSENT for no group.
-        asked_key: int64[questions].
+        query_group: int[queries], in any order; ABSENT for no group.
+        query_key: int64[queries].
         side: as in `numpy.searchsorted`.
 
     Returns:
-        intp[questions], places among the entries, ABSENT where there is none.
+        intp[queries], indexes of entries, ABSENT where there is none.
+
+    >>> group, key = np.array([0, 0, 0, 1]), np.array([10, 20, 30, 5])
+    >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10])).tolist()
+    [1, -1, -1]
+    >>> last_in_group(group, key, np.array([0, 1, 0]), np.array([25, 5, 10]), "right").tolist()
+    [1, 3, 0]
     """
-    found = np.full(len(asked_group), ABSENT, dtype=np.intp)
-    for number, asked in groups_of(asked_group):
+    last_index = np.full(len(query_group), ABSENT, dtype=np.intp)
+    for number, queries in groups_of(query_group):
         same = group.dtype.type(number)  # another type would have all of the group cast
-        first, last = np.searchsorted(group, same), np.searchsorted(group, same, "right")
-        place = first + np.searchsorted(key[first:last], asked_key[asked], side) - 1
-        found[asked] = np.where(place >= first, place, ABSENT)
-    return found
+        first, end = np.searchsorted(group, same), np.searchsorted(group, same, "right")
+        index = first + np.searchsorted(key[first:end], query_key[queries], side) - 1
+        last_index[queries] = np.where(index >= first, index, ABSENT)
+    return last_index
 
 
 class ByCorrelation:
     """The events of some categories by correlation; the first where several share one.
 
     Attributes:
-        event: intp[c], event ids, by correlation.
+        event_id: intp[c], event ids, by correlation.
     """
 
     def __init__(self, trace: Trace, *categories: Category) -> None:
         events = trace.of_category(*categories)
         events = events[trace.correlation[events] != ABSENT]
         self._correlation, first = np.unique(trace.correlation[events], return_index=True)
-        self.event_id = events[first]
+        self.event_id = read_only(events[first])
 
     def find(self, correlation: Int64Array) -> NDArray[np.intp]:
         """intp[k], event ids, ABSENT where there is none."""
         if not len(self.event_id):
             return np.full(len(correlation), ABSENT, dtype=np.intp)
-        place = np.searchsorted(self._correlation, correlation)
-        place = np.minimum(place, len(self.event_id) - 1)
-        return np.where(self._correlation[place] == correlation, self.event_id[place], ABSENT)
+        index = np.searchsorted(self._correlation, correlation)
+        index = np.minimum(index, len(self.event_id) - 1)
+        return np.where(self._correlation[index] == correlation, self.event_id[index], ABSENT)

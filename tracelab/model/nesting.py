@@ -1,4 +1,4 @@
-"""What encloses what on a host thread: operators, regions or Python functions as trees."""
+"""What encloses what on a host thread: operators, regions, Python functions or calls."""
 
 from __future__ import annotations
 
@@ -9,100 +9,137 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.lookup import expand_ranges, groups_of, match_names
 from tracelab.model.trace import ABSENT, Trace
 
 
 class Nesting:
-    """Events of some categories as trees: each row points to the one that encloses it.
+    """Events as trees, one forest for each thread: every entry knows the one that encloses it.
+
+    An `index` in this class is a position among the entries.
 
     Attributes:
-        event: int64[n], event ids by thread, start, longest first.
-        parent: int64[n], row of the nearest enclosing one, else ABSENT.
+        event_id: int64[n], event ids by thread, start, longest first.
+        start_ns, end_ns: int64[n], ns.
+        thread_index: int32[n], index into `Trace.threads`.
+        parent_index: int64[n], index of the nearest enclosing entry, else ABSENT.
     """
 
     def __init__(self, trace: Trace, events: NDArray[np.integer[Any]]) -> None:
-        start, end, thread = (
-            trace.start_ns[events],
-            trace.end_ns[events],
-            trace.thread_index[events],
-        )
-        order = np.lexsort((-end, start, thread))
-        self.event = events[order].astype(np.int64)
-        self.start, self.end, self.thread = start[order], end[order], thread[order]
+        start_ns, end_ns = trace.start_ns[events], trace.end_ns[events]
+        thread_index = trace.thread_index[events]
+        order = np.lexsort((-end_ns, start_ns, thread_index))
+        self.event_id: Int64Array = read_only(events[order].astype(np.int64))
+        self.start_ns, self.end_ns = read_only(start_ns[order]), read_only(end_ns[order])
+        self.thread_index = read_only(thread_index[order])
         self._trace = trace
-        threads = np.arange(len(trace.threads) + 1, dtype=self.thread.dtype)
-        self._bounds = np.searchsorted(self.thread, threads)
-        self.parent = self._parents()
-
-    def _parents(self) -> Int64Array:
-        """The nearest row before each that is of its thread and ends no earlier.
-
-        All rows still without an answer step to their candidate's candidate at once: what lies
-        between a row and its candidate ends earlier than the row.
-        """
-        parent = np.arange(-1, len(self.event) - 1, dtype=np.int64)
-        alone, longer = np.diff(self.thread) != 0, np.diff(self.end) > 0
-        open_ = np.flatnonzero(alone | longer) + 1
-        while len(open_):
-            before = parent[open_]
-            there = (before != ABSENT) & (self.thread[before] == self.thread[open_])
-            parent[open_[~there]] = ABSENT
-            open_ = open_[there]
-            open_ = open_[self.end[parent[open_]] < self.end[open_]]
-            parent[open_] = parent[parent[open_]]
-        return parent
+        threads = np.arange(len(trace.threads) + 1, dtype=thread_index.dtype)
+        self._bounds = np.searchsorted(self.thread_index, threads)
+        self.parent_index = read_only(self._parents())
 
     def innermost(self, events: Int64Array) -> Int64Array:
-        """int64[k], the innermost row around each event on its own thread, else ABSENT."""
-        found = np.full(len(events), ABSENT, dtype=np.int64)
-        for thread, asked in groups_of(self._trace.thread_index[events]):
-            found[asked] = self.innermost_on(thread, events[asked])
-        return found
+        """int64[k], index of the innermost entry around each event on its own thread, else ABSENT.
+
+        Args:
+            events: int64[k], event ids.
+        """
+        innermost = np.full(len(events), ABSENT, dtype=np.int64)
+        for thread, of_thread in groups_of(self._trace.thread_index[events]):
+            innermost[of_thread] = self.innermost_on(thread, events[of_thread])
+        return innermost
 
     def innermost_on(self, thread: int, events: Int64Array) -> Int64Array:
-        """int64[k], the innermost row of a thread around the time of each event, else ABSENT."""
-        start, end = self._trace.start_ns[events], self._trace.end_ns[events]
-        first, last = self._bounds[thread : thread + 2]
-        row = np.searchsorted(self.start[first:last], start, side="right").astype(np.int64)
-        row += first - 1
-        row[row < first] = ABSENT
-        late = np.flatnonzero(row != ABSENT)
-        while len(late):
-            late = late[self.end[row[late]] < end[late]]
-            row[late] = self.parent[row[late]]
-            late = late[row[late] != ABSENT]
-        return row
+        """int64[k], index of the innermost entry of a thread around each event's time, else ABSENT.
 
-    def children(self, rows: Int64Array) -> NDArray[np.intp]:
-        """The rows directly inside each of these: those of one row ascending, one after another."""
-        by_parent, parent = self._by_parent
-        first, last = np.searchsorted(parent, rows), np.searchsorted(parent, rows, "right")
-        _, places = expand_ranges(first, last)
-        return by_parent[places]
+        Args:
+            thread: index into `Trace.threads`; the events may be of other threads.
+            events: int64[k], event ids.
+        """
+        start_ns, end_ns = self._trace.start_ns[events], self._trace.end_ns[events]
+        first, last = self._bounds[thread : thread + 2]
+        index = np.searchsorted(self.start_ns[first:last], start_ns, side="right").astype(np.int64)
+        index += first - 1
+        index[index < first] = ABSENT
+        ends_early = np.flatnonzero(index != ABSENT)
+        while len(ends_early):
+            ends_early = ends_early[self.end_ns[index[ends_early]] < end_ns[ends_early]]
+            index[ends_early] = self.parent_index[index[ends_early]]
+            ends_early = ends_early[index[ends_early] != ABSENT]
+        return index
+
+    def children(self, index: Int64Array) -> NDArray[np.intp]:
+        """The entries directly inside these: those of one entry ascending, one after another."""
+        by_parent, parent_index = self._by_parent
+        first, last = (
+            np.searchsorted(parent_index, index),
+            np.searchsorted(parent_index, index, "right"),
+        )
+        _, positions = expand_ranges(first, last)
+        return by_parent[positions]
+
+    def around(self, index: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
+        """int64[k], of each entry and those around it the innermost chosen one, else ABSENT.
+
+        Args:
+            index: int64[k], entries, or ABSENT.
+            chosen: bool[n].
+        """
+        around = index.copy()
+        open_ = np.flatnonzero(around != ABSENT)
+        while len(open_):
+            open_ = open_[~chosen[around[open_]]]
+            around[open_] = self.parent_index[around[open_]]
+            open_ = open_[around[open_] != ABSENT]
+        return around
+
+    def names(self, index: Int64Array) -> Int64Array:
+        """int64[k], the name of each entry, as an index into `Trace.strings`; ABSENT stays."""
+        names = self._trace.name_index[self.event_id[index]] if len(self.event_id) else index
+        return np.where(index == ABSENT, ABSENT, names).astype(np.int64)
+
+    def have_name(self, test: Callable[[str], object]) -> NDArray[np.bool_]:
+        """bool[n], which entries have a name that passes a test."""
+        return match_names(self._trace, self.event_id, test)
+
+    def _parents(self) -> Int64Array:
+        """The nearest entry before each that is of its thread and ends no earlier.
+
+        All entries still without an answer step to their candidate's candidate at once: what lies
+        between an entry and its candidate ends earlier than the entry.
+        """
+        parent_index = np.arange(-1, len(self.event_id) - 1, dtype=np.int64)
+        is_first, is_longer = np.diff(self.thread_index) != 0, np.diff(self.end_ns) > 0
+        open_ = np.flatnonzero(is_first | is_longer) + 1
+        while len(open_):
+            candidate = parent_index[open_]
+            same_thread = self.thread_index[candidate] == self.thread_index[open_]
+            exists = (candidate != ABSENT) & same_thread
+            parent_index[open_[~exists]] = ABSENT
+            open_ = open_[exists]
+            open_ = open_[self.end_ns[parent_index[open_]] < self.end_ns[open_]]
+            parent_index[open_] = parent_index[parent_index[open_]]
+        return parent_index
 
     @cached_property
     def _by_parent(self) -> tuple[NDArray[np.intp], Int64Array]:
-        """The rows by parent, then ascending; and their parents."""
-        rows = np.argsort(self.parent, kind="stable")
-        return rows, self.parent[rows]
+        """The entries by parent, then ascending; and their parents."""
+        index = np.argsort(self.parent_index, kind="stable")
+        return read_only(index), read_only(self.parent_index[index])
 
-    def around(self, rows: Int64Array, chosen: NDArray[np.bool_]) -> Int64Array:
-        """int64[k], of each row and those around it the innermost chosen one, else ABSENT."""
-        found = rows.copy()
-        open_ = np.flatnonzero(found != ABSENT)
-        while len(open_):
-            open_ = open_[~chosen[found[open_]]]
-            found[open_] = self.parent[found[open_]]
-            open_ = open_[found[open_] != ABSENT]
-        return found
 
-    def names(self, rows: Int64Array) -> Int64Array:
-        """int64[k], the name of each row, as an index into `Trace.strings`; ABSENT stays."""
-        named_rows = self._trace.name_index[self.event[rows]] if len(self.event) else rows
-        return np.where(rows == ABSENT, ABSENT, named_rows).astype(np.int64)
+def is_nested(trace: Trace, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which calls run inside another one of these of their thread.
 
-    def have_name(self, test: Callable[[str], object]) -> NDArray[np.bool_]:
-        """bool[n], which rows have a name that passes a test."""
-        return match_names(self._trace, self.event, test)
+    Args:
+        trace: the trace.
+        calls: intp[k], event ids by start, longest first.
+    """
+    nested = np.zeros(len(calls), dtype=np.bool_)
+    for _, of_thread in groups_of(trace.thread_index[calls]):
+        end_ns, later = trace.end_ns[calls[of_thread]], of_thread[1:]
+        reach_ns = np.maximum.accumulate(end_ns)[:-1]
+        # A call that merely begins where the one before ended is no part of it.
+        nested[later] = (end_ns[1:] <= reach_ns) & (trace.start_ns[calls[later]] < reach_ns)
+    return nested

@@ -1,13 +1,21 @@
-"""One window of the graph for networkx, which is held and not subclassed."""
+"""One window of the graph as a plain networkx graph, so that networkx code works on it."""
 
 from __future__ import annotations
 
-import networkx as nx
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import HOST_CALLS
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+Attributes = dict[str, Any]
 
 
 def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
@@ -21,43 +29,65 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     """
     import networkx as nx
 
-    timeline, trace = graph.host.timeline, graph.host.timeline.trace
-    end = trace.end_ns
-    inside = (trace.start_ns < end_ns) & ((end > start_ns) | (trace.start_ns >= start_ns))
+    trace = graph.host.timeline.trace
+    is_inside = (trace.start_ns < end_ns) & (
+        (trace.end_ns > start_ns) | (trace.start_ns >= start_ns)
+    )
     network: nx.DiGraph[int] = nx.DiGraph()
-    for event, kind in zip(timeline.event_id.tolist(), timeline.kind.tolist(), strict=True):
-        if inside[event]:
-            network.add_node(
-                event,
-                name=trace.name_of(event),
-                kind=Kind(kind).name.lower(),
-                start_ns=int(trace.start_ns[event]),
-                end_ns=int(end[event]),
-                device=int(trace.device_number[event]),
-                stream=int(trace.stream_number[event]),
-            )
-    for event in trace.of_category(*HOST_CALLS).tolist():
-        if inside[event]:
-            network.add_node(
-                event,
-                name=trace.name_of(event),
-                kind="call",
-                start_ns=int(trace.start_ns[event]),
-                end_ns=int(end[event]),
-                thread=int(trace.thread_index[event]),
-            )
-    rows = np.flatnonzero(graph.awaited_is_inferred)
-    waited = zip(timeline.event_id[graph.awaited_row[rows]], timeline.event_id[rows], strict=True)
-    inferred = {(int(source), int(target)) for source, target in waited}
-    chosen = inside[graph.source_id] & inside[graph.target_id]
-    for source, target, kind in zip(
-        graph.source_id[chosen].tolist(),
-        graph.target_id[chosen].tolist(),
-        graph.kind[chosen].tolist(),
-        strict=True,
-    ):
-        if source in network and target in network:
-            network.add_edge(source, target, kind=EdgeKind(kind).name.lower())
-            if kind == EdgeKind.EVENT:
-                network.edges[source, target]["inferred"] = (source, target) in inferred
+    network.add_nodes_from(_activities(graph, is_inside))
+    network.add_nodes_from(_calls(graph, is_inside))
+    network.add_edges_from(
+        (source, target, attributes)
+        for source, target, attributes in _edges(graph, is_inside)
+        if source in network and target in network
+    )
     return network
+
+
+def _activities(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, Attributes]]:
+    """The GPU activities among the events inside (bool[n]), with their attributes."""
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    for event_id, kind in zip(timeline.event_id.tolist(), timeline.kind.tolist(), strict=True):
+        if is_inside[event_id]:
+            yield (
+                event_id,
+                {
+                    "name": trace.name_of(event_id),
+                    "kind": Kind(kind).name.lower(),
+                    "start_ns": int(trace.start_ns[event_id]),
+                    "end_ns": int(trace.end_ns[event_id]),
+                    "device": int(trace.device_number[event_id]),
+                    "stream": int(trace.stream_number[event_id]),
+                },
+            )
+
+
+def _calls(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, Attributes]]:
+    """The host's calls among the events inside, with their attributes."""
+    trace = graph.host.timeline.trace
+    for event_id in trace.of_category(*HOST_CALLS).tolist():
+        if is_inside[event_id]:
+            yield (
+                event_id,
+                {
+                    "name": trace.name_of(event_id),
+                    "kind": "call",
+                    "start_ns": int(trace.start_ns[event_id]),
+                    "end_ns": int(trace.end_ns[event_id]),
+                    "thread": int(trace.thread_index[event_id]),
+                },
+            )
+
+
+def _edges(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, int, Attributes]]:
+    """The edges between events inside, with their attributes."""
+    event_id, rows = graph.host.timeline.event_id, np.flatnonzero(graph.awaited_is_inferred)
+    pairs = zip(event_id[graph.awaited_row[rows]].tolist(), event_id[rows].tolist(), strict=True)
+    inferred = set(pairs)
+    chosen = is_inside[graph.source_id] & is_inside[graph.target_id]
+    columns = (graph.source_id[chosen], graph.target_id[chosen], graph.kind[chosen])
+    for source, target, kind in zip(*(column.tolist() for column in columns), strict=True):
+        attributes: Attributes = {"kind": EdgeKind(kind).name.lower()}
+        if kind == EdgeKind.EVENT:
+            attributes["inferred"] = (source, target) in inferred
+        yield source, target, attributes

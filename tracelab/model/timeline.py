@@ -1,9 +1,8 @@
-"""The GPU activities of a trace in order: lanes, launches, steps and windows."""
+"""The GPU activities of a trace in order: streams, launches, steps and windows."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -11,20 +10,22 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.model.driver_api import is_extended_launch, is_graph_launch
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
 from tracelab.model.lookup import match_names
 from tracelab.model.steps import Step, Window, find_steps
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
 from tracelab.options import PROFILER_STEP
 
-_EXTENDED_LAUNCH = r"^cu(da)?LaunchKernelEx"
-_GRAPH_LAUNCH = r"^cu(da)?GraphLaunch"
-
 
 @dataclass(frozen=True, slots=True)
 class Stream:
-    """One stream of one device; its activities are rows ``first`` to ``last`` of the timeline."""
+    """One stream of one device; its activities are the timeline's rows [first_row, end_row).
+
+    Example: ``Stream(device_number=0, stream_number=7, first_row=0, end_row=340)``.
+    """
 
     device_number: int
     stream_number: int
@@ -33,20 +34,24 @@ class Stream:
 
 
 @dataclass(frozen=True, eq=False)
-class Timeline:
+class Timeline(Frozen):
     """A trace's GPU activities, ordered by device, stream, start, end and event id.
+
+    Example row: ``(event_id=812, kind=Kind.COMPUTE, launch_id=640, step_index=1,
+    overlaps_previous=False)``: a kernel that the call 640 launched in the second step.
 
     Attributes:
         trace: where they come from.
-        event: int64[m], the activities' event ids.
+        event_id: int64[m], the activities' event ids.
         kind: int8[m], a `Kind`.
-        lanes: the streams, by device and stream; each one a slice of the rows.
-        launch: int64[m], event id of the host call that launched each activity, else ABSENT.
-        step: int32[m], index into `steps` of the step that launched each activity, else ABSENT.
+        streams: by device and stream; each one a slice of the rows.
+        launch_id: int64[m], event id of the host call that launched each activity, else ABSENT.
+        step_index: int32[m], index into `steps` of the step that launched each activity, else
+            ABSENT.
         steps: the steps, by start.
-        early: bool[m], which activities start before the previous one of their stream has ended,
-            as their launch allows.
-        overlapping: activities that start so though their launch does not allow it.
+        overlaps_previous: bool[m], which activities start before the previous one of their stream
+            has ended, as their launch allows.
+        overlapping_count: activities that start so though their launch does not allow it.
     """
 
     trace: Trace
@@ -62,36 +67,35 @@ class Timeline:
     @cached_property
     def start_ns(self) -> Int64Array:
         """int64[m], ns."""
-        return self.trace.start_ns[self.event_id]
+        return read_only(self.trace.start_ns[self.event_id])
 
     @cached_property
     def end_ns(self) -> Int64Array:
         """int64[m], ns."""
-        return self.trace.end_ns[self.event_id]
+        return read_only(self.trace.end_ns[self.event_id])
 
     @cached_property
     def device_number(self) -> NDArray[np.int32]:
         """int32[m]."""
         device: NDArray[np.int32] = self.trace.device_number[self.event_id]
-        return device
+        return read_only(device)
 
     @cached_property
     def stream_index(self) -> NDArray[np.intp]:
-        """intp[m], index into `lanes`."""
-        return np.repeat(
-            np.arange(len(self.streams)), [x.end_row - x.first_row for x in self.streams]
-        )
+        """intp[m], index into `streams`."""
+        lengths = [stream.end_row - stream.first_row for stream in self.streams]
+        return read_only(np.repeat(np.arange(len(self.streams)), lengths))
 
     @property
     def device_numbers(self) -> tuple[int, ...]:
         """Every device that worked, ascending."""
-        return tuple(dict.fromkeys(lane.device_number for lane in self.streams))
+        return tuple(dict.fromkeys(stream.device_number for stream in self.streams))
 
     @cached_property
     def windows(self) -> tuple[Window, ...]:
         """The whole trace, then each step."""
         whole = Window(None, int(self.start_ns.min()), int(self.end_ns.max()))
-        return (whole, *(Window(s.number, s.start_ns, s.end_ns) for s in self.steps))
+        return (whole, *(Window(step.number, step.start_ns, step.end_ns) for step in self.steps))
 
     def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
         """When at least one of these activities ran; all of them by default."""
@@ -135,58 +139,68 @@ def order_activities(
     trace: Trace, events: NDArray[np.intp], is_comm: CommTest, step_pattern: str | None
 ) -> Timeline:
     """Order the given activities of a trace; without a pattern there are no steps."""
-    device, stream = trace.device_number[events], trace.stream_number[events]
-    start, end = trace.start_ns[events], trace.end_ns[events]
-    order = np.lexsort((events, end, start, stream, device))
-    events, device, stream = events[order], device[order], stream[order]
-    start, end = start[order], end[order]
-    changes = np.flatnonzero((np.diff(device) != 0) | (np.diff(stream) != 0)) + 1
-    bounds = np.concatenate(([0], changes, [len(events)])) if len(events) else np.array([0])
-    lanes = tuple(
-        Stream(int(device[first]), int(stream[first]), int(first), int(last))
-        for first, last in pairwise(bounds)
-    )
-    launch = _launches(trace, events)
-    overlaps, allowed = _overlaps(start, end, lanes), _may_begin_early(trace, launch)
-    steps, step = find_steps(trace, step_pattern, launch, end) if step_pattern else ((), None)
+    device_number, stream_number = trace.device_number[events], trace.stream_number[events]
+    start_ns, end_ns = trace.start_ns[events], trace.end_ns[events]
+    order = np.lexsort((events, end_ns, start_ns, stream_number, device_number))
+    events, start_ns, end_ns = events[order], start_ns[order], end_ns[order]
+    streams = _streams(device_number[order], stream_number[order])
+    launch_id = _launches(trace, events)
+    overlaps = _overlaps_previous(start_ns, end_ns, streams)
+    allowed = _may_begin_early(trace, launch_id)
+    steps, step_index = find_steps(trace, step_pattern, launch_id, end_ns)
     return Timeline(
         trace=trace,
         event_id=events.astype(np.int64),
         kind=classify(trace, events, is_comm),
-        streams=lanes,
-        launch_id=launch,
-        step_index=step if step is not None else np.full(len(events), ABSENT, dtype=np.int32),
+        streams=streams,
+        launch_id=launch_id,
+        step_index=step_index,
         steps=steps,
         overlaps_previous=overlaps & allowed,
         overlapping_count=int((overlaps & ~allowed).sum()),
     )
 
 
-def _overlaps(start: Int64Array, end: Int64Array, lanes: Iterable[Stream]) -> NDArray[np.bool_]:
-    """bool[m], which activities start before all those before them in their lane have ended."""
-    found = np.zeros(len(start), dtype=np.bool_)
-    for lane in lanes:
-        reach = np.maximum.accumulate(end[lane.first_row : lane.end_row - 1])
-        found[lane.first_row + 1 : lane.end_row] = start[lane.first_row + 1 : lane.end_row] < reach
-    return found
+def _streams(device_number: NDArray[np.int32], stream_number: Int64Array) -> tuple[Stream, ...]:
+    """The streams of rows that are ordered by device and stream (int32[m] and int64[m])."""
+    changes = (np.diff(device_number) != 0) | (np.diff(stream_number) != 0)
+    bounds = np.concatenate(([0], np.flatnonzero(changes) + 1, [len(device_number)]))
+    return tuple(
+        Stream(int(device_number[first]), int(stream_number[first]), int(first), int(end))
+        for first, end in (pairwise(bounds) if len(device_number) else ())
+    )
 
 
-def _may_begin_early(trace: Trace, launch: Int64Array) -> NDArray[np.bool_]:
-    """bool[m], which activities may start before the one before them in their lane has ended.
+def _overlaps_previous(
+    start_ns: Int64Array, end_ns: Int64Array, streams: Iterable[Stream]
+) -> NDArray[np.bool_]:
+    """bool[m], which activities start before all those before them in their stream have ended."""
+    overlaps = np.zeros(len(start_ns), dtype=np.bool_)
+    for stream in streams:
+        reach_ns = np.maximum.accumulate(end_ns[stream.first_row : stream.end_row - 1])
+        later = slice(stream.first_row + 1, stream.end_row)
+        overlaps[later] = start_ns[later] < reach_ns
+    return overlaps
+
+
+def _may_begin_early(trace: Trace, launch_id: Int64Array) -> NDArray[np.bool_]:
+    """bool[m], which activities may start before the one before them in their stream has ended.
 
     Under programmatic dependent launch a kernel begins while the one before it still runs; only
-    the extended launch calls can ask for that. Within one replay of a CUDA graph any node may: on
-    an H200 plain kernels too began up to 0.5 us early there, and never across two replays.
+    the extended launch calls can ask for that. Within one replay of a graph any node may: on an
+    H200 plain kernels too began up to 0.5 us early there, and never across two replays.
     """
-    in_graph = _launched_by(trace, launch, _GRAPH_LAUNCH)
-    in_graph[1:] &= launch[1:] == launch[:-1]
-    return in_graph | _launched_by(trace, launch, _EXTENDED_LAUNCH)
+    in_replay = _launched_by(trace, launch_id, is_graph_launch)
+    in_replay[1:] &= launch_id[1:] == launch_id[:-1]
+    return in_replay | _launched_by(trace, launch_id, is_extended_launch)
 
 
-def _launched_by(trace: Trace, launch: Int64Array, pattern: str) -> NDArray[np.bool_]:
-    """bool[m], which activities were launched by a call of such a name."""
-    launched: NDArray[np.bool_] = launch != ABSENT
-    return launched & match_names(trace, launch, re.compile(pattern).match)
+def _launched_by(
+    trace: Trace, launch_id: Int64Array, is_such: Callable[[str], bool]
+) -> NDArray[np.bool_]:
+    """bool[m], which activities were launched by a call whose name passes a test."""
+    launched: NDArray[np.bool_] = launch_id != ABSENT
+    return launched & match_names(trace, launch_id, is_such)
 
 
 def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
@@ -195,11 +209,11 @@ def _launches(trace: Trace, events: NDArray[np.intp]) -> Int64Array:
     calls = calls[trace.correlation[calls] != ABSENT]
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
     correlation, first = np.unique(trace.correlation[calls], return_index=True)
-    launch = np.full(len(events), ABSENT, dtype=np.int64)
+    launch_id = np.full(len(events), ABSENT, dtype=np.int64)
     if len(correlation) == 0:
-        return launch
+        return launch_id
     wanted = trace.correlation[events]
-    place = np.minimum(np.searchsorted(correlation, wanted), len(correlation) - 1)
-    found = (correlation[place] == wanted) & (wanted != ABSENT)
-    launch[found] = calls[first[place[found]]]
-    return launch
+    index = np.minimum(np.searchsorted(correlation, wanted), len(correlation) - 1)
+    has_call = (correlation[index] == wanted) & (wanted != ABSENT)
+    launch_id[has_call] = calls[first[index[has_call]]]
+    return launch_id

@@ -7,7 +7,7 @@ and findings cite. The strings are kept once, in a table. What could not be read
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 from types import MappingProxyType
@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
 
 ABSENT = -1  # in an integer column: the file does not say
@@ -78,7 +79,10 @@ def count_losses(losses: Mapping[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Thread:
-    """A row of the timeline as the file names it: strings, because some files use words."""
+    """A thread as the file names it: strings, because some files use words.
+
+    Example: ``Thread(process="1204", thread="1204", name="thread 1204 (python)")``.
+    """
 
     process: str
     thread: str
@@ -86,22 +90,26 @@ class Thread:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SparseColumn:
+class SparseColumn(Frozen):
     """Integers that few events have, read like an array of one per event.
 
     Attributes:
-        row: int32[n], each event's index into `values`; that of the last one for most.
+        value_index: int32[n], each event's index into `values`; that of the last one for most.
         values: int64[k + 1] or int32[k + 1]; the last is `ABSENT`.
+
+    >>> index, values = np.array([1, 0, 1], dtype=np.int32), np.array([7, ABSENT])
+    >>> SparseColumn(index, values)[:].tolist()
+    [-1, 7, -1]
     """
 
-    row: NDArray[np.int32]
+    value_index: NDArray[np.int32]
     values: Int64Array | NDArray[np.int32]
 
     def __len__(self) -> int:
-        return len(self.row)
+        return len(self.value_index)
 
     def __getitem__(self, events: Any) -> Any:  # as many forms as an array's
-        return self.values[self.row[events]]
+        return self.values[self.value_index[events]]
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         return np.asarray(self[:] == other)
@@ -116,11 +124,15 @@ class SparseColumn:
 
 
 @dataclass(frozen=True, eq=False)
-class Trace:
+class Trace(Frozen):
     """One file's complete events, in the file's order; every array is read-only.
 
     Large files are mostly host events, which have no device, stream or event: those columns are
     sparse.
+
+    Example row: ``(start_ns=120_000, duration_ns=3_500, category=Category.KERNEL, name_index=7,
+    thread_index=2, device_number=0, stream_number=7, correlation=311, wait_stream_number=ABSENT,
+    wait_correlation=ABSENT, cuda_event_number=ABSENT, file_index=42)``.
 
     Attributes:
         path: where it came from.
@@ -130,14 +142,15 @@ class Trace:
         start_ns: int64[n], ns since the first event.
         duration_ns: int64[n], ns, never negative.
         category: int8[n], a `Category`.
-        name: int32[n], index into `strings`.
-        thread: int32[n], index into `threads`.
-        device: int32[n] and stream: int64[n], of GPU activities, syncs and CUDA events.
+        name_index: int32[n], index into `strings`.
+        thread_index: int32[n], index into `threads`.
+        device_number: int32[n], of GPU activities, syncs and CUDA events.
+        stream_number: int64[n], likewise.
         correlation: int64[n], shared by a host call and what it put on the GPU.
-        wait_stream, wait_correlation: int64[n], of syncs: the stream and the event record
+        wait_stream_number, wait_correlation: int64[n], of syncs: the stream and the event record
             waited for.
-        event: int64[n], the CUDA event of a sync or a record; reused over time.
-        position: int32[n], the event's place in the file's array of events.
+        cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
+        file_index: int32[n], the event's index in the file's array of events.
         strings: the string table.
         threads: the threads, in order of appearance.
         metadata: what the file says beside its events.
@@ -167,29 +180,20 @@ class Trace:
     objects: int
     losses: Mapping[str, int]
 
-    def __post_init__(self) -> None:
-        for field in fields(self):
-            column = getattr(self, field.name)
-            parts = (column.row, column.values) if isinstance(column, SparseColumn) else (column,)
-            for array in parts:
-                if isinstance(array, np.ndarray):
-                    array.flags.writeable = False
-
     def __len__(self) -> int:
         return len(self.start_ns)
 
     @cached_property
     def end_ns(self) -> Int64Array:
         """int64[n], ns since the first event; the first nanosecond after each event."""
-        end = self.start_ns + self.duration_ns
-        end.flags.writeable = False
-        return end
+        return read_only(self.start_ns + self.duration_ns)
 
     @cached_property
     def about(self) -> Mapping[str, str]:
         """What tracelab's recorder wrote into the file; empty where another one recorded it."""
         about = self.metadata.get("tracelab")
-        return {k: str(v) for k, v in about.items()} if isinstance(about, dict) else {}
+        entries = about if isinstance(about, dict) else {}
+        return MappingProxyType({key: str(value) for key, value in entries.items()})
 
     def name_of(self, event_id: int) -> str:
         """The name of one event."""

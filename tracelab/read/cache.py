@@ -180,7 +180,7 @@ def _save(trace: Trace, entry: Path, content: str) -> None:
     arrays: dict[str, NDArray[Any]] = {
         **{x.name: getattr(trace, x.name) for x in fields(Trace)},
         **{name: getattr(trace, name).values for name in sparse},
-        "row": getattr(trace, sparse[0]).row,  # of all of them
+        "row": getattr(trace, sparse[0]).value_index,  # of all of them
     }
     arrays = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     columns, offset = [], 0

@@ -80,10 +80,7 @@ def _of_type(kind: Any, definitions: dict[str, Any], name: str = "") -> dict[str
         values = _of_type(arguments[1], definitions, "count")
         return {"type": "object", "additionalProperties": values}
     if origin is types.UnionType:
-        inner = _of_type(arguments[0], definitions, name)
-        if set(inner) == {"type"}:
-            return {"type": [inner["type"], "null"]}
-        return {"anyOf": [inner, {"type": "null"}]}
+        return {"anyOf": [_of_type(arguments[0], definitions, name), {"type": "null"}]}
     if kind is int:
         is_amount = name not in _NUMBER_NAMES and not name.endswith("start_ns")
         return {"type": "integer", "minimum": 0} if is_amount else {"type": "integer"}

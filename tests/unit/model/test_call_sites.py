@@ -22,11 +22,11 @@ RUN_BACKWARD = "<built-in method run_backward of torch._C._EngineBase object at 
 ENGINE = "autograd::engine::evaluate_function: MmBackward0"
 
 
-def place(*around, start=40, end=50, thread=MAIN, lines=None, **options):
-    """The place of a call in [40, 50) amid these rows."""
-    here = call("cudaLaunchKernel", start, end, thread=thread)
-    (found,) = call_sites(timeline(here, *around, **options), np.array([0]), lines)
-    return found
+def site_of(*around, start=40, end=50, thread=MAIN, lines=None, **options):
+    """The call site of a call in [40, 50) amid these rows."""
+    launch_row = call("cudaLaunchKernel", start, end, thread=thread)
+    (site,) = call_sites(timeline(launch_row, *around, **options), np.array([0]), lines)
+    return site
 
 
 def nested(*names, thread=MAIN):
@@ -38,50 +38,50 @@ def nested(*names, thread=MAIN):
 
 
 def test_call_outside_everything():
-    assert place() == NO_CALL_SITE == CallSite(None, None, None, None, None, None)
+    assert site_of() == NO_CALL_SITE == CallSite(None, None, None, None, None, None)
 
 
 def test_operator_is_the_one_that_the_program_called():
     # aten::item calls aten::_local_scalar_dense, which synchronises.
-    found = place(operator("aten::item", 10, 90), operator("aten::_local_scalar_dense", 11, 89))
+    site = site_of(operator("aten::item", 10, 90), operator("aten::_local_scalar_dense", 11, 89))
 
-    assert found.operator == "aten::item"
+    assert site.operator == "aten::item"
 
 
 @pytest.mark.parametrize(
     ("outer", "called"), [("MyFunctionBackward", "aten::item"), ("aten::to", "aten::to")]
 )
 def test_operators_around_the_called_one_are_not_called_by_the_program(outer, called):
-    assert place(operator(outer, 10, 90), operator("aten::item", 11, 89)).operator == called
+    assert site_of(operator(outer, 10, 90), operator("aten::item", 11, 89)).operator == called
 
 
 def test_old_files_write_the_step_as_an_operator():
-    assert place(operator("ProfilerStep#5", 0, 99)) == NO_CALL_SITE
+    assert site_of(operator("ProfilerStep#5", 0, 99)) == NO_CALL_SITE
 
 
 # The annotation.
 
 
 def test_annotation_is_the_innermost_that_is_no_step():
-    found = place(
+    site = site_of(
         annotation("epoch", 0, 99), annotation("forward", 1, 98), step(3, 20, 80), step(4, 21, 79)
     )
 
-    assert found == CallSite(annotation="forward")
+    assert site == CallSite(annotation="forward")
 
 
 def test_steps_of_another_name_are_no_annotation_either():
     rows = annotation("iteration 7", 0, 99), step(7, 1, 98)
 
-    assert place(*rows, step_pattern="iteration") == NO_CALL_SITE
-    assert place(*rows).annotation == "iteration #"  # else each of them would be a place
+    assert site_of(*rows, step_pattern="iteration") == NO_CALL_SITE
+    assert site_of(*rows).annotation == "iteration #"  # else each would be a call site
 
 
 # The function.
 
 
 def test_function_is_the_innermost_of_the_programs_own():
-    found = place(
+    site = site_of(
         *nested(
             "<frozen runpy>(88): _run_code",
             "runpy.py(86): _run_code",
@@ -96,11 +96,11 @@ def test_function_is_the_innermost_of_the_programs_own():
         )
     )
 
-    assert (found.function, found.file) == ("forward", "src/model.py")
+    assert (site.function, site.file) == ("forward", "src/model.py")
 
 
 def test_frames_of_another_thread_or_another_time_are_no_place():
-    found = place(
+    site = site_of(
         python("train.py(1): step", 0, 99, thread=OTHER),
         python("train.py(9): later", 50, 99),
         python("train.py(5): earlier", 0, 40),
@@ -110,11 +110,11 @@ def test_frames_of_another_thread_or_another_time_are_no_place():
         annotation("forward", 41, 99),
     )
 
-    assert found == NO_CALL_SITE
+    assert site == NO_CALL_SITE
 
 
 def test_frame_of_an_unknown_form_is_no_function():
-    assert place(python("my own mark", 0, 99)) == NO_CALL_SITE
+    assert site_of(python("my own mark", 0, 99)) == NO_CALL_SITE
 
 
 # What it called.
@@ -135,7 +135,7 @@ def test_frame_of_an_unknown_form_is_no_function():
     ],
 )
 def test_call_is_what_the_function_called(frames, called):
-    assert place(*nested("train.py(1): step", *frames)).call == called
+    assert site_of(*nested("train.py(1): step", *frames)).call == called
 
 
 @pytest.mark.parametrize(
@@ -152,9 +152,9 @@ def test_what_is_written_without_a_name_shows_as_the_operator_alone(name, called
     inside = operator(name, 20, 80), operator("aten::nonzero", 21, 79)
     own = nested("train.py(1): step")
 
-    assert place(*own, *inside).call == called
-    assert place(operator("ScriptFunction", 15, 85), *own, *inside).call is None
-    assert place(operator("MyBackward", 0, 100), *own, *inside).call == called
+    assert site_of(*own, *inside).call == called
+    assert site_of(operator("ScriptFunction", 15, 85), *own, *inside).call is None
+    assert site_of(operator("MyBackward", 0, 100), *own, *inside).call == called
 
 
 # The line.
@@ -162,7 +162,7 @@ def test_what_is_written_without_a_name_shows_as_the_operator_alone(name, called
 
 @pytest.fixture
 def lines(tmp_path):
-    """A place to look for train.py, in which every line of `step` says what it is."""
+    """A folder with train.py, in which every line of `step` says what it is."""
     (tmp_path / "train.py").write_text(
         "def step(x):\n"
         "    x.to(1)\n"
@@ -185,43 +185,44 @@ def to(start, end):
 def test_line_of_one_of_several_calls_of_a_name(lines):
     own = python("train.py(1): step", 0, 99)
 
-    assert place(own, to(10, 20), to(30, 60), lines=lines).line == 3
-    assert place(own, to(30, 60), to(70, 80), lines=lines).line == 2
+    assert site_of(own, to(10, 20), to(30, 60), lines=lines).line == 3
+    assert site_of(own, to(30, 60), to(70, 80), lines=lines).line == 2
     # A call within another call is not the function's own.
     assert (
-        place(own, python("lib.py(1): f", 9, 21), to(10, 20), to(30, 60), lines=lines).line is None
+        site_of(own, python("lib.py(1): f", 9, 21), to(10, 20), to(30, 60), lines=lines).line
+        is None
     )
-    assert place(own, to(30, 60), lines=lines).line is None
+    assert site_of(own, to(30, 60), lines=lines).line is None
 
 
 def test_calls_of_another_activation_are_not_counted(lines):
     own = python("train.py(1): step", 25, 99), python("train.py(1): step", 0, 22)
 
-    assert place(*own, to(10, 20), to(30, 60), to(70, 80), lines=lines).line == 2
+    assert site_of(*own, to(10, 20), to(30, 60), to(70, 80), lines=lines).line == 2
 
 
 @pytest.mark.parametrize(("name", "line"), [("aten::is_nonzero", 4), ("aten::item", 5)])
 def test_line_of_what_is_written_without_a_name(lines, name, line):
-    assert place(*nested("train.py(1): step"), operator(name, 20, 80), lines=lines).line == line
+    assert site_of(*nested("train.py(1): step"), operator(name, 20, 80), lines=lines).line == line
 
 
 def test_line_of_a_wrapped_call(lines):
     frames = "torch/optim/optimizer.py(512): wrapper", "torch/optim/sgd.py(9): step"
 
-    assert place(*nested("train.py(1): step", *frames), lines=lines).line == 6
+    assert site_of(*nested("train.py(1): step", *frames), lines=lines).line == 6
 
 
 @pytest.mark.parametrize(
     "frame", ["nn.Module: Linear_0", "torch/nn/modules/module.py(1): _call_impl"]
 )
 def test_line_of_a_modules_call(lines, frame):
-    assert place(*nested("train.py(7): evaluate", frame), lines=lines).line == 8
+    assert site_of(*nested("train.py(7): evaluate", frame), lines=lines).line == 8
 
 
 def test_without_a_place_to_look_there_is_no_line(lines):
     rows = nested("train.py(9): train", "torch/_tensor.py(590): backward")
 
-    assert (place(*rows, lines=lines).line, place(*rows).line) == (10, None)
+    assert (site_of(*rows, lines=lines).line, site_of(*rows).line) == (10, None)
 
 
 # Autograd's thread runs no Python.
@@ -239,44 +240,44 @@ def test_backward_pass_is_where_the_program_called_it(lines):
         operator("aten::mm", 12, 88, thread=AUTOGRAD),
     )
 
-    found = place(*BACKWARD, *inside, thread=AUTOGRAD, lines=lines)
+    site = site_of(*BACKWARD, *inside, thread=AUTOGRAD, lines=lines)
 
-    assert found == CallSite("aten::mm", "backward", "train", "train.py", 10, "backward")
+    assert site == CallSite("aten::mm", "backward", "train", "train.py", 10, "backward")
 
 
 def test_own_annotation_of_autograds_thread_comes_first():
     own = annotation("hook", 10, 90, thread=AUTOGRAD)
 
-    assert place(*BACKWARD, own, thread=AUTOGRAD).annotation == "hook"
+    assert site_of(*BACKWARD, own, thread=AUTOGRAD).annotation == "hook"
 
 
 def test_autograds_thread_is_known_by_its_work_as_well():
     row = operator(ENGINE, 60, 70, thread=WATCHDOG)
 
-    assert place(*BACKWARD, row, thread=WATCHDOG).function == "train"
-    assert place(*BACKWARD, thread=WATCHDOG) == NO_CALL_SITE
+    assert site_of(*BACKWARD, row, thread=WATCHDOG).function == "train"
+    assert site_of(*BACKWARD, thread=WATCHDOG) == NO_CALL_SITE
 
 
 def test_python_on_autograds_thread_is_its_own_place():
     rows = nested("train.py(1): step", thread=AUTOGRAD)
 
-    assert place(*BACKWARD, *rows, thread=AUTOGRAD).function == "step"
+    assert site_of(*BACKWARD, *rows, thread=AUTOGRAD).function == "step"
 
 
 def test_outside_the_backward_pass_nobody_called():
-    assert place(*BACKWARD, start=97, end=98, thread=AUTOGRAD) == NO_CALL_SITE
+    assert site_of(*BACKWARD, start=97, end=98, thread=AUTOGRAD) == NO_CALL_SITE
 
 
 def test_innermost_built_in_must_be_the_backward_pass():
     inside = python("<built-in function sleep>", 30, 60)
 
-    assert place(*BACKWARD, inside, thread=AUTOGRAD) == NO_CALL_SITE
+    assert site_of(*BACKWARD, inside, thread=AUTOGRAD) == NO_CALL_SITE
 
 
-def test_two_backward_passes_at_once_are_not_told_apart():
+def test_two_backward_passes_at_once_are_not_distinguished():
     other = nested("train.py(1): step", RUN_BACKWARD, thread=WATCHDOG)
 
-    assert place(*BACKWARD, *other, thread=AUTOGRAD) == NO_CALL_SITE
+    assert site_of(*BACKWARD, *other, thread=AUTOGRAD) == NO_CALL_SITE
 
 
 # Many events.
@@ -291,9 +292,9 @@ def test_events_may_nest_and_repeat_and_come_in_any_order():
         operator("aten::to", 50, 80),
     )
 
-    found = call_sites(rows, np.array([2, 1, 0, 1]))
+    sites = call_sites(rows, np.array([2, 1, 0, 1]))
 
-    assert [x.operator for x in found] == ["aten::to", "aten::mm", "aten::mm", "aten::mm"]
+    assert [x.operator for x in sites] == ["aten::to", "aten::mm", "aten::mm", "aten::mm"]
     assert call_sites(rows, np.array([], dtype=np.int64)) == ()
 
 
@@ -310,7 +311,7 @@ def test_innermost_of_any_rows_is_the_last_begun_that_holds_the_call(spans, star
         for i, (a, b, thread) in enumerate(spans)
     ]
 
-    found = place(*rows, start=start, end=start + length)
+    site = site_of(*rows, start=start, end=start + length)
 
     around = [
         (row.start, -row.end, row.name)
@@ -318,7 +319,7 @@ def test_innermost_of_any_rows_is_the_last_begun_that_holds_the_call(spans, star
         if row.thread == MAIN and row.start <= start and row.end >= start + length
     ]
     innermost = max(around, default=(0, 0, None), key=lambda x: (*x[:2], int(x[2][2:])))
-    assert found.operator == innermost[2]
+    assert site.operator == innermost[2]
 
 
 _OWN, _LIBRARY, _WRAPPER = (
@@ -338,7 +339,7 @@ _FRAMES = st.lists(
 
 
 class _Ordinals:
-    """In the place of source lines: the line is what was asked about the call."""
+    """Instead of source lines: the line is the query about the call."""
 
     def line_of(self, _file, _function, _first_line, called, ordinal=None, count=None):
         return called, ordinal, count
@@ -354,7 +355,7 @@ def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets
         key=lambda x: (x.start, -x.end),
     )
 
-    found = place(*rows, start=start, end=start + length, lines=_Ordinals())
+    site = site_of(*rows, start=start, end=start + length, lines=_Ordinals())
 
     def parent(i, end):
         return next((j for j in range(i - 1, -1, -1) if rows[j].end >= end), None)
@@ -366,20 +367,20 @@ def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets
 
     stack = []
     begun = sum(row.start <= start for row in rows)
-    here = parent(begun, start + length)
-    while here is not None and rows[here].name in (_LIBRARY, _WRAPPER, ITEM):
-        stack.insert(0, here)
-        here = parent(here, rows[here].end)
-    if here is None:
-        assert found == NO_CALL_SITE
+    program_row = parent(begun, start + length)
+    while program_row is not None and rows[program_row].name in (_LIBRARY, _WRAPPER, ITEM):
+        stack.insert(0, program_row)
+        program_row = parent(program_row, rows[program_row].end)
+    if program_row is None:
+        assert site == NO_CALL_SITE
         return
-    assert found.function == rows[here].name.split()[-1]
-    plain = [i for i in stack if rows[i].name != _WRAPPER]
-    if not plain:
-        assert (found.call, found.line) == (called(stack[0]) if stack else None, None)
+    assert site.function == rows[program_row].name.split()[-1]
+    unwrapped = [i for i in stack if rows[i].name != _WRAPPER]
+    if not unwrapped:
+        assert (site.call, site.line) == (called(stack[0]) if stack else None, None)
         return
-    siblings = [i for i in range(len(rows)) if parent(i, rows[i].end) == here]
-    same = [i for i in siblings if called(i) == called(plain[0])]
-    many = (same.index(stack[0]), len(same)) if plain[0] == stack[0] else (None, None)
-    assert found.call == called(plain[0])
-    assert found.line == (called(plain[0]), *many)
+    siblings = [i for i in range(len(rows)) if parent(i, rows[i].end) == program_row]
+    same = [i for i in siblings if called(i) == called(unwrapped[0])]
+    many = (same.index(stack[0]), len(same)) if unwrapped[0] == stack[0] else (None, None)
+    assert site.call == called(unwrapped[0])
+    assert site.line == (called(unwrapped[0]), *many)

@@ -21,7 +21,8 @@ from tests.build.rows import (
     trace,
 )
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
-from tracelab.model.host import Blocking, observe_host
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Category
 
@@ -33,8 +34,8 @@ def blocking(*rows):
     return dict(zip(calls.event_id.tolist(), map(Blocking, calls.kind.tolist()), strict=True))
 
 
-def pairs(found):
-    return list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+def pairs(intervals):
+    return list(zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True))
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
@@ -45,20 +46,20 @@ def test_blocking_calls_are_those_of_the_definition(rows):
 
 @settings(derandomize=True, deadline=None, max_examples=120)
 @given(beside_allocations(random_rows()))
-def test_calls_that_allocations_held_up_are_those_of_the_definition(rows):
-    account, found = Account(rows), host(*scaled(rows))
+def test_calls_that_allocations_stalled_are_those_of_the_definition(rows):
+    account, observed = Account(rows), host(*scaled(rows))
 
-    calls = found.blocking_calls.event_id[found.stalled_calls.allocation_index].tolist()
-    held = zip(
-        (found.stalled_calls.start_ns // TICK).tolist(),
+    calls = observed.blocking_calls.event_id[observed.stalled_calls.allocation_index].tolist()
+    stalled = zip(
+        (observed.stalled_calls.start_ns // TICK).tolist(),
         calls,
-        found.stalled_calls.event_id.tolist(),
+        observed.stalled_calls.event_id.tolist(),
         strict=True,
     )
-    assert list(held) == account.held
-    assert found.stalled_calls.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
+    assert list(stalled) == account.held
+    assert observed.stalled_calls.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
     for i in {x for x in account.launch.values() if x is not None}:
-        assert found.launched_ns[i] == account.launched_at(i) * TICK
+        assert observed.launched_ns[i] == account.launched_at(i) * TICK
 
 
 @pytest.mark.parametrize(
@@ -181,10 +182,10 @@ def test_watchdogs_wait_for_nobodys_sake(name):
         threads=("python", name),
     )
 
-    found = observe_host(build_timeline(rows))
+    observed = observe_host(build_timeline(rows))
 
-    assert len(found.blocking_calls) == 0
-    assert list(found.states) == [MAIN]
+    assert len(observed.blocking_calls) == 0
+    assert list(observed.states) == [MAIN]
 
 
 # The profiler synchronises the device when it ends.
@@ -252,7 +253,7 @@ def test_final_stream_synchronize_is_the_programs():
 
 def test_states_of_the_threads():
     # GIVEN
-    found = host(
+    observed = host(
         kernel(0, 99, correlation=1),
         operator("aten::item", 10, 30),
         call("cudaStreamSynchronize", 15, 25),
@@ -263,8 +264,8 @@ def test_states_of_the_threads():
     )
 
     # THEN
-    main, autograd = found.states[MAIN], found.states[AUTOGRAD]
-    assert list(found.states) == [MAIN, AUTOGRAD]
+    main, autograd = observed.states[MAIN], observed.states[AUTOGRAD]
+    assert list(observed.states) == [MAIN, AUTOGRAD]
     assert pairs(main.blocked) == [(15, 25)]
     assert pairs(main.input) == [(40, 50)]
     assert pairs(main.recorded) == [(10, 30), (40, 60)]
@@ -272,7 +273,7 @@ def test_states_of_the_threads():
 
 
 def test_other_threads_are_taken_together():
-    found = host(
+    observed = host(
         kernel(0, 99, correlation=1),
         operator("aten::mm", 10, 30),
         call("cudaFree", 12, 14),
@@ -280,10 +281,10 @@ def test_other_threads_are_taken_together():
         launch(70, 72, 1, thread=AUTOGRAD),
     )
 
-    # The main thread launches nothing here, so it holds up nobody.
-    assert pairs(found.other_threads(MAIN).recorded) == [(20, 40), (70, 72)]
-    assert pairs(found.other_threads(AUTOGRAD).blocked) == []
-    assert pairs(found.other_threads(WATCHDOG).recorded) == [(20, 40), (70, 72)]
+    # The main thread launches nothing here, so it keeps nobody from launching.
+    assert pairs(observed.other_threads(MAIN).recorded) == [(20, 40), (70, 72)]
+    assert pairs(observed.other_threads(AUTOGRAD).blocked) == []
+    assert pairs(observed.other_threads(WATCHDOG).recorded) == [(20, 40), (70, 72)]
 
 
 @pytest.mark.parametrize(
@@ -300,7 +301,7 @@ def test_other_threads_are_taken_together():
         ("aten::fetch_nextcloud", False),
     ],
 )
-def test_input_is_told_by_name(name, is_input):
-    found = host(kernel(0, 99), python(name, 10, 30))
+def test_input_is_recognised_by_name(name, is_input):
+    observed = host(kernel(0, 99), python(name, 10, 30))
 
-    assert pairs(found.states[MAIN].input) == ([(10, 30)] if is_input else [])
+    assert pairs(observed.states[MAIN].input) == ([(10, 30)] if is_input else [])

@@ -138,8 +138,8 @@ def test_not_communication(name):
 
 @each_real_trace
 def test_in_real_traces_just_the_known_kernels_are_communication(real_trace):
-    found = read(real_trace)
-    names = {found.name_of(i) for i in found.of_category(Category.KERNEL)}
+    profile = read(real_trace)
+    names = {profile.name_of(i) for i in profile.of_category(Category.KERNEL)}
 
     assert {name for name in names if is_comm(name)} == {
         name for name in names if name.startswith(COMMUNICATION)
@@ -148,8 +148,8 @@ def test_in_real_traces_just_the_known_kernels_are_communication(real_trace):
 
 def test_deepseeks_layout_kernel_is_communication_beside_all_other_of_its_library():
     # The reference figure of this trace, 113.440 ms of communication, rests on it.
-    found = read(path_of("deepseek_dualpipe_h800"))
-    names = {found.name_of(i) for i in found.of_category(Category.KERNEL)}
+    profile = read(path_of("deepseek_dualpipe_h800"))
+    names = {profile.name_of(i) for i in profile.of_category(Category.KERNEL)}
 
     libraries = {name.partition("<")[0] for name in names if is_comm(name)}
 

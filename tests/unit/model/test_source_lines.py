@@ -8,7 +8,7 @@ from tracelab.model.source_lines import SourceLines
 
 
 @pytest.fixture
-def found(tmp_path):
+def line_found(tmp_path):
     """Looks a call up in a source; returns the text of its line.
 
     The function was entered, or went on, in the first line that holds the text `at`.
@@ -26,35 +26,35 @@ def found(tmp_path):
     return find
 
 
-# One place.
+# One spot.
 
 
-def test_only_call_of_a_name(found):
-    assert found("def f(x):\n    x.cpu()\n    x.item()\n    item = 1", "item") == "x.item()"
+def test_only_call_of_a_name(line_found):
+    assert line_found("def f(x):\n    x.cpu()\n    x.item()\n    item = 1", "item") == "x.item()"
 
 
-def test_plain_name(found):
-    assert found("def f(x):\n    empty_cache()", "empty_cache") == "empty_cache()"
+def test_plain_name(line_found):
+    assert line_found("def f(x):\n    empty_cache()", "empty_cache") == "empty_cache()"
 
 
-def test_call_that_the_source_does_not_have(found):
-    assert found("def f(x):\n    x.cpu()", "item") is None
+def test_call_that_the_source_does_not_have(line_found):
+    assert line_found("def f(x):\n    x.cpu()", "item") is None
 
 
-def test_only_place_in_a_loop_or_a_branch_is_still_the_place(found):
+def test_only_spot_in_a_loop_or_a_branch_is_still_the_spot(line_found):
     source = "def f(x):\n    for y in x:\n        if y is None:\n            y.item()"
 
-    assert found(source, "item", ordinal=3, count=7) == "y.item()"
+    assert line_found(source, "item", ordinal=3, count=7) == "y.item()"
 
 
-def test_more_calls_than_the_places_can_make_were_made_in_an_unseen_way(found):
+def test_more_calls_than_the_spots_can_make_were_made_in_an_unseen_way(line_found):
     source = "def f(x):\n    x.item()\n    g = x.item\n    g()"
 
-    assert found(source, "item", ordinal=0, count=1) == "x.item()"
-    assert found(source, "item", ordinal=0, count=2) is None
+    assert line_found(source, "item", ordinal=0, count=1) == "x.item()"
+    assert line_found(source, "item", ordinal=0, count=2) is None
 
 
-def test_calls_of_nested_functions_and_classes_are_theirs(found):
+def test_calls_of_nested_functions_and_classes_are_theirs(line_found):
     source = """
         def f(x):
             def g(y=x.item()):
@@ -65,70 +65,70 @@ def test_calls_of_nested_functions_and_classes_are_theirs(found):
             k = (y.item() for y in x)
     """
 
-    assert found(source, "item") == "def g(y=x.item()):"
-    assert found(source, "item", function="g", at="def g") == "y.item()"
-    assert found(source, "item", function="A", at="class A") == "x.item()"
-    assert found(source, "item", function="<lambda>", at="lambda") == "h = lambda: x.item()"
-    assert found(source, "item", function="<genexpr>", at="k =") == "k = (y.item() for y in x)"
+    assert line_found(source, "item") == "def g(y=x.item()):"
+    assert line_found(source, "item", function="g", at="def g") == "y.item()"
+    assert line_found(source, "item", function="A", at="class A") == "x.item()"
+    assert line_found(source, "item", function="<lambda>", at="lambda") == "h = lambda: x.item()"
+    assert line_found(source, "item", function="<genexpr>", at="k =") == "k = (y.item() for y in x)"
 
 
 @pytest.mark.parametrize("kind", ["[y.item() for y in x]", "{y.item() for y in x}"])
-def test_comprehension_is_a_function_of_its_own_or_not_by_python_version(found, kind):
+def test_comprehension_is_a_function_of_its_own_or_not_by_python_version(line_found, kind):
     name = "<listcomp>" if kind.startswith("[") else "<setcomp>"
 
-    assert found(f"def f(x):\n    {kind}", "item") == kind
-    assert found(f"def f(x):\n    {kind}", "item", function=name, at=kind) == kind
+    assert line_found(f"def f(x):\n    {kind}", "item") == kind
+    assert line_found(f"def f(x):\n    {kind}", "item", function=name, at=kind) == kind
 
 
-def test_dictionary_comprehension_with_a_condition(found):
+def test_dictionary_comprehension_with_a_condition(line_found):
     source = "def f(x):\n    {\n    y: y.item()\n    for z in x\n    for y in z if y.b\n    }"
 
-    assert found(source, "item") == "y: y.item()"
-    assert found(source, "__bool__") == "for y in z if y.b"
+    assert line_found(source, "item") == "y: y.item()"
+    assert line_found(source, "__bool__") == "for y in z if y.b"
 
 
-def test_module(found):
-    assert found("import a\na.item()", "item", function="<module>", at="import") == "a.item()"
+def test_module(line_found):
+    assert line_found("import a\na.item()", "item", function="<module>", at="import") == "a.item()"
 
 
-def test_of_a_chain_over_several_lines_the_one_with_the_name(found):
+def test_of_a_chain_over_several_lines_the_one_with_the_name(line_found):
     source = "def f(x):\n    y = (\n        x\n        .cpu()\n        .item()\n    )"
 
-    assert found(source, "item") == ".item()"
-    assert found(source, "cpu") == ".cpu()"
+    assert line_found(source, "item") == ".item()"
+    assert line_found(source, "cpu") == ".cpu()"
 
 
-def test_decorated_function_begins_at_its_decorator_or_its_def(found):
+def test_decorated_function_begins_at_its_decorator_or_its_def(line_found):
     source = "@a\n@b\ndef f(x):\n    x.item()"
 
-    assert found(source, "item", at="@a") == "x.item()"
-    assert found(source, "item", at="def f") == "x.item()"
-    assert found(source, "item", at="@b") is None
+    assert line_found(source, "item", at="@a") == "x.item()"
+    assert line_found(source, "item", at="def f") == "x.item()"
+    assert line_found(source, "item", at="@b") is None
 
 
-# Several places.
+# Several spots.
 
 
-def test_places_on_one_line_are_that_line(found):
+def test_places_on_one_line_are_that_line(line_found):
     source = "def f(x):\n    x.to(1), x.to(2)"
 
-    assert found(source, "to") == "x.to(1), x.to(2)"
+    assert line_found(source, "to") == "x.to(1), x.to(2)"
 
 
-def test_each_place_called_once_is_told_by_its_number(found):
+def test_each_spot_called_once_is_found_by_its_number(line_found):
     source = "def f(x):\n    a = x.to(1)\n    with a:\n        b = x.to(2)"
 
-    assert found(source, "to", ordinal=0, count=2) == "a = x.to(1)"
-    assert found(source, "to", ordinal=1, count=2) == "b = x.to(2)"
-    assert found(source, "to", ordinal=1, count=3) is None
-    assert found(source, "to") is None
+    assert line_found(source, "to", ordinal=0, count=2) == "a = x.to(1)"
+    assert line_found(source, "to", ordinal=1, count=2) == "b = x.to(2)"
+    assert line_found(source, "to", ordinal=1, count=3) is None
+    assert line_found(source, "to") is None
 
 
-def test_inner_calls_come_before_outer_ones(found):
+def test_inner_calls_come_before_outer_ones(line_found):
     source = "def f(x):\n    x.to(\n        x.to(2).y\n    )"
 
-    assert found(source, "to", ordinal=0, count=2) == "x.to(2).y"
-    assert found(source, "to", ordinal=1, count=2) == "x.to("
+    assert line_found(source, "to", ordinal=0, count=2) == "x.to(2).y"
+    assert line_found(source, "to", ordinal=1, count=2) == "x.to("
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_inner_calls_come_before_outer_ones(found):
         "[y.to(1) for y in x]",
     ],
 )
-def test_order_is_not_told_where_a_place_is_called_more_or_less_than_once(found, statement):
+def test_order_is_unknown_where_a_spot_is_called_more_or_less_than_once(line_found, statement):
     source = f"def f(x):\n    {statement}\n    x.to(2)"
 
-    assert found(source, "to", ordinal=0, count=2) is None
-    assert found(source, "to", ordinal=1, count=2) is None
+    assert line_found(source, "to", ordinal=0, count=2) is None
+    assert line_found(source, "to", ordinal=1, count=2) is None
 
 
 # Functions that go on: generators, and what ran already when recording began.
@@ -169,34 +169,34 @@ GENERATOR = """
 """
 
 
-def test_generator_that_goes_on_at_its_yield_goes_once_around_the_loop(found):
-    assert found(GENERATOR, "to", at="yield", ordinal=0, count=2) == "a = x.to(1)"
-    assert found(GENERATOR, "to", at="yield", ordinal=1, count=2) == "b = x.to(2)"
-    assert found(GENERATOR, "to", at="yield", ordinal=1, count=3) is None
+def test_generator_that_goes_on_at_its_yield_goes_once_around_the_loop(line_found):
+    assert line_found(GENERATOR, "to", at="yield", ordinal=0, count=2) == "a = x.to(1)"
+    assert line_found(GENERATOR, "to", at="yield", ordinal=1, count=2) == "b = x.to(2)"
+    assert line_found(GENERATOR, "to", at="yield", ordinal=1, count=3) is None
 
 
-def test_generator_at_its_beginning_calls_what_stands_before_the_loop_as_well(found):
-    assert found(GENERATOR, "to", at="def f", ordinal=2, count=4) is None
+def test_generator_at_its_beginning_calls_what_stands_before_the_loop_as_well(line_found):
+    assert line_found(GENERATOR, "to", at="def f", ordinal=2, count=4) is None
 
 
-def test_generator_whose_places_are_all_in_the_loop_may_begin_there(found):
+def test_generator_whose_places_are_all_in_the_loop_may_begin_there(line_found):
     source = "def f(x):\n    while 1:\n        a = x.to(1)\n        b = x.to(2)\n        yield"
 
-    assert found(source, "to", ordinal=1, count=2) == "b = x.to(2)"
+    assert line_found(source, "to", ordinal=1, count=2) == "b = x.to(2)"
 
 
-def test_yield_in_the_middle_of_the_loop_begins_with_what_stands_after_it(found):
+def test_yield_in_the_middle_of_the_loop_begins_with_what_stands_after_it(line_found):
     source = "def f(x):\n    while 1:\n        a = x.to(1)\n        yield\n        b = x.to(2)"
 
-    assert found(source, "to", at="yield", ordinal=0, count=2) == "b = x.to(2)"
-    assert found(source, "to", at="yield", ordinal=1, count=2) == "a = x.to(1)"
-    assert found(source, "to", at="def f", ordinal=0, count=2) is None
+    assert line_found(source, "to", at="yield", ordinal=0, count=2) == "b = x.to(2)"
+    assert line_found(source, "to", at="yield", ordinal=1, count=2) == "a = x.to(1)"
+    assert line_found(source, "to", at="def f", ordinal=0, count=2) is None
 
 
 @pytest.mark.parametrize(
     "more", ["continue", "yield 2", "await x", "while x: pass\n            else: x.to(3)"]
 )
-def test_generator_with_another_way_around_its_loop(found, more):
+def test_generator_with_another_way_around_its_loop(line_found, more):
     source = f"""
         def f(x):
             while 1:
@@ -207,22 +207,22 @@ def test_generator_with_another_way_around_its_loop(found, more):
                 yield 1
     """
 
-    assert found(source, "to", at="yield 1", ordinal=1, count=2) is None
+    assert line_found(source, "to", at="yield 1", ordinal=1, count=2) is None
 
 
-def test_generator_without_a_loop_does_not_return_to_what_it_has_left(found):
+def test_generator_without_a_loop_does_not_return_to_what_it_has_left(line_found):
     source = "def f(x):\n    a = x.to(1)\n    yield\n    b = x.to(2)"
 
-    assert found(source, "to", at="yield") == "b = x.to(2)"
+    assert line_found(source, "to", at="yield") == "b = x.to(2)"
 
 
-def test_two_yields_on_one_line_are_told_apart_by_nothing(found):
+def test_two_yields_on_one_line_cannot_be_distinguished(line_found):
     source = "def f(x):\n    yield (yield)\n    x.to(2)"
 
-    assert found(source, "to", at="yield") is None
+    assert line_found(source, "to", at="yield") is None
 
 
-def test_coroutine_goes_on_at_what_it_awaits(found):
+def test_coroutine_goes_on_at_what_it_awaits(line_found):
     source = """
         async def f(x):
             x.to(0)
@@ -233,12 +233,12 @@ def test_coroutine_goes_on_at_what_it_awaits(found):
                 y.to(1)
     """
 
-    assert found(source, "to", at="await y") == "y.to(1)"
-    assert found(source, "to", at="async for") == "y.to(1)"
-    assert found(source, "to", at="async with") == "y.to(1)"
+    assert line_found(source, "to", at="await y") == "y.to(1)"
+    assert line_found(source, "to", at="async for") == "y.to(1)"
+    assert line_found(source, "to", at="async with") == "y.to(1)"
 
 
-def test_function_at_work_does_not_return_to_what_stands_before_its_loop(found):
+def test_function_at_work_does_not_return_to_what_stands_before_its_loop(line_found):
     source = """
         def f(x):
             model.to(0)
@@ -247,11 +247,11 @@ def test_function_at_work_does_not_return_to_what_stands_before_its_loop(found):
                 profiler.step()
     """
 
-    assert found(source, "to", at="step()") == "x.to(1)"
-    assert found(source, "to") is None
+    assert line_found(source, "to", at="step()") == "x.to(1)"
+    assert line_found(source, "to") is None
 
 
-def test_function_at_work_at_a_with_statement(found):
+def test_function_at_work_at_a_with_statement(line_found):
     source = """
         def f(x):
             model.to(0)
@@ -260,29 +260,29 @@ def test_function_at_work_at_a_with_statement(found):
                     y.item()
     """
 
-    assert found(source, "to", at="with") == "for y in x.to(1):"
-    assert found(source, "item", at="for y") == "y.item()"
-    assert found(source, "to", at="for y") == "for y in x.to(1):"
+    assert line_found(source, "to", at="with") == "for y in x.to(1):"
+    assert line_found(source, "item", at="for y") == "y.item()"
+    assert line_found(source, "to", at="for y") == "for y in x.to(1):"
 
 
-def test_function_at_work_may_have_made_some_of_its_calls_unseen(found):
+def test_function_at_work_may_have_made_some_of_its_calls_unseen(line_found):
     source = "def f(x):\n    a = x.to(1)\n    run()\n    b = x.to(2)\n    c = x.to(3)"
 
-    assert found(source, "to", at="run", ordinal=0, count=2) is None
+    assert line_found(source, "to", at="run", ordinal=0, count=2) is None
 
 
-def test_source_that_is_not_the_recorded_one(found):
+def test_source_that_is_not_the_recorded_one(line_found):
     source = "x = 1\ndef f(x):\n    y = 2\n    x.item()"
 
-    assert found(source, "item", at="x = 1") is None
-    assert found(source, "item", at="y = 2") is None
-    assert found(source, "item", function="g") is None
+    assert line_found(source, "item", at="x = 1") is None
+    assert line_found(source, "item", at="y = 2") is None
+    assert line_found(source, "item", function="g") is None
 
 
-def test_two_functions_of_one_name_on_one_line(found):
+def test_two_functions_of_one_name_on_one_line(line_found):
     source = "f = (lambda: a.item()), (lambda: b.cpu())"
 
-    assert found(source, "item", function="<lambda>", at="lambda") is None
+    assert line_found(source, "item", function="<lambda>", at="lambda") is None
 
 
 # What is written without a name.
@@ -303,8 +303,8 @@ def test_two_functions_of_one_name_on_one_line(found):
         "if isinstance(x, A) and x: y",
     ],
 )
-def test_truth(found, statement):
-    assert found(f"def f(x):\n    {statement}", "__bool__") == statement
+def test_truth(line_found, statement):
+    assert line_found(f"def f(x):\n    {statement}", "__bool__") == statement
 
 
 @pytest.mark.parametrize(
@@ -318,18 +318,18 @@ def test_truth(found, statement):
         "if not 1: y",
     ],
 )
-def test_what_is_true_or_false_already(found, statement):
-    assert found(f"def f(x):\n    {statement}", "__bool__") is None
+def test_what_is_true_or_false_already(line_found, statement):
+    assert line_found(f"def f(x):\n    {statement}", "__bool__") is None
 
 
-def test_match_asks_for_the_truth_of_its_guard(found):
+def test_match_asks_for_the_truth_of_its_guard(line_found):
     source = "def f(x):\n    match x:\n        case 1 if x.y:\n            pass"
 
-    assert found(source, "__bool__") == "case 1 if x.y:"
+    assert line_found(source, "__bool__") == "case 1 if x.y:"
 
 
-def test_two_truths_on_two_lines(found):
-    assert found("def f(x):\n    if x: y\n    if y: x", "__bool__") is None
+def test_two_truths_on_two_lines(line_found):
+    assert line_found("def f(x):\n    if x: y\n    if y: x", "__bool__") is None
 
 
 @pytest.mark.parametrize(
@@ -349,16 +349,16 @@ def test_two_truths_on_two_lines(found):
         ("x[mask] -= 1", "__getitem__"),
     ],
 )
-def test_other_operations(found, statement, name):
+def test_other_operations(line_found, statement, name):
     source = f"def f(x):\n    k: list[int] = x[0]\n    {statement}\n    x[1:, -1] = 2"
 
-    assert found(source, name) == statement
-    assert found(f"{source}\n    {statement} ", name) is None
+    assert line_found(source, name) == statement
+    assert line_found(f"{source}\n    {statement} ", name) is None
 
 
-def test_call_of_a_module_may_be_any_call(found):
-    assert found("def f(x):\n    return a(b(x))", "__call__") == "return a(b(x))"
-    assert found("def f(x):\n    y = a(x)\n    return b(y)", "__call__") is None
+def test_call_of_a_module_may_be_any_call(line_found):
+    assert line_found("def f(x):\n    return a(b(x))", "__call__") == "return a(b(x))"
+    assert line_found("def f(x):\n    y = a(x)\n    return b(y)", "__call__") is None
 
 
 # Files.
@@ -444,7 +444,7 @@ def test_each_file_is_parsed_once(tmp_path):
     assert lines.line_of(str(file), "f", 1, "item", 0, 1) == 2
 
 
-def test_text_of_several_lines_is_trusted_where_the_parser_can_count(found):
+def test_text_of_several_lines_is_trusted_where_the_parser_can_count(line_found):
     source = "def f(x):\n    f'''\n    {1}\n    {x.item()}\n    '''"
 
-    assert found(source, "item") == ("{x.item()}" if sys.version_info >= (3, 12) else None)
+    assert line_found(source, "item") == ("{x.item()}" if sys.version_info >= (3, 12) else None)

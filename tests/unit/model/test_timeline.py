@@ -26,33 +26,35 @@ from tracelab.model.timeline import Stream, build_timeline, only_launched
 from tracelab.model.trace import ABSENT
 
 
-def windows(found):
-    return [(window.step, window.start_ns, window.end_ns) for window in found.windows]
+def windows(activities):
+    return [(window.step, window.start_ns, window.end_ns) for window in activities.windows]
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_windows_and_steps_are_those_of_the_definition(rows):
     expected = Account(rows)
-    found = timeline(*scaled(rows))
+    activities = timeline(*scaled(rows))
 
-    assert windows(found) == [
+    assert windows(activities) == [
         (window.step, window.start * TICK, window.end * TICK) for window in expected.windows
     ]
-    for event, index in zip(found.event_id.tolist(), found.step_index.tolist(), strict=True):
-        step_event = None if index == ABSENT else found.steps[index].event_id
+    for event, index in zip(
+        activities.event_id.tolist(), activities.step_index.tolist(), strict=True
+    ):
+        step_event = None if index == ABSENT else activities.steps[index].event_id
         assert step_event == expected.step_of.get(event)
-    assert all(window.length_ns >= 0 for window in found.windows)
-    assert all(a.end_ns <= b.start_ns for a, b in pairwise(found.windows[1:]))
+    assert all(window.length_ns >= 0 for window in activities.windows)
+    assert all(a.end_ns <= b.start_ns for a, b in pairwise(activities.windows[1:]))
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(random_rows())
 def test_launch_is_the_outermost_call_with_the_correlation(rows):
     expected = Account(rows).launch
-    found = timeline(*scaled(rows))
+    activities = timeline(*scaled(rows))
 
-    launches = dict(zip(found.event_id.tolist(), found.launch_id.tolist(), strict=True))
+    launches = dict(zip(activities.event_id.tolist(), activities.launch_id.tolist(), strict=True))
     assert launches == {i: ABSENT if j is None else j for i, j in expected.items()}
 
 
@@ -68,14 +70,14 @@ def test_activities_are_ordered_by_device_stream_and_start():
     ]
 
     # WHEN
-    found = timeline(*rows)
+    activities = timeline(*rows)
 
     # THEN device 0 stream 7, device 0 stream 13, device 1
-    assert found.event_id.tolist() == [5, 2, 3, 1, 0]
-    assert found.streams == (Stream(0, 7, 0, 2), Stream(0, 13, 2, 4), Stream(1, 7, 4, 5))
-    assert found.stream_index.tolist() == [0, 0, 1, 1, 2]
-    assert found.device_numbers == (0, 1)
-    assert found.kind.tolist() == [
+    assert activities.event_id.tolist() == [5, 2, 3, 1, 0]
+    assert activities.streams == (Stream(0, 7, 0, 2), Stream(0, 13, 2, 4), Stream(1, 7, 4, 5))
+    assert activities.stream_index.tolist() == [0, 0, 1, 1, 2]
+    assert activities.device_numbers == (0, 1)
+    assert activities.kind.tolist() == [
         Kind.COMPUTE,
         Kind.COPY,
         Kind.MEMSET,
@@ -86,12 +88,14 @@ def test_activities_are_ordered_by_device_stream_and_start():
 
 def test_activities_that_start_too_early_on_their_stream_are_counted():
     # [2, 4) and [9, 11) start inside [0, 10); [20, 30) touches nothing and [30, 31) only touches.
-    found = timeline(kernel(0, 10), kernel(2, 4), kernel(9, 11), kernel(20, 30), kernel(30, 31))
+    activities = timeline(
+        kernel(0, 10), kernel(2, 4), kernel(9, 11), kernel(20, 30), kernel(30, 31)
+    )
     other_streams = timeline(kernel(0, 10), kernel(2, 4, stream=13), kernel(3, 4, device=1))
 
-    assert found.overlapping_count == 2
+    assert activities.overlapping_count == 2
     assert other_streams.overlapping_count == 0
-    assert not found.overlaps_previous.any()
+    assert not activities.overlaps_previous.any()
 
 
 @pytest.mark.parametrize(
@@ -117,50 +121,53 @@ def test_only_an_extended_launch_lets_a_kernel_begin_early(name, early):
     ]
 
     # WHEN
-    found = timeline(*rows)
+    activities = timeline(*rows)
 
     # THEN it is one or the other, and the GPU is busy from 10 to 30
-    assert found.overlaps_previous.tolist() == [False, early]
-    assert found.overlapping_count == (not early)
-    assert measure(found.busy()) == 20
+    assert activities.overlaps_previous.tolist() == [False, early]
+    assert activities.overlapping_count == (not early)
+    assert measure(activities.busy()) == 20
 
 
 def test_kernel_that_could_begin_early_and_did_not_is_none():
     # One touches the kernel before it; one has none before it.
     rows = [launch(0, 1, 1, name="cuLaunchKernelEx"), launch(1, 2, 2, name="cuLaunchKernelEx")]
 
-    found = timeline(*rows, kernel(10, 20, correlation=1), kernel(20, 30, correlation=2))
+    activities = timeline(*rows, kernel(10, 20, correlation=1), kernel(20, 30, correlation=2))
 
-    assert found.overlaps_previous.tolist() == [False, False]
-    assert found.overlapping_count == 0
+    assert activities.overlaps_previous.tolist() == [False, False]
+    assert activities.overlapping_count == 0
 
 
 def test_overlap_is_excused_by_the_launch_of_the_kernel_that_begins_early():
     # The first kernel may begin early; the second one, [18, 30), may not, and does.
     rows = [launch(0, 1, 1, name="cudaLaunchKernelExC"), launch(1, 2, 2)]
 
-    found = timeline(*rows, kernel(10, 20, correlation=1), kernel(18, 30, correlation=2))
+    activities = timeline(*rows, kernel(10, 20, correlation=1), kernel(18, 30, correlation=2))
 
-    assert found.overlapping_count == 1
-    assert not found.overlaps_previous.any()
+    assert activities.overlapping_count == 1
+    assert not activities.overlaps_previous.any()
 
 
-def test_kernels_of_one_graph_replay_may_begin_early():
+@pytest.mark.parametrize(
+    "graph_launch", ["cudaGraphLaunch", "cudaGraphLaunch_ptsz", "cuGraphLaunch", "hipGraphLaunch"]
+)
+def test_kernels_of_one_graph_replay_may_begin_early(graph_launch):
     # GIVEN a replay of two kernels that share [18, 20), and a second one that begins before it ends
     rows = [
-        launch(0, 1, 1, name="cudaGraphLaunch"),
-        launch(1, 2, 2, name="cudaGraphLaunch"),
+        launch(0, 1, 1, name=graph_launch),
+        launch(1, 2, 2, name=graph_launch),
         kernel(10, 20, correlation=1),
         kernel(18, 30, correlation=1),
         kernel(28, 40, correlation=2),
     ]
 
     # WHEN
-    found = timeline(*rows)
+    activities = timeline(*rows)
 
     # THEN only within the replay is it allowed
-    assert found.overlaps_previous.tolist() == [False, True, False]
-    assert found.overlapping_count == 1
+    assert activities.overlaps_previous.tolist() == [False, True, False]
+    assert activities.overlapping_count == 1
 
 
 def test_two_kernels_with_one_plain_launch_are_no_graph():
@@ -172,11 +179,11 @@ def test_two_kernels_with_one_plain_launch_are_no_graph():
 
 def test_whole_trace_is_from_the_first_gpu_activity_to_the_end_of_the_last():
     # The host's events from 0 to 90 do not count.
-    found = timeline(
+    activities = timeline(
         operator("aten::mm", 0, 90), kernel(10, 60), kernel(20, 30, device=1), launch(1, 2, 5)
     )
 
-    assert windows(found) == [(None, 10, 60)]
+    assert windows(activities) == [(None, 10, 60)]
 
 
 def test_step_reaches_to_the_end_of_the_work_that_it_launched():
@@ -192,11 +199,11 @@ def test_step_reaches_to_the_end_of_the_work_that_it_launched():
     ]
 
     # WHEN
-    found = timeline(*rows)
+    activities = timeline(*rows)
 
     # THEN
-    assert windows(found) == [(None, 40, 130), (1, 0, 80), (2, 80, 130)]
-    assert found.step_index.tolist() == [0, 1]
+    assert windows(activities) == [(None, 40, 130), (1, 0, 80), (2, 80, 130)]
+    assert activities.step_index.tolist() == [0, 1]
 
 
 def test_step_is_at_least_as_long_as_the_host_took():
@@ -215,17 +222,17 @@ def test_step_that_only_launches_what_ended_before_has_no_length():
 
 def test_activity_without_a_launch_in_the_file_belongs_to_no_step():
     # It runs inside the step's time, but who launched it is not known.
-    found = timeline(step(1, 0, 50), kernel(10, 90, correlation=1), launch(20, 21, 2))
+    activities = timeline(step(1, 0, 50), kernel(10, 90, correlation=1), launch(20, 21, 2))
 
-    assert found.launch_id.tolist() == [ABSENT]
-    assert found.step_index.tolist() == [ABSENT]
-    assert windows(found) == [(None, 10, 90), (1, 0, 50)]
+    assert activities.launch_id.tolist() == [ABSENT]
+    assert activities.step_index.tolist() == [ABSENT]
+    assert windows(activities) == [(None, 10, 90), (1, 0, 50)]
 
 
 def test_correlation_that_is_absent_is_no_correlation():
-    found = timeline(kernel(10, 90), call("cudaLaunchKernel", 0, 5))
+    activities = timeline(kernel(10, 90), call("cudaLaunchKernel", 0, 5))
 
-    assert found.launch_id.tolist() == [ABSENT]
+    assert activities.launch_id.tolist() == [ABSENT]
 
 
 def test_launch_from_another_thread_counts_for_the_step_that_holds_it():
@@ -246,11 +253,11 @@ def test_of_steps_that_overlap_the_first_one_counts_the_work():
     rows = [step(1, 0, 50), step(2, 20, 70), launch(30, 31, 1), kernel(40, 80, correlation=1)]
 
     # WHEN
-    found = timeline(*rows)
+    activities = timeline(*rows)
 
     # THEN its window is that of step 1, and step 2 is what is left of its host time: nothing
-    assert windows(found)[1:] == [(1, 0, 80), (2, 80, 80)]
-    assert found.step_index.tolist() == [0]
+    assert windows(activities)[1:] == [(1, 0, 80), (2, 80, 80)]
+    assert activities.step_index.tolist() == [0]
 
 
 def test_nested_driver_call_does_not_hide_the_runtime_call():
@@ -266,13 +273,13 @@ def test_nested_driver_call_does_not_hide_the_runtime_call():
 
 
 def test_every_node_of_a_graph_replay_has_the_same_launch():
-    found = timeline(
+    activities = timeline(
         call("cudaGraphLaunch", 0, 5, correlation=1),
         kernel(10, 20, correlation=1),
         kernel(22, 30, correlation=1, stream=13),
     )
 
-    assert found.launch_id.tolist() == [0, 0]
+    assert activities.launch_id.tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -280,7 +287,7 @@ def test_every_node_of_a_graph_replay_has_the_same_launch():
     [(r"^train_step#\d+$", [7, 9]), (r"^iteration$", [0, 1]), (r"nothing", [])],
 )
 def test_any_annotation_can_be_the_step(pattern, numbers):
-    # Its number is the one after "#", else its place.
+    # Its number is the one after "#", else its index.
     rows = [
         kernel(0, 100),
         annotation("train_step#7", 0, 10),
@@ -289,9 +296,9 @@ def test_any_annotation_can_be_the_step(pattern, numbers):
         annotation("iteration", 60, 70),
     ]
 
-    found = timeline(*rows, step_pattern=pattern)
+    activities = timeline(*rows, step_pattern=pattern)
 
-    assert [x.number for x in found.steps] == numbers
+    assert [x.number for x in activities.steps] == numbers
 
 
 def test_bad_patterns_are_wrong_usage():
@@ -304,16 +311,16 @@ def test_bad_patterns_are_wrong_usage():
 
 
 def test_comm_pattern_adds_to_the_known_names():
-    found = build_timeline(
+    activities = build_timeline(
         trace(kernel(0, 10, "my_ring"), kernel(10, 20, "ncclKernel"), kernel(20, 30, "gemm")),
         comm_patterns=["^my_"],
     )
 
-    assert found.kind.tolist() == [Kind.COMM, Kind.COMM, Kind.COMPUTE]
+    assert activities.kind.tolist() == [Kind.COMM, Kind.COMM, Kind.COMPUTE]
 
 
 def test_only_launched_leaves_the_rest_out():
-    found = only_launched(
+    activities = only_launched(
         timeline(
             kernel(0, 10, correlation=1),
             step(1, 0, 90),
@@ -322,23 +329,23 @@ def test_only_launched_leaves_the_rest_out():
         )
     )
 
-    assert found.event_id.tolist() == [3]
-    assert windows(found) == [(None, 20, 30)]
+    assert activities.event_id.tolist() == [3]
+    assert windows(activities) == [(None, 20, 30)]
 
 
 def test_timeline_without_gpu_activities_can_be_built():
-    found = timeline(operator("aten::mm", 0, 10), launch(2, 3, 1))
+    activities = timeline(operator("aten::mm", 0, 10), launch(2, 3, 1))
 
-    assert (len(found.event_id), found.streams, found.device_numbers) == (0, (), ())
+    assert (len(activities.event_id), activities.streams, activities.device_numbers) == (0, (), ())
 
 
 def test_selections():
-    found = timeline(kernel(0, 10), copy(5, 20, stream=13), kernel(30, 40, device=1))
+    activities = timeline(kernel(0, 10), copy(5, 20, stream=13), kernel(30, 40, device=1))
 
-    assert found.select(device=0).tolist() == [True, True, False]
-    assert found.select(kind=Kind.COMPUTE).tolist() == [True, False, True]
-    assert found.select(device=1, kind=Kind.COPY).tolist() == [False, False, False]
-    busy = found.busy(found.select(device=0))
+    assert activities.select(device=0).tolist() == [True, True, False]
+    assert activities.select(kind=Kind.COMPUTE).tolist() == [True, False, True]
+    assert activities.select(device=1, kind=Kind.COPY).tolist() == [False, False, False]
+    busy = activities.busy(activities.select(device=0))
     assert (busy.starts.tolist(), busy.ends.tolist()) == ([0], [20])
 
 
@@ -349,12 +356,12 @@ _GROUPS = st.lists(st.tuples(st.integers(ABSENT, 4), st.integers(0, 9)), max_siz
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(_GROUPS)
-def test_each_value_but_absent_comes_once_with_its_places(entries):
+def test_each_value_but_absent_comes_once_with_its_indexes(entries):
     values = np.array([group for group, _ in entries], dtype=np.int64)
 
-    found = [(value, places.tolist()) for value, places in groups_of(values)]
+    groups = [(value, index.tolist()) for value, index in groups_of(values)]
 
-    assert found == [
+    assert groups == [
         (value, [i for i, x in enumerate(values.tolist()) if x == value])
         for value in sorted(set(values.tolist()) - {ABSENT})
     ]
@@ -363,26 +370,27 @@ def test_each_value_but_absent_comes_once_with_its_places(entries):
 @pytest.mark.parametrize("side", ["left", "right"])
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(_GROUPS, _GROUPS)
-def test_last_in_group_is_the_last_entry_of_the_group_that_comes_before(side, entries, questions):
+def test_last_in_group_is_the_last_entry_of_the_group_that_comes_before(side, entries, queries):
     entries.sort()
-    group, key, asked_group, asked_key = (
+    group, key, query_group, query_key = (
         np.array([x[column] for x in rows], dtype=np.int64)
-        for rows in (entries, questions)
+        for rows in (entries, queries)
         for column in (0, 1)
     )
 
-    found = last_in_group(group, key, asked_group, asked_key, side)
+    last_index = last_in_group(group, key, query_group, query_key, side)
 
-    assert found.tolist() == [
+    assert last_index.tolist() == [
         max(
             (
                 i
                 for i, (number, at) in enumerate(entries)
-                if number == asked != ABSENT and (at < moment or (at == moment and side == "right"))
+                if number == wanted != ABSENT
+                and (at < moment or (at == moment and side == "right"))
             ),
             default=ABSENT,
         )
-        for asked, moment in questions
+        for wanted, moment in queries
     ]
 
 
@@ -393,9 +401,9 @@ def test_last_in_group_of_the_greatest_number():
     assert last_in_group(group, key, np.array([greatest]), np.array([9])).tolist() == [1]
 
 
-def test_each_place_of_ranges():
-    first, last = np.array([3, 5, 9, 0]), np.array([5, 5, 7, 1])
+def test_each_member_of_ranges():
+    first, end = np.array([3, 5, 9, 0]), np.array([5, 5, 7, 1])
 
-    number, place = expand_ranges(first, last)
+    range_index, member = expand_ranges(first, end)
 
-    assert (number.tolist(), place.tolist()) == ([0, 0, 3], [3, 4, 0])
+    assert (range_index.tolist(), member.tolist()) == ([0, 0, 3], [3, 4, 0])

@@ -282,7 +282,9 @@ def test_columns_are_frozen_and_typed(tmp_path):
     for name in ARRAYS:
         column = getattr(got, name)
         assert len(column) == len(got) == 5
-        for array in (column.row, column.values) if isinstance(column, SparseColumn) else (column,):
+        for array in (
+            (column.value_index, column.values) if isinstance(column, SparseColumn) else (column,)
+        ):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
     types = {"category": "int8", "name_index": "int32", "thread_index": "int32"}

@@ -7,7 +7,7 @@ from tracelab.findings.candidates_of_calls import candidates_of_calls
 from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.rule import Rule
-from tracelab.model.host import Blocking
+from tracelab.model.blocking_calls import Blocking
 
 _FIXES = {
     "item": "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, and "

@@ -11,8 +11,8 @@ from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, join
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
-from tracelab.model.host import Blocking
 from tracelab.model.kernel_kinds import copy_direction
 
 _FIX = "Pin the host memory, and do not wait for the copy."

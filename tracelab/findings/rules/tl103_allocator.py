@@ -14,8 +14,9 @@ from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
-from tracelab.model.host import Blocking
+from tracelab.model.driver_api import is_free
 
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINS_BATCHES = re.compile(r"pt_data_pin|pin_memory")
@@ -61,7 +62,7 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     if not lost:
         return []
     names = _names(context, call_index)
-    frees = [position for position, name in enumerate(names) if "Free" in name]
+    frees = [position for position, name in enumerate(names) if is_free(name)]
     blamed = frees or list(range(len(names)))
     costs_ns = context.blocking_calls.caused_idle_ns[call_index[blamed]]
     call_sites = [context.blocking_calls.call_sites[index] for index in call_index[blamed].tolist()]

@@ -13,7 +13,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
-from tracelab.model.host import input_regions
+from tracelab.model.thread_states import input_regions
 
 _FIX = (
     "Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "

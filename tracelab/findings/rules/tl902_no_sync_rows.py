@@ -8,7 +8,8 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_about_trace import candidates_about_trace
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.model.host import Blocking
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import HOST_CALLS, Category
 
@@ -22,7 +23,7 @@ def find(context: Context) -> list[Candidate]:
         return []
     blocking = context.graph.host.blocking_calls  # without the profiler's own and NCCL's watchdog's
     host_calls = trace.of_category(*HOST_CALLS)
-    stream_waits = match_names(trace, host_calls, lambda name: "StreamWaitEvent" in name)
+    stream_waits = match_names(trace, host_calls, is_stream_wait)
     count = int(stream_waits.sum() + np.isin(blocking.kind, _SYNCHRONIZES).sum())
     return candidates_about_trace(
         "no_synchronisation_rows",

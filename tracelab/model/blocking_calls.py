@@ -1,0 +1,137 @@
+"""Which host calls blocked: those that return only when GPU work has finished."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.driver_api import (
+    is_allocation,
+    is_asynchronous_copy,
+    is_device_sync,
+    is_event_sync,
+    is_stream_sync,
+    is_synchronous_copy,
+)
+from tracelab.model.kernel_kinds import copies_pageable_memory
+from tracelab.model.lookup import match_names
+from tracelab.model.nesting import is_nested
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
+
+
+class Blocking(IntEnum):
+    """Why a host call returns only when GPU work has finished."""
+
+    DEVICE = 0  # it waits for everything on a device
+    STREAM = 1
+    EVENT = 2
+    COPY = 3  # a synchronous copy, or one with pageable host memory
+    ALLOCATION = 4  # an allocator call, which may have to wait for the device
+
+
+RETURNS_WHEN_DONE = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)  # they do nothing but wait
+
+_BLOCKS: Mapping[Blocking, Callable[[str], bool]] = MappingProxyType(
+    {
+        Blocking.DEVICE: is_device_sync,
+        Blocking.STREAM: is_stream_sync,
+        Blocking.EVENT: is_event_sync,
+        Blocking.COPY: is_synchronous_copy,
+        Blocking.ALLOCATION: is_allocation,
+    }
+)
+# Threads of libraries that only check whether work has finished; nothing waits for them.
+_WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockingCalls(Frozen):
+    """The host calls that blocked, by start; the profiler's own and watchdogs' are left out.
+
+    Example row: ``(event_id=120, kind=Blocking.STREAM, thread_index=0, start_ns=81_000,
+    end_ns=95_500)``: a stream synchronize on the first thread that took 14.5 us.
+
+    Attributes:
+        event_id: int64[k], event ids.
+        kind: int8[k], a `Blocking`.
+        thread_index: int32[k], index into `Trace.threads`.
+        start_ns, end_ns: int64[k], ns.
+    """
+
+    event_id: Int64Array
+    kind: NDArray[np.int8]
+    thread_index: NDArray[np.int32]
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.event_id)
+
+
+def find_blocking_calls(timeline: Timeline) -> BlockingCalls:
+    """Find the blocking calls of a timeline's trace; of nested ones the outermost counts."""
+    trace = timeline.trace
+    calls = trace.of_category(*HOST_CALLS)
+    kind = np.full(len(calls), ABSENT, dtype=np.int8)
+    for blocking, is_such in _BLOCKS.items():
+        kind[match_names(trace, calls, is_such)] = blocking
+    kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
+    kind[np.isin(trace.thread_index[calls], watchdog_threads(trace))] = ABSENT
+    blocks = kind != ABSENT
+    calls, kind = calls[blocks], kind[blocks]
+    order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))
+    calls, kind = calls[order], kind[order]
+    is_outermost = ~is_nested(trace, calls)
+    calls, kind = calls[is_outermost], kind[is_outermost]
+    of_program = calls != _final_sync(timeline, calls, kind)
+    calls, kind = calls[of_program], kind[of_program]
+    return BlockingCalls(
+        event_id=calls.astype(np.int64),
+        kind=kind,
+        thread_index=trace.thread_index[calls],
+        start_ns=trace.start_ns[calls],
+        end_ns=trace.end_ns[calls],
+    )
+
+
+def watchdog_threads(trace: Trace) -> list[int]:
+    """Index into `Trace.threads` of those that only check whether work has finished."""
+    return [i for i, thread in enumerate(trace.threads) if _WATCHDOG.search(thread.name)]
+
+
+def _pageable_copies(timeline: Timeline) -> Int64Array:
+    """Asynchronous copy calls that the driver had to make wait: one side is pageable memory."""
+    trace = timeline.trace
+    launched = timeline.launch_id != ABSENT
+    pageable = match_names(trace, timeline.event_id[launched], copies_pageable_memory)
+    copies: Int64Array = timeline.launch_id[launched][pageable]
+    return copies[match_names(trace, copies, is_asynchronous_copy)]
+
+
+def _final_sync(timeline: Timeline, calls: NDArray[np.intp], kind: NDArray[np.int8]) -> int:
+    """The device synchronize with which the profiler ends, after the last launch and step.
+
+    Returns:
+        its event id, else ABSENT.
+    """
+    device_syncs = calls[kind == Blocking.DEVICE]
+    if len(device_syncs) == 0:
+        return ABSENT
+    trace = timeline.trace
+    last = int(device_syncs[-1])
+    launched = timeline.launch_id[timeline.launch_id != ABSENT]
+    after_launches = not len(launched) or trace.start_ns[last] > trace.start_ns[launched].max()
+    in_step = any(
+        trace.start_ns[step.event_id] <= trace.start_ns[last] < trace.end_ns[step.event_id]
+        for step in timeline.steps
+    )
+    return last if after_launches and not in_step else ABSENT

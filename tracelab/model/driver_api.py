@@ -1,0 +1,131 @@
+"""What a host call does, by its name in the CUDA runtime, the CUDA driver or HIP.
+
+Each predicate takes the name of a runtime or driver call as the profiler writes it, for example
+``cudaMemcpyAsync_ptsz``, ``cuMemAlloc_v2`` or ``hipMalloc``.
+"""
+
+from __future__ import annotations
+
+import re
+
+_API = r"^(?:cuda|cu|hip)"
+# What the driver's names end in: a version, and a per-thread default stream.
+_VERSION = r"(?:_v\d+)?(?:_ptds|_ptsz)?$"
+
+_DEVICE_SYNC = re.compile(rf"{_API}(?:Device|Ctx|Thread)Synchronize{_VERSION}")
+_STREAM_SYNC = re.compile(rf"{_API}StreamSynchronize{_VERSION}")
+_EVENT_SYNC = re.compile(rf"{_API}EventSynchronize{_VERSION}")
+_SYNCHRONOUS_COPY = re.compile(rf"{_API}Memcpy(?!\w*Async)\w*$")
+_ASYNCHRONOUS_COPY = re.compile(rf"{_API}Memcpy\w*Async")
+_ALLOCATION = re.compile(
+    rf"{_API}(?:Malloc|MallocHost|MallocPitch|MallocManaged|Free|FreeHost|HostAlloc|HostMalloc"
+    rf"|HostFree|HostRegister|HostUnregister|MemAlloc|MemAllocHost|MemHostAlloc|MemFree"
+    rf"|MemFreeHost|MemUnmap){_VERSION}"
+)
+_FREE = re.compile(rf"{_API}(?:Free|FreeHost|HostFree|MemFree|MemFreeHost){_VERSION}")
+_STREAM_WAIT = re.compile(rf"{_API}StreamWaitEvent")
+_EVENT_RECORD = re.compile(rf"{_API}EventRecord")
+_GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
+_EXTENDED_LAUNCH = re.compile(r"^(?:cuda|cu)LaunchKernelEx")
+
+
+def is_device_sync(name: str) -> bool:
+    """Whether a call returns only when all work of a device has finished.
+
+    >>> is_device_sync("cudaDeviceSynchronize"), is_device_sync("cudaStreamSynchronize")
+    (True, False)
+    """
+    return _DEVICE_SYNC.match(name) is not None
+
+
+def is_stream_sync(name: str) -> bool:
+    """Whether a call returns only when the work of a stream has finished.
+
+    >>> is_stream_sync("cudaStreamSynchronize_ptsz"), is_stream_sync("cudaStreamQuery")
+    (True, False)
+    """
+    return _STREAM_SYNC.match(name) is not None
+
+
+def is_event_sync(name: str) -> bool:
+    """Whether a call returns only when the GPU has reached an event.
+
+    >>> is_event_sync("hipEventSynchronize"), is_event_sync("cudaEventQuery")
+    (True, False)
+    """
+    return _EVENT_SYNC.match(name) is not None
+
+
+def is_synchronous_copy(name: str) -> bool:
+    """Whether a call returns only when its copy has finished.
+
+    >>> is_synchronous_copy("cuMemcpyHtoD_v2"), is_synchronous_copy("cudaMemcpyAsync")
+    (True, False)
+    """
+    return _SYNCHRONOUS_COPY.match(name) is not None
+
+
+def is_asynchronous_copy(name: str) -> bool:
+    """Whether a call puts a copy on a stream; it still waits if one side is pageable memory.
+
+    >>> is_asynchronous_copy("cuMemcpyHtoDAsync_v2"), is_asynchronous_copy("cudaMemcpy")
+    (True, False)
+    """
+    return _ASYNCHRONOUS_COPY.match(name) is not None
+
+
+def is_allocation(name: str) -> bool:
+    """Whether a call allocates, frees or pins memory, and may have to wait for the device.
+
+    >>> is_allocation("cudaHostAlloc"), is_allocation("cudaFree"), is_allocation("cudaMallocAsync")
+    (True, True, False)
+    """
+    return _ALLOCATION.match(name) is not None
+
+
+def is_free(name: str) -> bool:
+    """Whether a call frees memory, of the device or the host; such a call is an allocation, too.
+
+    >>> is_free("cuMemFree_v2"), is_free("cudaFreeAsync"), is_free("cudaMalloc")
+    (True, False, False)
+    """
+    return _FREE.match(name) is not None
+
+
+def is_stream_wait(name: str) -> bool:
+    """Whether a call makes a stream wait for an event; the host does not wait.
+
+    >>> is_stream_wait("hipStreamWaitEvent"), is_stream_wait("cudaEventSynchronize")
+    (True, False)
+    """
+    return _STREAM_WAIT.match(name) is not None
+
+
+def is_event_record(name: str) -> bool:
+    """Whether a call records an event on a stream.
+
+    >>> is_event_record("cudaEventRecordWithFlags"), is_event_record("cudaEventQuery")
+    (True, False)
+    """
+    return _EVENT_RECORD.match(name) is not None
+
+
+def is_graph_launch(name: str) -> bool:
+    """Whether a call replays a graph: one launch of many activities.
+
+    >>> is_graph_launch("hipGraphLaunch"), is_graph_launch("cudaGraphInstantiate")
+    (True, False)
+    """
+    return _GRAPH_LAUNCH.match(name) is not None
+
+
+def is_extended_launch(name: str) -> bool:
+    """Whether a call can ask for programmatic dependent launch.
+
+    HIP has extended launches, too (``hipLaunchKernelExC``, ``hipDrvLaunchKernelEx``), but no
+    attribute for that: on ROCm up to 7.2 a kernel that begins early was not allowed to.
+
+    >>> is_extended_launch("cudaLaunchKernelExC"), is_extended_launch("cudaLaunchKernel")
+    (True, False)
+    """
+    return _EXTENDED_LAUNCH.match(name) is not None

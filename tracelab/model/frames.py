@@ -1,0 +1,161 @@
+"""What a Python function or an operator of a trace is, by its name.
+
+The profiler names a Python function ``train.py(12): step``, a built-in one
+``<built-in method item of Tensor object at 0x7f>`` and the call of a module
+``nn.Module: Linear_3``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from tracelab.model.source_scopes import NUMBER, TRUTH
+
+# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library.
+_LIBRARY_FRAME = re.compile(
+    r"^<|^nn\.Module:|(?:^|/)torch/|(?:^|/)site-packages/|(?:^|/)lib/python3\.\d+/"
+    r"|^(?:threading|runpy|contextlib|functools)\.py\("
+)
+_FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
+_BUILT_IN = re.compile(r"^<built-in (?:method|function) (?P<name>[^\s>]+)")
+_MODULE = re.compile(r"^nn\.Module: (?P<name>.+?)(?:_\d+)?$")
+_MODULE_FUNCTIONS = ("_wrapped_call_impl", "_call_impl")
+_RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
+_WRAPPERS = re.compile(
+    r"(?:^|/)torch/(?:"
+    r"optim/optimizer\.py\(\d+\): (?:wrapper|_use_grad)"
+    r"|optim/lr_scheduler\.py\(\d+\): wrapper"
+    r"|distributed/c10d_logger\.py\(\d+\): wrapper"
+    r"|utils/_contextlib\.py\(\d+\): decorate_context"
+    r"|nn/utils/clip_grad\.py\(\d+\): _no_grad_wrapper"
+    r"|_compile\.py\(\d+\): inner"
+    r"|_dynamo/eval_frame\.py\(\d+\): _fn"
+    r"|_dynamo/external_utils\.py\(\d+\): \w+"
+    r"|_tensor\.py\(\d+\): wrapped"
+    r")$"
+)
+
+# What Python does without a call of a name shows as the operator alone.
+_WITHOUT_NAME = {
+    "aten::is_nonzero": (TRUTH, TRUTH),
+    "aten::item": ("item", NUMBER),
+    "aten::index": ("__getitem__", "__getitem__"),
+    "aten::index_put_": ("__setitem__", "__setitem__"),
+    "aten::add": ("__add__", "__add__"),
+    "aten::add_": ("__iadd__", "__iadd__"),
+    "aten::sub": ("__sub__", "__sub__"),
+    "aten::sub_": ("__isub__", "__isub__"),
+    "aten::mul": ("__mul__", "__mul__"),
+    "aten::mul_": ("__imul__", "__imul__"),
+    "aten::div": ("__truediv__", "__truediv__"),
+    "aten::div_": ("__itruediv__", "__itruediv__"),
+    "aten::matmul": ("__matmul__", "__matmul__"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """A Python function of a source file, and the line at which the profiler saw it begin."""
+
+    file: str
+    line: int
+    function: str
+
+
+def parse_frame(name: str) -> Frame | None:
+    """The function of a source file that a frame is, None for built-ins and modules.
+
+    >>> parse_frame("train.py(12): step")
+    Frame(file='train.py', line=12, function='step')
+    """
+    match = _FRAME.match(name)
+    return Frame(match["file"], int(match["line"]), match["function"]) if match else None
+
+
+def called_name(frame: str) -> str:
+    """The name by which the program calls what this frame is.
+
+    >>> called_name("nn.Module: Linear_3"), called_name("train.py(12): step")
+    ('Linear', 'step')
+    """
+    for expression in (_BUILT_IN, _MODULE, _FRAME):
+        if match := expression.match(frame):
+            return match["function" if expression is _FRAME else "name"]
+    return frame
+
+
+def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
+    """What Python does without a call of a name, from the operator that it runs.
+
+    Returns:
+        what to call it, and the name under which the source is searched; twice None for an
+        operator that Python calls by a name.
+
+    >>> operator_as_call("aten::item"), operator_as_call("aten::mm")
+    (('item', '__float__'), (None, None))
+    """
+    return _WITHOUT_NAME.get(operator, (None, None))
+
+
+def is_program_frame(name: str) -> bool:
+    """Whether a frame is of the program's own code.
+
+    >>> is_program_frame("train.py(12): step"), is_program_frame("torch/_tensor.py(5): item")
+    (True, False)
+    """
+    return _LIBRARY_FRAME.search(name) is None
+
+
+def is_wrapper(name: str) -> bool:
+    """Whether a frame stands around the function that the program called, by a name of its own.
+
+    >>> is_wrapper("torch/optim/optimizer.py(480): wrapper")
+    True
+    """
+    return _WRAPPERS.search(name) is not None
+
+
+def is_built_in(name: str) -> bool:
+    """Whether a frame is a built-in function.
+
+    >>> is_built_in("<built-in method item of Tensor object at 0x7f>")
+    True
+    """
+    return _BUILT_IN.match(name) is not None
+
+
+def is_module_call(name: str) -> bool:
+    """Whether a frame is the call of a module, whose name the source does not tell.
+
+    >>> is_module_call("nn.Module: Linear_3"), is_module_call("train.py(12): step")
+    (True, False)
+    """
+    return name.startswith("nn.Module:") or called_name(name) in _MODULE_FUNCTIONS
+
+
+def is_backward(name: str) -> bool:
+    """Whether a frame is a call into autograd's engine.
+
+    >>> is_backward("<built-in method run_backward of torch._C._EngineBase object at 0x7f>")
+    True
+    """
+    return _RUN_BACKWARD.match(name) is not None
+
+
+def is_engine_operator(name: str) -> bool:
+    """Whether an operator is autograd's engine at work.
+
+    >>> is_engine_operator("autograd::engine::evaluate_function: MulBackward0")
+    True
+    """
+    return name.startswith("autograd::engine::")
+
+
+def is_tensor_operator(name: str) -> bool:
+    """Whether an operator is one of PyTorch's tensor library, which call one another.
+
+    >>> is_tensor_operator("aten::mm")
+    True
+    """
+    return name.startswith("aten::")

@@ -1,0 +1,116 @@
+"""What each host thread was recorded doing, and when."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, Intervals, join, union
+from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.stalled_calls import StalledCalls
+from tracelab.model.trace import HOST_CALLS, Category, Trace
+
+_INPUT = re.compile(
+    r"enumerate\(DataLoader\)|torch/utils/data/(?!_utils/pin_memory)|DataLoader\w*\.__next__"
+    r"|dataloader_next"
+    r"|\bfetch_next\b|\b_?next_batch\b|\bdata_?loading\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadState:
+    """What one host thread was recorded doing, and when.
+
+    Attributes:
+        blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
+        input: it was in a data loader.
+        recorded: it was in anything: a call, an operator, a Python function, a data loader.
+        annotated: it was in a region that somebody named, a step for one, whatever it did there.
+    """
+
+    blocked: Intervals
+    input: Intervals
+    recorded: Intervals
+    annotated: Intervals
+
+
+NOTHING_RECORDED = ThreadState(*[union([], [])] * 4)
+
+
+def find_thread_states(
+    trace: Trace, blocking_calls: BlockingCalls, stalled_calls: StalledCalls
+) -> dict[int, ThreadState]:
+    """Per thread that ran the program: index into `Trace.threads` to its state."""
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+    is_region = trace.category[events] == Category.ANNOTATION
+    is_input = match_names(trace, events, _INPUT.search)
+    watchdogs = watchdog_threads(trace)
+    return {
+        thread: ThreadState(
+            blocked=join(_of_thread(thread, blocking_calls), _of_thread(thread, stalled_calls)),
+            input=_union_of(trace, of_thread[is_input[of_thread]], events),
+            recorded=_union_of(
+                trace, of_thread[~is_region[of_thread] | is_input[of_thread]], events
+            ),
+            annotated=_union_of(trace, of_thread[is_region[of_thread]], events),
+        )
+        for thread, of_thread in groups_of(trace.thread_index[events])
+        if thread not in watchdogs
+    }
+
+
+def all_but_one(states: Mapping[int, ThreadState]) -> Callable[[int], ThreadState]:
+    """A function of a thread: the state of all the other threads, taken together.
+
+    It remembers its answers: the same threads are asked for again for every device.
+    """
+    counts = tuple(
+        _ThreadCounts({thread: getattr(state, field.name) for thread, state in states.items()})
+        for field in fields(ThreadState)
+    )
+    return cache(lambda thread: ThreadState(*(count.without(thread) for count in counts)))
+
+
+def input_regions(trace: Trace) -> NDArray[np.intp]:
+    """Event ids of the regions and functions in which a thread was in a data loader."""
+    events = trace.of_category(Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+    return events[match_names(trace, events, _INPUT.search)]
+
+
+def _of_thread(thread: int, calls: BlockingCalls | StalledCalls) -> Intervals:
+    """When a thread was in one of these calls."""
+    of_thread = calls.thread_index == thread
+    return union(calls.start_ns[of_thread], calls.end_ns[of_thread])
+
+
+def _union_of(trace: Trace, index: NDArray[np.intp], events: NDArray[np.intp]) -> Intervals:
+    """When at least one of some events, given by their index into `events`, was running."""
+    return union(trace.start_ns[events[index]], trace.end_ns[events[index]])
+
+
+class _ThreadCounts:
+    """How many of some threads were doing something when, so as to leave out any one of them."""
+
+    def __init__(self, doing: Mapping[int, Intervals]) -> None:
+        sizes = [len(intervals) for intervals in doing.values()]
+        thread = np.repeat(np.array(list(doing), dtype=np.int64), sizes)
+        bounds = [*(i.starts for i in doing.values()), *(i.ends for i in doing.values())]
+        moment_ns = np.concatenate(bounds) if doing else np.zeros(0, dtype=np.int64)
+        order = np.argsort(moment_ns, kind="stable")
+        self._moment_ns: Int64Array = moment_ns[order]
+        # From each moment on: how many threads, and the sum of their indexes, which is the index
+        # of a thread that is alone.
+        self._count = np.cumsum(np.repeat((1, -1), len(thread))[order])
+        self._index_sum = np.cumsum(np.concatenate((thread, -thread))[order])
+
+    def without(self, thread: int) -> Intervals:
+        """When any of them but this one did it."""
+        another = (self._count > 1) | ((self._count == 1) & (self._index_sum != thread))
+        return union(self._moment_ns[:-1][another[:-1]], self._moment_ns[1:][another[:-1]])

@@ -1,0 +1,90 @@
+"""The waits of streams for events, and the records of those events."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.lookup import ByCorrelation, last_in_group, match_names
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
+
+_STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WaitRecords(Frozen):
+    """The waits of streams, in the order in which the host made them, and their records.
+
+    Example row: ``(wait_id=90, correlation=311, reached_id=84, call_id=41, device_number=0,
+    stream_number=7)``: a stream waits for what stream 7 had been given when the call 41 was made.
+
+    Attributes:
+        wait_id: intp[w], event ids of CUPTI's rows of the waits.
+        correlation: int64[w], of the record that each waited for, else ABSENT.
+        reached_id: intp[w], event id of the row that tells when the GPU reached that record, else
+            ABSENT.
+        call_id: intp[w], event id of the host's call that made that record, else ABSENT.
+        device_number, stream_number: int64[w], where that record was made, as far as the file says.
+    """
+
+    wait_id: NDArray[np.intp]
+    correlation: Int64Array
+    reached_id: NDArray[np.intp]
+    call_id: NDArray[np.intp]
+    device_number: NDArray[np.int32]
+    stream_number: Int64Array
+
+
+def find_wait_records(trace: Trace) -> WaitRecords:
+    """Find the waits of streams, and the record that each one waited for."""
+    wait_id = _stream_waits(trace)
+    by_correlation = ByCorrelation(trace, Category.CUDA_EVENT)
+    correlation = _record_correlation(trace, wait_id, by_correlation.event_id)
+    reached_id = by_correlation.find(correlation)
+    is_reached = reached_id != ABSENT
+    return WaitRecords(
+        wait_id=wait_id,
+        correlation=correlation,
+        reached_id=reached_id,
+        call_id=ByCorrelation(trace, *HOST_CALLS).find(correlation),
+        device_number=np.where(
+            is_reached, trace.device_number[reached_id], trace.device_number[wait_id]
+        ),
+        stream_number=np.where(
+            is_reached, trace.stream_number[reached_id], trace.wait_stream_number[wait_id]
+        ),
+    )
+
+
+def _stream_waits(trace: Trace) -> NDArray[np.intp]:
+    """Event ids of CUPTI's rows of stream waits, by start."""
+    sync_rows = trace.of_category(Category.SYNC)
+    waits = sync_rows[match_names(trace, sync_rows, _STREAM_WAIT_ROW.__eq__)]
+    return waits[np.argsort(trace.start_ns[waits], kind="stable")]
+
+
+def _record_correlation(
+    trace: Trace, wait_id: NDArray[np.intp], reached_id: NDArray[np.intp]
+) -> Int64Array:
+    """The correlation of the record that each wait's row names: int64[w], else ABSENT.
+
+    Kineto names no record of another device. There, what the row does name, the event, has
+    been recorded last before the wait; events are used again and again.
+    """
+    correlation: Int64Array = trace.wait_correlation[wait_id].copy()
+    records = reached_id[trace.cuda_event_number[reached_id] != ABSENT]
+    records = records[np.lexsort((trace.correlation[records], trace.cuda_event_number[records]))]
+    without_record = np.flatnonzero(correlation == ABSENT)
+    last = last_in_group(
+        trace.cuda_event_number[records],
+        trace.correlation[records],
+        trace.cuda_event_number[wait_id[without_record]],
+        trace.correlation[wait_id[without_record]],
+    )
+    is_recorded = last != ABSENT
+    correlation[without_record[is_recorded]] = trace.correlation[records[last[is_recorded]]]
+    return correlation
