@@ -6,15 +6,11 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Set
-from contextlib import suppress
 from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError
 from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
-
-with suppress(ImportError):
-    pass  # unpacks more than twice as fast
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")

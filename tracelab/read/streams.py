@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,14 +13,11 @@ from typing import Any, cast
 from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
 
 fast_zlib: Any = zlib
-
+with suppress(ImportError):
+    from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
-
-
 READ_ERRORS = (
     EOFError,
     OSError,
