@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeVar
@@ -29,14 +28,15 @@ from tracelab.model.call_sites import CallSite
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Blocking, observe_host
 from tracelab.model.kernel_kinds import Kind, is_recognised
+from tracelab.model.losses import LOSSES, count_losses
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline, build_timeline, only_launched
-from tracelab.model.trace import ABSENT, LOSSES, Category, Trace, count_losses
+from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
 from tracelab.read.parallel import read_trace_in_parts
-from tracelab.read.reader import read_arguments
+from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
 from tracelab.report.schema import (
@@ -140,11 +140,11 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         )
     graph = build_graph(observe_host(timeline))
     windows = _choose_windows(timeline, options.step)
-    lines = SourceLines((*options.source_folders, *_source_folders(trace)))
+    lines = SourceLines((*options.source_folders, *trace.info.source_folders))
     measured_syncs = blocking_calls(graph, lines)
     idle = bubbles(graph, windows)
     unhidden = exposed(graph)
-    rank = trace.rank if trace.rank is not None else 0
+    rank = trace.info.rank if trace.info.rank is not None else 0
     facts = Context(
         graph=graph,
         window=windows[0],
@@ -154,7 +154,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         blocking_calls=measured_syncs,
         losses=trace.losses,
         lines=lines,
-        read_arguments=partial(_arguments, source, trace),
+        blocks_per_sm=partial(_blocks_per_sm, source, trace),
     )
     report = Report(
         schema=SCHEMA,
@@ -279,11 +279,15 @@ def _choose_windows(timeline: Timeline, step: int | None) -> tuple[Window, ...]:
     return chosen
 
 
-def _arguments(source: Source, trace: Trace, events: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """The arguments of a few events, by event id."""
-    wanted = list(events)
-    found = read_arguments(source, trace.file_index[wanted].tolist())
-    return {event: found.get(int(trace.file_index[event]), {}) for event in wanted}
+def _blocks_per_sm(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, float]:
+    """How many blocks of each kernel a multiprocessor gets, by event id, where the file says."""
+    file_indices = {event_id: int(trace.file_index[event_id]) for event_id in event_ids}
+    blocks = read_blocks_per_sm(source, file_indices.values())
+    return {
+        event_id: blocks[file_index]
+        for event_id, file_index in file_indices.items()
+        if file_index in blocks
+    }
 
 
 def _device_figures(
@@ -329,13 +333,13 @@ def _trace_facts(graph: Graph, rank: int, options: Options) -> TraceInfo:
     return TraceInfo(
         path=trace.path,
         rank=rank,
-        rank_source=trace.rank_source if trace.rank is not None else "position",
+        rank_source=trace.info.rank_source if trace.info.rank is not None else "position",
         objects=trace.objects,
         events=len(trace),
         gpu_activities=len(timeline.event_id),
-        software=_software(trace),
+        software=dict(trace.info.software),
         gpus=_gpus(timeline),
-        losses={name: losses[name] for name in LOSSES if losses.get(name)},
+        losses={loss.name: losses[loss.name] for loss in LOSSES if losses.get(loss.name)},
         event_links=links,
         unrecognised=_unrecognised(timeline),
         launched_only=_launched_only(timeline, options),
@@ -454,33 +458,7 @@ def _unrecognised(timeline: Timeline) -> tuple[KernelTotal, ...]:
     return tuple(sorted(found, key=lambda x: (-x.total_ns, x.name)))
 
 
-def _source_folders(trace: Trace) -> list[str]:
-    """Where the program that was recorded had its modules."""
-    return [x for x in trace.about.get("source_folders", "").split(os.pathsep) if x]
-
-
-def _software(trace: Trace) -> dict[str, str]:
-    """The versions that the file gives."""
-    metadata = trace.metadata
-    versions = {key: trace.about[key] for key in ("torch", "cuda") if trace.about.get(key)}
-    for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
-        value = metadata.get(key)
-        if isinstance(value, int) and name not in versions:
-            versions[name] = _version(value) if name == "cuda" else str(value)
-    return versions
-
-
-def _version(number: int) -> str:
-    """CUDA writes 12.4 as 12040."""
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
 def _gpus(timeline: Timeline) -> dict[str, str]:
     """The names of the devices that worked, as far as the file gives them."""
-    properties = timeline.trace.metadata.get("deviceProperties")
-    known: Mapping[Any, Any] = (
-        {x.get("id"): x.get("name") for x in properties if isinstance(x, dict)}
-        if isinstance(properties, list)
-        else {}
-    )
-    return {str(x): str(known[x]) for x in timeline.device_numbers if known.get(x)}
+    names = timeline.trace.info.device_names
+    return {str(device): names[device] for device in timeline.device_numbers if device in names}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -90,13 +90,7 @@ def _limit(facts: Context, device: int, turns: Any) -> int:
 
 def _there_is_room(facts: Context, row: int, other: int) -> bool:
     """Whether two kernels fit on the multiprocessors side by side, as far as the file says."""
-    events = [int(facts.timeline.event_id[x]) for x in (row, other)]
-    arguments = facts.read_arguments(events)
-    shares = [_share_of_gpu(arguments.get(event, {})) for event in events]
-    return all(x is not None for x in shares) and sum(x for x in shares if x is not None) <= 1
-
-
-def _share_of_gpu(arguments: Mapping[str, Any]) -> float | None:
-    """How many of a kernel's blocks each multiprocessor gets, which Kineto writes down."""
-    blocks = arguments.get("blocks per SM")
-    return float(blocks) if isinstance(blocks, int | float) else None
+    kernels = [int(facts.timeline.event_id[kernel_row]) for kernel_row in (row, other)]
+    # Kineto writes down how many of a kernel's blocks each multiprocessor gets.
+    blocks = facts.blocks_per_sm(kernels)
+    return all(kernel in blocks for kernel in kernels) and sum(blocks[x] for x in kernels) <= 1

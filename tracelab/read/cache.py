@@ -24,7 +24,7 @@ import orjson
 from numpy.typing import NDArray
 
 from tracelab.model.trace import SparseColumn, Thread, Trace
-from tracelab.read.metadata import rank_of
+from tracelab.read.metadata import read_file_info
 from tracelab.read.parallel import read_trace_in_parts
 from tracelab.read.streams import Source, fast_zlib
 from tracelab.system.processes import processors
@@ -41,10 +41,13 @@ _MAGIC = b"tracelab"
 _ALIGNMENT = 64
 # The part of the package whose change may change what is read of the same file.
 _READER = (
+    "read/argument_columns.py",
+    "read/buffers.py",
     "read/cache.py",
     "read/columns.py",
     "read/events.py",
     "read/json_array.py",
+    "read/numbers.py",
     "read/parallel.py",
     "read/reader.py",
     "model/trace.py",
@@ -152,14 +155,11 @@ def _open(entry: Path, content: str, source: Source) -> Trace | None:
         columns[name] = np.frombuffer(data, type_, count, first + offset)
         if fast_zlib.crc32(columns[name]) != checksum:
             return None
-    row = columns.pop("row")
+    value_index = columns.pop("value_index")  # of all sparse columns
     for name in header["sparse"]:
-        columns[name] = SparseColumn(row, columns[name])
-    rank, rank_source = rank_of(header["metadata"], source)
+        columns[name] = SparseColumn(value_index, columns[name])
     return Trace(
         path=source.path,
-        rank=rank,
-        rank_source=rank_source,
         origin_ns=header["origin_ns"],
         **columns,
         strings=tuple(header["strings"]),
@@ -167,6 +167,7 @@ def _open(entry: Path, content: str, source: Source) -> Trace | None:
         metadata=MappingProxyType(header["metadata"]),
         objects=header["objects"],
         losses=MappingProxyType(header["losses"]),
+        info=read_file_info(header["metadata"], source),
     )
 
 
@@ -176,13 +177,13 @@ def _save(trace: Trace, entry: Path, content: str) -> None:
     Raises:
         OSError: the folder cannot be written to.
     """
-    sparse = [x.name for x in fields(Trace) if isinstance(getattr(trace, x.name), SparseColumn)]
+    values = {field.name: getattr(trace, field.name) for field in fields(Trace)}
+    sparse = {name: value for name, value in values.items() if isinstance(value, SparseColumn)}
+    values |= {name: column.values for name, column in sparse.items()}
+    values["value_index"] = next(iter(sparse.values())).value_index  # of all of them
     arrays: dict[str, NDArray[Any]] = {
-        **{x.name: getattr(trace, x.name) for x in fields(Trace)},
-        **{name: getattr(trace, name).values for name in sparse},
-        "row": getattr(trace, sparse[0]).row,  # of all of them
+        name: value for name, value in values.items() if isinstance(value, np.ndarray)
     }
-    arrays = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
     columns, offset = [], 0
     for name, array in arrays.items():
         checksum = fast_zlib.crc32(array)
@@ -193,7 +194,7 @@ def _save(trace: Trace, entry: Path, content: str) -> None:
             "content": content,
             "columns": columns,
             "column_bytes": offset,
-            "sparse": sparse,
+            "sparse": list(sparse),
             "origin_ns": trace.origin_ns,
             "strings": trace.strings,
             "threads": [astuple(thread) for thread in trace.threads],

@@ -9,8 +9,7 @@ import msgspec
 import orjson
 
 from tracelab.model.trace import ABSENT
-
-Number = int | float | str | None  # as files write numbers
+from tracelab.read.numbers import Number
 
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
@@ -104,7 +103,9 @@ def _regular(element: Any) -> Event:
         tid=_text(fields.get("tid")),
         ts=_number(fields.get("ts")),
         dur=_number(fields.get("dur")),
-        args=Arguments(**{x: _number(arguments[x]) for x in _ARGUMENTS.intersection(arguments)}),
+        args=Arguments(
+            **{key: _number(arguments[key]) for key in _ARGUMENTS.intersection(arguments)}
+        ),
     )
 
 
@@ -119,17 +120,3 @@ def _text(value: Any) -> str | None:
 def _number(value: Any) -> Number:
     """A number as it is; what can be none is text that is none."""
     return value if value is None or type(value) in (int, float, str) else ""
-
-
-_LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
-
-
-def natural_number(value: Any) -> int:
-    """A natural number that may be written as text ("7", "stream 7"); ABSENT for anything else."""
-    if type(value) is not int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        else:
-            digits = _LAST_NUMBER.search(value) if isinstance(value, str) else None
-            value = int(digits[0]) if digits else ABSENT
-    return value if ABSENT < value < 2**63 else ABSENT

@@ -101,7 +101,7 @@ def test_a_file_is_known_by_its_content(tmp_path, reads):
     shutil.copy(first, copy)
     trace = load(copy)
     assert reads == [str(first)]
-    assert (trace.path, trace.rank, trace.rank_source) == (str(copy), 3, "filename")
+    assert (trace.path, trace.info.rank, trace.info.rank_source) == (str(copy), 3, "filename")
     times = first.stat()
     first.write_text(first.read_text().replace("o1", "p1"))
     os.utime(first, ns=(times.st_atime_ns, times.st_mtime_ns))  # nothing but its content tells

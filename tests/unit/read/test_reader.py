@@ -37,7 +37,8 @@ from tests.build.files import (
 )
 from tests.real_traces import each_real_trace
 from tracelab.errors import TracelabError, UnreadableInputError
-from tracelab.model.trace import ABSENT, LOSSES, Category, SparseColumn, Thread, Trace
+from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread, Trace
 from tracelab.read import json_array
 from tracelab.read.reader import read_arguments, read_trace
 from tracelab.read.streams import Source
@@ -283,7 +284,7 @@ def test_columns_are_frozen_and_typed(tmp_path):
     for name in ARRAYS:
         column = getattr(got, name)
         assert len(column) == len(got) == 5
-        for array in (column.row, column.values) if isinstance(column, SparseColumn) else (column,):
+        for array in (column.value_index, column.values) if isinstance(column, SparseColumn) else (column,):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
     types = {"category": "int8", "name_index": "int32", "thread_index": "int32"}
@@ -558,7 +559,7 @@ def test_each_loss_is_counted_once_under_its_name(tmp_path, fault):
     bad, loss = LEFT_OUT[fault]
     got = read_bytes(tmp_path, f"[{GOOD}, {bad}, {GOOD}]".encode())
     assert dict(got.losses) == {loss: 1}
-    assert loss in LOSSES
+    assert loss in LOSSES_BY_NAME
     assert got.name_index.tolist() == [got.name_index[0]] * 2
     assert got.start_ns.tolist() == [0, 0]
     assert got.objects == (2 if loss == "unparsable_events" else 3)
@@ -684,7 +685,7 @@ def survives(folder: Path, content: bytes) -> None:
         said = str(error)
     else:
         assert len(got) > 0
-        assert set(got.losses) <= set(LOSSES)
+        assert set(got.losses) <= set(LOSSES_BY_NAME)
         assert all(count > 0 for count in got.losses.values())
         assert (got.duration_ns >= 0).all()
         assert got.start_ns.min() == 0
@@ -791,7 +792,7 @@ def test_times_at_the_ends_of_their_range_do_not_wrap(tmp_path):
 )
 def test_rank_comes_from_the_metadata_or_the_name(tmp_path, name, after, expected):
     got = read(write(tmp_path / name, SCENE, after=after))
-    assert (got.rank, got.rank_source) == expected
+    assert (got.info.rank, got.info.rank_source) == expected
     assert dict(got.metadata) == after
 
 

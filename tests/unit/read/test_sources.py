@@ -406,7 +406,7 @@ def test_a_url_is_read_through_fsspec(pack):
     (source,) = find_sources(["memory://folder/rank2.json"])
     assert bytes_of(source.path) == content
     got = read_trace(source)
-    assert (len(got), got.rank, got.rank_source) == (1, 2, "filename")
+    assert (len(got), got.info.rank, got.info.rank_source) == (1, 2, "filename")
 
 
 def test_a_local_file_by_its_url(tmp_path):

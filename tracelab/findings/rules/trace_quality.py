@@ -13,21 +13,11 @@ from tracelab.findings.finding import INFO, WARNING, Finding, Where
 from tracelab.findings.rule import Candidate, Rule
 from tracelab.model.host import Blocking
 from tracelab.model.lookup import match_names
+from tracelab.model.losses import LOSSES
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, HOST_CALLS, LOSSES, Category
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-_DAMAGE = (
-    "truncated",
-    "unparsable_events",
-    "incomplete_events",
-    "unmatched_begin_end",
-    "unknown_phases",
-    "unreadable_metadata",
-    "activities_without_lane",
-    "repairs",
-)
 _SYNCHRONIZES = (Blocking.DEVICE, Blocking.STREAM, Blocking.EVENT)
-_BAD_TIMES = ("negative_durations", "absurd_times")
 OTHER_RANKS = "TL909"
 _MUCH = 0.05  # of the GPU's busy time: so much without a launch spoils the causes
 
@@ -41,10 +31,7 @@ def is_about_the_trace(finding: Finding) -> bool:
 
 
 def _damaged(facts: Context) -> Answer:
-    found = {x: facts.losses[x] for x in _DAMAGE if facts.losses.get(x)}
-    harmless = set(found) <= {"repairs"}
-    told = "; ".join(LOSSES[x] for x in found)
-    return (sum(found.values()), told, INFO if harmless else WARNING) if found else None
+    return _lost(facts, "damage")
 
 
 def _no_sync_rows(facts: Context) -> Answer:
@@ -102,15 +89,22 @@ def started_before_launch(timeline: Timeline) -> int:
 
 
 def _bad_times(facts: Context) -> Answer:
-    found = {x: facts.losses[x] for x in _BAD_TIMES if facts.losses.get(x)}
-    told = "; ".join(LOSSES[x] for x in found)
-    return (sum(found.values()), told, WARNING) if found else None
+    return _lost(facts, "times")
+
+
+def _lost(facts: Context, group: str) -> Answer:
+    """What was lost of a group: warnings first, and one of them makes it a warning."""
+    losses = [loss for loss in LOSSES if loss.group == group and facts.losses.get(loss.name)]
+    if not losses:
+        return None
+    losses.sort(key=lambda loss: loss.severity != WARNING)
+    count = sum(facts.losses[loss.name] for loss in losses)
+    return count, "; ".join(loss.text for loss in losses), losses[0].severity
 
 
 def _other_ranks(facts: Context) -> Answer:
-    about = facts.trace.metadata.get("distributedInfo")
-    size = about.get("world_size") if isinstance(about, dict) else None
-    if not isinstance(size, int) or size < 2:
+    size = facts.trace.info.world_size
+    if size is None or size < 2:
         return None
     return size, f"this is one rank of {size}", INFO
 
