@@ -12,7 +12,7 @@ from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
-from tracelab.system.console import save_result
+from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -14,10 +14,10 @@ from tracelab.cli import saved
 from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.system.console import (
-    save_result,
     tell,
     write_result,
 )
+from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
