@@ -36,11 +36,11 @@ from tests.build.files import (
     write,
 )
 from tests.real_traces import each_real_trace
-from tracelab.errors import TracelabError, UnreadableInputError
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread, Trace
 from tracelab.read import json_array
-from tracelab.read.reader import read_arguments, read_trace
+from tracelab.read.reader import read_arguments, read_blocks_per_sm, read_trace
 from tracelab.read.streams import Source
 
 ARRAYS = (
@@ -284,7 +284,8 @@ def test_columns_are_frozen_and_typed(tmp_path):
     for name in ARRAYS:
         column = getattr(got, name)
         assert len(column) == len(got) == 5
-        for array in (column.value_index, column.values) if isinstance(column, SparseColumn) else (column,):
+        is_sparse = isinstance(column, SparseColumn)
+        for array in (column.value_index, column.values) if is_sparse else (column,):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
     types = {"category": "int8", "name_index": "int32", "thread_index": "int32"}
@@ -798,7 +799,7 @@ def test_rank_comes_from_the_metadata_or_the_name(tmp_path, name, after, expecte
 
 def test_arguments_of_a_few_events(tmp_path):
     """GIVEN a trace with damage before its end
-    WHEN the arguments of some of its events are asked for by `Trace.position`
+    WHEN the arguments of some of its events are asked for by `Trace.file_index`
     THEN they are those of the file, in pieces of any size."""
     without, odd = operator("without", 50, 1), operator("odd", 51, 1)
     del without["args"]
@@ -840,8 +841,38 @@ def test_arguments_of_real_traces(real_trace):
     chosen = range(0, len(got), 997)
     with gzip.open(real_trace) as stream:
         events = json.load(stream)["traceEvents"]
-    positions = [int(got.file_index[i]) for i in chosen]
-    assert read_arguments(source, positions) == {p: events[p].get("args", {}) for p in positions}
+    file_indices = [int(got.file_index[i]) for i in chosen]
+    assert read_arguments(source, file_indices) == {
+        file_index: events[file_index].get("args", {}) for file_index in file_indices
+    }
+
+
+def test_blocks_per_multiprocessor_where_the_file_says_how_many(tmp_path):
+    counts = [2.5, 3, None, "4"]
+    kernels = [kernel(f"k{i}", i, 1, **{"blocks per SM": x}) for i, x in enumerate(counts)]
+    path = write(tmp_path / "a.json", [*kernels, kernel("without", 9, 1)])
+    source = Source(path, None, True)
+    assert read_blocks_per_sm(source, range(5)) == {0: 2.5, 1: 3.0}
+    assert read_blocks_per_sm(source, [4]) == {}
+
+
+def test_a_path_of_any_form_is_read(tmp_path):
+    """GIVEN a path as text, as a `Path` or as a `Source`, of a file or of a folder of one
+    THEN the same trace is read, and the same arguments."""
+    path = write(tmp_path / "a_rank3.json", SCENE)
+    for form in (path, Path(path), tmp_path, str(tmp_path), Source(path, 3, named=True)):
+        got = read_trace(form)
+        assert (got.path, got.info.rank, len(got)) == (path, 3, 5)
+        assert read_arguments(form, [4]) == {4: SCENE[4]["args"]}
+
+
+def test_a_folder_of_several_traces_is_not_one(tmp_path):
+    for name in ("a.json", "b.json"):
+        write(tmp_path / name, SCENE)
+    for read_it in (read_trace, lambda path: read_arguments(path, [0])):
+        with pytest.raises(UsageError) as caught:
+            read_it(tmp_path)
+        assert str(caught.value) == f"{tmp_path}: the folder holds 2 files; name one"
 
 
 def test_the_collector_is_left_as_it_was(tmp_path):
