@@ -196,14 +196,14 @@ class Columns:
             "file_index": file_index.astype(np.int32),
             "has_arguments": has_arguments,
         }
-        is_sound = self._sound(dense, sparse, has_start & has_duration)
+        is_sound = self._is_sound(dense, sparse, has_start & has_duration)
         if not is_sound.all():
             dense = {name: column[is_sound] for name, column in dense.items()}
             sparse = {name: column[is_sound[with_arguments]] for name, column in sparse.items()}
         self._dense.append(dense)
         self._sparse.append(sparse)
 
-    def _sound(
+    def _is_sound(
         self,
         dense: Mapping[str, NDArray[Any]],
         sparse: Mapping[str, NDArray[Any]],
