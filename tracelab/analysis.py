@@ -35,7 +35,7 @@ from tracelab.model.timeline import Timeline, build_timeline, only_launched
 from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
-from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
@@ -126,7 +126,7 @@ def analyze_source(source: Source, options: Options = DEFAULTS) -> Analysis:
         UnreadableInputError: it is no trace, or it holds no GPU activity.
         UsageError: a pattern is wrong, or the step asked for is not in the file.
     """
-    read = load_trace if options.cache else read_trace_in_parts
+    read = load_trace if options.cache else read_trace_in_chunks
     trace = read(source, options.processes)
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from tracelab.model.trace import SparseColumn, Thread, Trace
 from tracelab.read.metadata import read_file_info
-from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.streams import Source, fast_zlib
 from tracelab.system.processes import processors
 from tracelab.version import __version__
@@ -47,6 +47,7 @@ _READER = (
     "read/columns.py",
     "read/events.py",
     "read/json_array.py",
+    "read/json_text.py",
     "read/numbers.py",
     "read/parallel.py",
     "read/reader.py",
@@ -64,56 +65,56 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
         processes: how many may read it, if it is huge.
 
     Raises:
-        UnreadableInputError: the file cannot be opened, is no trace, or holds no complete event.
+        UnreadableInputError: the file cannot be opened, is not a trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
     """
     path = Path(source.path)
-    known = _content_of(path)
-    if known is None:
-        return read_trace_in_parts(source, processes)
-    content, before = known
-    entry = folder() / f"{content}{_ENDING}"
-    trace = _open(entry, content, source)
+    identity = _identity(path)
+    if identity is None:
+        return read_trace_in_chunks(source, processes)
+    digest, state = identity
+    entry = folder() / f"{digest}{_ENDING}"
+    trace = _open(entry, digest, source)
     if trace is None:
-        trace = read_trace_in_parts(source, processes)
+        trace = read_trace_in_chunks(source, processes)
         with suppress(OSError, orjson.JSONEncodeError):  # what orjson reads may nest too deep
-            if _state_of(path) == before:
-                _save(trace, entry, content)
+            if _state(path) == state:
+                _save(trace, entry, digest)
     return trace
 
 
 def folder() -> Path:
-    """Where the entries are."""
+    """The folder of the entries."""
     import platformdirs
 
     return platformdirs.user_cache_path("tracelab")
 
 
-def _content_of(path: Path) -> tuple[str, tuple[int, int]] | None:
-    """What tells a file's content, and its state before; None for what is not to be kept."""
+def _identity(path: Path) -> tuple[str, tuple[int, int]] | None:
+    """The digest of a file's content, and its state before; None for what is not to be kept."""
     try:
-        before = _state_of(path)
-        if path.is_file() and before[0] >= SMALLEST_FILE_BYTES:
-            return _digest(path, before[0]), before
+        state = _state(path)
+        if path.is_file() and state[0] >= SMALLEST_FILE_BYTES:
+            return _digest(path, state[0]), state
     except OSError:  # its reader says what is wrong
         pass
     return None
 
 
-def _state_of(path: Path) -> tuple[int, int]:
-    """Size and time of the last change: not the same when it was written meanwhile."""
+def _state(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last change in ns: differs when it was written meanwhile."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
 def _digest(path: Path, size: int) -> str:
-    """What is the same for the same content, read by the same version."""
+    """A text that is the same for the same content, read by the same version."""
     import hashlib
     from concurrent.futures import ThreadPoolExecutor
 
-    def digest_at(position: int) -> bytes:
+    def digest_at(offset: int) -> bytes:
         with open(path, "rb") as stream:
-            stream.seek(position)
+            stream.seek(offset)
             return hashlib.sha256(stream.read(_BLOCK_BYTES)).digest()
 
     with ThreadPoolExecutor(min(8, processors())) as pool:
@@ -125,12 +126,12 @@ def _digest(path: Path, size: int) -> str:
 def _reader_version() -> bytes:
     import hashlib
 
-    here = Path(__file__).parents[1]
-    text = b"".join((here / name).read_bytes() for name in _READER)
+    package = Path(__file__).parents[1]
+    text = b"".join((package / name).read_bytes() for name in _READER)
     return hashlib.sha256(__version__.encode() + text).digest()
 
 
-def _open(entry: Path, content: str, source: Source) -> Trace | None:
+def _open(entry: Path, digest: str, source: Source) -> Trace | None:
     """The trace of an entry, mapped into memory; None if there is none, or it is damaged."""
     try:
         with open(entry, "rb") as stream:
@@ -147,12 +148,12 @@ def _open(entry: Path, content: str, source: Source) -> Trace | None:
     if begin["magic"] != _MAGIC or begin["checksum"] != fast_zlib.crc32(text):
         return None
     header = orjson.loads(text)
-    first = _aligned(end)
-    if header["content"] != content or len(data) != first + header["column_bytes"]:
+    columns_begin = _aligned(end)
+    if header["digest"] != digest or len(data) != columns_begin + header["column_bytes"]:
         return None
     columns: dict[str, Any] = {}
-    for name, type_, count, offset, checksum in header["columns"]:
-        columns[name] = np.frombuffer(data, type_, count, first + offset)
+    for name, dtype, count, offset, checksum in header["columns"]:
+        columns[name] = np.frombuffer(data, dtype, count, columns_begin + offset)
         if fast_zlib.crc32(columns[name]) != checksum:
             return None
     value_index = columns.pop("value_index")  # of all sparse columns
@@ -171,7 +172,7 @@ def _open(entry: Path, content: str, source: Source) -> Trace | None:
     )
 
 
-def _save(trace: Trace, entry: Path, content: str) -> None:
+def _save(trace: Trace, entry: Path, digest: str) -> None:
     """Write an entry, unless it is larger than all may be.
 
     Raises:
@@ -191,7 +192,7 @@ def _save(trace: Trace, entry: Path, content: str) -> None:
         offset = _aligned(offset + array.nbytes)
     header = orjson.dumps(
         {
-            "content": content,
+            "digest": digest,
             "columns": columns,
             "column_bytes": offset,
             "sparse": list(sparse),
@@ -210,15 +211,14 @@ def _save(trace: Trace, entry: Path, content: str) -> None:
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
     with _replacing(entry) as stream:
-        parts: list[bytes | memoryview] = [begin + header, *(x.data for x in arrays.values())]
-        for part in parts:
-            stream.write(part)
+        for block in (begin + header, *(array.data for array in arrays.values())):
+            stream.write(block)
             stream.write(bytes(-stream.tell() % _ALIGNMENT))
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes a path's place when all of it is written."""
+    """A file that replaces the one at a path when all of it is written."""
     import tempfile
 
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=_UNFINISHED, delete=False) as stream:
@@ -241,15 +241,20 @@ def _make_room(folder: Path, size: int) -> None:
             files.append((status.st_mtime, status.st_size, file))
     total = size + sum(file_bytes for _, file_bytes, _ in files)
     for modified, file_bytes, file in sorted(files):
-        needless = {
+        is_needless = {
             _ENDING: total > LARGEST_BYTES,
             _UNFINISHED: time.time() - modified > _ABANDONED_S,
         }
-        if needless.get(file.suffix):
+        if is_needless.get(file.suffix):
             with suppress(OSError):
                 file.unlink()
                 total -= file_bytes
 
 
-def _aligned(position: int) -> int:
-    return -(-position // _ALIGNMENT) * _ALIGNMENT
+def _aligned(offset: int) -> int:
+    """The first aligned offset that is not before this one.
+
+    >>> _aligned(64), _aligned(65)
+    (64, 128)
+    """
+    return -(-offset // _ALIGNMENT) * _ALIGNMENT

@@ -1,4 +1,8 @@
-"""The text of a trace's events, decoded: what is used of each, and nothing else."""
+"""The text of a trace's events, decoded: what is used of each, and nothing else.
+
+Example: ``Event(ph="X", cat="kernel", name="gemm", pid=0, tid=7, ts=120.5, dur=4.25,
+args=Arguments(correlation=42, stream=7, device=0))``.
+"""
 
 from __future__ import annotations
 
@@ -49,20 +53,29 @@ _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 def decode(text: bytes) -> list[Event]:
     """Decode an array of events.
 
-    What is skipped of an event is looked at for its brackets and quotes alone, so that bytes that
-    are no UTF-8, or numbers that are none of a float64, do no harm there.
+    Of what is skipped, only brackets and quotes are checked, so that bytes that are not UTF-8, or
+    numbers that no float64 holds, do no harm there.
 
     Raises:
         ValueError: the text is not JSON.
+
+    >>> [event] = decode(b'[{"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}]')
+    >>> event.name, event.ts, event.args.stream
+    ('gemm', 120.5, 7)
     """
     try:
         return _decode_regular(text)
-    except (msgspec.DecodeError, RecursionError):  # no JSON, or some value is of an unusual type
+    except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type
         return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
 
 
 def decode_with_times_as_text(text: bytes) -> list[Event]:
-    """Decode an array of events whose times a float cannot hold exactly."""
+    """Decode an array of events whose times a float cannot hold exactly.
+
+    >>> [event] = decode_with_times_as_text(b'[{"ph": "X", "ts": 1740461679470630.547}]')
+    >>> event.ts
+    '1740461679470630.547'
+    """
     return decode(_with_times_as_text(text))
 
 
@@ -86,7 +99,11 @@ def is_text_of_event(text: bytes) -> bool:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """The JSON object that a value is; an empty one for anything else."""
+    """The JSON object that a value is; an empty one for anything else.
+
+    >>> mapping({"rank": 3}), mapping([3])
+    ({'rank': 3}, {})
+    """
     return value if isinstance(value, dict) else {}
 
 
@@ -118,5 +135,5 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> Number:
-    """A number as it is; what can be none is text that is none."""
+    """A number as it is; "" for a value that cannot be one."""
     return value if value is None or type(value) in (int, float, str) else ""

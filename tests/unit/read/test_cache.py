@@ -21,7 +21,7 @@ from tracelab import Options, analyze
 from tracelab.model.trace import SparseColumn
 from tracelab.read import cache
 from tracelab.read.cache import load_trace
-from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
@@ -46,9 +46,9 @@ def reads(monkeypatch):
 
     def read_and_note(source, processes):
         seen.append(source.path)
-        return read_trace_in_parts(source, processes)
+        return read_trace_in_chunks(source, processes)
 
-    monkeypatch.setattr(cache, "read_trace_in_parts", read_and_note)
+    monkeypatch.setattr(cache, "read_trace_in_chunks", read_and_note)
     return seen
 
 
@@ -209,7 +209,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, monkeypatch,
         path.write_text(path.read_text() + " ")
         return trace
 
-    monkeypatch.setattr(cache, "read_trace_in_parts", read_while_it_grows)
+    monkeypatch.setattr(cache, "read_trace_in_chunks", read_while_it_grows)
     load(path)
     assert entries() == []
 
