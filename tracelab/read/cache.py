@@ -39,20 +39,6 @@ _ABANDONED_S = 3600  # a file that is still being written after so long belongs 
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
 _MAGIC = b"tracelab"
 _ALIGNMENT = 64
-# The part of the package whose change may change what is read of the same file.
-_READER = (
-    "read/argument_columns.py",
-    "read/buffers.py",
-    "read/cache.py",
-    "read/columns.py",
-    "read/events.py",
-    "read/json_array.py",
-    "read/json_text.py",
-    "read/numbers.py",
-    "read/parallel.py",
-    "read/reader.py",
-    "model/trace.py",
-)
 
 
 def load_trace(source: Source, processes: int = 1) -> Trace:
@@ -126,8 +112,10 @@ def _digest(path: Path, size: int) -> str:
 def _reader_version() -> bytes:
     import hashlib
 
+    # A change of any of these may change what is read of the same file.
     package = Path(__file__).parents[1]
-    text = b"".join((package / name).read_bytes() for name in _READER)
+    modules = [*sorted((package / "read").glob("*.py")), package / "model" / "trace.py"]
+    text = b"".join(module.read_bytes() for module in modules)
     return hashlib.sha256(__version__.encode() + text).digest()
 
 
@@ -211,7 +199,8 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
     with _replacing(entry) as stream:
-        for block in (begin + header, *(array.data for array in arrays.values())):
+        blocks: list[bytes | memoryview] = [begin + header, *map(memoryview, arrays.values())]
+        for block in blocks:
             stream.write(block)
             stream.write(bytes(-stream.tell() % _ALIGNMENT))
 

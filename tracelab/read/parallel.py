@@ -20,7 +20,7 @@ from tracelab.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.columns import Columns
 from tracelab.read.reader import EVENTS, read_columns, read_trace
-from tracelab.read.streams import GZIP_MAGIC, Source, tell_watcher
+from tracelab.read.streams import GZIP_MAGIC, Source, report_read
 from tracelab.system.processes import open_processes
 
 CHUNK_BYTES = 16 << 20
@@ -59,7 +59,7 @@ def read_trace_in_chunks(source: Source, processes: int) -> Trace:
             ):
                 columns.add_all(following)
                 metadata |= chunk_metadata
-                tell_watcher(read_bytes)
+                report_read(read_bytes)
         return columns.finish(source, metadata, {})
     except (UnreadableInputError, OSError):  # or there is no room for processes
         return read_trace(source)

@@ -1,4 +1,4 @@
-"""Where a command's words go: results to stdout, everything else to stderr."""
+"""The terminal of a command: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def write_result(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a message that is no result."""
+    """Print a message that is not a result to stderr."""
     print(f"tracelab: {text}", file=sys.stderr)
 
 
