@@ -199,7 +199,8 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
     with _replacing(entry) as stream:
-        blocks: list[bytes | memoryview] = [begin + header, *map(memoryview, arrays.values())]
+        columns_as_bytes = [array.data for array in arrays.values()]
+        blocks: list[bytes | memoryview] = [begin + header, *columns_as_bytes]
         for block in blocks:
             stream.write(block)
             stream.write(bytes(-stream.tell() % _ALIGNMENT))
