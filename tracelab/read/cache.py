@@ -1,9 +1,8 @@
 """Traces that were read before: their columns, kept in the user's cache folder.
 
 A file is known by its content, so that a copy under another name is the same and one that was
-written again is not. An entry is one file: a header in JSON, then the columns as they are in
-memory, all of it behind checksums. It is written under another name and then renamed, so that
-processes that race see all of it or nothing.
+written again is not. An entry is one file (`tracelab.read.cache_entry`). It is written under
+another name and then renamed, so that processes that race see all of it or nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +12,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, fields
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from tracelab.model.trace import SparseColumn, Thread, Trace
-from tracelab.read.metadata import read_file_info
+from tracelab.model.trace import Trace
+from tracelab.read.cache_entry import trace_as_blocks, trace_from_bytes
 from tracelab.read.parallel import read_trace_in_chunks
-from tracelab.read.streams import Source, fast_zlib
+from tracelab.read.streams import Source
 from tracelab.system.processes import processors
 from tracelab.version import __version__
 
@@ -36,9 +31,6 @@ LARGEST_BYTES = 2 << 30  # of all entries together; the least recently used go f
 _BLOCK_BYTES = 1 << 20
 _ENDING, _UNFINISHED = ".columns", ".unfinished"
 _ABANDONED_S = 3600  # a file that is still being written after so long belongs to no process
-_BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
-_MAGIC = b"tracelab"
-_ALIGNMENT = 64
 
 
 def load_trace(source: Source, processes: int = 1) -> Trace:
@@ -128,36 +120,7 @@ def _open(entry: Path, digest: str, source: Source) -> Trace | None:
         return None
     with suppress(OSError):
         os.utime(entry)
-    if len(data) < _BEGIN.itemsize:
-        return None
-    begin = np.frombuffer(data, _BEGIN, 1)[0]
-    end = _BEGIN.itemsize + int(begin["header_bytes"])
-    text = data[_BEGIN.itemsize : end]
-    if begin["magic"] != _MAGIC or begin["checksum"] != fast_zlib.crc32(text):
-        return None
-    header = orjson.loads(text)
-    columns_begin = _aligned(end)
-    if header["digest"] != digest or len(data) != columns_begin + header["column_bytes"]:
-        return None
-    columns: dict[str, Any] = {}
-    for name, dtype, count, offset, checksum in header["columns"]:
-        columns[name] = np.frombuffer(data, dtype, count, columns_begin + offset)
-        if fast_zlib.crc32(columns[name]) != checksum:
-            return None
-    value_index = columns.pop("value_index")  # of all sparse columns
-    for name in header["sparse"]:
-        columns[name] = SparseColumn(value_index, columns[name])
-    return Trace(
-        path=source.path,
-        origin_ns=header["origin_ns"],
-        **columns,
-        strings=tuple(header["strings"]),
-        threads=tuple(Thread(*thread) for thread in header["threads"]),
-        metadata=MappingProxyType(header["metadata"]),
-        objects=header["objects"],
-        losses=MappingProxyType(header["losses"]),
-        info=read_file_info(header["metadata"], source),
-    )
+    return trace_from_bytes(data, digest, source)
 
 
 def _save(trace: Trace, entry: Path, digest: str) -> None:
@@ -166,44 +129,14 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
     Raises:
         OSError: the folder cannot be written to.
     """
-    values = {field.name: getattr(trace, field.name) for field in fields(Trace)}
-    sparse = {name: value for name, value in values.items() if isinstance(value, SparseColumn)}
-    values |= {name: column.values for name, column in sparse.items()}
-    values["value_index"] = next(iter(sparse.values())).value_index  # of all of them
-    arrays: dict[str, NDArray[Any]] = {
-        name: value for name, value in values.items() if isinstance(value, np.ndarray)
-    }
-    columns, offset = [], 0
-    for name, array in arrays.items():
-        checksum = fast_zlib.crc32(array)
-        columns.append((name, array.dtype.str, len(array), offset, checksum))
-        offset = _aligned(offset + array.nbytes)
-    header = orjson.dumps(
-        {
-            "digest": digest,
-            "columns": columns,
-            "column_bytes": offset,
-            "sparse": list(sparse),
-            "origin_ns": trace.origin_ns,
-            "strings": trace.strings,
-            "threads": [astuple(thread) for thread in trace.threads],
-            "metadata": dict(trace.metadata),
-            "objects": trace.objects,
-            "losses": dict(trace.losses),
-        }
-    )
-    begin = np.array([(_MAGIC, len(header), fast_zlib.crc32(header))], _BEGIN).tobytes()
-    size = _aligned(len(begin) + len(header)) + offset
+    blocks = trace_as_blocks(trace, digest)
+    size = sum(map(len, blocks))
     if size > LARGEST_BYTES:
         return
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
     with _replacing(entry) as stream:
-        columns_as_bytes = [array.data for array in arrays.values()]
-        blocks: list[bytes | memoryview] = [begin + header, *columns_as_bytes]
-        for block in blocks:
-            stream.write(block)
-            stream.write(bytes(-stream.tell() % _ALIGNMENT))
+        stream.writelines(blocks)
 
 
 @contextmanager
@@ -239,12 +172,3 @@ def _make_room(folder: Path, size: int) -> None:
             with suppress(OSError):
                 file.unlink()
                 total -= file_bytes
-
-
-def _aligned(offset: int) -> int:
-    """The first aligned offset that is not before this one.
-
-    >>> _aligned(64), _aligned(65)
-    (64, 128)
-    """
-    return -(-offset // _ALIGNMENT) * _ALIGNMENT
