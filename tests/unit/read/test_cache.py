@@ -349,9 +349,9 @@ def test_racing_processes_leave_one_whole_entry(tmp_path):
     racing = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    told = {process.communicate()[0] for process in racing}
-    assert len(told) == 1
+    printed = {process.communicate()[0] for process in racing}
+    assert len(printed) == 1
     kept = [x for x in tmp_path.rglob("*") if x.is_file() and x != plain]
     assert len(kept) == 1
     again = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    assert {again.stdout} == told
+    assert {again.stdout} == printed

@@ -1,4 +1,4 @@
-"""A file that is read in parts is the same trace as one that is read in one go."""
+"""A file that is read in chunks is the same trace as one that is read in one go."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TRACES = Path(__file__).parents[3] / "traces"
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch):
+def _small_chunks(monkeypatch):
     monkeypatch.setattr(parallel, "CHUNK_BYTES", 1 << 17)
     monkeypatch.setattr(parallel, "_GLANCE_BYTES", 1 << 12)
 
@@ -34,7 +34,7 @@ def source_of(path) -> Source:
 
 
 def read_both(path, processes=2):
-    """The trace in one go, and in parts; and whether it was read in parts indeed."""
+    """The trace in one go, and in chunks; and whether it was read in chunks indeed."""
     source = source_of(path)
     with mock.patch.object(parallel, "read_trace", side_effect=read_trace) as whole:
         cut = read_trace_in_chunks(source, processes)
@@ -82,8 +82,8 @@ def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
     assert int(whole.duration_ns[0]) == 100_000_000
 
 
-def many(*others, count=6000):
-    return text([*(operator(f"o{i}", 10 * i, 5) for i in range(count)), *others])
+def many(*last, count=6000):
+    return text([*(operator(f"o{i}", 10 * i, 5) for i in range(count)), *last])
 
 
 def test_what_only_looks_like_a_gap_is_noticed(tmp_path):
@@ -191,8 +191,8 @@ def test_a_process_that_dies_does_not_matter(tmp_path, monkeypatch):
 def test_every_byte_is_told_once(tmp_path):
     path = tmp_path / "trace.json"
     path.write_bytes(many())
-    told = []
-    with watched(told.append):
+    reads = []
+    with watched(reads.append):
         read_trace_in_chunks(source_of(path), 2)
-    assert len(told) > 4
-    assert 0 <= path.stat().st_size - sum(told) < 100  # the gaps belong to no part
+    assert len(reads) > 4
+    assert 0 <= path.stat().st_size - sum(reads) < 100  # the gaps belong to no chunk
