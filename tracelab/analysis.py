@@ -7,8 +7,7 @@ the list can be read from the top, timed stage by stage, and extended from outsi
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from os import PathLike
@@ -31,14 +30,14 @@ from tracelab.measures.registry import MEASURES
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
+from tracelab.model.losses import count_losses
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline, build_timeline, only_launched
-from tracelab.model.trace import ABSENT, Trace, count_losses
+from tracelab.model.trace import ABSENT, Trace
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
-from tracelab.read.parallel import read_trace_in_parts
-from tracelab.read.reader import read_arguments
+from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info, merge_reports
@@ -105,7 +104,7 @@ _FOR_WINDOW_TIMES = frozenset(("host", "graph", "bubbles", "exposed", "tables"))
 
 def read(source: Source, options: Options) -> Trace:
     """A file's events, from the cache if they are there."""
-    read_file = load_trace if options.cache else read_trace_in_parts
+    read_file = load_trace if options.cache else read_trace_in_chunks
     return read_file(source, options.processes)
 
 
@@ -148,7 +147,7 @@ def choose_windows(timeline: Timeline, options: Options) -> tuple[Window, ...]:
 
 def find_lines(trace: Trace, options: Options) -> SourceLines:
     """Where the program's source is looked for, to name lines."""
-    return SourceLines((*options.source_folders, *_source_folders(trace)))
+    return SourceLines((*options.source_folders, *trace.info.source_folders))
 
 
 def fill_tables(
@@ -181,7 +180,7 @@ def measure_launched_only(
 
 def choose_rank(trace: Trace) -> int:
     """The rank that the file or its name gives, else 0."""
-    return trace.rank or 0
+    return trace.info.rank or 0
 
 
 def find(
@@ -210,7 +209,7 @@ def find(
         blocking_calls=blocking_calls,
         losses=trace.losses,
         lines=lines,
-        read_arguments=partial(_arguments, source, trace),
+        blocks_per_sm=partial(_blocks_per_sm, source, trace),
     )
     return find_all(context, rules)
 
@@ -413,13 +412,12 @@ def path_names(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> li
     return [str(paths)] if isinstance(paths, str | PathLike) else [str(path) for path in paths]
 
 
-def _arguments(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
-    """The arguments of a few events, by event id."""
-    wanted = list(event_ids)
-    arguments = read_arguments(source, trace.file_index[wanted].tolist())
-    return {event_id: arguments.get(int(trace.file_index[event_id]), {}) for event_id in wanted}
-
-
-def _source_folders(trace: Trace) -> Iterator[str]:
-    """Where the program that was recorded had its modules."""
-    return (x for x in trace.about.get("source_folders", "").split(os.pathsep) if x)
+def _blocks_per_sm(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, float]:
+    """How many blocks of each kernel a multiprocessor gets, by event id, where the file says."""
+    file_indices = {event_id: int(trace.file_index[event_id]) for event_id in event_ids}
+    blocks = read_blocks_per_sm(source, file_indices.values())
+    return {
+        event_id: blocks[file_index]
+        for event_id, file_index in file_indices.items()
+        if file_index in blocks
+    }

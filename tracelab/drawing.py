@@ -13,7 +13,7 @@ from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
-from tracelab.system.console import save_result
+from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from tracelab.render.picture.timeline import Picture

@@ -1,8 +1,11 @@
 """What can go wrong, and the exit code that each kind has on the command line.
 
+>>> UnreadableInputError("step.json: no such file").exit_code
+3
+
 TracelabError
   UsageError            2   the request makes no sense
-  UnreadableInputError  3   the input is missing, damaged beyond use, or holds nothing to analyse
+  UnreadableInputError  3   the input is missing, damaged beyond use, or holds nothing to analyze
   MissingSupportError   4   a GPU, torch or an optional package is needed and absent
 """
 
@@ -24,7 +27,7 @@ class UsageError(TracelabError):
 
 
 class UnreadableInputError(TracelabError):
-    """The input is missing, is no profiler trace, or holds nothing that can be analysed."""
+    """The input is missing, is not a profiler trace, or holds nothing that can be analyzed."""
 
     exit_code = 3
 

@@ -11,12 +11,20 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from tracelab.arrays import Frozen
+
 Int64Array = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Intervals:
+class Intervals(Frozen):
     """A set of nanoseconds in normal form; make one with `union`.
+
+    Example row: ``starts=120, ends=340``, the nanoseconds from 120 to 339.
+
+    >>> busy = union([0, 10, 40], [10, 30, 50])
+    >>> len(busy), busy
+    (2, Intervals(starts=array([ 0, 40]), ends=array([30, 50])))
 
     Attributes:
         starts: int64[n], ascending.
@@ -31,27 +39,39 @@ class Intervals:
 
 
 def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
-    """The set covered by any of the intervals ``[starts[i], ends[i])``, in any order."""
+    """The set covered by any of the intervals ``[starts[i], ends[i])``, in any order.
+
+    >>> union([40, 0, 10, 60], [50, 10, 30, 60])
+    Intervals(starts=array([ 0, 40]), ends=array([30, 50]))
+    """
     start = np.asarray(starts, dtype=np.int64)
     end = np.asarray(ends, dtype=np.int64)
-    filled = end > start
-    start, end = start[filled], end[filled]
+    is_filled = end > start
+    start, end = start[is_filled], end[is_filled]
     if len(start) == 0:
         return Intervals(start, end)
     order = np.argsort(start, kind="stable")
-    start, reach = start[order], np.maximum.accumulate(end[order])
-    opens = np.concatenate(([True], start[1:] > reach[:-1]))
+    start, end_so_far = start[order], np.maximum.accumulate(end[order])
+    opens = np.concatenate(([True], start[1:] > end_so_far[:-1]))
     closes = np.concatenate((opens[1:], [True]))
-    return Intervals(start[opens], reach[closes])
+    return Intervals(start[opens], end_so_far[closes])
 
 
 def join(a: Intervals, b: Intervals) -> Intervals:
-    """The set covered by `a` or `b`."""
+    """The set covered by `a` or `b`.
+
+    >>> join(union([0, 20], [10, 30]), union([5], [15]))
+    Intervals(starts=array([ 0, 20]), ends=array([15, 30]))
+    """
     return union(np.concatenate((a.starts, b.starts)), np.concatenate((a.ends, b.ends)))
 
 
 def intersect(a: Intervals, b: Intervals) -> Intervals:
-    """The set covered by both `a` and `b`."""
+    """The set covered by both `a` and `b`.
+
+    >>> intersect(union([0, 20], [10, 30]), union([5], [25]))
+    Intervals(starts=array([ 5, 20]), ends=array([10, 25]))
+    """
     left, right = overlapping_pairs(a, b)
     return Intervals(
         np.maximum(a.starts[left], b.starts[right]), np.minimum(a.ends[left], b.ends[right])
@@ -59,23 +79,35 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
 
 
 def subtract(a: Intervals, b: Intervals) -> Intervals:
-    """The set covered by `a` and not by `b`."""
+    """The set covered by `a` and not by `b`.
+
+    >>> subtract(union([0, 20], [10, 30]), union([5], [25]))
+    Intervals(starts=array([ 0, 25]), ends=array([ 5, 30]))
+    """
     if len(a) == 0:
         return a
     return intersect(a, gaps(b, int(a.starts[0]), int(a.ends[-1])))
 
 
 def gaps(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
-    """The part of ``[start_ns, end_ns)`` that `a` leaves free."""
+    """The part of ``[start_ns, end_ns)`` that `a` leaves free.
+
+    >>> gaps(union([0, 20], [10, 30]), 5, 40)
+    Intervals(starts=array([10, 30]), ends=array([20, 40]))
+    """
     inside = clip(a, start_ns, end_ns)
-    edges_from = np.concatenate((np.array([start_ns], dtype=np.int64), inside.ends))
-    edges_to = np.concatenate((inside.starts, np.array([end_ns], dtype=np.int64)))
-    filled = edges_to > edges_from
-    return Intervals(edges_from[filled], edges_to[filled])
+    gap_start_ns = np.concatenate((np.array([start_ns], dtype=np.int64), inside.ends))
+    gap_end_ns = np.concatenate((inside.starts, np.array([end_ns], dtype=np.int64)))
+    is_filled = gap_end_ns > gap_start_ns
+    return Intervals(gap_start_ns[is_filled], gap_end_ns[is_filled])
 
 
 def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
-    """The part of `a` inside ``[start_ns, end_ns)``."""
+    """The part of `a` inside ``[start_ns, end_ns)``.
+
+    >>> clip(union([0, 20], [10, 30]), 5, 25)
+    Intervals(starts=array([ 5, 20]), ends=array([10, 25]))
+    """
     first = np.searchsorted(a.ends, start_ns, side="right")
     last = np.searchsorted(a.starts, end_ns, side="left") if end_ns > start_ns else first
     return Intervals(
@@ -84,31 +116,47 @@ def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
 
 
 def measure(a: Intervals) -> int:
-    """Length of the set, ns."""
+    """Length of the set, ns.
+
+    >>> measure(union([0, 20], [10, 25]))
+    15
+    """
     return int((a.ends - a.starts).sum())
 
 
 def measure_within(a: Intervals, starts: ArrayLike, ends: ArrayLike) -> Int64Array:
-    """Length of the part of `a` inside each ``[starts[i], ends[i])``: int64[n], ns."""
+    """Length of the part of `a` inside each ``[starts[i], ends[i])``: int64[n], ns.
+
+    >>> measure_within(union([0, 20], [10, 30]), [0, 5], [10, 25])
+    array([10, 10])
+    """
     return _length_before(a, ends) - _length_before(a, starts)
 
 
 def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order."""
+    """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order.
+
+    >>> overlapping_pairs(union([0, 20], [10, 30]), union([5], [25]))
+    (array([0, 1]), array([0, 0]))
+    """
     first = np.searchsorted(b.ends, a.starts, side="right")
     count = np.searchsorted(b.starts, a.ends, side="left") - first
     left = np.repeat(np.arange(len(a)), count)
-    before = np.cumsum(count) - count
-    right = np.arange(len(left)) - np.repeat(before - first, count)
+    pairs_before = np.cumsum(count) - count
+    right = np.arange(len(left)) - np.repeat(pairs_before - first, count)
     return left, right
 
 
-def _length_before(a: Intervals, points: ArrayLike) -> Int64Array:
-    """Length of the part of `a` that lies before each point: int64[n], ns."""
-    at = np.asarray(points, dtype=np.int64)
-    total = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(a.ends - a.starts)))
-    begun = np.searchsorted(a.starts, at, side="right")
-    unfinished = np.zeros(len(at), dtype=np.int64)
-    inside = begun > 0
-    unfinished[inside] = np.maximum(a.ends[begun[inside] - 1] - at[inside], 0)
-    return total[begun] - unfinished
+def _length_before(a: Intervals, times_ns: ArrayLike) -> Int64Array:
+    """Length of the part of `a` that lies before each time: int64[n], ns.
+
+    >>> _length_before(union([0, 20], [10, 30]), [0, 5, 20, 99])
+    array([ 0,  5, 10, 20])
+    """
+    time_ns = np.asarray(times_ns, dtype=np.int64)
+    length_of_first = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(a.ends - a.starts)))
+    begun = np.searchsorted(a.starts, time_ns, side="right")
+    unfinished_ns = np.zeros(len(time_ns), dtype=np.int64)
+    has_begun = begun > 0
+    unfinished_ns[has_begun] = np.maximum(a.ends[begun[has_begun] - 1] - time_ns[has_begun], 0)
+    return length_of_first[begun] - unfinished_ns

@@ -18,10 +18,10 @@ from large_traces import PLAIN, repeat
 ROOT = Path(__file__).parents[2]
 READ = """
 import resource, sys, time
-from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.sources import Source
 begun = time.perf_counter()
-trace = read_trace_in_parts(Source(sys.argv[1], None, True), int(sys.argv[2]))
+trace = read_trace_in_chunks(Source(sys.argv[1], None, True), int(sys.argv[2]))
 print(time.perf_counter() - begun, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3)
 """
 

@@ -136,8 +136,6 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
 
     return Trace(
         path="hand.json",
-        rank=None,
-        rank_source="none",
         origin_ns=0,
         start_ns=column(row.start for row in rows),
         duration_ns=column(row.end - row.start for row in rows),

@@ -32,13 +32,15 @@ def intervals(pairs):
     return union([start for start, _ in pairs], [end for _, end in pairs])
 
 
-def nanoseconds(found: Intervals):
+def nanoseconds(result: Intervals):
     """The set's nanoseconds, after a check that it is in normal form."""
-    pairs = list(zip(found.starts.tolist(), found.ends.tolist(), strict=True))
+    pairs = list(zip(result.starts.tolist(), result.ends.tolist(), strict=True))
     assert all(start < end for start, end in pairs)
     assert all(before[1] < after[0] for before, after in pairwise(pairs))
-    assert found.starts.dtype == found.ends.dtype == np.int64
-    assert len(found) == len(pairs)
+    assert result.starts.dtype == result.ends.dtype == np.int64
+    assert len(result) == len(pairs)
+    assert not result.starts.flags.writeable
+    assert not result.ends.flags.writeable
     return covered(pairs)
 
 

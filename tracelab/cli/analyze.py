@@ -13,10 +13,10 @@ from tracelab.errors import TracelabError, UsageError
 from tracelab.system.console import (
     output_in_color,
     output_width,
-    save_result,
     tell,
     write_result,
 )
+from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from tracelab.analysis import FileResult

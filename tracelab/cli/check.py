@@ -14,10 +14,10 @@ from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
 from tracelab.cli.saved import require_same_options
 from tracelab.errors import TracelabError, UsageError
 from tracelab.system.console import (
-    save_result,
     tell,
     write_result,
 )
+from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

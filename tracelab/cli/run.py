@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from tracelab.errors import MissingSupportError, UsageError
-from tracelab.system.console import save_result, tell
+from tracelab.system.console import tell
+from tracelab.system.files import save_result
 
 # What stands behind the script is the script's, options too.
 SETTINGS = {

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,13 +129,7 @@ def _has_room(context: Context, piece_index: int) -> bool:
     serialized = context.serialized_streams
     rows = [serialized.row[piece_index], serialized.other_row[piece_index]]
     event_ids = context.timeline.event_id[rows].tolist()
-    arguments = context.read_arguments(event_ids)
-    shares = [_share_of_gpu(arguments.get(event_id, {})) for event_id in event_ids]
-    known = [share for share in shares if share is not None]
-    return len(known) == len(shares) and sum(known) <= 1
-
-
-def _share_of_gpu(arguments: Mapping[str, Any]) -> float | None:
-    """How many of a kernel's blocks each multiprocessor gets, which Kineto writes down."""
-    blocks = arguments.get("blocks per SM")
-    return float(blocks) if isinstance(blocks, int | float) else None
+    # Kineto writes down how many of a kernel's blocks each multiprocessor gets.
+    blocks = context.blocks_per_sm(event_ids)
+    known = [event_id for event_id in event_ids if event_id in blocks]
+    return known == event_ids and sum(blocks[event_id] for event_id in event_ids) <= 1

@@ -20,7 +20,6 @@ from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
     unprofiled_ns,
-    unprofiled_step_ns,
 )
 from tracelab.measures.serialized_streams import SerializedStreams
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
@@ -51,7 +50,8 @@ class Context:
         blocking_calls: the blocking calls of the file.
         losses: what was lost of the file, by the names in `LOSSES`.
         lines: where source files are looked for.
-        read_arguments: the arguments of a few events, by event id.
+        blocks_per_sm: how many blocks of a kernel each multiprocessor gets, by event id; without
+            the events of which the file does not say.
     """
 
     graph: Graph
@@ -64,7 +64,7 @@ class Context:
     blocking_calls: BlockingCallCosts
     losses: Mapping[str, int]
     lines: SourceLines
-    read_arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
+    blocks_per_sm: Callable[[Iterable[int]], Mapping[int, float]]
 
     @property
     def timeline(self) -> Timeline:
@@ -91,7 +91,7 @@ class Context:
     @property
     def step_without_profiler_ns(self) -> float | None:
         """How long the capture measured a step to take without the profiler; None if it did not."""
-        return unprofiled_step_ns(self.trace)
+        return self.trace.info.unprofiled_step_ns
 
     @cached_property
     def profiler_overhead_ns(self) -> Mapping[int, int]:

@@ -1,8 +1,8 @@
 """What a measure tells the rest of the program about itself: its table in the report.
 
-A new measure is one file beside this one and one line in `tracelab.measures.registry`. Its rows then
-reach the merged report of several ranks, the JSON and its schema, the text and comparisons by the
-same way as all others, keyed by rank and step.
+A new measure is one file beside this one and one line in `tracelab.measures.registry`. Its rows
+then reach the merged report of several ranks, the JSON and its schema, the text and comparisons by
+the same way as all others, keyed by rank and step.
 """
 
 from __future__ import annotations

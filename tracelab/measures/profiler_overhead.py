@@ -12,21 +12,11 @@ from tracelab.intervals import Int64Array, measure_within
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import Trace
 
 _SLOWER = 1.1  # times as long as without the profiler: less is no reason to speak of it
 
 # What the GPU waited for otherwise has other reasons than the profiler.
 _SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED)
-
-
-def unprofiled_step_ns(trace: Trace) -> float | None:
-    """How long the capture measured a step to take without the profiler; None if it did not."""
-    try:
-        step_ns = float(trace.about.get("unprofiled_step_ms", "")) * 1e6
-    except ValueError:
-        return None
-    return step_ns if 0 < step_ns < float("inf") else None
 
 
 def active_devices(timeline: Timeline, windows: Sequence[Window]) -> dict[int, NDArray[np.bool_]]:
@@ -72,7 +62,7 @@ def unprofiled_ns(
 
 def _longer_ns(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
     """How much longer each window is than its steps were without the profiler."""
-    unprofiled = unprofiled_step_ns(timeline.trace)
+    unprofiled = timeline.trace.info.unprofiled_step_ns
     if unprofiled is None or not timeline.steps:
         return [0] * len(windows)
     # A step that is slow for reasons of its own is not the profiler's: the median counts.

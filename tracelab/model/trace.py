@@ -1,16 +1,15 @@
 """One profiler trace as frozen numpy columns: a row per complete event of the file.
 
-Row *i* of every column speaks of the same event, and *i* is the event id that graphs, results
+Row *i* of every column describes the same event, and *i* is the event id that graphs, results
 and findings cite. The strings are kept once, in a table. What could not be read is counted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
+from tracelab.model.file_info import FileInfo
 
 ABSENT = -1  # in an integer column: the file does not say
 
@@ -43,55 +43,31 @@ class Category(IntEnum):
 GPU_ACTIVITIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 HOST_CALLS = (Category.RUNTIME, Category.DRIVER)
 
-# Every way in which something of a file can fail to reach the numbers. A loss that is zero is not
-# listed; one that is not stands at the head of the report.
-LOSSES: Mapping[str, str] = MappingProxyType(
-    {
-        "truncated": "the file breaks off: what would follow is missing",
-        "unparsable_events": "events that are not valid JSON were left out",
-        "repairs": "places that were not valid JSON (bare nan or inf, bare quotes or backslashes, "
-        "broken UTF-8, stray commas) were mended and used",
-        "incomplete_events": "events without a name, a time or a duration were left out",
-        "negative_durations": "events with a negative duration were left out",
-        "absurd_times": "events with an impossible time or duration were left out",
-        "unmatched_begin_end": "begin or end events without their partner were left out",
-        "unknown_phases": "events of a phase that the format does not define were left out",
-        "unreadable_metadata": "the text after the events is not valid JSON: rank or versions "
-        "may be missing",
-        "activities_without_lane": "GPU activities without a device or stream were left out",
-        "activities_without_launch": "GPU activities whose launch is not in the file: they are "
-        "busy time, but belong to no step",
-        "overlapping_activities": "GPU activities that start before the previous one on their "
-        "stream has ended, as their launch does not allow: their common time is counted once",
-        "waits_without_record": "stream waits whose event record is not named: what they waited "
-        "for is not known",
-        "edges_against_time": "dependencies that would run against time were left out: there, "
-        "activities or calls overlap that should not, or two clocks disagree",
-    }
-)
-
-
-def count_losses(losses: Mapping[str, int]) -> str:
-    """The losses in brackets, for the end of a sentence; "" without any."""
-    counted = ", ".join(f"{name}: {count}" for name, count in losses.items() if count)
-    return f" ({counted})" if counted else ""
-
 
 @dataclass(frozen=True, slots=True)
 class Thread:
     """A thread as the file names it: strings, because some files use words.
 
-    Example: ``Thread(process="1204", thread="1204", name="thread 1204 (python)")``.
+    Example row: ``Thread(process="4211", thread="4211", name="thread 4211 (python)")``.
+
+    Attributes:
+        process: the process id, or its name.
+        thread: the thread id, or its name.
+        name: what the file calls the thread; "" when it says nothing.
     """
 
     process: str
     thread: str
-    name: str  # "" when the file gives none
+    name: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SparseColumn(Frozen):
     """Integers that few events have, read like an array of one per event.
+
+    >>> column = SparseColumn(np.array([0, 1, 1], np.int32), np.array([7, ABSENT]))
+    >>> column[:].tolist(), (column == 7).tolist()
+    ([7, -1, -1], [True, False, False])
 
     Attributes:
         value_index: int32[n], each event's index into `values`; that of the last one for most.
@@ -108,8 +84,8 @@ class SparseColumn(Frozen):
     def __len__(self) -> int:
         return len(self.value_index)
 
-    def __getitem__(self, events: Any) -> Any:  # as many forms as an array's
-        return self.values[self.value_index[events]]
+    def __getitem__(self, event_ids: Any) -> Any:  # as many forms as an array's
+        return self.values[self.value_index[event_ids]]
 
     def __eq__(self, other: object) -> NDArray[np.bool_]:  # type: ignore[override]
         return np.asarray(self[:] == other)
@@ -127,8 +103,12 @@ class SparseColumn(Frozen):
 class Trace(Frozen):
     """One file's complete events, in the file's order; every array is read-only.
 
-    Large files are mostly host events, which have no device, stream or event: those columns are
-    sparse.
+    Large files are mostly host events, which have no device, stream or CUDA event: those columns
+    are sparse.
+
+    Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
+    name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
+    wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT, file_index=17``.
 
     Example row: ``(start_ns=120_000, duration_ns=3_500, category=Category.KERNEL, name_index=7,
     thread_index=2, device_number=0, stream_number=7, correlation=311, wait_stream_number=ABSENT,
@@ -136,8 +116,6 @@ class Trace(Frozen):
 
     Attributes:
         path: where it came from.
-        rank: the rank that the file or its name gives, else None.
-        rank_source: "metadata", "filename" or "none".
         origin_ns: the first event's time in the file's own clock.
         start_ns: int64[n], ns since the first event.
         duration_ns: int64[n], ns, never negative.
@@ -145,22 +123,21 @@ class Trace(Frozen):
         name_index: int32[n], index into `strings`.
         thread_index: int32[n], index into `threads`.
         device_number: int32[n], of GPU activities, syncs and CUDA events.
-        stream_number: int64[n], likewise.
+        stream_number: int64[n], of the same.
         correlation: int64[n], shared by a host call and what it put on the GPU.
-        wait_stream_number, wait_correlation: int64[n], of syncs: the stream and the event record
-            waited for.
+        wait_stream_number: int64[n], of syncs, the stream waited for.
+        wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
         file_index: int32[n], the event's index in the file's array of events.
         strings: the string table.
         threads: the threads, in order of appearance.
-        metadata: what the file says beside its events.
+        metadata: all that the file says beside its events, as it is written there.
         objects: events of every phase that the file holds, read or not.
-        losses: what could not be used, by the names in `LOSSES`.
+        losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
+        info: what is used of the metadata, and of the file's name.
     """
 
     path: str
-    rank: int | None
-    rank_source: str
     origin_ns: int
     start_ns: Int64Array
     duration_ns: Int64Array
@@ -179,6 +156,7 @@ class Trace(Frozen):
     metadata: Mapping[str, Any]
     objects: int
     losses: Mapping[str, int]
+    info: FileInfo = field(default_factory=FileInfo)
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -187,13 +165,6 @@ class Trace(Frozen):
     def end_ns(self) -> Int64Array:
         """int64[n], ns since the first event; the first nanosecond after each event."""
         return read_only(self.start_ns + self.duration_ns)
-
-    @cached_property
-    def about(self) -> Mapping[str, str]:
-        """What tracelab's recorder wrote into the file; empty where another one recorded it."""
-        about = self.metadata.get("tracelab")
-        entries = about if isinstance(about, dict) else {}
-        return MappingProxyType({key: str(value) for key, value in entries.items()})
 
     def name_of(self, event_id: int) -> str:
         """The name of one event."""

@@ -1,9 +1,8 @@
 """Traces that were read before: their columns, kept in the user's cache folder.
 
 A file is known by its content, so that a copy under another name is the same and one that was
-written again is not. An entry is one file: a header in JSON, then the columns as they are in
-memory, all of it behind checksums. It is written under another name and then renamed, so that
-processes that race see all of it or nothing.
+written again is not. An entry is one file (`tracelab.read.cache_entry`). It is written under
+another name and then renamed, so that processes that race see all of it or nothing.
 """
 
 from __future__ import annotations
@@ -13,20 +12,16 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import astuple, fields
 from functools import cache
 from pathlib import Path
-from types import MappingProxyType
-from typing import IO, Any
+from typing import IO
 
-import numpy as np
 import orjson
-from numpy.typing import NDArray
 
-from tracelab.model.trace import SparseColumn, Thread, Trace
-from tracelab.read.metadata import rank_of
-from tracelab.read.parallel import read_trace_in_parts
-from tracelab.read.streams import Source, fast_zlib
+from tracelab.model.trace import Trace
+from tracelab.read.cache_entry import trace_as_blocks, trace_from_bytes
+from tracelab.read.parallel import read_trace_in_chunks
+from tracelab.read.streams import Source
 from tracelab.system.processes import processors
 from tracelab.version import __version__
 
@@ -36,19 +31,6 @@ LARGEST_BYTES = 2 << 30  # of all entries together; the least recently used go f
 _BLOCK_BYTES = 1 << 20
 _ENDING, _UNFINISHED = ".columns", ".unfinished"
 _ABANDONED_S = 3600  # a file that is still being written after so long belongs to no process
-_BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
-_MAGIC = b"tracelab"
-_ALIGNMENT = 64
-# The part of the package whose change may change what is read of the same file.
-_READER = (
-    "read/cache.py",
-    "read/columns.py",
-    "read/events.py",
-    "read/json_array.py",
-    "read/parallel.py",
-    "read/reader.py",
-    "model/trace.py",
-)
 
 
 def load_trace(source: Source, processes: int = 1) -> Trace:
@@ -61,56 +43,56 @@ def load_trace(source: Source, processes: int = 1) -> Trace:
         processes: how many may read it, if it is huge.
 
     Raises:
-        UnreadableInputError: the file cannot be opened, is no trace, or holds no complete event.
+        UnreadableInputError: the file cannot be opened, is not a trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
     """
     path = Path(source.path)
-    known = _content_of(path)
-    if known is None:
-        return read_trace_in_parts(source, processes)
-    content, before = known
-    entry = folder() / f"{content}{_ENDING}"
-    trace = _open(entry, content, source)
+    identity = _identity(path)
+    if identity is None:
+        return read_trace_in_chunks(source, processes)
+    digest, state = identity
+    entry = folder() / f"{digest}{_ENDING}"
+    trace = _open(entry, digest, source)
     if trace is None:
-        trace = read_trace_in_parts(source, processes)
+        trace = read_trace_in_chunks(source, processes)
         with suppress(OSError, orjson.JSONEncodeError):  # what orjson reads may nest too deep
-            if _state_of(path) == before:
-                _save(trace, entry, content)
+            if _state(path) == state:
+                _save(trace, entry, digest)
     return trace
 
 
 def folder() -> Path:
-    """Where the entries are."""
+    """The folder of the entries."""
     import platformdirs
 
     return platformdirs.user_cache_path("tracelab")
 
 
-def _content_of(path: Path) -> tuple[str, tuple[int, int]] | None:
-    """What tells a file's content, and its state before; None for what is not to be kept."""
+def _identity(path: Path) -> tuple[str, tuple[int, int]] | None:
+    """The digest of a file's content, and its state before; None for what is not to be kept."""
     try:
-        before = _state_of(path)
-        if path.is_file() and before[0] >= SMALLEST_FILE_BYTES:
-            return _digest(path, before[0]), before
+        state = _state(path)
+        if path.is_file() and state[0] >= SMALLEST_FILE_BYTES:
+            return _digest(path, state[0]), state
     except OSError:  # its reader says what is wrong
         pass
     return None
 
 
-def _state_of(path: Path) -> tuple[int, int]:
-    """Size and time of the last change: not the same when it was written meanwhile."""
+def _state(path: Path) -> tuple[int, int]:
+    """Size in bytes and time of the last change in ns: differs when it was written meanwhile."""
     status = path.stat()
     return status.st_size, status.st_mtime_ns
 
 
 def _digest(path: Path, size: int) -> str:
-    """What is the same for the same content, read by the same version."""
+    """A text that is the same for the same content, read by the same version."""
     import hashlib
     from concurrent.futures import ThreadPoolExecutor
 
-    def digest_at(position: int) -> bytes:
+    def digest_at(offset: int) -> bytes:
         with open(path, "rb") as stream:
-            stream.seek(position)
+            stream.seek(offset)
             return hashlib.sha256(stream.read(_BLOCK_BYTES)).digest()
 
     with ThreadPoolExecutor(min(8, processors())) as pool:
@@ -122,12 +104,14 @@ def _digest(path: Path, size: int) -> str:
 def _reader_version() -> bytes:
     import hashlib
 
-    here = Path(__file__).parents[1]
-    text = b"".join((here / name).read_bytes() for name in _READER)
+    # A change of any of these may change what is read of the same file.
+    package = Path(__file__).parents[1]
+    modules = [*sorted((package / "read").glob("*.py")), package / "model" / "trace.py"]
+    text = b"".join(module.read_bytes() for module in modules)
     return hashlib.sha256(__version__.encode() + text).digest()
 
 
-def _open(entry: Path, content: str, source: Source) -> Trace | None:
+def _open(entry: Path, digest: str, source: Source) -> Trace | None:
     """The trace of an entry, mapped into memory; None if there is none, or it is damaged."""
     try:
         with open(entry, "rb") as stream:
@@ -136,88 +120,28 @@ def _open(entry: Path, content: str, source: Source) -> Trace | None:
         return None
     with suppress(OSError):
         os.utime(entry)
-    if len(data) < _BEGIN.itemsize:
-        return None
-    begin = np.frombuffer(data, _BEGIN, 1)[0]
-    end = _BEGIN.itemsize + int(begin["header_bytes"])
-    text = data[_BEGIN.itemsize : end]
-    if begin["magic"] != _MAGIC or begin["checksum"] != fast_zlib.crc32(text):
-        return None
-    header = orjson.loads(text)
-    first = _aligned(end)
-    if header["content"] != content or len(data) != first + header["column_bytes"]:
-        return None
-    columns: dict[str, Any] = {}
-    for name, type_, count, offset, checksum in header["columns"]:
-        columns[name] = np.frombuffer(data, type_, count, first + offset)
-        if fast_zlib.crc32(columns[name]) != checksum:
-            return None
-    row = columns.pop("row")
-    for name in header["sparse"]:
-        columns[name] = SparseColumn(row, columns[name])
-    rank, rank_source = rank_of(header["metadata"], source)
-    return Trace(
-        path=source.path,
-        rank=rank,
-        rank_source=rank_source,
-        origin_ns=header["origin_ns"],
-        **columns,
-        strings=tuple(header["strings"]),
-        threads=tuple(Thread(*thread) for thread in header["threads"]),
-        metadata=MappingProxyType(header["metadata"]),
-        objects=header["objects"],
-        losses=MappingProxyType(header["losses"]),
-    )
+    return trace_from_bytes(data, digest, source)
 
 
-def _save(trace: Trace, entry: Path, content: str) -> None:
+def _save(trace: Trace, entry: Path, digest: str) -> None:
     """Write an entry, unless it is larger than all may be.
 
     Raises:
         OSError: the folder cannot be written to.
     """
-    sparse = [x.name for x in fields(Trace) if isinstance(getattr(trace, x.name), SparseColumn)]
-    arrays: dict[str, NDArray[Any]] = {
-        **{x.name: getattr(trace, x.name) for x in fields(Trace)},
-        **{name: getattr(trace, name).values for name in sparse},
-        "row": getattr(trace, sparse[0]).value_index,  # of all of them
-    }
-    arrays = {name: array for name, array in arrays.items() if isinstance(array, np.ndarray)}
-    columns, offset = [], 0
-    for name, array in arrays.items():
-        checksum = fast_zlib.crc32(array)
-        columns.append((name, array.dtype.str, len(array), offset, checksum))
-        offset = _aligned(offset + array.nbytes)
-    header = orjson.dumps(
-        {
-            "content": content,
-            "columns": columns,
-            "column_bytes": offset,
-            "sparse": sparse,
-            "origin_ns": trace.origin_ns,
-            "strings": trace.strings,
-            "threads": [astuple(thread) for thread in trace.threads],
-            "metadata": dict(trace.metadata),
-            "objects": trace.objects,
-            "losses": dict(trace.losses),
-        }
-    )
-    begin = np.array([(_MAGIC, len(header), fast_zlib.crc32(header))], _BEGIN).tobytes()
-    size = _aligned(len(begin) + len(header)) + offset
+    blocks = trace_as_blocks(trace, digest)
+    size = sum(map(len, blocks))
     if size > LARGEST_BYTES:
         return
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
     with _replacing(entry) as stream:
-        parts: list[bytes | memoryview] = [begin + header, *(x.data for x in arrays.values())]
-        for part in parts:
-            stream.write(part)
-            stream.write(bytes(-stream.tell() % _ALIGNMENT))
+        stream.writelines(blocks)
 
 
 @contextmanager
 def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that takes a path's place when all of it is written."""
+    """A file that replaces the one at a path when all of it is written."""
     import tempfile
 
     with tempfile.NamedTemporaryFile(dir=path.parent, suffix=_UNFINISHED, delete=False) as stream:
@@ -240,15 +164,11 @@ def _make_room(folder: Path, size: int) -> None:
             files.append((status.st_mtime, status.st_size, file))
     total = size + sum(file_bytes for _, file_bytes, _ in files)
     for modified, file_bytes, file in sorted(files):
-        needless = {
+        is_needless = {
             _ENDING: total > LARGEST_BYTES,
             _UNFINISHED: time.time() - modified > _ABANDONED_S,
         }
-        if needless.get(file.suffix):
+        if is_needless.get(file.suffix):
             with suppress(OSError):
                 file.unlink()
                 total -= file_bytes
-
-
-def _aligned(position: int) -> int:
-    return -(-position // _ALIGNMENT) * _ALIGNMENT

@@ -1,4 +1,8 @@
-"""The text of a trace's events, decoded: what is used of each, and nothing else."""
+"""The text of a trace's events, decoded: what is used of each, and nothing else.
+
+Example: ``Event(ph="X", cat="kernel", name="gemm", pid=0, tid=7, ts=120.5, dur=4.25,
+args=Arguments(correlation=42, stream=7, device=0))``.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +13,7 @@ import msgspec
 import orjson
 
 from tracelab.model.trace import ABSENT
-
-Number = int | float | str | None  # as files write numbers
+from tracelab.read.numbers import Number
 
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
 
@@ -50,20 +53,29 @@ _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 def decode(text: bytes) -> list[Event]:
     """Decode an array of events.
 
-    What is skipped of an event is looked at for its brackets and quotes alone, so that bytes that
-    are no UTF-8, or numbers that are none of a float64, do no harm there.
+    Of what is skipped, only brackets and quotes are checked, so that bytes that are not UTF-8, or
+    numbers that no float64 holds, do no harm there.
 
     Raises:
         ValueError: the text is not JSON.
+
+    >>> [event] = decode(b'[{"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}]')
+    >>> event.name, event.ts, event.args.stream
+    ('gemm', 120.5, 7)
     """
     try:
         return _decode_regular(text)
-    except (msgspec.DecodeError, RecursionError):  # no JSON, or some value is of an unusual type
+    except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type
         return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
 
 
 def decode_with_times_as_text(text: bytes) -> list[Event]:
-    """Decode an array of events whose times a float cannot hold exactly."""
+    """Decode an array of events whose times a float cannot hold exactly.
+
+    >>> [event] = decode_with_times_as_text(b'[{"ph": "X", "ts": 1740461679470630.547}]')
+    >>> event.ts
+    '1740461679470630.547'
+    """
     return decode(_with_times_as_text(text))
 
 
@@ -87,7 +99,11 @@ def is_text_of_event(text: bytes) -> bool:
 
 
 def mapping(value: Any) -> dict[str, Any]:
-    """The JSON object that a value is; an empty one for anything else."""
+    """The JSON object that a value is; an empty one for anything else.
+
+    >>> mapping({"rank": 3}), mapping([3])
+    ({'rank': 3}, {})
+    """
     return value if isinstance(value, dict) else {}
 
 
@@ -104,7 +120,9 @@ def _regular(element: Any) -> Event:
         tid=_text(fields.get("tid")),
         ts=_number(fields.get("ts")),
         dur=_number(fields.get("dur")),
-        args=Arguments(**{x: _number(arguments[x]) for x in _ARGUMENTS.intersection(arguments)}),
+        args=Arguments(
+            **{key: _number(arguments[key]) for key in _ARGUMENTS.intersection(arguments)}
+        ),
     )
 
 
@@ -117,19 +135,5 @@ def _text(value: Any) -> str | None:
 
 
 def _number(value: Any) -> Number:
-    """A number as it is; what can be none is text that is none."""
+    """A number as it is; "" for a value that cannot be one."""
     return value if value is None or type(value) in (int, float, str) else ""
-
-
-_LAST_NUMBER = re.compile(r"(?<!\d)-?\d{1,19}$")
-
-
-def natural_number(value: Any) -> int:
-    """A natural number that may be written as text ("7", "stream 7"); ABSENT for anything else."""
-    if type(value) is not int:
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        else:
-            digits = _LAST_NUMBER.search(value) if isinstance(value, str) else None
-            value = int(digits[0]) if digits else ABSENT
-    return value if ABSENT < value < 2**63 else ABSENT

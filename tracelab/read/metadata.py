@@ -1,22 +1,100 @@
-"""What a file says beside its events."""
+"""What a file says beside its events, from the keys that Kineto and tracelab's recorder write."""
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
+from tracelab.model.file_info import FileInfo
 from tracelab.model.trace import ABSENT
-from tracelab.read.events import mapping, natural_number
+from tracelab.read.events import mapping
+from tracelab.read.numbers import natural_number
 from tracelab.read.streams import Source
 
 
-def rank_of(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
+def read_file_info(metadata: Mapping[str, Any], source: Source) -> FileInfo:
+    """What a file says beside its events, or its name instead.
+
+    >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
+    >>> info = read_file_info(metadata, Source("step.pt.trace.json", None, named=True))
+    >>> info.rank, info.rank_source, info.world_size, dict(info.software)
+    (3, 'metadata', 8, {'cuda': '12.4'})
+    """
+    rank, rank_source = _rank(metadata, source)
+    recorder = _written_by_recorder(metadata)
+    return FileInfo(
+        rank=rank,
+        rank_source=rank_source,
+        world_size=_world_size(metadata),
+        software=MappingProxyType(_software(metadata, recorder)),
+        device_names=MappingProxyType(_device_names(metadata)),
+        source_folders=_source_folders(recorder),
+        unprofiled_step_ns=_unprofiled_step_ns(recorder),
+    )
+
+
+def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
     """The rank, and what says so: the file, or its name.
 
     In a job of one every rank is 0; there a name says more, which may count jobs side by side.
     """
-    job = mapping(metadata.get("distributedInfo"))
-    rank, alone = natural_number(job.get("rank")), natural_number(job.get("world_size")) == 1
-    if source.rank is not None and (rank == ABSENT or alone):
+    rank = natural_number(mapping(metadata.get("distributedInfo")).get("rank"))
+    if source.rank is not None and (rank == ABSENT or _world_size(metadata) == 1):
         return source.rank, "filename"
     return (rank, "metadata") if rank != ABSENT else (None, "none")
+
+
+def _world_size(metadata: Mapping[str, Any]) -> int | None:
+    world_size = mapping(metadata.get("distributedInfo")).get("world_size")
+    return world_size if isinstance(world_size, int) else None
+
+
+def _written_by_recorder(metadata: Mapping[str, Any]) -> dict[str, str]:
+    """What tracelab's recorder wrote into the file; empty where another one recorded it."""
+    return {key: str(value) for key, value in mapping(metadata.get("tracelab")).items()}
+
+
+def _software(metadata: Mapping[str, Any], recorder: Mapping[str, str]) -> dict[str, str]:
+    versions = {name: recorder[name] for name in ("torch", "cuda") if recorder.get(name)}
+    for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
+        version = metadata.get(key)
+        if isinstance(version, int) and name not in versions:
+            versions[name] = _cuda_version(version) if name == "cuda" else str(version)
+    return versions
+
+
+def _cuda_version(number: int) -> str:
+    """CUDA writes 12.4 as 12040.
+
+    >>> _cuda_version(12040)
+    '12.4'
+    """
+    return f"{number // 1000}.{number % 1000 // 10}"
+
+
+def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:
+    devices = metadata.get("deviceProperties")
+    if not isinstance(devices, list):
+        return {}
+    names = {
+        device["id"]: device.get("name")
+        for device in map(mapping, devices)
+        if isinstance(device.get("id"), int)
+    }
+    return {number: str(name) for number, name in names.items() if name}
+
+
+def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
+    folders = recorder.get("source_folders", "").split(os.pathsep)
+    return tuple(folder for folder in folders if folder)
+
+
+def _unprofiled_step_ns(recorder: Mapping[str, str]) -> float | None:
+    try:
+        step_ns = float(recorder.get("unprofiled_step_ms", "")) * 1e6
+    except ValueError:
+        return None
+    return step_ns if 0 < step_ns < math.inf else None

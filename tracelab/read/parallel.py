@@ -1,8 +1,8 @@
-"""Read one huge file in parts, by several processes.
+"""Read one huge file in chunks, by several processes.
 
-The file is cut at what looks like the gap between two events, about every 16 MiB. Each part is
+The file is cut at what looks like the gap between two events, about every 16 MiB. Each chunk is
 read as a trace of its own; if nothing is wrong with any of them, all the cuts are between events:
-the first part begins at one, a part that is a whole array ends at one, and there the next begins
+the first chunk begins at one, a chunk that is a whole array ends at one, and there the next begins
 (JSON is unambiguous). If anything is wrong, whatever it is, the file is read again in one go.
 """
 
@@ -20,18 +20,18 @@ from tracelab.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.columns import Columns
 from tracelab.read.reader import EVENTS, read_columns, read_trace
-from tracelab.read.streams import GZIP_MAGIC, Source, tell_watcher
+from tracelab.read.streams import GZIP_MAGIC, Source, report_read
 from tracelab.system.processes import open_processes
 
-PART_BYTES = 16 << 20
-_FEWEST = 4  # parts that make up for the start of the processes
+CHUNK_BYTES = 16 << 20
+_FEWEST = 4  # chunks that make up for the start of the processes
 _GLANCE_BYTES = 1 << 16  # in which an event ends
 _GAP = re.compile(rb"\}(\s*,\s*)(?=\{)")
 _BEFORE, _AFTER = b'{"%b": [' % EVENTS.encode(), b"]}"
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
+class _Chunk:
     """Bytes of a file, and what makes a trace of them where it is put around them."""
 
     begin: int
@@ -40,31 +40,33 @@ class _Part:
     after: bytes
 
 
-def read_trace_in_parts(source: Source, processes: int) -> Trace:
+def read_trace_in_chunks(source: Source, processes: int) -> Trace:
     """Read one file, by so many processes if it is a huge one that can be cut.
 
     Raises:
-        UnreadableInputError: it cannot be opened, is no trace, or holds no complete event.
+        UnreadableInputError: it cannot be opened, is not a trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
     """
-    parts = _cut(Path(source.path)) if processes > 1 else []
-    if len(parts) < _FEWEST:
+    chunks = _chunks(Path(source.path)) if processes > 1 else []
+    if len(chunks) < _FEWEST:
         return read_trace(source)
     columns = Columns()
     metadata: dict[str, Any] = {}
     try:
-        with open_processes(min(processes, len(parts))) as run:
-            for others, beside, size in run(partial(_read_part, source.path), parts):
-                columns.add_all(others)
-                metadata |= beside
-                tell_watcher(size)
+        with open_processes(min(processes, len(chunks))) as run:
+            for following, chunk_metadata, read_bytes in run(
+                partial(_read_chunk, source.path), chunks
+            ):
+                columns.add_all(following)
+                metadata |= chunk_metadata
+                report_read(read_bytes)
         return columns.finish(source, metadata, {})
     except (UnreadableInputError, OSError):  # or there is no room for processes
         return read_trace(source)
 
 
-def _cut(path: Path) -> list[_Part]:
-    """The parts of a file; none where it cannot be cut."""
+def _chunks(path: Path) -> list[_Chunk]:
+    """The chunks of a file; none where it cannot be cut."""
     try:
         if not path.is_file():
             return []
@@ -78,43 +80,43 @@ def _cut(path: Path) -> list[_Part]:
     ends = [*(begin for begin, _ in gaps), size]
     begins = [0, *(end for _, end in gaps)]
     return [
-        _Part(begin, end, _BEFORE if begin else b"", _AFTER if end < size else b"")
+        _Chunk(begin, end, _BEFORE if begin else b"", _AFTER if end < size else b"")
         for begin, end in zip(begins, ends, strict=True)
     ]
 
 
 def _gaps(stream: io.BufferedIOBase, size: int) -> Iterator[tuple[int, int]]:
-    """Where what looks like a gap between two events begins and ends, about every part."""
-    for place in range(PART_BYTES, size - _GLANCE_BYTES, PART_BYTES):
-        stream.seek(place)
+    """Offsets at which what looks like a gap between two events begins and ends, one a chunk."""
+    for offset in range(CHUNK_BYTES, size - _GLANCE_BYTES, CHUNK_BYTES):
+        stream.seek(offset)
         if gap := _GAP.search(stream.read(_GLANCE_BYTES)):
-            yield place + gap.start(1), place + gap.end(1)
+            yield offset + gap.start(1), offset + gap.end(1)
 
 
-def _read_part(path: str, part: _Part) -> tuple[Columns, dict[str, Any], int]:
-    """The columns of a part, what stands beside the events, and the part's bytes.
+def _read_chunk(path: str, chunk: _Chunk) -> tuple[Columns, dict[str, Any], int]:
+    """The columns of a chunk, what stands beside the events, and the chunk's bytes.
 
     Raises:
         UnreadableInputError: anything is wrong with it.
     """
     with (
         open(path, "rb", buffering=0) as file,
-        io.BufferedReader(_PartStream(file, part)) as stream,
+        io.BufferedReader(_ChunkStream(file, chunk)) as stream,
     ):
         columns, metadata, losses = read_columns(stream, path)
     if any(losses.values()):
         raise UnreadableInputError(f"{path}: it was cut within an event, or is damaged")
-    return columns, metadata, part.end - part.begin
+    return columns, metadata, chunk.end - chunk.begin
 
 
-class _PartStream(io.RawIOBase):
-    """A part of an open file between what goes around it."""
+class _ChunkStream(io.RawIOBase):
+    """A chunk of an open file between what goes around it."""
 
-    def __init__(self, file: io.RawIOBase, part: _Part) -> None:
+    def __init__(self, file: io.RawIOBase, chunk: _Chunk) -> None:
         self._file = file
-        self._before, self._after = io.BytesIO(part.before), io.BytesIO(part.after)
-        self._left = part.end - part.begin
-        file.seek(part.begin)
+        self._before, self._after = io.BytesIO(chunk.before), io.BytesIO(chunk.after)
+        self._left_bytes = chunk.end - chunk.begin
+        file.seek(chunk.begin)
 
     def readable(self) -> bool:
         return True
@@ -127,6 +129,6 @@ class _PartStream(io.RawIOBase):
         )
 
     def _read_file_into(self, buffer: Any) -> int:
-        count = self._file.readinto(memoryview(buffer)[: self._left]) or 0
-        self._left -= count
+        count = self._file.readinto(memoryview(buffer)[: self._left_bytes]) or 0
+        self._left_bytes -= count
         return count

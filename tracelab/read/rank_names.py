@@ -10,30 +10,29 @@ _RANK = re.compile(
     r"rank[-_= ]?(\d+)",
     re.IGNORECASE,
 )
-
-
 # vLLM's "dp1_pp0_tp0_dcp0_ep2_rank0" counts the ranks of each data parallel replica from 0.
 _LATER_REPLICA = re.compile(r"(?<![a-z])dp[-_]?0*[1-9]", re.IGNORECASE)
-
-
-# SGLang's "ID-TP-3-DP-0-PP-0-EP-1-DECODE.trace.json.gz"; only dimensions of more than one are told.
+# SGLang's "ID-TP-3-DP-0-PP-0-EP-1-DECODE.trace.json.gz"; dimensions of one are left out.
 _TENSOR_PARALLEL = re.compile(
     r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.json"
 )
-
-
 _LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
 
 
 def rank_in(name: str) -> int | None:
     """The rank in the whole job, if a file's name leaves no doubt about it.
 
-    A rank in a part of the job would pass for another file's; the trace itself tells most often.
+    A rank in a part of the job would pass for another file's; mostly the trace itself says.
+
+    >>> rank_in("step_rank3.pt.trace.json"), rank_in("1795263371.7-TP-1.trace.json.gz")
+    (3, 1)
+    >>> rank_in("tp_rank1.json") is None
+    True
     """
     ranks = [int(number) for dimension, number in _RANK.findall(name) if not dimension]
     if ranks:
         return None if _LATER_REPLICA.search(name) else ranks[-1]
-    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not told. A
+    # Tensor parallel ranks are consecutive; how many make a stage or a replica is not said. A
     # group of expert parallel ranks lies within them.
     parallel = _TENSOR_PARALLEL.search(name)
     if parallel and not _LATER_STAGE_OR_REPLICA.search(parallel[2]):

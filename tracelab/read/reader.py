@@ -7,12 +7,13 @@ import io
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from os import PathLike
 from typing import Any
 
 import orjson
 
 from tracelab.model.trace import Trace
-from tracelab.read.columns import Columns, InexactTimesError
+from tracelab.read.columns import Columns
 from tracelab.read.events import (
     Event,
     decode,
@@ -23,22 +24,33 @@ from tracelab.read.events import (
     mapping,
 )
 from tracelab.read.json_array import ArrayReader
+from tracelab.read.numbers import InexactTimesError
+from tracelab.read.sources import one_source
 from tracelab.read.streams import Source, open_source
 
 EVENTS = "traceEvents"  # the key of the array of events
 
 
-def read_trace(source: Source) -> Trace:
+def read_trace(source: str | PathLike[str] | Source) -> Trace:
     """Read one file.
 
+    Args:
+        source: a file, a URL, or a folder that holds one trace.
+
     Raises:
-        UnreadableInputError: it cannot be opened, is no trace, or holds no complete event.
+        UsageError: the folder holds several traces.
+        UnreadableInputError: it cannot be opened, is not a trace, or holds no complete event.
         MissingSupportError: its URL needs a package that is not installed.
+
+    >>> trace = read_trace("traces/events_item.pt.trace.json.gz")
+    >>> trace.info.device_names[0]
+    'NVIDIA H200'
     """
+    file = one_source(source)
     try:
-        return _read_trace(source, decode)
+        return _read_trace(file, decode)
     except InexactTimesError:
-        return _read_trace(source, decode_with_times_as_text)
+        return _read_trace(file, decode_with_times_as_text)
 
 
 def _read_trace(source: Source, decode: Callable[[bytes], list[Event]]) -> Trace:
@@ -53,7 +65,7 @@ def read_columns(
     """The columns of the events in a stream, what stands beside them, and what was lost.
 
     Raises:
-        UnreadableInputError: it is no trace.
+        UnreadableInputError: it is not a trace.
     """
     columns = Columns()
     reader = ArrayReader(stream, path, EVENTS, decode, is_event)
@@ -63,34 +75,69 @@ def read_columns(
     return columns, reader.metadata, reader.losses
 
 
-def read_arguments(source: Source, positions: Iterable[int]) -> dict[int, dict[str, Any]]:
+def read_arguments(
+    source: str | PathLike[str] | Source, file_indices: Iterable[int]
+) -> dict[int, dict[str, Any]]:
     """The arguments of a few events, which are not kept when a trace is read.
 
     Args:
         source: the file that the trace came from.
-        positions: values of `Trace.position`.
+        file_indices: values of `Trace.file_index`.
 
     Returns:
-        the event's "args" object by position; empty where the event has none, or none that can
+        the event's "args" object by file index; empty where the event has none, or none that can
         be read.
+
+    Raises:
+        UsageError: the source is a folder of several traces.
+        UnreadableInputError: the file can no longer be read.
+        MissingSupportError: its URL needs a package that is not installed.
+
+    >>> path = "traces/events_item.pt.trace.json.gz"
+    >>> trace = read_trace(path)
+    >>> file_index = int(trace.file_index[trace.of_category(0)[0]])  # of the first kernel
+    >>> read_arguments(path, [file_index])[file_index]["device"]
+    0
+    """
+    file = one_source(source)
+    missing = set(file_indices)
+    arguments: dict[int, dict[str, Any]] = {}
+    with open_source(file) as stream, _collector_paused():
+        first_index = 0
+        # As much is read, and as much is lost, as when the events were numbered.
+        reader = ArrayReader(stream, file.path, EVENTS, decode_texts, is_text_of_event)
+        for texts in reader:
+            next_index = first_index + len(texts)
+            in_piece = missing.intersection(range(first_index, next_index))
+            arguments |= {index: _arguments_in(texts[index - first_index]) for index in in_piece}
+            missing -= in_piece
+            if not missing:
+                break
+            first_index = next_index
+    return arguments
+
+
+def read_blocks_per_sm(source: Source, file_indices: Iterable[int]) -> dict[int, float]:
+    """How many of a kernel's blocks each multiprocessor gets, as Kineto writes it down.
+
+    Args:
+        source: the file that the trace came from.
+        file_indices: values of `Trace.file_index`, of kernels.
+
+    Returns:
+        the blocks by file index, without the kernels of which the file does not say.
 
     Raises:
         UnreadableInputError: the file can no longer be read.
         MissingSupportError: its URL needs a package that is not installed.
     """
-    wanted = set(positions)
-    found: dict[int, dict[str, Any]] = {}
-    with open_source(source) as stream, _collector_paused():
-        first = 0
-        # As much is read, and as much is lost, as when the events were numbered.
-        reader = ArrayReader(stream, source.path, EVENTS, decode_texts, is_text_of_event)
-        for texts in reader:
-            for position in wanted.intersection(range(first, first + len(texts))):
-                found[position] = _arguments_in(texts[position - first])
-            if len(found) == len(wanted):
-                break
-            first += len(texts)
-    return found
+    blocks = {
+        file_index: arguments.get("blocks per SM")
+        for file_index, arguments in read_arguments(source, file_indices).items()
+    }
+    return {
+        index: float(count) for index, count in blocks.items() if isinstance(count, int | float)
+    }
 
 
 def _arguments_in(text: bytes) -> dict[str, Any]:

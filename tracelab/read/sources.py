@@ -1,4 +1,4 @@
-"""Where traces come from: a file, a folder of them, or a URL; plain or gzip."""
+"""Which files paths stand for: a file, a folder of them, or a URL."""
 
 from __future__ import annotations
 
@@ -6,15 +6,11 @@ import os
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Set
-from contextlib import suppress
 from pathlib import Path
 
-from tracelab.errors import TracelabError, UnreadableInputError
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
-
-with suppress(ImportError):
-    pass  # unpacks more than twice as fast
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")
@@ -32,18 +28,36 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
             candidate.
+
+    >>> [source.rank for source in find_sources(["traces/fsdp_item_rank1.pt.trace.json.gz"])]
+    [1]
     """
-    found: dict[str, Source] = {}
+    sources: dict[str, Source] = {}
     for path in paths:
         for source in _sources_of(path):
             file = path if is_url(path) else os.path.realpath(source.path)
-            if file not in found or not found[file].named:
-                found[file] = source
-    return tuple(found.values())
+            if file not in sources or not sources[file].named:
+                sources[file] = source
+    return tuple(sources.values())
+
+
+def one_source(path: str | os.PathLike[str] | Source) -> Source:
+    """The one file that a path stands for; a source stands for itself.
+
+    Raises:
+        UsageError: the path is a folder of several traces.
+        UnreadableInputError: the path does not exist, or is a folder without a trace.
+    """
+    if isinstance(path, Source):
+        return path
+    sources = find_sources([os.fspath(path)])
+    if len(sources) > 1:
+        raise UsageError(f"{os.fspath(path)}: the folder holds {len(sources)} files; name one")
+    return sources[0]
 
 
 def size_of(source: Source) -> int:
-    """The bytes of a file as it lies there, packed or not; 0 where that is not known."""
+    """The bytes of a file on disk, packed or not; 0 where that is not known."""
     try:
         return 0 if is_url(source.path) else Path(source.path).stat().st_size
     except OSError:
@@ -64,42 +78,48 @@ def _sources_of(path: str) -> list[Source]:
 
 
 def _files_of(folder: Path) -> list[Path]:
-    def refuse(error: OSError) -> None:  # a part that cannot be listed may hold a rank
+    def refuse(error: OSError) -> None:  # a folder that cannot be listed may hold a rank
         raise unreadable(str(error.filename), error)
 
     paths = [
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
     ]
-    files = sorted((x for x in paths if x.name.endswith(_JSON_NAMES)), key=_natural_order)
+    files = sorted((path for path in paths if path.name.endswith(_JSON_NAMES)), key=_natural_order)
     if not files:
         raise UnreadableInputError(f"{folder}: the folder holds no .json or .json.gz file")
-    beside = defaultdict(set)
+    siblings = defaultdict(set)
     for file in files:
-        beside[file.parent].add(file.name)
-    files = [file for file in files if not _is_copy(file, beside[file.parent])]
-    if any(file.name.endswith(_TRACE_NAMES) for file in files):
-        return [x for x in files if x.name.endswith(_TRACE_NAMES) or _begins_like_a_trace(x)]
-    return files
+        siblings[file.parent].add(file.name)
+    files = [file for file in files if not _is_copy(file, siblings[file.parent])]
+    if not any(file.name.endswith(_TRACE_NAMES) for file in files):
+        return files
+    return [
+        file for file in files if file.name.endswith(_TRACE_NAMES) or _begins_like_a_trace(file)
+    ]
 
 
 def _natural_order(path: Path) -> list[list[str | int]]:
-    """A key that sorts "rank2" before "rank10"; numbers and other text take turns."""
+    """A key that sorts "rank2" before "rank10"; numbers and other text alternate.
+
+    >>> _natural_order(Path("rank10.json"))
+    [['rank', 10, '.json']]
+    """
     return [
-        [int(x) if i % 2 else x for i, x in enumerate(re.split(r"([0-9]+)", part))]
+        [int(text) if i % 2 else text for i, text in enumerate(re.split(r"([0-9]+)", part))]
         for part in path.parts
     ]
 
 
-def _is_copy(file: Path, beside: Set[str]) -> bool:
+def _is_copy(file: Path, siblings: Set[str]) -> bool:
     """Whether all that a file holds is in files beside it, so that it would count twice."""
-    if file.suffix == ".gz" and file.stem in beside:
+    if file.suffix == ".gz" and file.stem in siblings:
         return _is_packed_from(file.with_suffix(""), file)
     merged = re.fullmatch(r"merged-(.+)\.trace\.json\.gz", file.name)
-    return merged is not None and any(f"{merged[1]}-TP-" in name for name in beside)
+    return merged is not None and any(f"{merged[1]}-TP-" in name for name in siblings)
 
 
 def _is_packed_from(plain: Path, packed: Path) -> bool:
-    """Whether a gzip file unpacks to as many bytes as the plain one has; its end tells that."""
+    """Whether a gzip file unpacks to as many bytes as the plain one has; its end says so."""
     try:
         with open(packed, "rb") as stream:
             stream.seek(-4, os.SEEK_END)
@@ -109,7 +129,7 @@ def _is_packed_from(plain: Path, packed: Path) -> bool:
 
 
 def _begins_like_a_trace(file: Path) -> bool:
-    """Whether a file may be a trace; what cannot be read may be, so that its reader says why."""
+    """Whether a file may be a trace; an unreadable one may be, so that its reader says why."""
     try:
         with open_source(Source(str(file), None, named=False)) as stream:
             head = stream.read(_HEAD)
@@ -120,5 +140,5 @@ def _begins_like_a_trace(file: Path) -> bool:
 
 
 def _source(path: str, *, named: bool) -> Source:
-    file = path.partition("?")[0] if is_url(path) else path
-    return Source(path, rank_in(re.split(r"[/\\]", file)[-1]), named)
+    without_query = path.partition("?")[0] if is_url(path) else path
+    return Source(path, rank_in(re.split(r"[/\\]", without_query)[-1]), named)

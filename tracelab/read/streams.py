@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
@@ -13,20 +13,40 @@ from typing import Any, cast
 from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
 
 fast_zlib: Any = zlib
-
+with suppress(ImportError):
+    from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 GZIP_MAGIC = b"\x1f\x8b"
-
-
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
+# What a stream of `open_source` raises where it is damaged.
+READ_ERRORS = (EOFError, OSError, zlib.error, fast_zlib.error)
 
 
-READ_ERRORS = (
-    EOFError,
-    OSError,
-    zlib.error,
-    fast_zlib.error,
-)  # of a stream that `open_source` gave
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One file to read.
+
+    Example: ``Source(path="traces/ddp_rank3.pt.trace.json.gz", rank=3, named=False)``.
+
+    Attributes:
+        path: a local path or a URL that fsspec knows.
+        rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
+            gives none, or only one in a part of the job.
+        named: the user named this very file, rather than a folder that contains it.
+    """
+
+    path: str
+    rank: int | None
+    named: bool
+
+
+def is_url(path: str) -> bool:
+    """Whether a path is a URL.
+
+    >>> is_url("s3://bucket/step.json"), is_url("step.json")
+    (True, False)
+    """
+    return "://" in path
 
 
 @contextmanager
@@ -37,50 +57,52 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         UnreadableInputError: the file cannot be opened.
         MissingSupportError: the URL needs a package that is not installed.
     """
-    with ExitStack() as opened:
+    with ExitStack() as stack:
         try:
-            stream = opened.enter_context(io.BufferedReader(_watch(_open_raw(source.path))))
-            packed = stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
+            stream = stack.enter_context(io.BufferedReader(_watch(_open_raw(source.path))))
+            is_packed = stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
         except TracelabError:
             raise
         except ImportError as error:
             raise MissingSupportError(f"{source.path}: {error}") from None
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise unreadable(source.path, error) from None
-        yield opened.enter_context(io.BufferedReader(_Unpacked(stream))) if packed else stream
+        yield stack.enter_context(io.BufferedReader(_Unpacked(stream))) if is_packed else stream
 
 
 @contextmanager
-def watched(tell: Callable[[int], object]) -> Iterator[None]:
-    """Tell of each part that this thread reads of a file how many bytes, packed, it has."""
-    token = _watcher.set(tell)
+def watched(on_read: Callable[[int], object]) -> Iterator[None]:
+    """Call a function with the number of bytes, packed, of each read of this thread."""
+    token = _watcher.set(on_read)
     try:
         yield
     finally:
         _watcher.reset(token)
 
 
-def tell_watcher(count: int) -> None:
-    """Tell that so many bytes of a file were read by something else than a stream of this file."""
-    tell = _watcher.get()
-    if tell is not None:
-        tell(count)
+def report_read(byte_count: int) -> None:
+    """Count bytes of a file that were read elsewhere, by another process."""
+    on_read = _watcher.get()
+    if on_read is not None:
+        on_read(byte_count)
 
 
 _watcher: ContextVar[Callable[[int], object] | None] = ContextVar("watcher", default=None)
 
 
 class _Watched(io.RawIOBase):
-    def __init__(self, raw: io.RawIOBase, tell: Callable[[int], object]) -> None:
+    """A raw stream that reports each read."""
+
+    def __init__(self, raw: io.RawIOBase, on_read: Callable[[int], object]) -> None:
         self._raw = raw
-        self._tell = tell
+        self._on_read = on_read
 
     def readable(self) -> bool:
         return True
 
     def readinto(self, buffer: Any) -> int | None:
         count = self._raw.readinto(buffer)
-        self._tell(count or 0)
+        self._on_read(count or 0)
         return count
 
     def close(self) -> None:
@@ -89,8 +111,8 @@ class _Watched(io.RawIOBase):
 
 
 def _watch(raw: io.RawIOBase) -> io.RawIOBase:
-    tell = _watcher.get()
-    return raw if tell is None else _Watched(raw, tell)
+    on_read = _watcher.get()
+    return raw if on_read is None else _Watched(raw, on_read)
 
 
 class _Unpacked(io.RawIOBase):
@@ -141,32 +163,15 @@ def _open_raw(path: str) -> io.RawIOBase:
     return cast(io.RawIOBase, fsspec.open(path, "rb").open())
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    """One file to read.
-
-    Attributes:
-        path: a local path or a URL that fsspec knows.
-        rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
-            gives none, or only one in a part of the job.
-        named: the user named this very file, rather than a folder that holds it.
-    """
-
-    path: str
-    rank: int | None
-    named: bool
-
-
-def is_url(path: str) -> bool:
-    """Whether a path is a URL."""
-    return "://" in path
-
-
 def unreadable(path: str, error: Exception) -> UnreadableInputError:
-    """The error that says why a file cannot be read."""
+    """The error that says why a file cannot be read.
+
+    >>> unreadable("step.json", PermissionError(13, "Permission denied"))
+    UnreadableInputError('step.json: permission denied')
+    """
     if isinstance(error, FileNotFoundError):
         reason = "no such file"  # fsspec puts the path where the reason should be
     else:
-        said = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        reason = str(said).splitlines()[0].lower()
+        message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = str(message).splitlines()[0].lower()
     return UnreadableInputError(f"{path}: {reason}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,9 @@ from tracelab.findings.finding import Finding
 from tracelab.findings.rules import tl909_other_ranks
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
+from tracelab.model.losses import LOSSES
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, LOSSES, Trace
+from tracelab.model.trace import ABSENT
 from tracelab.options import Options
 from tracelab.report.schema import (
     SCHEMA,
@@ -58,13 +59,13 @@ def build_trace_info(graph: Graph, rank: int, launched_only: LaunchedOnly | None
     return TraceInfo(
         path=trace.path,
         rank=rank,
-        rank_source=trace.rank_source if trace.rank is not None else "position",
+        rank_source=trace.info.rank_source if trace.info.rank is not None else "position",
         objects=trace.objects,
         events=len(trace),
         gpu_activities=len(timeline.event_id),
-        software=_software(trace),
+        software=dict(trace.info.software),
         gpus=_gpus(timeline),
-        losses={name: losses[name] for name in LOSSES if losses.get(name)},
+        losses={loss.name: losses[loss.name] for loss in LOSSES if losses.get(loss.name)},
         event_links=links,
         unrecognised=unrecognised_kernels(graph),
         launched_only=launched_only,
@@ -127,28 +128,7 @@ def _provenance(paths: Sequence[str], options: Options, unread: Sequence[UnreadF
     return Provenance(tuple(paths), options.comm_patterns, options.step_pattern, tuple(unread))
 
 
-def _software(trace: Trace) -> dict[str, str]:
-    """The versions that the file gives."""
-    metadata = trace.metadata
-    versions = {key: trace.about[key] for key in ("torch", "cuda") if trace.about.get(key)}
-    for key, name in (("cuda_runtime_version", "cuda"), ("hip_runtime_version", "hip")):
-        value = metadata.get(key)
-        if isinstance(value, int) and name not in versions:
-            versions[name] = _version(value) if name == "cuda" else str(value)
-    return versions
-
-
-def _version(number: int) -> str:
-    """CUDA writes 12.4 as 12040."""
-    return f"{number // 1000}.{number % 1000 // 10}"
-
-
 def _gpus(timeline: Timeline) -> dict[str, str]:
     """The names of the devices that worked, as far as the file gives them."""
-    properties = timeline.trace.metadata.get("deviceProperties")
-    known: Mapping[Any, Any] = (
-        {x.get("id"): x.get("name") for x in properties if isinstance(x, dict)}
-        if isinstance(properties, list)
-        else {}
-    )
-    return {str(x): str(known[x]) for x in timeline.device_numbers if known.get(x)}
+    names = timeline.trace.info.device_names
+    return {str(device): names[device] for device in timeline.device_numbers if device in names}

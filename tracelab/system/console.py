@@ -1,19 +1,11 @@
-"""Where a command's words go: results to stdout, everything else to stderr."""
+"""The terminal of a command: results go to stdout, everything else to stderr."""
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import TypeVar
-
-from tracelab.errors import UsageError
 
 _PIPE_WIDTH = 100
-
-_Result = TypeVar("_Result")
 
 
 def write_result(text: str) -> None:
@@ -29,7 +21,7 @@ def write_result(text: str) -> None:
 
 
 def tell(text: str) -> None:
-    """Print a message that is no result."""
+    """Print a message that is not a result to stderr."""
     print(f"tracelab: {text}", file=sys.stderr)
 
 
@@ -47,24 +39,3 @@ def output_in_color() -> bool:
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
-
-
-def save_result(path: Path, save: Callable[[Path], _Result]) -> _Result:
-    """Write a file, folders above it too; a path that cannot be written is wrong usage."""
-    before = _written_ns(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return save(path)
-    except OSError as error:
-        raise UsageError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
-    except (KeyboardInterrupt, SystemExit):
-        if _written_ns(path) != before:  # half of it; an older file that is whole stays
-            path.unlink(missing_ok=True)
-        raise
-
-
-def _written_ns(path: Path) -> int | None:
-    """When a file was last written; None where there is none, or none that may be looked at."""
-    with suppress(OSError):
-        return path.stat().st_mtime_ns if path.is_file() else None
-    return None

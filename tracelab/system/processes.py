@@ -1,7 +1,7 @@
-"""Functions in several processes that end at once, and all of them, when they are told to.
+"""Functions in several processes, all of which end at once when they should.
 
 The pools of the standard library send all results through one pipe. A process that is ended while
-it writes there leaves half a result, for the rest of which they wait for ever; so each process
+it writes there leaves half a result, for the rest of which they wait forever; so each process
 has a pipe of its own here.
 """
 
@@ -29,7 +29,7 @@ _PATIENCE_S = 3
 
 
 def processors() -> int:
-    """Those that this process may use: a container often has fewer than the machine."""
+    """How many processors this process may use: a container often has fewer than the machine."""
     if sys.platform == "linux":
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
@@ -43,6 +43,8 @@ def open_processes(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
 
     Raises:
         UnreadableInputError: one of the processes was killed.
+
+    Example: ``with open_processes(4) as run: reports = list(run(report_source, sources))``.
     """
     from multiprocessing import Pipe, Process
 
@@ -50,12 +52,12 @@ def open_processes(workers: int) -> Iterator[Callable[..., Iterator[Any]]]:
     connections = []
     try:
         for _ in range(workers):
-            here, there = Pipe()
-            connections.append(here)
-            process = Process(target=_serve, args=(there, here))
+            own_end, worker_end = Pipe()
+            connections.append(own_end)
+            process = Process(target=_serve, args=(worker_end, own_end))
             process.start()
             processes.append(process)
-            there.close()  # now that it is open there only, its end is the end of the process
+            worker_end.close()  # open in the process only: it closes when the process ends
         yield partial(_map_in, connections)
     finally:
         _end(processes)
@@ -70,32 +72,33 @@ def _map_in(
 
     calls = list(zip(*arguments, strict=True))
     tasks = deque(enumerate(calls))
-    busy: dict[Connection, int] = {}
+    task_of: dict[Connection, int] = {}  # of the processes that are busy
     outcomes: dict[int, tuple[Any, Exception | None]] = {}
 
     def begin_next(connection: Connection) -> None:
         if tasks:
-            busy[connection], each = tasks.popleft()
-            connection.send((function, each))
+            task_of[connection], call = tasks.popleft()
+            connection.send((function, call))
 
-    with _death_told():
+    with _killed_process_reported():
         for connection in connections:
             begin_next(connection)
-    for number in range(len(calls)):
-        with _death_told():
-            while number not in outcomes:
-                ready: list[Any] = wait(busy)
+    for task in range(len(calls)):
+        with _killed_process_reported():
+            while task not in outcomes:
+                ready: list[Any] = wait(task_of)
                 for connection in ready:
-                    outcomes[busy.pop(connection)] = connection.recv()
+                    outcomes[task_of.pop(connection)] = connection.recv()
                     begin_next(connection)
-        result, error = outcomes.pop(number)
+        result, error = outcomes.pop(task)
         if error is not None:
             raise error
         yield result
 
 
 @contextmanager
-def _death_told() -> Iterator[None]:
+def _killed_process_reported() -> Iterator[None]:
+    """Say what it means that a pipe is closed at its other end."""
     try:
         yield
     except (EOFError, OSError):
@@ -106,8 +109,8 @@ def _death_told() -> Iterator[None]:
 
 
 def _serve(connection: Connection, other_end: Connection) -> None:
-    """What a process does: call functions until nobody wants more of them."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # whoever waits for this process ends it
+    """What a worker does: call functions until no more come."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     signal.signal(signal.SIGTERM, exit_when_signalled)
     other_end.close()
     with suppress(EOFError, OSError):
@@ -118,7 +121,7 @@ def _serve(connection: Connection, other_end: Connection) -> None:
 def _outcome(
     function: Callable[..., Any], arguments: Sequence[Any]
 ) -> tuple[Any, Exception | None]:
-    """What a function gives, or raises."""
+    """What a function returns, or raises."""
     try:
         return function(*arguments), None
     except Exception as error:
@@ -130,8 +133,8 @@ def _end(processes: Sequence[BaseProcess]) -> None:
     """End processes: in good order if they can, in any case soon."""
     for process in processes:
         process.terminate()
-    impatient = time.monotonic() + _PATIENCE_S
+    deadline_s = time.monotonic() + _PATIENCE_S
     for process in processes:
-        process.join(max(0, impatient - time.monotonic()))
+        process.join(max(0, deadline_s - time.monotonic()))
         process.kill()
         process.join()

@@ -23,7 +23,12 @@ def terminable() -> Iterator[None]:
 
 
 def exit_when_signalled(number: int, _: types.FrameType | None) -> None:
-    """A handler that ends the program as an exit would."""
+    """A handler that ends the program as an exit would.
+
+    >>> exit_when_signalled(signal.SIGTERM, None)
+    Traceback (most recent call last):
+    SystemExit: 143
+    """
     raise SystemExit(SIGNALLED + number)
 
 
@@ -42,9 +47,9 @@ def _handled(handlers: Mapping[signal.Signals, Any]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield  # other threads may not
         return
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)

@@ -23,7 +23,6 @@ from tracelab.cli.progress import Bar, progress
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import size_of
 from tracelab.read.streams import Source, watched
-from tracelab.system.console import save_result
 
 MB = 1_000_000
 
@@ -148,43 +147,6 @@ def test_every_byte_of_a_file_is_told_once(tmp_path, pack):
 def test_the_size_of_what_is_not_there_is_not_known():
     assert size_of(Source("/no/such/file", None, named=True)) == 0
     assert size_of(Source("https://example.com/a.json", None, named=True)) == 0
-
-
-def test_an_interrupted_file_is_not_left_half_written(tmp_path):
-    path = tmp_path / "new" / "picture.png"
-
-    def save(path):
-        path.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        save_result(path, save)
-    assert not path.exists()
-
-
-def test_an_interrupt_before_anything_is_written_keeps_the_older_file(tmp_path):
-    path = tmp_path / "picture.png"
-    path.write_bytes(b"whole")
-
-    def interrupt(_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        save_result(path, interrupt)
-    assert path.read_bytes() == b"whole"
-
-
-def test_an_interrupt_while_folders_are_made_is_an_interrupt(tmp_path, monkeypatch):
-    path = tmp_path / "picture.png"
-    path.write_bytes(b"whole")
-
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Path, "mkdir", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        save_result(path, Path.touch)
-    assert path.read_bytes() == b"whole"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ from tracelab import Options, analyze
 from tracelab.model.trace import SparseColumn
 from tracelab.read import cache
 from tracelab.read.cache import load_trace
-from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
@@ -46,9 +46,9 @@ def reads(monkeypatch):
 
     def read_and_note(source, processes):
         seen.append(source.path)
-        return read_trace_in_parts(source, processes)
+        return read_trace_in_chunks(source, processes)
 
-    monkeypatch.setattr(cache, "read_trace_in_parts", read_and_note)
+    monkeypatch.setattr(cache, "read_trace_in_chunks", read_and_note)
     return seen
 
 
@@ -101,7 +101,7 @@ def test_a_file_is_known_by_its_content(tmp_path, reads):
     shutil.copy(first, copy)
     trace = load(copy)
     assert reads == [str(first)]
-    assert (trace.path, trace.rank, trace.rank_source) == (str(copy), 3, "filename")
+    assert (trace.path, trace.info.rank, trace.info.rank_source) == (str(copy), 3, "filename")
     times = first.stat()
     first.write_text(first.read_text().replace("o1", "p1"))
     os.utime(first, ns=(times.st_atime_ns, times.st_mtime_ns))  # nothing but its content tells
@@ -209,7 +209,7 @@ def test_a_file_that_changes_while_it_is_read_is_not_kept(tmp_path, monkeypatch,
         path.write_text(path.read_text() + " ")
         return trace
 
-    monkeypatch.setattr(cache, "read_trace_in_parts", read_while_it_grows)
+    monkeypatch.setattr(cache, "read_trace_in_chunks", read_while_it_grows)
     load(path)
     assert entries() == []
 
@@ -349,9 +349,9 @@ def test_racing_processes_leave_one_whole_entry(tmp_path):
     racing = [
         subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True) for _ in range(4)
     ]
-    told = {process.communicate()[0] for process in racing}
-    assert len(told) == 1
+    printed = {process.communicate()[0] for process in racing}
+    assert len(printed) == 1
     kept = [x for x in tmp_path.rglob("*") if x.is_file() and x != plain]
     assert len(kept) == 1
     again = subprocess.run(command, env=env, stdout=subprocess.PIPE, text=True, check=True)
-    assert {again.stdout} == told
+    assert {again.stdout} == printed

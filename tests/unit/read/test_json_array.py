@@ -280,7 +280,7 @@ def test_the_last_event_of_an_open_list_is_there_beside_damage(end):
 def test_damage_is_told_and_reads_the_same_at_any_cut(layout, mutations):
     """GIVEN a trace with a few wrong bytes
     WHEN it is read in pieces of several sizes
-    THEN all read the same; without a loss it is what plain JSON says, else something is told."""
+    THEN all read the same; without a loss it is what plain JSON says, else something is counted."""
     nested = event("}, {", "c", 1, 2, text='"}], {', list=[{"a": 1}, {"b": [{}, {}]}])
     events = [nested, kernel("k", 1.5, 2), {"ph": "M", "name": "x"}, nested, kernel("l", 3, 4)]
     content = text(events, layout=layout, before={"a": [1]}, after={"rank": {"b": 3}})
@@ -293,15 +293,15 @@ def test_damage_is_told_and_reads_the_same_at_any_cut(layout, mutations):
         except UnreadableInputError as error:
             return str(error)
 
-    got = outcome(1 << 19)
-    assert [outcome(piece_bytes) for piece_bytes in (33, 64, 200, 1000)] == [got] * 4
-    if isinstance(got, str) or got[2]:
+    whole = outcome(1 << 19)
+    assert [outcome(piece_bytes) for piece_bytes in (33, 64, 200, 1000)] == [whole] * 4
+    if isinstance(whole, str) or whole[2]:
         return
     try:
         plain = orjson.loads(content)
     except orjson.JSONDecodeError:
         plain = orjson.loads(content.rstrip(b", \n") + b"]")  # a list needs no end
-    assert got[0] == (plain[KEY] if isinstance(plain, dict) else plain)
+    assert whole[0] == (plain[KEY] if isinstance(plain, dict) else plain)
 
 
 def test_trailing_comma_in_a_closed_list_is_mended():
@@ -342,7 +342,7 @@ def ends_of_elements(content: bytes) -> list[int]:
 def test_a_file_that_ends_early_gives_all_events_before(layout):
     """GIVEN a file cut at every byte
     WHEN it is read in pieces of two sizes
-    THEN every event that is complete is there, and the cut is told."""
+    THEN every event that is complete is there, and the cut is counted."""
     events = [event("é}, {", "c", 1.5, 2, list=[{"ph": "X"}, {"a": [1]}]) for _ in range(3)]
     content = text(events, layout=layout, before={"a": [1]}, after={"b": {"c": 1}}).rstrip()
     ends = ends_of_elements(content)
@@ -428,7 +428,7 @@ def test_what_is_no_trace_is_refused_in_one_sentence(content, reason):
 def test_what_never_becomes_an_event_is_given_up(monkeypatch):
     """GIVEN small limits
     WHEN a header, an element or a stretch of damage goes beyond them
-    THEN nothing more is read: refused without an event, else told as the end."""
+    THEN nothing more is read: refused without an event, else counted as the end."""
     monkeypatch.setattr(json_array, "LIMIT_BYTES", 2000)
     monkeypatch.setattr(json_array, "_DAMAGE_LIMIT_BYTES", 1000)
     long = b'"' + b"x" * 3000 + b'"'
@@ -465,7 +465,7 @@ class Endless(io.BufferedIOBase):
 
 
 def peak_of(events: int, piece_bytes: int) -> int:
-    """Most bytes held at once while reading, each piece dropped after use."""
+    """Most bytes in memory at once while reading, each piece dropped after use."""
     with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
         tracemalloc.start()
         try:

@@ -1,4 +1,4 @@
-"""A file that is read in parts is the same trace as one that is read in one go."""
+"""A file that is read in chunks is the same trace as one that is read in one go."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.build.files import kernel, operator, text
 from tests.unit.read.test_cache import assert_equal
 from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array, parallel
-from tracelab.read.parallel import read_trace_in_parts
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source, watched
 
@@ -23,8 +23,8 @@ TRACES = Path(__file__).parents[3] / "traces"
 
 
 @pytest.fixture(autouse=True)
-def _small_parts(monkeypatch):
-    monkeypatch.setattr(parallel, "PART_BYTES", 1 << 17)
+def _small_chunks(monkeypatch):
+    monkeypatch.setattr(parallel, "CHUNK_BYTES", 1 << 17)
     monkeypatch.setattr(parallel, "_GLANCE_BYTES", 1 << 12)
 
 
@@ -33,10 +33,10 @@ def source_of(path) -> Source:
 
 
 def read_both(path, processes=2):
-    """The trace in one go, and in parts; and whether it was read in parts indeed."""
+    """The trace in one go, and in chunks; and whether it was read in chunks indeed."""
     source = source_of(path)
     with mock.patch.object(parallel, "read_trace", side_effect=read_trace) as whole:
-        cut = read_trace_in_parts(source, processes)
+        cut = read_trace_in_chunks(source, processes)
     return read_trace(source), cut, not whole.called
 
 
@@ -51,9 +51,9 @@ def read_both(path, processes=2):
 def test_a_real_trace_is_the_same(tmp_path, name):
     path = tmp_path / "trace.json"
     path.write_bytes(gzip.decompress((TRACES / name).read_bytes()))
-    assert path.stat().st_size > 20 * parallel.PART_BYTES
-    whole, cut, in_parts = read_both(path)
-    assert in_parts
+    assert path.stat().st_size > 20 * parallel.CHUNK_BYTES
+    whole, cut, in_chunks = read_both(path)
+    assert in_chunks
     assert_equal(whole, cut)
     assert any(thread.name for thread in cut.threads)
 
@@ -63,8 +63,8 @@ def test_other_layouts_are_the_same(tmp_path, options):
     real = gzip.decompress((TRACES / "fsdp_item_rank0.pt.trace.json.gz").read_bytes())
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(json.loads(real), **options))
-    whole, cut, in_parts = read_both(path)
-    assert in_parts
+    whole, cut, in_chunks = read_both(path)
+    assert in_chunks
     assert_equal(whole, cut)
 
 
@@ -74,15 +74,15 @@ def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
     events += [{"ph": "E", "pid": 1, "tid": 1, "ts": 100_000}]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
-    whole, cut, in_parts = read_both(path)
-    assert in_parts
+    whole, cut, in_chunks = read_both(path)
+    assert in_chunks
     assert_equal(whole, cut)
     assert whole.name_of(0) == "outer"
     assert int(whole.duration_ns[0]) == 100_000_000
 
 
-def many(*others, count=6000):
-    return text([*(operator(f"o{i}", 10 * i, 5) for i in range(count)), *others])
+def many(*last, count=6000):
+    return text([*(operator(f"o{i}", 10 * i, 5) for i in range(count)), *last])
 
 
 def test_what_only_looks_like_a_gap_is_noticed(tmp_path):
@@ -92,8 +92,8 @@ def test_what_only_looks_like_a_gap_is_noticed(tmp_path):
     event = f'{{"ph": "X", "name": "a", "ts": %d, "dur": 1, "args": {{"list": [{nested}]}}}}'
     path = tmp_path / "trace.json"
     path.write_text(f'{{"traceEvents": [{", ".join(event % i for i in range(60))}]}}')
-    whole, cut, in_parts = read_both(path)
-    assert not in_parts
+    whole, cut, in_chunks = read_both(path)
+    assert not in_chunks
     assert_equal(whole, cut)
     assert len(cut) == 60
 
@@ -115,8 +115,8 @@ def test_a_damaged_file_is_read_in_one_go(tmp_path, fault):
     }[fault]()
     path = tmp_path / "trace.json"
     path.write_bytes(content)
-    whole, cut, in_parts = read_both(path)
-    assert not in_parts
+    whole, cut, in_chunks = read_both(path)
+    assert not in_chunks
     assert_equal(whole, cut)
 
 
@@ -124,15 +124,15 @@ def test_losses_of_events_are_counted_in_parts_as_well(tmp_path):
     content = many().replace(b'"dur": 5', b'"dur": -5', 100).replace(b'"ph": "X"', b'"ph": "?"', 7)
     path = tmp_path / "trace.json"
     path.write_bytes(content)
-    whole, cut, in_parts = read_both(path)
-    assert in_parts
+    whole, cut, in_chunks = read_both(path)
+    assert in_chunks
     assert_equal(whole, cut)
     assert dict(cut.losses) == {"negative_durations": 93, "unknown_phases": 7}
 
 
 @settings(derandomize=True, deadline=None, max_examples=25)
 @given(st.integers(300, 5000), st.integers(100, 4000), st.integers(10, 500), st.booleans())
-def test_wherever_it_is_cut(tmp_path_factory, part_bytes, glance_bytes, piece_bytes, is_bare):
+def test_wherever_it_is_cut(tmp_path_factory, chunk_bytes, glance_bytes, piece_bytes, is_bare):
     events = [
         operator(f"o{i}", 10 * i, 5) if i % 3 else kernel(f"k{i}", 10 * i, 5) for i in range(60)
     ]
@@ -142,7 +142,7 @@ def test_wherever_it_is_cut(tmp_path_factory, part_bytes, glance_bytes, piece_by
     path = tmp_path_factory.getbasetemp() / "cut.json"
     path.write_bytes(content)
     with (
-        mock.patch.object(parallel, "PART_BYTES", part_bytes),
+        mock.patch.object(parallel, "CHUNK_BYTES", chunk_bytes),
         mock.patch.object(parallel, "_GLANCE_BYTES", glance_bytes),
         mock.patch.object(json_array, "PIECE_BYTES", piece_bytes),
     ):
@@ -163,7 +163,7 @@ def test_small_and_packed_files_and_pipes_are_read_in_one_go(tmp_path, processes
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe:
         pipe.write(small.read_bytes())
-    assert len(read_trace_in_parts(source_of(f"/dev/fd/{reading}"), processes)) == 10
+    assert len(read_trace_in_chunks(source_of(f"/dev/fd/{reading}"), processes)) == 10
     os.close(reading)
 
 
@@ -171,9 +171,9 @@ def test_what_is_no_trace_says_so(tmp_path):
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"rows": [{"a": i} for i in range(100_000)]}))
     with pytest.raises(UnreadableInputError, match='this JSON has no "traceEvents" list'):
-        read_trace_in_parts(source_of(path), 2)
+        read_trace_in_chunks(source_of(path), 2)
     with pytest.raises(UnreadableInputError, match="no such file"):
-        read_trace_in_parts(source_of(tmp_path / "none.json"), 2)
+        read_trace_in_chunks(source_of(tmp_path / "none.json"), 2)
 
 
 def test_a_process_that_dies_does_not_matter(tmp_path, monkeypatch):
@@ -184,14 +184,14 @@ def test_a_process_that_dies_does_not_matter(tmp_path, monkeypatch):
         os._exit(9)  # as the system does where memory is short
 
     monkeypatch.setattr(parallel, "read_columns", die)
-    assert_equal(read_trace_in_parts(source_of(path), 2), read_trace(source_of(path)))
+    assert_equal(read_trace_in_chunks(source_of(path), 2), read_trace(source_of(path)))
 
 
 def test_every_byte_is_told_once(tmp_path):
     path = tmp_path / "trace.json"
     path.write_bytes(many())
-    told = []
-    with watched(told.append):
-        read_trace_in_parts(source_of(path), 2)
-    assert len(told) > 4
-    assert 0 <= path.stat().st_size - sum(told) < 100  # the gaps belong to no part
+    reads = []
+    with watched(reads.append):
+        read_trace_in_chunks(source_of(path), 2)
+    assert len(reads) > 4
+    assert 0 <= path.stat().st_size - sum(reads) < 100  # the gaps belong to no chunk

@@ -31,14 +31,15 @@ from tests.build.files import (
     sync,
     text,
     thread_name,
-    trace,
+    trace as trace_of,
     write,
 )
 from tests.real_traces import each_real_trace
-from tracelab.errors import TracelabError, UnreadableInputError
-from tracelab.model.trace import ABSENT, LOSSES, Category, SparseColumn, Thread, Trace
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread, Trace
 from tracelab.read import json_array
-from tracelab.read.reader import read_arguments, read_trace
+from tracelab.read.reader import read_arguments, read_blocks_per_sm, read_trace
 from tracelab.read.streams import Source
 
 ARRAYS = (
@@ -131,21 +132,21 @@ def test_times_are_exact_however_they_are_written(scratch, times):
         f'{{"ph":"X","name":"a","ts":{write_start(start)},"dur":{write_dur(duration)}}}'
         for start, duration, write_start, write_dur in times
     )
-    got = read_bytes(scratch, f"[{events}]".encode())
-    assert (got.start_ns + got.origin_ns).tolist() == [start for start, *_ in times]
-    assert got.duration_ns.tolist() == [duration for _, duration, *_ in times]
-    assert got.origin_ns == min(start for start, *_ in times)
-    assert not got.losses
+    trace = read_bytes(scratch, f"[{events}]".encode())
+    assert (trace.start_ns + trace.origin_ns).tolist() == [start for start, *_ in times]
+    assert trace.duration_ns.tolist() == [duration for _, duration, *_ in times]
+    assert trace.origin_ns == min(start for start, *_ in times)
+    assert not trace.losses
 
 
 def test_touching_activities_touch(tmp_path):
     # 1365627949885.185 + 3.072 = 1365627949888.257
-    got = trace(
+    trace = trace_of(
         tmp_path,
         kernel("a", 1365627949885.185, 3.072),
         kernel("b", 1365627949888.257, 1),
     )
-    assert got.end_ns[0] == got.start_ns[1] == 3072
+    assert trace.end_ns[0] == trace.start_ns[1] == 3072
 
 
 def test_more_than_three_decimals_round_to_the_nearest_nanosecond(tmp_path):
@@ -153,10 +154,10 @@ def test_more_than_three_decimals_round_to_the_nearest_nanosecond(tmp_path):
         b'[{"ph":"X","name":"a","ts":1.0004,"dur":0.0006},{"ph":"X","name":"a","ts":%s,"dur":1}]'
     )
     for first in (b"2", b"1740461679470630.5474"):  # the second makes all be read by their digits
-        got = read_bytes(tmp_path, content % first)
-        assert got.start_ns[0] + got.origin_ns == 1000
-        assert got.duration_ns.tolist() == [1, 1000]
-    assert got.start_ns[1] + got.origin_ns == 1740461679470630547
+        trace = read_bytes(tmp_path, content % first)
+        assert trace.start_ns[0] + trace.origin_ns == 1000
+        assert trace.duration_ns.tolist() == [1, 1000]
+    assert trace.start_ns[1] + trace.origin_ns == 1740461679470630547
 
 
 @each_real_trace
@@ -167,14 +168,16 @@ def test_times_of_real_traces_equal_their_digits(real_trace):
     with gzip.open(real_trace) as stream:
         events = json.load(stream, parse_float=Decimal, parse_int=Decimal)["traceEvents"]
     complete = [event for event in events if event["ph"] == "X"]
-    got = read(real_trace)
-    assert not got.losses
-    assert got.objects == len(events)
-    assert (got.start_ns + got.origin_ns).tolist() == [e["ts"] * 1000 for e in complete]
-    assert got.duration_ns.tolist() == [e["dur"] * 1000 for e in complete]
-    assert [got.strings[i] for i in got.name_index] == [e["name"] for e in complete]
-    assert [got.threads[i].thread for i in got.thread_index] == [str(e["tid"]) for e in complete]
-    assert [events[i] for i in got.file_index] == complete
+    trace = read(real_trace)
+    assert not trace.losses
+    assert trace.objects == len(events)
+    assert (trace.start_ns + trace.origin_ns).tolist() == [e["ts"] * 1000 for e in complete]
+    assert trace.duration_ns.tolist() == [e["dur"] * 1000 for e in complete]
+    assert [trace.strings[i] for i in trace.name_index] == [e["name"] for e in complete]
+    assert [trace.threads[i].thread for i in trace.thread_index] == [
+        str(e["tid"]) for e in complete
+    ]
+    assert [events[i] for i in trace.file_index] == complete
 
 
 @each_real_trace
@@ -212,7 +215,7 @@ SCENE = [
 def test_layouts_give_equal_columns(tmp_path, layout, name):
     """GIVEN the same events in another layout, with metadata around them, cut anywhere
     THEN the columns are equal."""
-    expected = trace(tmp_path, *SCENE)
+    expected = trace_of(tmp_path, *SCENE)
     before, after = {"note": '"traceEvents": ['}, {"distributedInfo": {"rank": 3}}
     path = write(tmp_path / name, SCENE, layout=layout, before=before, after=after)
     for piece_bytes in (64, 301, 4096, 1 << 19):
@@ -221,23 +224,23 @@ def test_layouts_give_equal_columns(tmp_path, layout, name):
 
 
 def test_the_order_of_keys_means_nothing(tmp_path):
-    expected = trace(tmp_path, *SCENE)
+    expected = trace_of(tmp_path, *SCENE)
     shuffle = random.Random(5)
     for _ in range(20):
         events = [dict(shuffle.sample(list(e.items()), len(e))) for e in SCENE]
-        assert_equal(trace(tmp_path, *events), expected)
+        assert_equal(trace_of(tmp_path, *events), expected)
 
 
 def test_the_last_of_duplicate_keys_counts(tmp_path):
     content = b'[{"ph":"X","name":"a","name":"b","ts":1,"ts":5,"dur":2,"dur":3}]'
-    got = read_bytes(tmp_path, content)
-    assert (got.name_of(0), got.origin_ns, got.duration_ns.tolist()) == ("b", 5000, [3000])
+    trace = read_bytes(tmp_path, content)
+    assert (trace.name_of(0), trace.origin_ns, trace.duration_ns.tolist()) == ("b", 5000, [3000])
 
 
 def test_columns_say_what_the_file_says(tmp_path):
     """GIVEN one event of each kind
     THEN each column is as worked out by hand."""
-    got = trace(
+    trace = trace_of(
         tmp_path,
         launch(10, 1.5, 3),
         kernel("k", 12, 4, device=1, stream=7, correlation=3),
@@ -271,37 +274,38 @@ def test_columns_say_what_the_file_says(tmp_path):
         "cuda_event_number": [-1, -1, -1, -1, 21, -1, 22, -1, -1],
         "file_index": list(range(9)),
     }
-    assert {name: getattr(got, name)[:].tolist() for name in expected} == expected
-    assert got.origin_ns == 9000
-    assert [got.name_of(i) for i in (0, 1, 7)] == ["cudaLaunchKernel", "k", "aten::mm"]
-    assert [got.threads[i].process for i in got.thread_index] == ["100"] + ["1"] * 6 + ["100"] * 2
+    assert {name: getattr(trace, name)[:].tolist() for name in expected} == expected
+    assert trace.origin_ns == 9000
+    assert [trace.name_of(i) for i in (0, 1, 7)] == ["cudaLaunchKernel", "k", "aten::mm"]
+    assert [trace.threads[i].process for i in trace.thread_index] == ["100"] + ["1"] * 6 + [
+        "100"
+    ] * 2
 
 
 def test_columns_are_frozen_and_typed(tmp_path):
-    got = trace(tmp_path, *SCENE)
+    trace = trace_of(tmp_path, *SCENE)
     for name in ARRAYS:
-        column = getattr(got, name)
-        assert len(column) == len(got) == 5
-        for array in (
-            (column.value_index, column.values) if isinstance(column, SparseColumn) else (column,)
-        ):
+        column = getattr(trace, name)
+        assert len(column) == len(trace) == 5
+        is_sparse = isinstance(column, SparseColumn)
+        for array in (column.value_index, column.values) if is_sparse else (column,):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
     types = {"category": "int8", "name_index": "int32", "thread_index": "int32"}
     types |= {"device_number": "int32", "file_index": "int32"}
-    assert {n: getattr(got, n)[:].dtype.name for n in ARRAYS} == {
+    assert {n: getattr(trace, n)[:].dtype.name for n in ARRAYS} == {
         n: types.get(n, "int64") for n in ARRAYS
     }
     with pytest.raises(TypeError):
-        got.losses["truncated"] = 1
+        trace.losses["truncated"] = 1
     with pytest.raises(TypeError):
-        got.metadata["a"] = 1
+        trace.metadata["a"] = 1
 
 
 def test_a_sparse_column_reads_and_compares_like_an_array(tmp_path):
-    got = trace(tmp_path, *SCENE)
+    trace = trace_of(tmp_path, *SCENE)
     for name in ARRAYS:
-        column = getattr(got, name)
+        column = getattr(trace, name)
         plain = np.asarray(column)
         assert len(column) == len(plain) == 5
         assert (column == plain[0]).tolist() == (plain == plain[0]).tolist()
@@ -344,11 +348,11 @@ def test_a_sparse_column_reads_and_compares_like_an_array(tmp_path):
     ],
 )
 def test_categories_of_all_ages(tmp_path, cat, expected):
-    got = trace(tmp_path, kernel("k", 1, 2) | {"cat": cat})
-    assert got.category.tolist() == [expected]
+    trace = trace_of(tmp_path, kernel("k", 1, 2) | {"cat": cat})
+    assert trace.category.tolist() == [expected]
     event_without = kernel("k", 1, 2)
     del event_without["cat"]
-    assert trace(tmp_path, event_without).category.tolist() == [Category.OTHER]
+    assert trace_of(tmp_path, event_without).category.tolist() == [Category.OTHER]
 
 
 @pytest.mark.parametrize(
@@ -375,26 +379,26 @@ def test_categories_of_all_ages(tmp_path, cat, expected):
 )
 def test_where_a_gpu_activity_ran(tmp_path, args, lane):
     got_events = [kernel("k", 1, 2) | {"pid": 4, "tid": "stream 9", "args": args}]
-    got = trace(tmp_path, *got_events, operator("keeps the trace readable", 0, 1))
+    trace = trace_of(tmp_path, *got_events, operator("keeps the trace readable", 0, 1))
     if lane[0] is None:
-        assert dict(got.losses) == {"activities_without_lane": 1}
+        assert dict(trace.losses) == {"activities_without_lane": 1}
     else:
-        assert (got.device_number[0], got.stream_number[0]) == lane
+        assert (trace.device_number[0], trace.stream_number[0]) == lane
 
 
 def test_an_activity_without_args_and_lane_is_counted(tmp_path):
     nowhere = kernel("k", 1, 2) | {"pid": "Spans", "tid": "PyTorch Profiler"}
     del nowhere["args"]
-    got = trace(tmp_path, nowhere, operator("o", 0, 1))
-    assert len(got) == 1
-    assert dict(got.losses) == {"activities_without_lane": 1}
+    trace = trace_of(tmp_path, nowhere, operator("o", 0, 1))
+    assert len(trace) == 1
+    assert dict(trace.losses) == {"activities_without_lane": 1}
 
 
 def test_threads_are_words_or_numbers_of_any_sign(tmp_path):
     """GIVEN threads named by numbers, words, nothing and lists
     THEN each is one thread, whichever way it is written."""
     names = [(100, 100), ("100", "100"), (-(2**31), 5), ("Spans", ""), (None, None), ([1], {})]
-    got = trace(
+    trace = trace_of(
         tmp_path,
         *(operator("o", 1, 2) | {"pid": pid, "tid": tid} for pid, tid in names),
         thread_name("main", pid="100", tid=100),
@@ -403,21 +407,23 @@ def test_threads_are_words_or_numbers_of_any_sign(tmp_path):
         {"ph": "M", "name": "thread_name", "pid": "Spans", "tid": ""},
         {"ph": "M", "name": "process_name", "pid": "Spans", "tid": "", "args": {"name": "x"}},
     )
-    assert got.threads == (
+    assert trace.threads == (
         Thread("100", "100", "main"),
         Thread("-2147483648", "5", "odd"),
         Thread("Spans", "", ""),
         Thread("", "", ""),
         Thread("[1]", "{}", ""),
     )
-    assert got.thread_index.tolist() == [0, 0, 1, 2, 3, 4]
+    assert trace.thread_index.tolist() == [0, 0, 1, 2, 3, 4]
 
 
 def test_names_that_are_no_strings_stand_as_text(tmp_path):
     names = ["7", 7, ["a"], {"b": 1}, True, "7"]
-    got = trace(tmp_path, *(operator("o", i, 2) | {"name": name} for i, name in enumerate(names)))
-    assert [got.name_of(i) for i in range(6)] == ["7", "7", "['a']", "{'b': 1}", "True", "7"]
-    assert got.name_index[0] == got.name_index[1] == got.name_index[5]
+    trace = trace_of(
+        tmp_path, *(operator("o", i, 2) | {"name": name} for i, name in enumerate(names))
+    )
+    assert [trace.name_of(i) for i in range(6)] == ["7", "7", "['a']", "{'b': 1}", "True", "7"]
+    assert trace.name_index[0] == trace.name_index[1] == trace.name_index[5]
 
 
 def half(phase: str, name: str, time_us: float | None, tid: int = 1, **args: Any) -> dict[str, Any]:
@@ -429,7 +435,7 @@ def half(phase: str, name: str, time_us: float | None, tid: int = 1, **args: Any
 def test_begin_and_end_events_become_complete_ones(tmp_path):
     """GIVEN nested pairs on two threads, out of order in the file
     THEN an end closes the latest open begin of its thread."""
-    got = trace(
+    trace = trace_of(
         tmp_path,
         half("B", "outer", 4359759616840.125, correlation=1),  # 0
         half("B", "inner", 4359759616841),  # 1
@@ -441,19 +447,19 @@ def test_begin_and_end_events_become_complete_ones(tmp_path):
         half("B", "late in the file", 4359759616840, tid=3),  # 7
         half("E", "late in the file", 4359759616840, tid=3),  # 8: nothing long
     )
-    assert [got.name_of(i) for i in range(len(got))] == [
+    assert [trace.name_of(i) for i in range(len(trace))] == [
         "outer",
         "inner",
         "other",
         "complete",
         "late in the file",
     ]
-    assert got.file_index.tolist() == [0, 1, 2, 5, 7]
-    assert got.start_ns.tolist() == [125, 1000, 1500, 3000, 0]
-    assert got.duration_ns.tolist() == [10375, 1001, 250, 1000, 0]
-    assert got.category.tolist() == [Category.OPERATOR] * 5
-    assert not got.losses
-    assert got.objects == 9
+    assert trace.file_index.tolist() == [0, 1, 2, 5, 7]
+    assert trace.start_ns.tolist() == [125, 1000, 1500, 3000, 0]
+    assert trace.duration_ns.tolist() == [10375, 1001, 250, 1000, 0]
+    assert trace.category.tolist() == [Category.OPERATOR] * 5
+    assert not trace.losses
+    assert trace.objects == 9
 
 
 def test_pairs_far_beyond_a_floats_precision_are_exact(tmp_path):
@@ -461,19 +467,19 @@ def test_pairs_far_beyond_a_floats_precision_are_exact(tmp_path):
         b'[{"ph":"B","name":"a","pid":1,"tid":1,"ts":1740461679470630.547},'
         b'{"ph":"E","name":"a","pid":1,"tid":1,"ts":1740461679470630.548}]'
     )
-    got = read_bytes(tmp_path, content)
-    assert got.origin_ns == 1740461679470630547
-    assert got.duration_ns.tolist() == [1]
+    trace = read_bytes(tmp_path, content)
+    assert trace.origin_ns == 1740461679470630547
+    assert trace.duration_ns.tolist() == [1]
 
 
 def test_begin_and_end_events_of_the_gpu_have_lanes(tmp_path):
     begin = half("B", "k", 1, device=2, stream=7) | {"cat": "kernel"}
-    got = trace(tmp_path, begin, half("E", "k", 5, correlation=3))
-    assert (got.device_number[0], got.stream_number[0], got.correlation[0]) == (2, 7, 3)
+    trace = trace_of(tmp_path, begin, half("E", "k", 5, correlation=3))
+    assert (trace.device_number[0], trace.stream_number[0], trace.correlation[0]) == (2, 7, 3)
 
 
 def test_halves_without_a_partner_are_counted(tmp_path):
-    got = trace(
+    trace = trace_of(
         tmp_path,
         half("E", "never begun", 1),
         half("B", "never ended", 2),
@@ -483,8 +489,8 @@ def test_halves_without_a_partner_are_counted(tmp_path):
         half("B", "no time", None),
         half("E", "no time", 1e300),
     )
-    assert [got.name_of(i) for i in range(len(got))] == ["a"]
-    assert dict(got.losses) == {"unmatched_begin_end": 5}
+    assert [trace.name_of(i) for i in range(len(trace))] == ["a"]
+    assert dict(trace.losses) == {"unmatched_begin_end": 5}
 
 
 # --- losses ---------------------------------------------------------------------------------
@@ -557,12 +563,12 @@ def test_each_loss_is_counted_once_under_its_name(tmp_path, fault):
     """GIVEN a good event, a faulty one and a good one
     THEN the good ones are there, and the fault is counted exactly once."""
     bad, loss = LEFT_OUT[fault]
-    got = read_bytes(tmp_path, f"[{GOOD}, {bad}, {GOOD}]".encode())
-    assert dict(got.losses) == {loss: 1}
-    assert loss in LOSSES
-    assert got.name_index.tolist() == [got.name_index[0]] * 2
-    assert got.start_ns.tolist() == [0, 0]
-    assert got.objects == (2 if loss == "unparsable_events" else 3)
+    trace = read_bytes(tmp_path, f"[{GOOD}, {bad}, {GOOD}]".encode())
+    assert dict(trace.losses) == {loss: 1}
+    assert loss in LOSSES_BY_NAME
+    assert trace.name_index.tolist() == [trace.name_index[0]] * 2
+    assert trace.start_ns.tolist() == [0, 0]
+    assert trace.objects == (2 if loss == "unparsable_events" else 3)
 
 
 # Right behind damage, what has no phase looks like a part of the damaged event.
@@ -581,17 +587,17 @@ def test_nothing_is_dropped_silently(scratch, kinds, separator, piece_bytes):
     texts = {"good": GOOD} | {k: bad for k, (bad, _) in LEFT_OUT.items()} | MENDED | OTHERS
     array = separator.join([GOOD, *(texts[kind] for kind in kinds), GOOD])
     with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
-        got = read_bytes(
+        trace = read_bytes(
             scratch, f'{{"traceEvents": [{array}]}}'.encode("utf-8", "surrogateescape")
         )
-    losses = dict(got.losses)
+    losses = dict(trace.losses)
     assert losses.pop("repairs", 0) == sum(kind in MENDED for kind in kinds)
-    assert len(got) == 2 + sum(kind == "good" or kind in MENDED for kind in kinds)
+    assert len(trace) == 2 + sum(kind == "good" or kind in MENDED for kind in kinds)
     expected = [LEFT_OUT[kind][1] for kind in kinds if kind in LEFT_OUT]
     assert losses == {loss: expected.count(loss) for loss in expected}
     others = sum(kind in OTHERS for kind in kinds)
-    assert got.objects == len(kinds) + 2 - expected.count("unparsable_events")
-    assert len(got) + others + len(expected) == len(kinds) + 2
+    assert trace.objects == len(kinds) + 2 - expected.count("unparsable_events")
+    assert len(trace) + others + len(expected) == len(kinds) + 2
 
 
 def test_a_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
@@ -604,14 +610,14 @@ def test_a_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
     kept = []
     for end in range(len(content)):
         try:
-            got = read_bytes(tmp_path, content[:end])
+            trace = read_bytes(tmp_path, content[:end])
         except UnreadableInputError:
             kept.append(0)
             continue
-        assert dict(got.losses) == {"truncated": 1}
-        assert got.start_ns.tolist() == whole.start_ns[: len(got)].tolist()
-        assert got.correlation[:].tolist() == whole.correlation[: len(got)].tolist()
-        kept.append(len(got))
+        assert dict(trace.losses) == {"truncated": 1}
+        assert trace.start_ns.tolist() == whole.start_ns[: len(trace)].tolist()
+        assert trace.correlation[:].tolist() == whole.correlation[: len(trace)].tolist()
+        kept.append(len(trace))
     assert kept == sorted(kept)
     assert set(kept) == {0, 1, 2, 3, 4}
 
@@ -620,12 +626,12 @@ def test_a_compressed_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
     content = gzip.compress(text([kernel(f"k{i * i * 7919}", 10 * i, 5.5) for i in range(30)]))
     for end in range(0, len(content), 3):
         try:
-            got = read_bytes(tmp_path, content[:end])
+            trace = read_bytes(tmp_path, content[:end])
         except UnreadableInputError:
             continue
-        assert dict(got.losses) == {"truncated": 1}
-        assert got.start_ns.tolist() == [10000 * i for i in range(len(got))]
-    assert len(got) == 30
+        assert dict(trace.losses) == {"truncated": 1}
+        assert trace.start_ns.tolist() == [10000 * i for i in range(len(trace))]
+    assert len(trace) == 30
 
 
 # --- what is refused ------------------------------------------------------------------------
@@ -680,16 +686,16 @@ def test_a_missing_file_is_refused(tmp_path):
 def survives(folder: Path, content: bytes) -> None:
     """Whatever the bytes are, they are refused with a sentence or read soundly."""
     try:
-        got = read_bytes(folder, content)
+        trace = read_bytes(folder, content)
     except TracelabError as error:
         said = str(error)
     else:
-        assert len(got) > 0
-        assert set(got.losses) <= set(LOSSES)
-        assert all(count > 0 for count in got.losses.values())
-        assert (got.duration_ns >= 0).all()
-        assert got.start_ns.min() == 0
-        assert (np.diff(got.file_index) > 0).all()
+        assert len(trace) > 0
+        assert set(trace.losses) <= set(LOSSES_BY_NAME)
+        assert all(count > 0 for count in trace.losses.values())
+        assert (trace.duration_ns >= 0).all()
+        assert trace.start_ns.min() == 0
+        assert (np.diff(trace.file_index) > 0).all()
         return
     assert said.startswith(str(folder / "bytes.json") + ": ")
     assert "\n" not in said
@@ -765,10 +771,10 @@ def test_any_values_under_the_known_keys_raise_nothing_else(scratch, events):
 
 def test_times_at_the_ends_of_their_range_do_not_wrap(tmp_path):
     last = 2**52
-    got = trace(tmp_path, operator("a", -last, 2**43 - 1), operator("b", last, 2**43 - 1))
-    assert not got.losses
-    assert got.origin_ns == -last * 1000
-    assert got.end_ns.tolist() == [(2**43 - 1) * 1000, (2 * last + 2**43 - 1) * 1000]
+    trace = trace_of(tmp_path, operator("a", -last, 2**43 - 1), operator("b", last, 2**43 - 1))
+    assert not trace.losses
+    assert trace.origin_ns == -last * 1000
+    assert trace.end_ns.tolist() == [(2**43 - 1) * 1000, (2 * last + 2**43 - 1) * 1000]
 
 
 # --- the rest -------------------------------------------------------------------------------
@@ -791,14 +797,14 @@ def test_times_at_the_ends_of_their_range_do_not_wrap(tmp_path):
     ],
 )
 def test_rank_comes_from_the_metadata_or_the_name(tmp_path, name, after, expected):
-    got = read(write(tmp_path / name, SCENE, after=after))
-    assert (got.rank, got.rank_source) == expected
-    assert dict(got.metadata) == after
+    trace = read(write(tmp_path / name, SCENE, after=after))
+    assert (trace.info.rank, trace.info.rank_source) == expected
+    assert dict(trace.metadata) == after
 
 
 def test_arguments_of_a_few_events(tmp_path):
     """GIVEN a trace with damage before its end
-    WHEN the arguments of some of its events are asked for by `Trace.position`
+    WHEN the arguments of some of its events are asked for by `Trace.file_index`
     THEN they are those of the file, in pieces of any size."""
     without, odd = operator("without", 50, 1), operator("odd", 51, 1)
     del without["args"]
@@ -816,12 +822,12 @@ def test_arguments_of_a_few_events(tmp_path):
     path.write_text("[" + ",\n".join(texts) + "]")
     for piece_bytes in (64, 1000, 1 << 19):
         with mock.patch.object(json_array, "PIECE_BYTES", piece_bytes):
-            got = read(path)
-            by_name = {got.name_of(i): int(got.file_index[i]) for i in range(len(got))}
+            trace = read(path)
+            by_name = {trace.name_of(i): int(trace.file_index[i]) for i in range(len(trace))}
             names = ["k0", "k29", "k<}, {>", "without", "odd", "mended"]
             source = Source(str(path), None, True)
-            found = read_arguments(source, [by_name[name] for name in names])
-        assert {name: found[by_name[name]] for name in names} == {
+            arguments = read_arguments(source, [by_name[name] for name in names])
+        assert {name: arguments[by_name[name]] for name in names} == {
             "k0": {"device": 0, "stream": 7, "correlation": 0, "grid": [0, 1, 1]},
             "k29": {"device": 0, "stream": 7, "correlation": 0, "grid": [29, 1, 1]},
             "k<}, {>": SCENE[4]["args"],
@@ -836,12 +842,42 @@ def test_arguments_of_a_few_events(tmp_path):
 @each_real_trace
 def test_arguments_of_real_traces(real_trace):
     source = Source(str(real_trace), None, True)
-    got = read_trace(source)
-    chosen = range(0, len(got), 997)
+    trace = read_trace(source)
+    chosen = range(0, len(trace), 997)
     with gzip.open(real_trace) as stream:
         events = json.load(stream)["traceEvents"]
-    positions = [int(got.file_index[i]) for i in chosen]
-    assert read_arguments(source, positions) == {p: events[p].get("args", {}) for p in positions}
+    file_indices = [int(trace.file_index[i]) for i in chosen]
+    assert read_arguments(source, file_indices) == {
+        file_index: events[file_index].get("args", {}) for file_index in file_indices
+    }
+
+
+def test_blocks_per_multiprocessor_where_the_file_says_how_many(tmp_path):
+    counts = [2.5, 3, None, "4"]
+    kernels = [kernel(f"k{i}", i, 1, **{"blocks per SM": x}) for i, x in enumerate(counts)]
+    path = write(tmp_path / "a.json", [*kernels, kernel("without", 9, 1)])
+    source = Source(path, None, True)
+    assert read_blocks_per_sm(source, range(5)) == {0: 2.5, 1: 3.0}
+    assert read_blocks_per_sm(source, [4]) == {}
+
+
+def test_a_path_of_any_form_is_read(tmp_path):
+    """GIVEN a path as text, as a `Path` or as a `Source`, of a file or of a folder of one
+    THEN the same trace is read, and the same arguments."""
+    path = write(tmp_path / "a_rank3.json", SCENE)
+    for form in (path, Path(path), tmp_path, str(tmp_path), Source(path, 3, named=True)):
+        trace = read_trace(form)
+        assert (trace.path, trace.info.rank, len(trace)) == (path, 3, 5)
+        assert read_arguments(form, [4]) == {4: SCENE[4]["args"]}
+
+
+def test_a_folder_of_several_traces_is_not_one(tmp_path):
+    for name in ("a.json", "b.json"):
+        write(tmp_path / name, SCENE)
+    for read_it in (read_trace, lambda path: read_arguments(path, [0])):
+        with pytest.raises(UsageError) as caught:
+            read_it(tmp_path)
+        assert str(caught.value) == f"{tmp_path}: the folder holds 2 files; name one"
 
 
 def test_the_collector_is_left_as_it_was(tmp_path):
@@ -856,8 +892,8 @@ def test_the_collector_is_left_as_it_was(tmp_path):
 
 
 def test_a_negative_number_is_absent_and_zero_is_not(tmp_path):
-    got = trace(tmp_path, launch(1, 2, 0), launch(2, 2, -5), operator("o", 1, 1))
-    assert got.correlation[:].tolist() == [0, ABSENT, ABSENT]
+    trace = trace_of(tmp_path, launch(1, 2, 0), launch(2, 2, -5), operator("o", 1, 1))
+    assert trace.correlation[:].tolist() == [0, ABSENT, ABSENT]
 
 
 @pytest.mark.parametrize("key", ["ts", "dur", "stream", "device", "correlation"])
@@ -868,8 +904,8 @@ def test_one_long_text_among_numbers_takes_no_more_memory_than_it_has(tmp_path, 
     event = json.loads(text([kernel("wide", 1, 2)]))["traceEvents"][0]
     (event if key in event else event["args"])[key] = "7" * 100_000
     tracemalloc.start()
-    got = read_bytes(tmp_path, text([*events, event]))
+    trace = read_bytes(tmp_path, text([*events, event]))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert len(got) >= 3000
+    assert len(trace) >= 3000
     assert peak < 50e6

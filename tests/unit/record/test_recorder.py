@@ -289,7 +289,7 @@ def test_each_rank_of_a_job_has_its_file(monkeypatch, tmp_path, name, expected):
     assert recorder.path == tmp_path / expected
     assert metadata_of(recorder.path)["rank"] == "3"
     [source] = find_sources([str(recorder.path)])
-    assert read_trace(source).rank == 3
+    assert read_trace(source).info.rank == 3
 
 
 def test_a_job_of_one_process_has_no_rank(monkeypatch, tmp_path):

@@ -3,34 +3,14 @@
 from __future__ import annotations
 
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.candidates_about_trace import candidates_about_trace
+from tracelab.findings.candidates_about_trace import candidates_of_losses
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO, WARNING
 from tracelab.findings.rule import Rule
-from tracelab.model.trace import LOSSES
-
-_DAMAGE = (
-    "truncated",
-    "unparsable_events",
-    "incomplete_events",
-    "unmatched_begin_end",
-    "unknown_phases",
-    "unreadable_metadata",
-    "activities_without_lane",
-    "repairs",
-)
 
 
 def find(context: Context) -> list[Candidate]:
     """What the reader left out or repaired; repairs alone are harmless."""
-    losses = {name: context.losses[name] for name in _DAMAGE if context.losses.get(name)}
-    is_harmless = losses.keys() <= {"repairs"}
-    return candidates_about_trace(
-        "damaged_file",
-        sum(losses.values()),
-        "; ".join(LOSSES[name] for name in losses),
-        severity=INFO if is_harmless else WARNING,
-    )
+    return candidates_of_losses("damaged_file", "damage", context)
 
 
 RULE = Rule(

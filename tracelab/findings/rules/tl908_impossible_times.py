@@ -3,24 +3,14 @@
 from __future__ import annotations
 
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.candidates_about_trace import candidates_about_trace
+from tracelab.findings.candidates_about_trace import candidates_of_losses
 from tracelab.findings.context import Context
-from tracelab.findings.finding import WARNING
 from tracelab.findings.rule import Rule
-from tracelab.model.trace import LOSSES
-
-_IMPOSSIBLE_TIMES = ("negative_durations", "absurd_times")
 
 
 def find(context: Context) -> list[Candidate]:
     """Events that the reader left out for their times."""
-    losses = {name: context.losses[name] for name in _IMPOSSIBLE_TIMES if context.losses.get(name)}
-    return candidates_about_trace(
-        "impossible_times",
-        sum(losses.values()),
-        "; ".join(LOSSES[name] for name in losses),
-        severity=WARNING,
-    )
+    return candidates_of_losses("impossible_times", "times", context)
 
 
 RULE = Rule(

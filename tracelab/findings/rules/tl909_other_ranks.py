@@ -10,9 +10,8 @@ from tracelab.findings.rule import Rule
 
 def find(context: Context) -> list[Candidate]:
     """The number of ranks, where there were several; whether all are there, the merge decides."""
-    about = context.trace.metadata.get("distributedInfo")
-    world_size = about.get("world_size") if isinstance(about, dict) else None
-    if not isinstance(world_size, int) or world_size < 2:
+    world_size = context.trace.info.world_size
+    if world_size is None or world_size < 2:
         return []
     return candidates_about_trace("other_ranks", world_size, f"this is one rank of {world_size}")
 

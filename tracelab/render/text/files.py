@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 
 from tracelab.measures.window_times import DeviceMetrics
-from tracelab.model.trace import LOSSES
+from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window import biggest_cause
@@ -16,7 +16,6 @@ from tracelab.report.views import View
 
 _MOST_STEPS = 20
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
-_HAPPEN_ONCE = ("truncated", "unreadable_metadata")  # losses whose count says nothing
 _INFERRED = "stream waits whose event record was inferred from the order of the calls"
 _SOFTWARE = {"torch": "PyTorch", "cuda": "CUDA", "hip": "HIP"}
 _RANK_SOURCES = {
@@ -95,7 +94,10 @@ def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
 
 
 def _loss_row(name: str, count: int) -> _Row:
-    return "" if name in _HAPPEN_ONCE else f"{count:,}", LOSSES.get(name, name)
+    loss = LOSSES_BY_NAME.get(name)
+    if loss is None:  # of another version's report
+        return f"{count:,}", name
+    return f"{count:,}" if loss.counted else "", loss.text
 
 
 def given_ranks(traces: Sequence[TraceInfo]) -> list[Section]:

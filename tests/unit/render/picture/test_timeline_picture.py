@@ -43,8 +43,6 @@ def make_trace(*events):
     absent = np.full(len(start), -1, dtype=np.int64)
     return Trace(
         path="somewhere/hand_made.json.gz",
-        rank=None,
-        rank_source="none",
         origin_ns=0,
         start_ns=start.astype(np.int64),
         duration_ns=(end - start).astype(np.int64),
@@ -535,8 +533,6 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
     absent = np.full(count, -1, dtype=np.int64)
     trace = Trace(
         path="million.json",
-        rank=None,
-        rank_source="none",
         origin_ns=0,
         start_ns=np.cumsum(rng.integers(200, 1500, count)),
         duration_ns=rng.integers(1, 4000, count),

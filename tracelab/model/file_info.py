@@ -1,0 +1,35 @@
+"""What a file says beside its events: the job, the software, the devices, the recording."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+
+@dataclass(frozen=True, slots=True)
+class FileInfo:
+    """What a file says beside its events, each thing once, with one type.
+
+    Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},
+    device_names={3: "NVIDIA H200"}, source_folders=("/home/me/train",),
+    unprofiled_step_ns=9_500_000.0)``. Without arguments it is that of a file that says nothing.
+
+    Attributes:
+        rank: the rank in the whole job that the file or its name gives, else None.
+        rank_source: "metadata", "filename" or "none".
+        world_size: how many ranks the job has; None where the file does not say.
+        software: versions by "torch", "cuda" and "hip", in this order, those that are known.
+        device_names: device number to the name of the GPU.
+        source_folders: where the recorded program had its modules.
+        unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
+            it; None if it did not.
+    """
+
+    rank: int | None = None
+    rank_source: str = "none"
+    world_size: int | None = None
+    software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    source_folders: tuple[str, ...] = ()
+    unprofiled_step_ns: float | None = None

@@ -1,0 +1,148 @@
+"""Every way in which something of a file can fail to reach the numbers, in one table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A kind of loss; a report counts how often it happened.
+
+    Example: ``Loss("negative_durations", "warning", "reader", "events with a negative duration
+    were left out", group="times")``.
+
+    Attributes:
+        name: its key in a report's losses.
+        severity: what it alone makes of a trace; a rule of its own may judge by the share.
+        source: the stage that finds it.
+        text: what is missing, and what that means.
+        counted: whether its count says something; False for what happens to a file once.
+        group: "damage" and "times" are judged together; None where a rule is about it alone.
+    """
+
+    name: str
+    severity: Literal["info", "warning"]
+    source: Literal["reader", "timeline", "graph"]
+    text: str
+    counted: bool = True
+    group: Literal["damage", "times"] | None = None
+
+
+# In the order of a report. A loss that is zero is not listed there.
+LOSSES = (
+    Loss(
+        "truncated",
+        "warning",
+        "reader",
+        "the file breaks off: what would follow is missing",
+        counted=False,
+        group="damage",
+    ),
+    Loss(
+        "unparsable_events",
+        "warning",
+        "reader",
+        "events that are not valid JSON were left out",
+        group="damage",
+    ),
+    Loss(
+        "repairs",
+        "info",
+        "reader",
+        "places that were not valid JSON (bare nan or inf, bare quotes or backslashes, "
+        "broken UTF-8, stray commas) were mended and used",
+        group="damage",
+    ),
+    Loss(
+        "incomplete_events",
+        "warning",
+        "reader",
+        "events without a name, a time or a duration were left out",
+        group="damage",
+    ),
+    Loss(
+        "negative_durations",
+        "warning",
+        "reader",
+        "events with a negative duration were left out",
+        group="times",
+    ),
+    Loss(
+        "absurd_times",
+        "warning",
+        "reader",
+        "events with an impossible time or duration were left out",
+        group="times",
+    ),
+    Loss(
+        "unmatched_begin_end",
+        "warning",
+        "reader",
+        "begin or end events without their partner were left out",
+        group="damage",
+    ),
+    Loss(
+        "unknown_phases",
+        "warning",
+        "reader",
+        "events of a phase that the format does not define were left out",
+        group="damage",
+    ),
+    Loss(
+        "unreadable_metadata",
+        "warning",
+        "reader",
+        "the text after the events is not valid JSON: rank or versions may be missing",
+        counted=False,
+        group="damage",
+    ),
+    Loss(
+        "activities_without_lane",
+        "warning",
+        "reader",
+        "GPU activities without a device or stream were left out",
+        group="damage",
+    ),
+    Loss(
+        "activities_without_launch",
+        "info",
+        "timeline",
+        "GPU activities whose launch is not in the file: they are busy time, but belong to no step",
+    ),
+    Loss(
+        "overlapping_activities",
+        "info",
+        "timeline",
+        "GPU activities that start before the previous one on their stream has ended, as their "
+        "launch does not allow: their common time is counted once",
+    ),
+    Loss(
+        "waits_without_record",
+        "info",
+        "graph",
+        "stream waits whose event record is not named: what they waited for is not known",
+    ),
+    Loss(
+        "edges_against_time",
+        "info",
+        "graph",
+        "dependencies that would run against time were left out: there, activities or calls "
+        "overlap that should not, or two clocks disagree",
+    ),
+)
+
+LOSSES_BY_NAME: Mapping[str, Loss] = MappingProxyType({loss.name: loss for loss in LOSSES})
+
+
+def count_losses(losses: Mapping[str, int]) -> str:
+    """The losses in brackets, for the end of a sentence; "" without any.
+
+    >>> count_losses({"truncated": 1, "repairs": 0, "unknown_phases": 3})
+    ' (truncated: 1, unknown_phases: 3)'
+    """
+    counts = ", ".join(f"{name}: {count}" for name, count in losses.items() if count)
+    return f" ({counts})" if counts else ""

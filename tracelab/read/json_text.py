@@ -1,0 +1,85 @@
+"""The text of damaged JSON: where an element ends, whether it breaks off, and how it is mended."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+
+import orjson
+
+BREAKS_OFF, DAMAGED = -1, -2  # instead of where an element ends
+
+_GLANCE_BYTES = 4096  # mostly holds an element, or shows that it is damaged
+_BARE_WORD = re.compile(rb"(?<=[:,\[])(\s*)-?(?:nan|inf|infinity)(?=\s*[,}\]])", re.IGNORECASE)
+_CONTROL_TO_BLANK = bytes.maketrans(bytes(range(32)), b" " * 32)
+_ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
+_BARE_BACKSLASH = re.compile(rb'(\\["\\/])|\\')
+# A name that contained "ph" would have run into the next event.
+_NAME = re.compile(
+    rb'("name"\s*:\s*")((?:(?!"ph"\s*:).)*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)',
+    re.DOTALL,
+)
+_BARE_QUOTE = re.compile(rb'(?<!\\)"')
+
+# Finds where an element ends. It takes more than JSON: the strict decoder has the last word.
+_scan = json.JSONDecoder(strict=False, parse_int=str, parse_float=str).raw_decode
+
+
+def end_of_element(text: bytes, start: int) -> int:
+    """Where the element that starts at an offset ends, or `BREAKS_OFF` or `DAMAGED`.
+
+    >>> end_of_element(b'[{"a": 1}, 2]', 1)
+    9
+    >>> end_of_element(b'{"a": ', 0) == BREAKS_OFF, end_of_element(b"{oops}", 0) == DAMAGED
+    (True, True)
+    """
+    for size in (_GLANCE_BYTES, len(text)):
+        glance = text[start : start + size]
+        try:
+            end = _scan(glance.decode("latin-1"))[1]  # a character a byte: JSON's own are ASCII
+        except (ValueError, RecursionError):
+            if not breaks_off(b"[" + glance):
+                return DAMAGED
+        else:
+            # At a glance's end a number may go on.
+            if end < len(glance) or start + end == len(text):
+                return start + end
+    return BREAKS_OFF
+
+
+def breaks_off(document: bytes) -> bool:
+    """Whether a text that is not JSON is the beginning of some: only its end is missing.
+
+    >>> breaks_off(b'[{"a": 1}, '), breaks_off(b"[oops")
+    (True, False)
+    """
+    text = document.decode("utf-8", "replace")
+    try:
+        orjson.loads(text)
+    except orjson.JSONDecodeError as error:
+        return error.pos >= len(text)
+    return False
+
+
+def versions(element: bytes) -> Iterator[bytes]:
+    """An element's text as it is, then with more and more mended."""
+    yield element
+    mended = mend(element)
+    yield mended
+    # Last, because only the likely next key tells where a name with bare quotes ends.
+    yield _NAME.sub(lambda match: match[1] + _BARE_QUOTE.sub(rb'\\"', match[2]) + match[3], mended)
+
+
+def mend(text: bytes) -> bytes:
+    """Turn faults that trace writers are known for into JSON.
+
+    >>> mend(b'{"share": nan}')
+    b'{"share": null}'
+    """
+    text = text.decode("utf-8", "replace").encode()
+    text = _BARE_WORD.sub(rb"\1null", text.translate(_CONTROL_TO_BLANK))
+    if any(escape[1] for escape in _ESCAPE.finditer(text)):
+        # Who writes a Windows path with bare backslashes means none of them as an escape.
+        text = _BARE_BACKSLASH.sub(lambda match: match[1] or rb"\\", text)
+    return text
