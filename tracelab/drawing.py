@@ -17,7 +17,7 @@ from tracelab.system.console import save_result
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from tracelab.render.picture.timeline import Picture
+    from tracelab.render.picture.save import Picture
 
 
 def draw(
@@ -48,7 +48,8 @@ def draw(
         UsageError: there is nothing to draw, several files are meant, or `path` cannot be written.
         TracelabError: the file cannot be analysed.
     """
-    from tracelab.render.picture.timeline import Picture, draw_timeline
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import draw_timeline
 
     analysis = trace if isinstance(trace, Analysis) else analyze_source(only_source(trace), options)
     window = analysis.windows[0]

@@ -132,10 +132,9 @@ def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
     for (source,) in inputs:
         if saved.is_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
-    from tracelab.render.picture.timeline import FORMATS
+    from tracelab.render.picture.save import require_format
 
-    if png.suffix.lower() not in FORMATS:
-        raise UsageError(f"{png}: a timeline is written as .png, .svg or .pdf")
+    require_format(png)
 
 
 def _read_sides(
@@ -187,7 +186,8 @@ def _side(results: list[_Read], sources: _Input, path: str, options: Options) ->
 
 def _draw(found: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
-    from tracelab.render.picture.timeline import Part, draw_stacked, save_figure
+    from tracelab.render.picture.save import save_figure
+    from tracelab.render.picture.timeline import Part, draw_stacked
     from tracelab.render.text.diff import picture_title
 
     (rank,) = found.ranks

@@ -49,7 +49,7 @@ def share_text(part_ns: int, whole_ns: int) -> str:
     return f"{percent:.0f} %"
 
 
-def short_name(name: str) -> str:
+def bare_name(name: str) -> str:
     """The part of an activity's name that tells people what it is.
 
     Of a C++ function that is its own name, without return type, namespaces, template and call

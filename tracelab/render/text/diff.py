@@ -25,7 +25,7 @@ from tracelab.comparison.diff import (
 from tracelab.comparison.noise import FEWEST_STEPS, Change
 from tracelab.render.text.cells import PART, counted, listed, percent_text, time_text
 from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
-from tracelab.render.words import ELLIPSIS, duration_text, short_name
+from tracelab.render.words import ELLIPSIS, bare_name, duration_text
 
 _MOST_KERNELS, _MOST_CALLS, _MOST_FINDINGS, _MOST_RANKS = 10, 10, 10, 4
 _MOST_FIGURES, _MOST_NAMED = 4, 3  # in the verdict
@@ -125,7 +125,7 @@ def _other_figures(rank: RankDiff) -> Iterator[list[tuple[str, Change]]]:
         for name, change in _of_device(device)
     ]
     yield [x for x in named if "stream " not in x[0]]
-    yield [(short_name(x.name), x.total) for x in rank.kernels or ()]
+    yield [(bare_name(x.name), x.total) for x in rank.kernels or ()]
     yield [(f"idle caused by {x.api}", x.caused_idle) for x in rank.calls]
     yield named
 
@@ -395,10 +395,10 @@ def kernel_labels(names: Sequence[str]) -> list[str]:
     """Short names; those that would look alike are followed by the part in which they differ."""
     alike: dict[str, list[str]] = {}
     for name in names:
-        alike.setdefault(short_name(name), []).append(name)
+        alike.setdefault(bare_name(name), []).append(name)
     labels: list[str] = []
     for name in names:
-        short = short_name(name)
+        short = bare_name(name)
         own = _NAMESPACE.sub("", name[_common_words(alike[short]) :])
         looks_alike = len(alike[short]) > 1
         labels.append(f"{short}{PART}{ELLIPSIS}{own[:_LONGEST_PART]}" if looks_alike else short)
@@ -417,7 +417,7 @@ def _only_noise(kernels: Sequence[KernelDiff]) -> str:
         return "All as before."
     return (
         f"None of {len(kernels):,} changed by more than the noise; the most: "
-        f"{short_name(most.name)}, {_difference(most.total)}."
+        f"{bare_name(most.name)}, {_difference(most.total)}."
     )
 
 
