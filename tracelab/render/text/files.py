@@ -8,8 +8,9 @@ from statistics import median
 
 from tracelab.model.trace import LOSSES
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.hints import COMM_PATTERN
 from tracelab.render.text.sections import Column, Fit, Section, Tone, View
-from tracelab.render.text.window import biggest_cause
+from tracelab.render.text.window_idle import biggest_cause
 from tracelab.report.schema import DeviceMetrics, TraceInfo
 
 _MOST_STEPS = 20
@@ -193,7 +194,7 @@ def unrecognised(trace: TraceInfo) -> list[Section]:
     return [
         Section(
             "Unrecognised kernels",
-            ("They are counted as compute; if they communicate, pass --comm-pattern.",),
+            (f"They are counted as compute; {COMM_PATTERN}.",),
             (Column("time"), Column("count"), Column("kernel", Fit.LABEL)),
             tuple(
                 (time_text(kernel.total_ns), f"{kernel.count:,}", kernel.name)

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.rules.trace_quality import is_about_the_trace
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, View
 from tracelab.report.schema import DeviceMetrics
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 _MUCH = 0.1  # of the window: so much is worth a word though nothing hides it
 _OF_BUSY_TIME = ("TL203", "TL205")  # they find streams that took turns
-_IN_JSON = "(all of them in --json)"
 
 
 def verdict(view: View) -> str:
@@ -116,7 +116,7 @@ def _brief(found: Iterable[Finding], view: View) -> Section:
             Column("what", Fit.PROSE),
         ),
         rows=tuple(rows[:_MOST_BRIEF]),
-        notes=(f"… and {left} more {_IN_JSON}.",) if left > 0 else (),
+        notes=(f"… and {left} more {ALL_IN_JSON}.",) if left > 0 else (),
     )
 
 

@@ -15,7 +15,8 @@ from tracelab.render.text.files import (
 )
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks, verdict
 from tracelab.render.text.sections import Chapter, Section, Tone, View, views_of
-from tracelab.render.text.window import headlines, window_sections
+from tracelab.render.text.window import window_sections
+from tracelab.render.text.window_times import headlines
 from tracelab.report.schema import Report, TraceInfo
 
 _NOTEBOOK_WIDTH = 110

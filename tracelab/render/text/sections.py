@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tracelab.findings.finding import Finding
+from tracelab.render.text.cells import PART
 from tracelab.report.schema import (
     BlockingCallMetrics,
     CriticalPathMetrics,
     CulpritMetrics,
+    DeviceMetrics,
     OverlapMetrics,
     Report,
     WindowMetrics,
@@ -94,6 +96,11 @@ class View:
     def name(self) -> str:
         """What the window is called."""
         return "Whole trace" if self.window.step is None else f"Step {self.window.step}"
+
+
+def section_title(view: View, title: str, device: DeviceMetrics) -> str:
+    """The title of a section about a device, which it names where there are several."""
+    return f"{title}{PART}GPU {device.device}" if view.several else title
 
 
 def views_of(report: Report) -> list[View]:
