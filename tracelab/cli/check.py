@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tracelab.cli import saved
+from tracelab.cli.flags import sentence_of
+from tracelab.cli.numbers import parse_assignments, parse_number
 from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.system.console import (
@@ -98,15 +100,15 @@ def check(
     """Hold a trace to budgets: exit code 1 when one is broken."""
     from tracelab.comparison.budgets import check as hold_to
     from tracelab.comparison.budgets import require_sense
-    from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_number
+    from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import PROFILER_STEP, Options
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
     from tracelab.render.text.budgets import budgets_text
 
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
-        "min-overlap": parse_assignments(min_overlap or (), "--min-overlap"),
-        "max-exposed": parse_assignments(max_exposed or (), "--max-exposed"),
+        "min-overlap": parse_assignments(min_overlap or (), "--min-overlap", "comm:compute=80"),
+        "max-exposed": parse_assignments(max_exposed or (), "--max-exposed", "copy=2"),
         "max-blocking-calls": parse_number(max_blocking_calls, "--max-blocking-calls"),
         "forbid": list(forbid or ()),
         "max-step-ms": parse_number(max_step_ms, "--max-step-ms"),
@@ -204,7 +206,7 @@ def _read_all(
     if not as_saved and not measured:
         raise failures[0].error
     for failure in failures:
-        tell(f"left out: {failure.error}")
+        tell(f"left out: {sentence_of(failure.error)}")
     merged = [merge_reports(measured, paths, options)] if measured else []
     return [*merged, *as_saved], any(_counts(failure.source) for failure in failures)
 

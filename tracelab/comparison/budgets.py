@@ -223,7 +223,9 @@ def _part(report: Report, path: str, rank: int, label: str, step: int | None) ->
     if not windows:
         steps = [window.step for window in own if window.step is not None]
         if step is None and steps:
-            raise UsageError(f"{path}: this report is of step {steps[0]} alone: say --step")
+            raise UsageError(
+                f"{path}: this report is of step {steps[0]} alone: say `step`", option="step"
+            )
         known = f"{min(steps)} to {max(steps)}" if steps else "none"
         raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
 
@@ -457,7 +459,8 @@ def _steps(lengths_ns: Sequence[int], path: str, pattern: str, budget: str) -> S
     if not lengths_ns:
         raise UsageError(
             f"{path}: {budget} needs steps, and nothing there is named like {pattern}; "
-            "--step-on takes other annotations"
+            "`step_pattern` takes other annotations",
+            option="step_pattern",
         )
     return lengths_ns
 

@@ -1,10 +1,10 @@
-"""Budgets as they are written: in TOML, and as command lines give them."""
+"""Budgets as they are written in TOML."""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tracelab.comparison.budgets import EXPOSED_KINDS, KINDS, NAMES, TABLE, Budgets, known_names
@@ -78,37 +78,6 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
         max_regression=number("max-regression"),
         baseline=baseline,
     )
-
-
-def parse_number(text: str | None, flag: str) -> float | None:
-    """The number that a flag gives, if it is given.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        raise UsageError(f"{flag} takes a number, not {text!r}") from None
-
-
-def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, float]:
-    """KEY=NUMBER, as flags give it, as the table that TOML would have.
-
-    Raises:
-        UsageError: one of them is written in another way.
-    """
-    found = {}
-    for text in texts:
-        key, _, number = text.rpartition("=")
-        try:
-            found[key.strip()] = float(number)
-        except ValueError:
-            key = ""
-        if not key:
-            example = "comm:compute=80" if flag == "--min-overlap" else "copy=2"
-            raise UsageError(f"{flag} takes a kind and a percentage, as {example}, not {text!r}")
-    return found
 
 
 def _number(value: Any, name: str, origin: str, most: float) -> float:

@@ -140,7 +140,7 @@ def hook_function(name: str, ended: Callable[[], None]) -> None:
         else:
             setattr(owner, last, wrap(found))
     except (ImportError, AttributeError) as error:
-        raise UsageError(f"--step-on {name}: {error}") from None
+        raise UsageError(f"`step_on` {name}: {error}", option="step_on") from None
 
 
 def _compiled(path: Path, step: str | None) -> types.CodeType:

@@ -223,7 +223,7 @@ def test_function_of_a_module_ends_a_step(run, monkeypatch):
 
 @pytest.mark.parametrize("name", ["no_such_module:f", "textwrap:no_such", "textwrap:A.b"])
 def test_function_that_is_not_there_is_wrong_usage(name):
-    with pytest.raises(UsageError, match="--step-on"):
+    with pytest.raises(UsageError, match=f"^`step_on` {name}: "):
         hook_function(name, lambda: None)
 
 
