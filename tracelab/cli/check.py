@@ -16,6 +16,8 @@ from tracelab.cli.numbers import parse_assignments, parse_number
 from tracelab.cli.options import CommPattern, NoCache, StepOn
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.system.console import (
+    output_in_color,
+    output_width,
     save_result,
     tell,
     write_result,
@@ -103,7 +105,7 @@ def check(
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import PROFILER_STEP, Options
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
-    from tracelab.render.text.budgets import budgets_text
+    from tracelab.render.text.budgets import render_budgets
 
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
@@ -129,7 +131,7 @@ def check(
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
         save_result(junit, lambda path: path.write_bytes(junit_xml(results)))
-    text = budgets_text(results)
+    text = render_budgets(results, width=output_width(), color=output_in_color())
     if output_format is Format.GITHUB:
         text = github_annotations(results) + without_github_commands(text)
     write_result(text)

@@ -32,10 +32,15 @@ class Picture:
 
     def png(self) -> bytes:
         """The content of a PNG file."""
-        content = BytesIO()
-        with fixed_style():
-            self.figure.savefig(content, format="png")
-        return content.getvalue()
+        return _content(self.figure, ".png")
+
+    def svg(self) -> bytes:
+        """The content of an SVG file."""
+        return _content(self.figure, ".svg")
+
+    def pdf(self) -> bytes:
+        """The content of a PDF file."""
+        return _content(self.figure, ".pdf")
 
     def _repr_png_(self) -> bytes:
         return self.png()
@@ -62,11 +67,17 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     Raises:
         UsageError: it is none of `FORMATS`, or the file cannot be written.
     """
-    suffix = require_format(path)
-    # The same picture is the same file, whenever it is written.
-    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    content = _content(figure, require_format(path))
     try:
-        with fixed_style():
-            figure.savefig(path, format=suffix[1:], metadata=undated)
+        Path(path).write_bytes(content)
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _content(figure: Figure, suffix: str) -> bytes:
+    """What a file of this format holds: the same picture is the same file, whenever it is made."""
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    content = BytesIO()
+    with fixed_style():
+        figure.savefig(content, format=suffix[1:], metadata=undated)
+    return content.getvalue()
