@@ -101,7 +101,7 @@ def check(
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
     from tracelab.comparison.budgets import check as hold_to
-    from tracelab.comparison.budgets import require_sense
+    from tracelab.comparison.budgets import require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import PROFILER_STEP, Options
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
@@ -119,7 +119,7 @@ def check(
     }
     flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
     wanted = _of_file(budgets).updated(flags)
-    require_sense(wanted)
+    require_checkable(wanted)
     options = Options(
         comm_patterns=tuple(comm_pattern or ()),
         step_pattern=step_on or PROFILER_STEP,
@@ -138,7 +138,7 @@ def check(
     _tell_of_traces(reports)
     if missing:
         raise typer.Exit(3)
-    if not all(result.kept for result in results):
+    if not all(result.passed for result in results):
         raise typer.Exit(1)
 
 

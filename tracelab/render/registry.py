@@ -16,7 +16,7 @@ from tracelab.errors import UsageError
 
 REPORT = "tracelab.report.schema:Report"
 DIFF = "tracelab.comparison.diff:Diff"
-BUDGETS = "tracelab.comparison.budgets:Result"  # a list of them
+BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
 PICTURE = "tracelab.render.picture.save:Picture"
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tracelab
-from tracelab.comparison.budgets import Result
+from tracelab.comparison.budgets import BudgetResult
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import Side
 from tracelab.errors import UsageError
@@ -50,7 +50,7 @@ def test_a_difference_is_rendered_by_its_own_renderers(report):
 
 
 def test_budgets_are_rendered_together():
-    results = [Result("max-idle", "6.8 %", "at most 5 %", kept=False, where="GPU 0")] * 2
+    results = [BudgetResult("max-idle", "6.8 %", "at most 5 %", passed=False, where="GPU 0")] * 2
     assert render_as(results, "text", **LOOK) == render_budgets(results, **LOOK)
     assert render_as(results, ".xml") == junit_xml(results)
     assert render_as(results, "github").count("::error") == 2
@@ -73,7 +73,9 @@ def test_a_renderer_from_outside_can_be_added(report):
 
 
 def test_a_form_that_is_not_there_is_answered_with_those_that_are(report):
-    with pytest.raises(UsageError, match=r"^Report has no form 'junit'; there are: text, json, not"):
+    with pytest.raises(
+        UsageError, match=r"^Report has no form 'junit'; there are: text, json, not"
+    ):
         render_as(report, "junit")
     with pytest.raises(UsageError, match=r"^int has no form 'text'; there are: none$"):
         render_as(5, "text")

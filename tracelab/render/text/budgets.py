@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracelab.comparison.budgets import Result
+from tracelab.comparison.budgets import BudgetResult
 from tracelab.render.text.cells import counted
 from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
 
 
-def render_budgets(results: Sequence[Result], *, width: int, color: bool) -> str:
+def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
     """The budgets, each with what was found, and how many are broken.
 
     Args:
@@ -22,9 +22,9 @@ def render_budgets(results: Sequence[Result], *, width: int, color: bool) -> str
     return draw([chapter(results)], width=width, color=color)
 
 
-def chapter(results: Sequence[Result]) -> Chapter:
+def chapter(results: Sequence[BudgetResult]) -> Chapter:
     """Everything that the text says."""
-    broken = sum(not result.kept for result in results)
+    broken = sum(not result.passed for result in results)
     count = counted(len(results), "budget", "budgets")
     table = Section(
         "",
@@ -38,9 +38,9 @@ def chapter(results: Sequence[Result]) -> Chapter:
         rows=tuple(
             (
                 result.name,
-                result.found,
+                result.measured,
                 result.allowed,
-                "kept" if result.kept else "BROKEN",
+                "kept" if result.passed else "BROKEN",
                 result.where,
             )
             for result in results
