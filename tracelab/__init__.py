@@ -102,7 +102,7 @@ if TYPE_CHECKING:
     from tracelab.read.sources import find_sources as find_sources
     from tracelab.read.streams import Source as Source
     from tracelab.record.capture import capture as capture, profile_step as profile_step
-    from tracelab.render.picture.timeline import Picture as Picture
+    from tracelab.render.picture.save import Picture as Picture
     from tracelab.render.text.report import render_text as render_text
     from tracelab.report.json_schema import json_schema as json_schema
     from tracelab.report.load import load_report as load_report
@@ -127,7 +127,7 @@ _MODULES = {
     "compare": "comparison.compare",
     "Diff": "comparison.diff",
     "draw": "drawing",
-    "Picture": "render.picture.timeline",
+    "Picture": "render.picture.save",
     "render_text": "render.text.report",
     # record a program
     "capture": "record.capture",

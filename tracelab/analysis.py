@@ -37,6 +37,7 @@ from tracelab.model.timeline import Timeline, build_timeline, only_launched
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
+from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source

@@ -16,7 +16,7 @@ from tracelab.read.streams import Source
 from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
-    from tracelab.render.picture.timeline import Picture
+    from tracelab.render.picture.save import Picture
 
 
 def draw(
@@ -53,7 +53,8 @@ def draw(
             cannot be written.
         TracelabError: the file cannot be analyzed.
     """
-    from tracelab.render.picture.timeline import Picture, draw_timeline
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import draw_timeline
 
     analyses = _analyses(trace, options)
     if len(analyses) > 1:
@@ -139,7 +140,8 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
 
 
 def _stacked(analyses: Sequence[Analysis], width_px: int) -> Picture:
-    from tracelab.render.picture.timeline import Part, Picture, draw_stacked
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import Part, draw_stacked
 
     return Picture(
         draw_stacked(

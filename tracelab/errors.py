@@ -15,9 +15,21 @@ from typing import ClassVar
 
 
 class TracelabError(Exception):
-    """Base of every error that tracelab raises on purpose; its text is a sentence for the user."""
+    """Base of every error that tracelab raises on purpose; its text is a sentence for the user.
+
+    >>> str(UsageError("this report is of step 4 alone: say `step`", option="step"))
+    'this report is of step 4 alone: say `step`'
+
+    Attributes:
+        option: the option in backticks that the sentence names, as Python calls it; a command line
+            says its own flag instead. None where it names none.
+    """
 
     exit_code: ClassVar[int] = 1
+
+    def __init__(self, sentence: str, *, option: str | None = None) -> None:
+        super().__init__(sentence)
+        self.option = option
 
 
 class UsageError(TracelabError):

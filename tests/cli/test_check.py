@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from tracelab.comparison.budgets import Result
+from tracelab.comparison.budgets import BudgetResult
 from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
 
 ROOT = Path(__file__).parents[2]
@@ -274,14 +274,14 @@ class TestGithub:
         assert (ran.code, "::" in ran.out) == (0, False)
 
     def test_escapes(self):
-        result = Result("x", "5 %", "1", False, "a\r\nb::c,d", "C:\\x,y%\n.py", 7)
+        result = BudgetResult("x", "5 %", "1", False, "a\r\nb::c,d", "C:\\x,y%\n.py", 7)
         assert github_annotations([result]) == (
             "::error title=tracelab%3A x,file=C%3A\\x%2Cy%25%0A.py,line=7"
             "::x: 5 %25, allowed: 1; a%0D%0Ab::c,d\n"
         )
 
     def test_a_line_without_a_file_is_left_out(self):
-        assert "line" not in github_annotations([Result("x", "1", "0", False, "", None, 7)])
+        assert "line" not in github_annotations([BudgetResult("x", "1", "0", False, "", None, 7)])
 
     def test_names_of_a_file_command_nothing(self):
         text = "  ::stop-commands::x at::native\n##[error]y"
@@ -307,7 +307,7 @@ class TestJunit:
 
     def test_any_text_is_valid(self):
         nasty = "a\x00\x1b[31m<b>&\"'\ud800\ufffe\r\n]]>\U0001f600"
-        content = junit_xml([Result(nasty, nasty, nasty, False, nasty, nasty, 1)])
+        content = junit_xml([BudgetResult(nasty, nasty, nasty, False, nasty, nasty, 1)])
         [case] = ElementTree.fromstring(content).iter("testcase")
         assert case.get("name") == "a[31m<b>&\"'\r\n]]>\U0001f600"
 

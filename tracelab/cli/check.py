@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tracelab.cli.flags import sentence_of
+from tracelab.cli.numbers import parse_assignments, parse_number
 from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
 from tracelab.cli.saved import require_same_options
 from tracelab.errors import TracelabError, UsageError
-from tracelab.system.console import (
-    tell,
-    write_result,
-)
+from tracelab.system.console import output_in_color, output_width, tell, write_result
 from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
@@ -95,16 +94,16 @@ def check(
     no_cache: NoCache = False,
 ) -> None:
     """Hold a trace to budgets: exit code 1 when one is broken."""
-    from tracelab.comparison.budgets import check as hold_to, require_sense
-    from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_number
+    from tracelab.comparison.budgets import check as hold_to, require_checkable
+    from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import Options
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
-    from tracelab.render.text.budgets import budgets_text
+    from tracelab.render.text.budgets import render_budgets
 
     given: dict[str, Any] = {
         "max-idle": parse_number(max_idle, "--max-idle"),
-        "min-overlap": parse_assignments(min_overlap or (), "--min-overlap"),
-        "max-exposed": parse_assignments(max_exposed or (), "--max-exposed"),
+        "min-overlap": parse_assignments(min_overlap or (), "--min-overlap", "comm:compute=80"),
+        "max-exposed": parse_assignments(max_exposed or (), "--max-exposed", "copy=2"),
         "max-blocking-calls": parse_number(max_blocking_calls, "--max-blocking-calls"),
         "forbid": list(forbid or ()),
         "max-step-ms": parse_number(max_step_ms, "--max-step-ms"),
@@ -113,7 +112,7 @@ def check(
     }
     flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
     wanted = _of_file(budgets).updated(flags)
-    require_sense(wanted)
+    require_checkable(wanted)
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=step,
@@ -123,14 +122,14 @@ def check(
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
         save_result(junit, lambda path: path.write_bytes(junit_xml(results)))
-    text = budgets_text(results)
+    text = render_budgets(results, width=output_width(), color=output_in_color())
     if output_format is Format.GITHUB:
         text = github_annotations(results) + without_github_commands(text)
     write_result(text)
     _tell_of_traces(reports)
     if missing:
         raise typer.Exit(3)
-    if not all(result.kept for result in results):
+    if not all(result.passed for result in results):
         raise typer.Exit(1)
 
 
@@ -197,7 +196,7 @@ def _read_all(
     if not saved and not measured:
         raise failed[0][1]
     for _, error in failed:
-        tell(f"left out: {error}")
+        tell(f"left out: {sentence_of(error)}")
     merged = [merge_results(measured, paths, options)] if measured else []
     return [*merged, *saved], any(_counts(source) for source, _ in failed)
 

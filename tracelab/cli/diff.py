@@ -128,10 +128,9 @@ def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
     for (source,) in inputs:
         if is_saved_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
-    from tracelab.render.picture.timeline import FORMATS
+    from tracelab.render.picture.save import require_format
 
-    if png.suffix.lower() not in FORMATS:
-        raise UsageError(f"{png}: a timeline is written as .png, .svg or .pdf")
+    require_format(png)
 
 
 def _read_sides(
@@ -171,7 +170,8 @@ def _kept(analysis: Analysis) -> tuple[tuple[NameTimes, ...], Analysis]:
 
 def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
-    from tracelab.render.picture.timeline import Part, draw_stacked, save_figure
+    from tracelab.render.picture.save import save_figure
+    from tracelab.render.picture.timeline import Part, draw_stacked
     from tracelab.render.text.diff import picture_title
 
     (rank,) = diff.ranks

@@ -11,6 +11,7 @@ from tracelab.cli.analyze import analyze
 from tracelab.cli.check import check
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
+from tracelab.cli.flags import sentence_of
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
@@ -43,7 +44,7 @@ def main() -> None:
         with terminable():  # so that nothing is left behind, no process either
             app()
     except TracelabError as error:
-        tell(str(error))
+        tell(sentence_of(error))
         sys.exit(error.exit_code)
 
 

@@ -1,1 +1,1 @@
-"""Two reports, or a report and a budget, held against each other."""
+"""Two reports compared with each other, or reports checked against budgets."""

@@ -1,7 +1,7 @@
-"""Budgets: how much a trace may lose, and whether its report keeps to that.
+"""Budgets: how much a trace may lose, and whether its report stays within them.
 
-`parse_toml` and `parse_budgets` read what is allowed, `check` holds reports to it. Percentages are
-of the window: of the whole trace, or of the one step that is asked for.
+`parse_toml` and `parse_budgets` read what is allowed, `check` checks reports against it.
+Percentages are of the window: of the whole trace, or of the one step that is checked.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from statistics import median
 
 from tracelab.comparison.noise import interquartile
@@ -34,12 +35,15 @@ NAMES = (
     "max-regression",
     "baseline",
 )
+TABLE = "tool.tracelab.check"  # of a pyproject.toml
 _MS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Budgets:
-    """What is allowed; None or empty where nothing is said.
+    """What is allowed; None or empty where a budget is not set.
+
+    Example row: ``Budgets(max_idle=5.0, min_overlap={("comm", "compute"): 80.0}, forbid=("TL1",))``
 
     Attributes:
         max_idle: percent of the window, of the worst device.
@@ -63,15 +67,20 @@ class Budgets:
     baseline: str | None = None
 
     def updated(self, other: Budgets) -> Budgets:
-        """These budgets with others, which win; what is named by kind or rule is joined."""
-        said = {
+        """These budgets with others, which win; what is set by kind or rule is joined.
+
+        >>> Budgets(max_idle=5, forbid=("TL1",)).updated(Budgets(max_idle=9, forbid=("TL2",)))
+        ... # doctest: +ELLIPSIS
+        Budgets(max_idle=9, ... forbid=('TL1', 'TL2'), ...)
+        """
+        numbers = {
             name: value
             for name in ("max_idle", "max_blocking_calls", "max_step_ms", "max_regression")
             if (value := getattr(other, name)) is not None
         }
         return replace(
             self,
-            **said,
+            **numbers,
             min_overlap={**self.min_overlap, **other.min_overlap},
             max_exposed={**self.max_exposed, **other.max_exposed},
             forbid=tuple(dict.fromkeys((*self.forbid, *other.forbid))),
@@ -80,33 +89,41 @@ class Budgets:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
-    """One budget, held against what was measured; the texts are for people.
+class BudgetResult:
+    """One budget, checked against what was measured; the texts are for people.
+
+    Example row: ``BudgetResult("max-idle", "6.8 %", "at most 5 %", passed=False, where="GPU 0")``
 
     Attributes:
         name: the budget, with its kinds or rule: "min-overlap comm:compute".
-        found, allowed: "6.8 %", "at most 5 %".
-        where: the device, call or finding that is worst, and what else is to be said.
-        file, line: where that is in the program, as far as it is known.
+        measured, allowed: "6.8 %", "at most 5 %".
+        passed: whether the budget is met.
+        where: the worst device, call or finding, and what else is worth knowing.
+        file, line: where that is in the program, where the trace says so.
     """
 
     name: str
-    found: str
+    measured: str
     allowed: str
-    kept: bool
+    passed: bool
     where: str = ""
     file: str | None = None
     line: int | None = None
 
 
 # What a budget says of each device or rank: how bad it is, and the result if it is the worst.
-_Candidates = Iterable[tuple[float, Result]]
+_Candidates = Iterable[tuple[float, BudgetResult]]
 
 
 # --- what is allowed ---
 
 
-def require_sense(budgets: Budgets) -> None:
+def known_names() -> str:
+    """All budgets, for a sentence."""
+    return ", ".join(NAMES)
+
+
+def require_checkable(budgets: Budgets) -> None:
     """Refuse what cannot be checked.
 
     Raises:
@@ -156,13 +173,13 @@ def check(
     *,
     step: int | None = None,
     baseline: Report | None = None,
-) -> list[Result]:
-    """Hold reports to budgets; of several devices and ranks the worst is told.
+) -> list[BudgetResult]:
+    """Check reports against budgets; of several devices and ranks the worst is reported.
 
     Args:
         budgets: what is allowed.
         reports: what was measured, each of one rank or several.
-        step: the step that is meant; None for the whole trace.
+        step: the number of the step to check; None for the whole trace.
         baseline: what to compare the steps with.
 
     Returns:
@@ -172,27 +189,27 @@ def check(
         UsageError: a report does not have what a budget is about.
         UnreadableInputError: a report holds no figures.
     """
-    require_sense(budgets)
+    require_checkable(budgets)
     parts = _parts(reports, step)
-    found: list[Result] = []
+    results: list[BudgetResult] = []
     if budgets.max_idle is not None:
         limit = budgets.max_idle
-        found.append(_share_of_window("max-idle", parts, limit, lambda x: x.idle_ns))
+        results.append(_share_of_window("max-idle", parts, limit, lambda device: device.idle_ns))
     for pair, share in budgets.min_overlap.items():
-        found.append(_min_overlap(parts, pair, share))
+        results.append(_min_overlap(parts, pair, share))
     for kind, share in budgets.max_exposed.items():
         measure = partial(_exposed_ns, kind=kind)
-        found.append(_share_of_window(f"max-exposed {kind}", parts, share, measure))
+        results.append(_share_of_window(f"max-exposed {kind}", parts, share, measure))
     if budgets.max_blocking_calls is not None:
-        found.append(_max_blocking_calls(parts, budgets.max_blocking_calls))
-    found += [_forbid(parts, rule) for rule in budgets.forbid]
+        results.append(_max_blocking_calls(parts, budgets.max_blocking_calls))
+    results += [_forbid(parts, rule) for rule in budgets.forbid]
     if budgets.max_step_ms is not None:
-        found.append(_max_step_ms(parts, budgets.max_step_ms))
+        results.append(_max_step_ms(parts, budgets.max_step_ms))
     if budgets.max_regression is not None:
         if baseline is None:
             raise UsageError("max-regression needs a baseline: a saved report or a trace")
-        found.append(_max_regression(parts, baseline, budgets.max_regression))
-    return found
+        results.append(_max_regression(parts, baseline, budgets.max_regression))
+    return results
 
 
 def _parts(reports: Sequence[Report], step: int | None) -> list[_Part]:
@@ -220,7 +237,9 @@ def _part(report: Report, rank: RankView, label: str, step: int | None) -> _Part
     if not views:
         numbers = [view.step for view in rank.steps if view.step is not None]
         if step is None and numbers:
-            raise UsageError(f"{path}: this report is of step {numbers[0]} alone: say --step")
+            raise UsageError(
+                f"{path}: this report is of step {numbers[0]} alone: say `step`", option="step"
+            )
         known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
         raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
     return _Part(
@@ -240,21 +259,24 @@ def _part(report: Report, rank: RankView, label: str, step: int | None) -> _Part
 # --- one budget each ---
 
 
-def _worst(candidates: _Candidates) -> Result:
-    """The result that is broken, and of those the worst; the first of equals."""
-    return max(candidates, key=lambda x: (not x[1].kept, x[0]))[1]
+def _worst(candidates: _Candidates) -> BudgetResult:
+    """The worst of the results that fail, or of all; the first of equals."""
+    return max(candidates, key=lambda candidate: (not candidate[1].passed, candidate[0]))[1]
 
 
 def _share_of_window(
     name: str, parts: Sequence[_Part], limit: float, measure: Callable[[DeviceMetrics], int]
-) -> Result:
+) -> BudgetResult:
     def candidates() -> _Candidates:
         for part in parts:
             for device in part.window.devices:
                 share = _percent(measure(device), part.window.length_ns)
-                kept = share <= limit
-                found = f"{_digits(share, limit, kept)} %"
-                yield share, Result(name, found, f"at most {limit:g} %", kept, part.named(device))
+                passed = share <= limit
+                text = f"{_digits(share, limit, passed)} %"
+                yield (
+                    share,
+                    BudgetResult(name, text, f"at most {limit:g} %", passed, part.named(device)),
+                )
 
     return _worst(candidates())
 
@@ -263,7 +285,7 @@ def _exposed_ns(device: DeviceMetrics, kind: str) -> int:
     return device.exposed_comm_ns if kind == "comm" else device.exposed_copy_ns
 
 
-def _min_overlap(parts: Sequence[_Part], pair: tuple[str, str], limit: float) -> Result:
+def _min_overlap(parts: Sequence[_Part], pair: tuple[str, str], limit: float) -> BudgetResult:
     first, second = pair
     name, allowed = f"min-overlap {first}:{second}", f"at least {limit:g} %"
 
@@ -274,39 +296,43 @@ def _min_overlap(parts: Sequence[_Part], pair: tuple[str, str], limit: float) ->
                 if not length_ns:
                     continue
                 share = _percent(_overlap_ns(part, device.device, pair), length_ns)
-                kept = share >= limit
-                found = f"{_digits(share, limit, kept)} %"
-                yield -share, Result(name, found, allowed, kept, part.named(device))
+                passed = share >= limit
+                text = f"{_digits(share, limit, passed)} %"
+                yield -share, BudgetResult(name, text, allowed, passed, part.named(device))
 
-    ran = list(candidates())
-    return _worst(ran) if ran else Result(name, "-", allowed, kept=True, where=f"no {first} ran")
+    measured = list(candidates())
+    if not measured:
+        return BudgetResult(name, "-", allowed, passed=True, where=f"no {first} ran")
+    return _worst(measured)
 
 
 def _overlap_ns(part: _Part, device: int, pair: tuple[str, str]) -> int:
-    wanted = {f"kind:{device}/{kind}" for kind in pair}
-    return sum(x.overlap_ns for x in part.overlaps if {x.a, x.b} == wanted)
+    selections = {f"kind:{device}/{kind}" for kind in pair}
+    return sum(
+        overlap.overlap_ns for overlap in part.overlaps if {overlap.a, overlap.b} == selections
+    )
 
 
-def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> Result:
+def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> BudgetResult:
     def candidates() -> _Candidates:
         for part in parts:
-            count = sum(x.count for x in part.syncs)
+            count = sum(sync.count for sync in part.syncs)
             steps = len(part.steps_ns)
             rate = count / max(steps, 1)
-            kept = rate <= limit
-            place, at_place = _most_calls(part.syncs)
+            passed = rate <= limit
+            site, at_site = _most_calls(part.syncs)
             where, file, line = "", None, None
-            if place is not None:
-                file, line = place.file, place.line
-                of_all = f"{at_place} of {count}" + (f" in {steps} steps" if steps > 1 else "")
-                where = f"most, {of_all}: {_place_text(place)}"
+            if site is not None:
+                file, line = site.file, site.line
+                of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
+                where = f"most, {of_all}: {_call_site_text(site)}"
             yield (
                 rate,
-                Result(
+                BudgetResult(
                     "max-blocking-calls",
-                    f"{_digits(rate, limit, kept)}{' a step' if steps else ''}",
+                    f"{_digits(rate, limit, passed)}{' a step' if steps else ''}",
                     f"at most {limit:g}",
-                    kept,
+                    passed,
                     ", ".join(filter(None, (part.label, where))),
                     file,
                     line,
@@ -317,68 +343,70 @@ def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> Result:
 
 
 def _most_calls(syncs: Sequence[BlockingCallMetrics]) -> tuple[BlockingCallMetrics | None, int]:
-    """The place that makes most blocking calls, as its first row, and how many."""
+    """The call site with the most blocking calls, as its first row, and how many."""
     counts: Counter[tuple[str | int | None, ...]] = Counter()
     rows: dict[tuple[str | int | None, ...], BlockingCallMetrics] = {}
     for sync in syncs:
-        place = (sync.file, sync.line, sync.function, sync.operator)
-        counts[place] += sync.count
-        rows.setdefault(place, sync)
+        site = (sync.file, sync.line, sync.function, sync.operator)
+        counts[site] += sync.count
+        rows.setdefault(site, sync)
     for most, count in counts.most_common(1):
         return rows[most], count
     return None, 0
 
 
-def _place_text(sync: BlockingCallMetrics) -> str:
+def _call_site_text(sync: BlockingCallMetrics) -> str:
     file = sync.file if sync.line is None else f"{sync.file}:{sync.line}"
     inside = " ".join(filter(None, (sync.function, f"({file})" if file else "")))
     inside = inside or sync.operator or sync.annotation or ""
     return f"{sync.api} in {inside}" if inside else sync.api
 
 
-def _forbid(parts: Sequence[_Part], rule: str) -> Result:
-    found: list[tuple[_Part, Finding]] = []
+def _forbid(parts: Sequence[_Part], rule: str) -> BudgetResult:
+    forbidden: list[tuple[_Part, Finding]] = []
     for part in parts:
         if part.findings is None:
             raise UsageError(
                 f"{part.path}: this report has the findings of the whole trace only; to hold a "
                 "step to forbid, check the trace, or a report of that step"
             )
-        found += [
-            (part, x) for x in part.findings if x.rule.startswith(rule) and x.severity != INFO
+        forbidden += [
+            (part, finding)
+            for finding in part.findings
+            if finding.rule.startswith(rule) and finding.severity != INFO
         ]
     name, allowed = f"forbid {rule}", "no finding"
-    if not found:
-        return Result(name, "no finding", allowed, kept=True)
-    part, worst = max(found, key=lambda x: (x[1].bound_ns, x[1].cost_ns))
-    count = len(found)
+    if not forbidden:
+        return BudgetResult(name, "no finding", allowed, passed=True)
+    part, worst = max(forbidden, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
+    count = len(forbidden)
     more = f" (and {count - 1} more)" if count > 1 else ""
     of_rank = f"{part.label}, " if part.label else ""
-    return Result(
+    return BudgetResult(
         name,
         f"{count} finding{'s' if count > 1 else ''}",
         allowed,
-        kept=False,
+        passed=False,
         where=f"{of_rank}{worst.rule}, {worst.severity}: {worst.title}{more}",
         file=worst.where.file,
         line=worst.where.line,
     )
 
 
-def _max_step_ms(parts: Sequence[_Part], limit: float) -> Result:
+def _max_step_ms(parts: Sequence[_Part], limit: float) -> BudgetResult:
     def candidates() -> _Candidates:
         for part in parts:
             steps = _steps(part.steps_ns, part.path, part.step_pattern, "max-step-ms")
             length = median(steps) / _MS
-            kept = length <= limit
+            passed = length <= limit
             count = "one step" if len(steps) == 1 else f"median of {len(steps)} steps"
             yield (
                 length,
-                Result(
+                BudgetResult(
                     "max-step-ms",
-                    f"{_digits(length, limit, kept, 2)} ms",
+                    f"{_digits(length, limit, passed, 2)} ms",
                     f"at most {limit:g} ms",
-                    kept,
+                    passed,
                     ", ".join(filter(None, (part.label, count))),
                 ),
             )
@@ -386,9 +414,9 @@ def _max_step_ms(parts: Sequence[_Part], limit: float) -> Result:
     return _worst(candidates())
 
 
-def _max_regression(parts: Sequence[_Part], baseline: Report, limit: float) -> Result:
+def _max_regression(parts: Sequence[_Part], baseline: Report, limit: float) -> BudgetResult:
     name = "max-regression"
-    before = _baseline_steps(baseline)
+    steps_by_rank = _baseline_steps(baseline)
     path = baseline.traces[0].path if baseline.traces else "the baseline"
     pattern = baseline.provenance.step_pattern
 
@@ -399,39 +427,44 @@ def _max_regression(parts: Sequence[_Part], baseline: Report, limit: float) -> R
                     f"{part.path}: its steps are {part.step_pattern!r}, those of the baseline "
                     f"{path} are {pattern!r}: what is compared must be the same"
                 )
-            now = _steps(part.steps_ns, part.path, part.step_pattern, name)
-            # A rank is compared with itself; with all of the baseline where that has it not.
-            own = before.get(part.rank) or [x for steps in before.values() for x in steps]
-            then = _steps(own, f"the baseline {path}", pattern, name)
-            yield _regression(part.label, now, then, limit)
+            after_ns = _steps(part.steps_ns, part.path, part.step_pattern, name)
+            # A rank is compared with itself, or with all ranks of a baseline that lacks it.
+            before_ns = _steps(
+                steps_by_rank.get(part.rank) or list(chain(*steps_by_rank.values())),
+                f"the baseline {path}",
+                pattern,
+                name,
+            )
+            yield _regression(part.label, before_ns, after_ns, limit)
 
     return _worst(candidates())
 
 
 def _regression(
-    label: str, now: Sequence[int], then: Sequence[int], limit: float
-) -> tuple[float, Result]:
+    label: str, steps_before_ns: Sequence[int], steps_after_ns: Sequence[int], limit: float
+) -> tuple[float, BudgetResult]:
     """How much longer the median step is, and whether that is too much.
 
     It is too much when it is above the limit and, with several steps on both sides, when the
     medians differ by more than the larger of the two interquartile ranges as well.
     """
-    after_ns, before_ns = median(now), median(then)
+    before_ns, after_ns = median(steps_before_ns), median(steps_after_ns)
     longer_ns = after_ns - before_ns
     percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
-    spread_ns = max(map(interquartile, (now, then))) if min(len(now), len(then)) > 1 else 0.0
+    sides = steps_before_ns, steps_after_ns
+    spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
     above = percent > limit
     inside = above and longer_ns <= spread_ns
-    parts = [label, f"median {after_ns / _MS:.2f} ms, baseline's {before_ns / _MS:.2f} ms"]
+    remarks = [label, f"median {after_ns / _MS:.2f} ms, baseline's {before_ns / _MS:.2f} ms"]
     if inside:
-        parts.append(f"a difference inside the spread of the steps ({spread_ns / _MS:.2f} ms)")
+        remarks.append(f"a difference inside the spread of the steps ({spread_ns / _MS:.2f} ms)")
     sign = "+" if longer_ns >= 0 else ""
-    return percent, Result(
+    return percent, BudgetResult(
         "max-regression",
         f"{sign}{_digits(percent, limit, not above)} %",
         f"at most +{limit:g} %",
         not above or inside,
-        ", ".join(filter(None, parts)),
+        ", ".join(filter(None, remarks)),
     )
 
 
@@ -448,7 +481,8 @@ def _steps(lengths_ns: Sequence[int], path: str, pattern: str, budget: str) -> S
     if not lengths_ns:
         raise UsageError(
             f"{path}: {budget} needs steps, and nothing there is named like {pattern}; "
-            "--step-on takes other annotations"
+            "`step_pattern` takes other annotations",
+            option="step_pattern",
         )
     return lengths_ns
 
@@ -457,20 +491,16 @@ def _percent(part_ns: int, whole_ns: int) -> float:
     return 100 * part_ns / whole_ns if whole_ns > 0 else 0.0
 
 
-def _digits(value: float, limit: float, kept: bool, least: int = 1) -> str:
-    """A number with as many digits as tell it from the limit that it breaks."""
+def _digits(value: float, limit: float, passed: bool, least: int = 1) -> str:
+    """A number with as many digits as tell it from the limit that it breaks.
+
+    >>> _digits(6.8123, 5, False), _digits(5.004, 5, False), _digits(5.004, 6, True)
+    ('6.8', '5.004', '5.0')
+    """
     if value.is_integer():
         return f"{value:.0f}"
     for digits in range(least, 9):
         text = f"{value:.{digits}f}"
-        if kept or float(text) != limit:
+        if passed or float(text) != limit:
             break
     return text
-
-
-TABLE = "tool.tracelab.check"
-
-
-def known_names() -> str:
-    """All budgets, for a sentence."""
-    return ", ".join(NAMES)

@@ -1,10 +1,10 @@
-"""Budgets as they are written: in TOML, and as command lines give them."""
+"""Budgets as they are written in TOML."""
 
 from __future__ import annotations
 
 import math
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from tracelab.comparison.budgets import EXPOSED_KINDS, KINDS, NAMES, TABLE, Budgets, known_names
@@ -14,6 +14,9 @@ from tracelab.findings.registry import RULES
 
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     """The budgets of a TOML file.
+
+    >>> parse_toml("max-idle = 5", "budgets.toml", at_top=True).max_idle
+    5.0
 
     Args:
         text: the file's content.
@@ -41,13 +44,16 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
         return parse_budgets(data, origin)
     if not isinstance(table, dict):
         raise UsageError(f"{origin}: {TABLE} is a table of budgets, not {table!r}")
-    if at_top and (twice := [name for name in NAMES if name in data]):
-        raise UsageError(f"{origin}: {twice[0]} stands outside of [{TABLE}], which is there, too")
+    if at_top and (outside := [name for name in NAMES if name in data]):
+        raise UsageError(f"{origin}: {outside[0]} stands outside of [{TABLE}], which is there, too")
     return parse_budgets(table, f"{origin}: [{TABLE}]")
 
 
 def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     """The budgets of a table as TOML has it.
+
+    >>> parse_budgets({"max-exposed": {"copy": 2}}, "pyproject.toml").max_exposed
+    {'copy': 2.0}
 
     Raises:
         UsageError: a budget that there is not, or a value that makes no sense.
@@ -63,52 +69,27 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
         value = table.get(name, {})
         if not isinstance(value, Mapping):
             raise UsageError(f"{origin}: {name} takes a table of percentages, not {value!r}")
-        return {x: _number(y, f"{name} {x}", origin, 100) for x, y in value.items()}
+        return {
+            key: _number(percent, f"{name} {key}", origin, 100) for key, percent in value.items()
+        }
 
     baseline = table.get("baseline")
     if baseline is not None and not (isinstance(baseline, str) and baseline):
         raise UsageError(f"{origin}: baseline takes the name of a file, not {baseline!r}")
     return Budgets(
         max_idle=number("max-idle", 100),
-        min_overlap={_pair(x, origin): y for x, y in numbers("min-overlap").items()},
-        max_exposed={_exposed_kind(x, origin): y for x, y in numbers("max-exposed").items()},
+        min_overlap={
+            _pair(kinds, origin): percent for kinds, percent in numbers("min-overlap").items()
+        },
+        max_exposed={
+            _exposed_kind(kind, origin): percent for kind, percent in numbers("max-exposed").items()
+        },
         max_blocking_calls=number("max-blocking-calls"),
         forbid=_rules(table.get("forbid", []), origin),
         max_step_ms=number("max-step-ms"),
         max_regression=number("max-regression"),
         baseline=baseline,
     )
-
-
-def parse_number(text: str | None, flag: str) -> float | None:
-    """The number that a flag gives, if it is given.
-
-    Raises:
-        UsageError: it is none.
-    """
-    try:
-        return None if text is None else float(text)
-    except ValueError:
-        raise UsageError(f"{flag} takes a number, not {text!r}") from None
-
-
-def parse_assignments(texts: Iterable[str], flag: str) -> dict[str, float]:
-    """KEY=NUMBER, as flags give it, as the table that TOML would have.
-
-    Raises:
-        UsageError: one of them is written in another way.
-    """
-    found = {}
-    for text in texts:
-        key, _, number = text.rpartition("=")
-        try:
-            found[key.strip()] = float(number)
-        except ValueError:
-            key = ""
-        if not key:
-            example = "comm:compute=80" if flag == "--min-overlap" else "copy=2"
-            raise UsageError(f"{flag} takes a kind and a percentage, as {example}, not {text!r}")
-    return found
 
 
 def _number(value: Any, name: str, origin: str, most: float) -> float:
@@ -141,10 +122,10 @@ def _exposed_kind(text: str, origin: str) -> str:
 
 
 def _rules(value: Any, origin: str) -> tuple[str, ...]:
-    if not isinstance(value, list) or not all(isinstance(x, str) for x in value):
+    if not isinstance(value, list) or not all(isinstance(rule, str) for rule in value):
         raise UsageError(f"{origin}: forbid takes a list of rules, not {value!r}")
     known = sorted(rule.id for rule in RULES)
     for text in value:
-        if not text or not any(x.startswith(text.upper()) for x in known):
+        if not text or not any(rule.startswith(text.upper()) for rule in known):
             raise UsageError(f"{origin}: there is no rule {text!r}; there are: {', '.join(known)}")
     return tuple(text.upper() for text in value)

@@ -32,7 +32,7 @@ from tracelab.comparison.diff import (
     StreamDiff,
     TableDiff,
 )
-from tracelab.comparison.noise import FEWEST_STEPS, NEVER_LESS, Change, change, median
+from tracelab.comparison.noise import FEWEST_STEPS, LEAST_PERCENT, Change, change, median
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
@@ -120,27 +120,29 @@ def compare_sides(before: Side, after: Side) -> Diff:
     Raises:
         UsageError: no rank is on both sides.
     """
-    firsts, seconds = _files(before), _files(after)
-    if len(firsts) == len(seconds) == 1:
-        pairs = [(firsts[0], seconds[0])]
+    files_before, files_after = _files(before), _files(after)
+    if len(files_before) == len(files_after) == 1:
+        pairs = [(files_before[0], files_after[0])]
         only_before: list[int] = []
         only_after: list[int] = []
     else:
-        by_rank = {file.facts.rank: file for file in seconds}
-        pairs = [(x, by_rank[x.facts.rank]) for x in firsts if x.facts.rank in by_rank]
-        common = {first.facts.rank for first, _ in pairs}
-        only_before = [x.facts.rank for x in firsts if x.facts.rank not in common]
-        only_after = [x.facts.rank for x in seconds if x.facts.rank not in common]
+        by_rank = {file.facts.rank: file for file in files_after}
+        pairs = [
+            (file, by_rank[file.facts.rank]) for file in files_before if file.facts.rank in by_rank
+        ]
+        common = {file.facts.rank for file, _ in pairs}
+        only_before = [file.facts.rank for file in files_before if file.facts.rank not in common]
+        only_after = [file.facts.rank for file in files_after if file.facts.rank not in common]
     if not pairs:
         raise UsageError(
             f"nothing to compare: one side has rank {_listed(only_before)}, the other one "
             f"rank {_listed(only_after)}"
         )
-    ranks = tuple(_compare_files(first, second) for first, second in pairs)
+    ranks = tuple(_compare_files(*pair) for pair in pairs)
     return Diff(
         schema=SCHEMA,
         version=__version__,
-        different=any(x.different for x in ranks),
+        different=any(rank.different for rank in ranks),
         saved_before=before.kernels is None,
         saved_after=after.kernels is None,
         same_options=_options(before.report) == _options(after.report),
@@ -153,16 +155,21 @@ def compare_sides(before: Side, after: Side) -> Diff:
 def match(
     before: Sequence[int], after: Sequence[int]
 ) -> tuple[tuple[int | None, int | None, str], ...]:
-    """Pair numbers: the same ones, then the others in the order given, then what is left over."""
-    same = [x for x in before if x in after]
-    first = [x for x in before if x not in same]
-    second = [x for x in after if x not in same]
-    count = min(len(first), len(second))
+    """Pair numbers: the same ones, then the others in the order given, then what is left over.
+
+    >>> match([7, 20], [7, 13, 24])
+    ((7, 7, 'number'), (20, 13, 'order'), (None, 24, 'after only'))
+    """
+    same = [number for number in before if number in after]
+    rest_before = [number for number in before if number not in same]
+    rest_after = [number for number in after if number not in same]
+    count = min(len(rest_before), len(rest_after))
+    in_order = zip(rest_before[:count], rest_after[:count], strict=True)
     return (
-        *((x, x, NUMBER) for x in sorted(same)),
-        *((a, b, ORDER) for a, b in zip(first[:count], second[:count], strict=True)),
-        *((a, None, BEFORE) for a in first[count:]),
-        *((None, b, AFTER) for b in second[count:]),
+        *((number, number, NUMBER) for number in sorted(same)),
+        *((a, b, ORDER) for a, b in in_order),
+        *((a, None, BEFORE) for a in rest_before[count:]),
+        *((None, b, AFTER) for b in rest_after[count:]),
     )
 
 
@@ -227,11 +234,14 @@ def _options(report: Report) -> tuple[frozenset[str], str]:
 
 def _compare_files(before: _File, after: _File) -> RankDiff:
     per_step = min(len(before.steps), len(after.steps)) >= FEWEST_STEPS
-    views = before.views(per_step=per_step), after.views(per_step=per_step)
-    firsts, seconds = ([view.window for view in side] for side in views)
-    lengths = [x.length_ns for x in firsts], [x.length_ns for x in seconds]
-    length_ns = median(lengths[0])
-    places = _places_known(before, after)
+    views_before = before.views(per_step=per_step)
+    views_after = after.views(per_step=per_step)
+    windows_before = [view.window for view in views_before]
+    windows_after = [view.window for view in views_after]
+    lengths_before = [view.length_ns for view in views_before]
+    lengths_after = [view.length_ns for view in views_after]
+    length_ns = median(lengths_before)
+    places = _functions_tell_apart(before, after)
     both_kernels = None
     if before.kernels is not None and after.kernels is not None:
         both_kernels = _kernel_diffs(before.kernels, after.kernels, length_ns, per_step=per_step)
@@ -239,13 +249,15 @@ def _compare_files(before: _File, after: _File) -> RankDiff:
         before=before.facts if per_step else _whole_shown(before),
         after=after.facts if per_step else _whole_shown(after),
         basis="step" if per_step else "trace",
-        length=change(*lengths, length_ns),
-        devices=_device_diffs(firsts, seconds, length_ns),
+        length=change(lengths_before, lengths_after, length_ns),
+        devices=_device_diffs(windows_before, windows_after, length_ns),
         findings=_finding_diffs(before, after, places=places),
         kernels=both_kernels,
-        calls=_call_diffs((before, firsts), (after, seconds), length_ns, places=places),
+        calls=_call_diffs(
+            (before, windows_before), (after, windows_after), length_ns, places=places
+        ),
         places=places,
-        tables=_table_diffs(*views, length_ns),
+        tables=_table_diffs(views_before, views_after, length_ns),
     )
 
 
@@ -290,10 +302,10 @@ def _times(views: Sequence[View], key: str) -> _Times:
 
 
 def _device_diffs(
-    firsts: Sequence[WindowMetrics], seconds: Sequence[WindowMetrics], length_ns: int
+    windows_before: Sequence[WindowMetrics], windows_after: Sequence[WindowMetrics], length_ns: int
 ) -> tuple[DeviceDiff, ...]:
     """The devices, matched by number, else in the order of their numbers."""
-    before, after = _by_device(firsts), _by_device(seconds)
+    before, after = _by_device(windows_before), _by_device(windows_after)
     return tuple(
         _device_diff(a, b, matched, before.get(a, []), after.get(b, []), length_ns)
         for a, b, matched in match(_numbers(before), _numbers(after))
@@ -301,15 +313,15 @@ def _device_diffs(
 
 
 def _by_device(windows: Iterable[WindowMetrics]) -> dict[int | None, list[DeviceMetrics]]:
-    found: dict[int | None, list[DeviceMetrics]] = defaultdict(list)
+    by_number: dict[int | None, list[DeviceMetrics]] = defaultdict(list)
     for window in windows:
         for device in window.devices:
-            found[device.device].append(device)
-    return dict(found)
+            by_number[device.device].append(device)
+    return dict(by_number)
 
 
 def _numbers(by_number: Iterable[int | None]) -> list[int]:
-    return sorted(x for x in by_number if x is not None)
+    return sorted(number for number in by_number if number is not None)
 
 
 def _device_diff(
@@ -321,50 +333,56 @@ def _device_diff(
     length_ns: int,
 ) -> DeviceDiff:
     causes = dict.fromkeys(cause for device in (*before, *after) for cause in device.bubbles)
-    busy = _stream_times(before), _stream_times(after)
+    busy_before, busy_after = _stream_times(before), _stream_times(after)
     return DeviceDiff(
         before=number_before,
         after=number_after,
         matched=matched,
         figures={
             name: change(
-                [getattr(x, name) for x in before], [getattr(x, name) for x in after], length_ns
+                [getattr(device, name) for device in before],
+                [getattr(device, name) for device in after],
+                length_ns,
             )
             for name in FIGURES
         },
         bubbles={
             cause: change(
-                [x.bubbles.get(cause, 0) for x in before],
-                [x.bubbles.get(cause, 0) for x in after],
+                [device.bubbles.get(cause, 0) for device in before],
+                [device.bubbles.get(cause, 0) for device in after],
                 length_ns,
             )
             for cause in causes
         },
         streams=tuple(
-            StreamDiff(a, b, how, change(busy[0].get(a, []), busy[1].get(b, []), length_ns))
-            for a, b, how in match(_busiest_first(busy[0]), _busiest_first(busy[1]))
+            StreamDiff(a, b, how, change(busy_before.get(a, []), busy_after.get(b, []), length_ns))
+            for a, b, how in match(_busiest_first(busy_before), _busiest_first(busy_after))
         ),
     )
 
 
 def _stream_times(windows: Sequence[DeviceMetrics]) -> dict[int | None, list[int]]:
     """Stream to its busy time in every window, 0 where it did not work."""
-    found: dict[int | None, list[int]] = {}
+    busy_by_stream: dict[int | None, list[int]] = {}
     for i, window in enumerate(windows):
         for stream in window.streams:
-            found.setdefault(stream.stream, [0] * len(windows))[i] = stream.busy_ns
-    return found
+            busy_by_stream.setdefault(stream.stream, [0] * len(windows))[i] = stream.busy_ns
+    return busy_by_stream
 
 
 def _busiest_first(times: Mapping[int | None, Sequence[int]]) -> list[int]:
-    return sorted(_numbers(times), key=lambda x: (-sum(times[x]), x))
+    return sorted(_numbers(times), key=lambda number: (-sum(times[number]), number))
 
 
-def _places_known(before: _File, after: _File) -> bool:
+def _functions_tell_apart(before: _File, after: _File) -> bool:
     """Whether functions can tell calls apart: not where one side alone lacks them all."""
     known = [
-        [x.function is not None for x in file.syncs]
-        + [x.where.function is not None for x in file.findings if x.about != "trace"]
+        [call.function is not None for call in file.syncs]
+        + [
+            finding.where.function is not None
+            for finding in file.findings
+            if finding.about != "trace"
+        ]
         for file in (before, after)
     ]
     return not all(known) or any(known[0]) == any(known[1])
@@ -380,23 +398,27 @@ def _finding_diffs(before: _File, after: _File, *, places: bool) -> tuple[Findin
         name = where.call or where.operator or where.activity
         return finding.rule, finding.cause, where.function, where.file, name
 
-    first, second = _grouped(before.findings, key), _grouped(after.findings, key)
-    found = [
-        _finding_diff(
-            first.get(x, []), second.get(x, []), before.whole.length_ns, after.whole.length_ns
-        )
-        for x in {**first, **second}
+    groups_before, groups_after = _grouped(before.findings, key), _grouped(after.findings, key)
+    lengths_ns = before.whole.length_ns, after.whole.length_ns
+    diffs = [
+        _finding_diff(groups_before.get(group, []), groups_after.get(group, []), *lengths_ns)
+        for group in {**groups_before, **groups_after}
     ]
-    return tuple(sorted(found, key=lambda x: (-abs(x.after_share - x.before_share), x.rule)))
+    return tuple(
+        sorted(diffs, key=lambda diff: (-abs(diff.after_share - diff.before_share), diff.rule))
+    )
 
 
 def _finding_diff(
     before: Sequence[Finding], after: Sequence[Finding], before_ns: int, after_ns: int
 ) -> FindingDiff:
     """The same finding on both sides; bounds of one window may be added."""
-    bounds = sum(x.bound_ns for x in before), sum(x.bound_ns for x in after)
+    bounds = (
+        sum(finding.bound_ns for finding in before),
+        sum(finding.bound_ns for finding in after),
+    )
     shares = bounds[0] / max(before_ns, 1), bounds[1] / max(after_ns, 1)
-    real = abs(shares[1] - shares[0]) * NEVER_LESS > 1
+    real = abs(shares[1] - shares[0]) * 100 > LEAST_PERCENT
     shown = (*after, *before)[0]
     where = shown.where
     state = "gone" if not after else "new" if not before else "changed" if real else "same"
@@ -419,20 +441,25 @@ def _finding_diff(
 def _kernel_diffs(
     before: Sequence[NameTimes], after: Sequence[NameTimes], length_ns: int, *, per_step: bool
 ) -> tuple[KernelDiff, ...]:
-    first, second = {x.name: x for x in before}, {x.name: x for x in after}
+    times_before = {times.name: times for times in before}
+    times_after = {times.name: times for times in after}
 
-    def times(of: NameTimes | None) -> Sequence[int]:
-        return () if of is None else of.steps_ns if per_step else (of.total_ns,)
+    def lengths_ns(times: NameTimes | None) -> Sequence[int]:
+        if times is None:
+            return ()
+        return times.steps_ns if per_step else (times.total_ns,)
 
-    def count(of: NameTimes | None) -> int:
-        return 0 if of is None else median(of.step_counts) if per_step else of.count
+    def count(times: NameTimes | None) -> int:
+        if times is None:
+            return 0
+        return median(times.step_counts) if per_step else times.count
 
-    found = [
-        KernelDiff(name, count(a), count(b), change(times(a), times(b), length_ns))
-        for name in {**first, **second}
-        for a, b in [(first.get(name), second.get(name))]
+    diffs = [
+        KernelDiff(name, count(a), count(b), change(lengths_ns(a), lengths_ns(b), length_ns))
+        for name in {**times_before, **times_after}
+        for a, b in [(times_before.get(name), times_after.get(name))]
     ]
-    return tuple(sorted(found, key=lambda x: (-abs(x.total.difference_ns), x.name)))
+    return tuple(sorted(diffs, key=lambda diff: (-abs(diff.total.difference_ns), diff.name)))
 
 
 def _call_diffs(
@@ -448,21 +475,31 @@ def _call_diffs(
         where = (call.function, call.file) if places else ()
         return call.api, call.kind, call.operator, *where
 
-    # Only of the windows compared; other calls lie outside all steps, or are told twice.
-    first, second = (
-        _grouped([x for x in file.syncs if x.step in {y.step for y in windows}], key)
-        for file, windows in (before, after)
+    groups_before, groups_after = (
+        _grouped(_calls_in(windows, file.syncs), key) for file, windows in (before, after)
     )
-    found = [
-        _call_diff((first.get(x, []), before[1]), (second.get(x, []), after[1]), length_ns)
-        for x in {**first, **second}
-    ]
-    return tuple(
-        sorted(
-            found,
-            key=lambda x: (-abs(x.caused_idle.difference_ns), -abs(x.blocked.difference_ns), x.api),
+    diffs = [
+        _call_diff(
+            (groups_before.get(group, []), before[1]),
+            (groups_after.get(group, []), after[1]),
+            length_ns,
         )
-    )
+        for group in {**groups_before, **groups_after}
+    ]
+
+    def size(diff: CallDiff) -> tuple[int, int, str]:
+        idle_ns, blocked_ns = diff.caused_idle.difference_ns, diff.blocked.difference_ns
+        return -abs(idle_ns), -abs(blocked_ns), diff.api
+
+    return tuple(sorted(diffs, key=size))
+
+
+def _calls_in(
+    windows: Sequence[WindowMetrics], calls: Iterable[BlockingCallMetrics]
+) -> list[BlockingCallMetrics]:
+    """The calls in the windows compared; others lie outside all steps, or are there twice."""
+    steps = {window.step for window in windows}
+    return [call for call in calls if call.step in steps]
 
 
 def _call_diff(

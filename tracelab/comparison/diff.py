@@ -13,8 +13,6 @@ from tracelab.measures.kernel_times import NameTimes
 from tracelab.report.schema import Report
 
 SCHEMA = "tracelab.diff/1"
-
-
 FIGURES = (
     "busy_ns",
     "idle_ns",
@@ -25,14 +23,14 @@ FIGURES = (
     "exposed_comm_ns",
     "exposed_copy_ns",
 )
-
-
-NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"
+NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
     """One of the two: what was measured, and where there were traces, the times of their kernels.
+
+    Example row: ``Side(report=load_report("before.json"), kernels=None)``
 
     Attributes:
         kernels: one for each of the report's traces; None of a saved report.
@@ -45,6 +43,8 @@ class Side:
 @dataclass(frozen=True, slots=True)
 class FileInfo:
     """One file of one side.
+
+    Example row: ``FileInfo("a.json", rank=0, steps=4, shown=3, start_ns=5_000, end_ns=9_000)``
 
     Attributes:
         steps: how many it has.
@@ -62,7 +62,15 @@ class FileInfo:
 
 @dataclass(frozen=True, slots=True)
 class StreamDiff:
-    """A stream's busy time; `matched` is "number", "order", "before only" or "after only"."""
+    """A stream's busy time on both sides.
+
+    Example row: ``StreamDiff(before=20, after=24, matched="order", busy=Change(...))``
+
+    Attributes:
+        before, after: its number on each side; None where it is not there.
+        matched: "number", "order", "before only" or "after only".
+        busy: how long it worked.
+    """
 
     before: int | None
     after: int | None
@@ -72,7 +80,14 @@ class StreamDiff:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDiff:
-    """A device; `matched` as of a stream, `figures` by their name in the report."""
+    """A device on both sides.
+
+    Attributes:
+        before, after, matched: as of a stream.
+        figures: its times by their name in the report: ``idle_ns``.
+        bubbles: its idle time by cause.
+        streams: those that worked on either side.
+    """
 
     before: int | None
     after: int | None
@@ -80,6 +95,12 @@ class DeviceDiff:
     figures: Mapping[str, Change]
     bubbles: Mapping[str, Change]
     streams: tuple[StreamDiff, ...]
+
+    @property
+    def changes(self) -> tuple[Change, ...]:
+        """Of its own times, of its idle time by cause, of its streams."""
+        streams = (stream.busy for stream in self.streams)
+        return (*self.figures.values(), *self.bubbles.values(), *streams)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +111,9 @@ class FindingDiff:
         state: "gone", "new", "changed" or "same".
         name: the call, operator or activity that it is about.
         title: as the side says it that has it, the side after first.
-        before_ns, after_ns: what the fix can win at most, ns.
+        before_ns, after_ns: what the fix can save at most, ns.
         before_share, after_share: the same as a share of the window, 0 to 1.
-        about_the_trace: it tells what the file lacks, not where time is lost.
+        about_the_trace: it says what the file lacks, not where time is lost.
         beyond_noise: the shares differ by more than 1 %.
     """
 
@@ -112,7 +133,10 @@ class FindingDiff:
 
 @dataclass(frozen=True, slots=True)
 class KernelDiff:
-    """The GPU activities of one name: their time added up, and how many (medians per step)."""
+    """The GPU activities of one name: their time added up, and how many (medians per step).
+
+    Example row: ``KernelDiff("gemm", before_count=4, after_count=4, total=Change(...))``
+    """
 
     name: str
     before_count: int
@@ -177,20 +201,21 @@ class RankDiff:
 
     @property
     def different(self) -> bool:
-        """Whether anything changed by more than the noise; kernels and calls only with it."""
-        figures = (x for d in self.devices for x in (*d.figures.values(), *d.bubbles.values()))
-        streams = (stream.busy for device in self.devices for stream in device.streams)
-        return (
-            any(x.beyond_noise for x in (self.length, *figures, *streams))
-            or any(x.beyond_noise for x in self.findings)
-            or any(x.total.beyond_noise for x in self.kernels or ())
-            or any(x.caused_idle.beyond_noise for x in self.calls)
-            or any(
-                time.beyond_noise
+        """Whether any time or finding changed by more than the noise."""
+        changes = (
+            self.length,
+            *(change for device in self.devices for change in device.changes),
+            *(kernel.total for kernel in self.kernels or ()),
+            *(call.caused_idle for call in self.calls),
+            *(
+                change
                 for rows in self.tables.values()
                 for row in rows
-                for time in row.times.values()
-            )
+                for change in row.times.values()
+            ),
+        )
+        return any(change.beyond_noise for change in changes) or any(
+            finding.beyond_noise for finding in self.findings
         )
 
 
@@ -218,11 +243,15 @@ class Diff:
     @property
     def slowest(self) -> RankDiff:
         """The rank whose step is the longest afterwards: the others wait for it."""
-        return max(self.ranks, key=lambda x: x.length.after_ns)
+        return max(self.ranks, key=lambda rank: rank.length.after_ns)
 
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:
-        """The ranks whose step got longer by more than so many per cent and beyond the noise."""
-        return tuple(x for x in self.ranks if x.length.beyond_noise and x.length.percent > percent)
+        """The ranks whose step got longer by more than this percentage and beyond the noise."""
+        return tuple(
+            rank
+            for rank in self.ranks
+            if rank.length.beyond_noise and rank.length.percent > percent
+        )
 
     def to_json(self) -> bytes:
         """The difference as one JSON object, indented."""

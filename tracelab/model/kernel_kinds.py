@@ -94,7 +94,8 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
             expressions.append(re.compile(pattern))
         except re.error as error:
             raise UsageError(
-                f"--comm-pattern {pattern!r} is no regular expression: {error}"
+                f"`comm_patterns` {pattern!r} is no regular expression: {error}",
+                option="comm_patterns",
             ) from None
 
     def is_comm(name: str) -> bool:

@@ -24,7 +24,7 @@ from tracelab.report.schema import Report
 from tracelab.system.console import tell
 
 if TYPE_CHECKING:
-    from tracelab.render.picture.timeline import Picture
+    from tracelab.render.picture.save import Picture
 
 FOLDER = Path("tracelab-run")
 LONGEST_WAIT_S = 60.0  # for the other ranks of this machine to write their files

@@ -5,33 +5,31 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from tracelab.comparison.budgets import Result
+from tracelab.comparison.budgets import BudgetResult
 
 _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
-
-
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
 _GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
 
-def _sentence(result: Result) -> str:
+def _sentence(result: BudgetResult) -> str:
     where = f"; {result.where}" if result.where else ""
-    return f"{result.name}: {result.found}, allowed: {result.allowed}{where}"
+    return f"{result.name}: {result.measured}, allowed: {result.allowed}{where}"
 
 
-def github_annotations(results: Sequence[Result]) -> str:
+def github_annotations(results: Sequence[BudgetResult]) -> str:
     """GitHub's workflow commands, a line for each broken budget."""
     lines = []
     for result in results:
-        if result.kept:
+        if result.passed:
             continue
         properties = {"title": f"tracelab: {result.name}"}
         if result.file is not None:
             properties["file"] = result.file
             if result.line is not None:
                 properties["line"] = str(result.line)
-        said = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
-        lines.append(f"::error {said}::{_escape(_sentence(result))}\n")
+        listed = ",".join(f"{key}={_escape_property(text)}" for key, text in properties.items())
+        lines.append(f"::error {listed}::{_escape(_sentence(result))}\n")
     return "".join(lines)
 
 
@@ -44,20 +42,24 @@ def _escape_property(text: str) -> str:
 
 
 def without_github_commands(text: str) -> str:
-    """The text, in which GitHub finds no workflow command, whatever a trace's names say."""
+    """The text, in which GitHub finds no workflow command, whatever names a trace has.
+
+    >>> without_github_commands("::error::a kernel's name")
+    ": :error::a kernel's name"
+    """
     return _GITHUB_COMMAND.sub(_disarmed, text)
 
 
-def _disarmed(found: re.Match[str]) -> str:
+def _disarmed(command: re.Match[str]) -> str:
     """What GitHub would take for a command, with a space inside."""
-    return f"{found[1]}: " if found[1] is not None else "# #"
+    return f"{command[1]}: " if command[1] is not None else "# #"
 
 
-def junit_xml(results: Sequence[Result]) -> bytes:
+def junit_xml(results: Sequence[BudgetResult]) -> bytes:
     """The results as JUnit XML, a test case for each budget."""
     from xml.etree import ElementTree
 
-    failures = str(sum(not result.kept for result in results))
+    failures = str(sum(not result.passed for result in results))
     counts = {"tests": str(len(results)), "failures": failures, "errors": "0"}
     root = ElementTree.Element("testsuites", counts)
     suite = ElementTree.SubElement(root, "testsuite", {"name": "tracelab check", **counts})
@@ -68,9 +70,9 @@ def junit_xml(results: Sequence[Result]) -> bytes:
             case.set("file", _xml_text(result.file))
             if result.line is not None:
                 case.set("line", str(result.line))
-        if not result.kept:
-            said = _xml_text(_sentence(result))
-            ElementTree.SubElement(case, "failure", message=said, type="budget").text = said
+        if not result.passed:
+            sentence = _xml_text(_sentence(result))
+            ElementTree.SubElement(case, "failure", message=sentence, type="budget").text = sentence
     ElementTree.indent(root)
     return bytes(ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from tracelab.render.registry import render_as
+
 if TYPE_CHECKING:
     from tracelab.report.schema import Report
 
@@ -20,13 +22,9 @@ def show_reports() -> None:
     formatters["text/plain"].for_type_by_name("tracelab.report.schema", "Report", _plain)
 
 
-def _html(report: Report) -> str:
-    from tracelab.render.text.report import render_notebook
-
-    return render_notebook(report)
+def _html(report: Report) -> Any:
+    return render_as(report, "notebook")
 
 
 def _plain(report: Report, printer: Any, _: bool) -> None:
-    from tracelab.render.text.report import render_text
-
-    printer.text(render_text(report, width=100, color=False))
+    printer.text(render_as(report, "text", width=100, color=False))

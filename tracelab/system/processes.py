@@ -104,7 +104,8 @@ def _killed_process_reported() -> Iterator[None]:
     except (EOFError, OSError):
         raise UnreadableInputError(
             "a process was killed while it read a file, most likely for lack of memory; "
-            "--jobs 1 reads one file after the other"
+            "`processes` 1 reads one file after the other",
+            option="processes",
         ) from None
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.build.reports import report
 from tracelab.comparison.budgets import NAMES, Budgets, check
-from tracelab.comparison.budgets_toml import parse_assignments, parse_budgets, parse_toml
+from tracelab.comparison.budgets_toml import parse_budgets, parse_toml
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.model.graph import EventLinks
@@ -79,24 +79,26 @@ def one(report, before=None, step=None, **budgets):
 class TestMaxIdle:
     @pytest.mark.parametrize(("idle_ns", "kept"), [(5 * MS, True), (5 * MS + 1, False)])
     def test_the_limit_itself_is_kept(self, idle_ns, kept):
-        assert one(make_report(make_window(make_device(idle_ns=idle_ns))), max_idle=5).kept == kept
+        assert (
+            one(make_report(make_window(make_device(idle_ns=idle_ns))), max_idle=5).passed == kept
+        )
 
     def test_the_worst_device_is_told(self):
         window = make_window(make_device(0, idle_ns=3 * MS), make_device(1, idle_ns=8 * MS))
         result = one(make_report(window), max_idle=5)
-        assert (result.found, result.allowed, result.where) == ("8 %", "at most 5 %", "GPU 1")
+        assert (result.measured, result.allowed, result.where) == ("8 %", "at most 5 %", "GPU 1")
 
     def test_what_is_just_broken_does_not_look_kept(self):
         window = make_window(make_device(idle_ns=5_001_000))
-        assert one(make_report(window), max_idle=5).found == "5.001 %"
+        assert one(make_report(window), max_idle=5).measured == "5.001 %"
 
     def test_a_window_without_length_is_kept(self):
-        assert one(make_report(make_window(length_ns=0)), max_idle=0).kept
+        assert one(make_report(make_window(length_ns=0)), max_idle=0).passed
 
     def test_one_step(self):
         report = make_report(make_window(), make_window(make_device(idle_ns=9 * MS), step=3))
-        assert one(report, max_idle=5).kept
-        assert not one(report, max_idle=5, step=3).kept
+        assert one(report, max_idle=5).passed
+        assert not one(report, max_idle=5, step=3).passed
 
     def test_every_rank_must_keep_it(self):
         worst = make_window(make_device(idle_ns=9 * MS), rank=1)
@@ -121,17 +123,17 @@ class TestMinOverlap:
         names = ("kind:0/compute", "kind:0/comm")[::order]
         report = self.make(overlap_ns=overlap_ms * MS, names=names)
         result = one(report, min_overlap={("comm", "compute"): 80})
-        assert (result.kept, result.found) == (kept, f"{overlap_ms * 10} %")
+        assert (result.passed, result.measured) == (kept, f"{overlap_ms * 10} %")
         assert result.name == "min-overlap comm:compute"
-        assert not one(report, min_overlap={("compute", "comm"): 80}).kept
+        assert not one(report, min_overlap={("compute", "comm"): 80}).passed
 
     def test_silent_where_the_first_kind_did_not_run(self):
         result = one(self.make(comm_ns=0), min_overlap={("comm", "compute"): 80})
-        assert result.kept
+        assert result.passed
         assert result.where == "no comm ran"
 
     def test_nothing_together_is_broken(self):
-        assert one(self.make(), min_overlap={("comm", "copy"): 80}).found == "0 %"
+        assert one(self.make(), min_overlap={("comm", "copy"): 80}).measured == "0 %"
 
     def test_the_worst_device_is_the_lowest(self):
         devices = (make_device(0, comm_ns=5), make_device(1, comm_ns=5), make_device(2))
@@ -144,8 +146,8 @@ class TestMinOverlap:
 def test_max_exposed(kind, found):
     device = make_device(exposed_comm_ns=3 * MS, exposed_copy_ns=6 * MS)
     result = one(make_report(make_window(device)), max_exposed={kind: 4})
-    assert (result.name, result.found) == (f"max-exposed {kind}", found)
-    assert result.kept == (kind == "comm")
+    assert (result.name, result.measured) == (f"max-exposed {kind}", found)
+    assert result.passed == (kind == "comm")
 
 
 class TestMaxBlockingCalls:
@@ -153,25 +155,25 @@ class TestMaxBlockingCalls:
         syncs = (make_sync(2, line=3), make_sync(4), make_sync(1), make_sync(9, step=1))
         report = make_report(make_window(), *make_steps(1, 1), syncs=syncs)
         result = one(report, max_blocking_calls=3)
-        assert (result.found, result.kept) == ("3.5 a step", False)
+        assert (result.measured, result.passed) == ("3.5 a step", False)
         assert (result.file, result.line) == ("train.py", 7)
         text = "most, 5 of 7 in 2 steps: cudaStreamSynchronize in train (train.py:7)"
         assert result.where == text
 
     def test_without_steps_the_total(self):
         result = one(make_report(syncs=(make_sync(3),)), max_blocking_calls=2)
-        assert (result.found, result.allowed, result.kept) == ("3", "at most 2", False)
+        assert (result.measured, result.allowed, result.passed) == ("3", "at most 2", False)
 
     def test_one_step(self):
         report = make_report(
             make_window(), *make_steps(1, 1), syncs=(make_sync(4), make_sync(4, step=1))
         )
-        assert one(report, max_blocking_calls=3).kept
-        assert one(report, max_blocking_calls=3, step=1).found == "4 a step"
+        assert one(report, max_blocking_calls=3).passed
+        assert one(report, max_blocking_calls=3, step=1).measured == "4 a step"
 
     def test_none(self):
         result = one(make_report(), max_blocking_calls=0)
-        assert (result.kept, result.where, result.file) == (True, "", None)
+        assert (result.passed, result.where, result.file) == (True, "", None)
 
     def test_a_call_at_no_known_place(self):
         sync = replace(make_sync(file=None, line=None), function=None, operator=None)
@@ -182,19 +184,19 @@ class TestMaxBlockingCalls:
 class TestForbid:
     def test_a_prefix_covers_its_rules(self):
         report = make_report(findings=(make_finding("TL203"),))
-        assert one(report, forbid=("TL1",)).kept
-        assert not one(report, forbid=("TL2",)).kept
-        assert not one(report, forbid=("TL203",)).kept
+        assert one(report, forbid=("TL1",)).passed
+        assert not one(report, forbid=("TL2",)).passed
+        assert not one(report, forbid=("TL203",)).passed
 
     def test_info_breaks_nothing(self):
-        assert one(make_report(findings=(make_finding(severity="info"),)), forbid=("TL",)).kept
+        assert one(make_report(findings=(make_finding(severity="info"),)), forbid=("TL",)).passed
 
     def test_the_dearest_is_told(self):
         report = make_report(
             findings=(make_finding(), make_finding("TL102", "critical", bound_ns=50, line=9))
         )
         result = one(report, forbid=("TL1",))
-        assert result.found == "2 findings"
+        assert result.measured == "2 findings"
         assert result.where == "TL102, critical: title of TL102 (and 1 more)"
         assert (result.file, result.line) == ("train.py", 9)
 
@@ -203,14 +205,14 @@ class TestForbid:
         with pytest.raises(UsageError, match="findings of the whole trace only"):
             one(report, forbid=("TL1",), step=0)
         alone = make_report(*make_steps(1), findings=(make_finding(step=0),))
-        assert not one(alone, forbid=("TL1",), step=0).kept
+        assert not one(alone, forbid=("TL1",), step=0).passed
 
 
 class TestSteps:
     @pytest.mark.parametrize(("limit", "kept"), [(20, True), (19.9, False)])
     def test_the_median_counts(self, limit, kept):
         result = one(make_report(make_window(), *make_steps(10, 90, 20)), max_step_ms=limit)
-        assert (result.found, result.kept) == ("20 ms", kept)
+        assert (result.measured, result.passed) == ("20 ms", kept)
         assert result.where == "median of 3 steps"
 
     def test_the_slowest_rank_counts(self):
@@ -228,17 +230,17 @@ class TestSteps:
     @pytest.mark.parametrize(("length", "kept"), [(105, True), (106, False), (50, True)])
     def test_single_steps_have_no_spread(self, length, kept):
         result = self.regression([length], [100])
-        assert result.kept == kept
-        assert result.found == f"{length - 100:+d} %"
+        assert result.passed == kept
+        assert result.measured == f"{length - 100:+d} %"
 
     def test_a_difference_inside_the_spread_is_kept_and_told(self):
         # GIVEN medians of 100 and 110, and an interquartile range of 12 before
         result = self.regression([110, 110, 110], [88, 94, 100, 106, 112])
-        assert result.kept
+        assert result.passed
         assert "inside the spread of the steps (12.00 ms)" in result.where
         # AND one of 8: the difference is outside
         result = self.regression([110, 110, 110], [92, 96, 100, 104, 108])
-        assert not result.kept
+        assert not result.passed
         assert "spread" not in result.where
 
     def test_the_spread_is_not_told_where_the_limit_is_kept(self):
@@ -253,13 +255,13 @@ class TestSteps:
 
         now, then = job(10, 20), job(10, 15)
         result = one(now, then, max_regression=5)
-        assert (result.found, result.where.split(",")[0]) == ("+33.3 %", "rank 1")
+        assert (result.measured, result.where.split(",")[0]) == ("+33.3 %", "rank 1")
         # AND with all of the baseline where that has no such rank
-        assert one(job(10, 20), job(16), max_regression=30).found == "+25 %"
+        assert one(job(10, 20), job(16), max_regression=30).measured == "+25 %"
 
     def test_a_baseline_without_length(self):
-        assert self.regression([0], [0]).kept
-        assert self.regression([1], [0]).found == "+inf %"
+        assert self.regression([0], [0]).passed
+        assert self.regression([1], [0]).measured == "+inf %"
 
     def test_steps_of_another_sort_are_not_compared(self):
         steps = make_steps(1)
@@ -281,7 +283,7 @@ class TestWindows:
             one(make_report(make_window(), *make_steps(1, 1)), max_idle=5, step=7)
 
     def test_a_report_of_one_step_has_no_whole(self):
-        with pytest.raises(UsageError, match="of step 0 alone: say --step"):
+        with pytest.raises(UsageError, match=r"of step 0 alone: say `step`$"):
             one(make_report(*make_steps(1)), max_idle=5)
 
     def test_a_report_of_nothing(self):
@@ -346,15 +348,6 @@ class TestParsing:
 
     def test_rules_in_any_case(self):
         assert parse_budgets({"forbid": ["tl101"]}, "x").forbid == ("TL101",)
-
-    @pytest.mark.parametrize("text", ["copy", "copy=", "=2", "copy=x"])
-    def test_flags_with_a_key(self, text):
-        assert parse_assignments(["copy=2", "comm:compute=8.5"], "--x") == {
-            "copy": 2.0,
-            "comm:compute": 8.5,
-        }
-        with pytest.raises(UsageError, match="as copy=2, not"):
-            parse_assignments([text], "--max-exposed")
 
     def test_the_later_wins(self):
         first = Budgets(max_idle=5, max_step_ms=3, max_exposed={"comm": 1, "copy": 2},

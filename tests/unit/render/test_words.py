@@ -1,9 +1,9 @@
 import pytest
 
 from tracelab.render.words import (
+    bare_name,
     duration_text,
     share_text,
-    short_name,
     shorten,
     ticks,
     time_unit,
@@ -39,12 +39,12 @@ from tracelab.render.words import (
     ],
 )
 def test_a_long_name_becomes_the_functions_own_name(name, short):
-    assert short_name(name) == short
+    assert bare_name(name) == short
 
 
 def test_a_name_without_an_end_is_cut():
-    assert short_name("Cijk_" * 60) == ("Cijk_" * 60)[:59] + "…"
-    assert len(short_name("x" * 300 + "<int>(int)")) == 60
+    assert bare_name("Cijk_" * 60) == ("Cijk_" * 60)[:59] + "…"
+    assert len(bare_name("x" * 300 + "<int>(int)")) == 60
     assert shorten("abcdef", 6) == "abcdef"
     assert shorten("abcdef", 4) == "abc…"
 

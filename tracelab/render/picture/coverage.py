@@ -23,7 +23,10 @@ _WIDE_PX = 1.5  # from here on exact edges look better than whole columns
 
 @dataclass(frozen=True)
 class Grid:
-    """The time ``[start_ns, end_ns)`` spread over pixel columns."""
+    """The time ``[start_ns, end_ns)`` spread over pixel columns.
+
+    Example row: ``Grid(start_ns=0, end_ns=10_000_000, columns=1330)``
+    """
 
     start_ns: int
     end_ns: int
@@ -41,25 +44,44 @@ class Grid:
 
     @cached_property
     def edges_ns(self) -> Int64Array:
-        """int64[columns + 1]: the columns' edges, to the nanosecond."""
+        """int64[columns + 1]: the columns' edges, to the nanosecond.
+
+        >>> Grid(start_ns=0, end_ns=10, columns=4).edges_ns
+        array([ 0,  2,  5,  7, 10])
+        """
         whole, rest = divmod(self.length_ns, self.columns)
         column = np.arange(self.columns + 1, dtype=np.int64)
         return self.start_ns + column * whole + column * rest // self.columns
 
-    def column_of(self, at_ns: Int64Array) -> NDArray[np.intp]:
-        """The column of each point in time."""
-        return np.searchsorted(self.edges_ns, at_ns, side="right") - 1
+    def column_of(self, times_ns: Int64Array) -> NDArray[np.intp]:
+        """The column of each point in time.
+
+        >>> Grid(start_ns=0, end_ns=10, columns=4).column_of(np.array([0, 4, 5]))
+        array([0, 1, 2])
+        """
+        return np.searchsorted(self.edges_ns, times_ns, side="right") - 1
 
 
 def split_by_width(a: Intervals, grid: Grid) -> tuple[Intervals, Intervals]:
-    """The intervals that are wide enough for exact edges, and the others."""
+    """The intervals that are wide enough for exact edges, and the others.
+
+    >>> grid = Grid(start_ns=0, end_ns=100, columns=10)
+    >>> wide, thin = split_by_width(Intervals(np.array([0, 50]), np.array([40, 51])), grid)
+    >>> wide.starts, thin.starts
+    (array([0]), array([50]))
+    """
     # Where a column is less than a nanosecond, nothing is thinner than a column.
     wide = ((a.ends - a.starts) >= _WIDE_PX * grid.pixel_ns) | (grid.pixel_ns <= 1)
     return Intervals(a.starts[wide], a.ends[wide]), Intervals(a.starts[~wide], a.ends[~wide])
 
 
 def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
-    """The covered share of every column: float64[len(sets), columns], 0 to 1."""
+    """The covered share of every column: float64[len(sets), columns], 0 to 1.
+
+    >>> from tracelab.intervals import union
+    >>> column_shares([union([0], [15])], Grid(start_ns=0, end_ns=30, columns=3))
+    array([[1. , 0.5, 0. ]])
+    """
     starts, ends = grid.edges_ns[:-1], grid.edges_ns[1:]
     shares = np.zeros((len(sets), grid.columns))
     for share, a in zip(shares, sets, strict=True):
@@ -68,7 +90,12 @@ def column_shares(sets: Sequence[Intervals], grid: Grid) -> FloatArray:
 
 
 def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
-    """Shares as bars upon each other: where each one begins and ends, 0 to 1.
+    """Shares as bars on top of each other: where each one begins and ends, 0 to 1.
+
+    >>> stack(np.array([[0.5], [0.25]]), least=0.1)
+    (array([[0. ],
+           [0.5]]), array([[0.5 ],
+           [0.75]]))
 
     A bar is as high as its share. But no column in which there is anything is lower than `least`
     and no bar in it is next to nothing, or nobody would see it; what has no share has no height.
@@ -81,23 +108,28 @@ def stack(shares: FloatArray, least: float) -> tuple[FloatArray, FloatArray]:
 
 
 def outlines(edges: FloatArray, low: FloatArray, high: FloatArray) -> list[FloatArray]:
-    """One polygon around every run of neighbouring columns that have a height: float64[k, 2].
+    """One polygon around every run of neighboring columns that have a height: float64[k, 2].
 
-    Neighbours share a polygon because separate bars would show seams in SVG and PDF.
+    Neighbors share a polygon because separate bars would show seams in SVG and PDF.
     """
     filled = np.concatenate(([False], high != low, [False]))
     changes = np.flatnonzero(filled[1:] != filled[:-1])
     polygons = []
     for first, last in zip(changes[::2], changes[1::2], strict=True):
         x = np.repeat(edges[first : last + 1], 2)[1:-1]
-        there = np.column_stack((x, np.repeat(high[first:last], 2)))
-        back = np.column_stack((x, np.repeat(low[first:last], 2)))[::-1]
-        polygons.append(np.concatenate((there, back)))
+        upper_edge = np.column_stack((x, np.repeat(high[first:last], 2)))
+        lower_edge = np.column_stack((x, np.repeat(low[first:last], 2)))[::-1]
+        polygons.append(np.concatenate((upper_edge, lower_edge)))
     return polygons
 
 
 def rectangles(a: Intervals, origin_ns: int, top: float, bottom: float) -> list[FloatArray]:
-    """One polygon for every interval: float64[4, 2]."""
+    """One polygon for every interval: float64[4, 2].
+
+    >>> from tracelab.intervals import union
+    >>> rectangles(union([10], [30]), origin_ns=10, top=0, bottom=40)[0].tolist()
+    [[0.0, 0.0], [20.0, 0.0], [20.0, 40.0], [0.0, 40.0]]
+    """
     left, right = (a.starts - origin_ns).astype(float), (a.ends - origin_ns).astype(float)
     x = np.column_stack((left, right, right, left))
     y = np.broadcast_to((top, top, bottom, bottom), x.shape)
@@ -132,38 +164,59 @@ def seams(
     """Where an event of at least this width meets another one without a visible gap, ns.
 
     The points are at least two pixels apart, so their number is bounded.
+
+    >>> from tracelab.intervals import union
+    >>> starts, ends = np.array([0, 50]), np.array([50, 90])
+    >>> grid = Grid(start_ns=0, end_ns=100, columns=100)
+    >>> seams(union(starts, ends), starts, ends, grid, least_px=5)
+    array([50])
     """
     wide = ends - starts >= least_px * grid.pixel_ns
-    points = np.concatenate((starts[wide], ends[wide]))
-    hidden = covered.starts[1:] - covered.ends[:-1] < grid.pixel_ns
-    shown = np.concatenate((covered.starts[:1], covered.starts[1:][~hidden]))
-    shown = np.concatenate((shown, covered.ends[:-1][~hidden], covered.ends[-1:]))
-    points = points[~np.isin(points, shown)]
-    points = np.unique(points[(points > grid.start_ns) & (points < grid.end_ns)])
-    _, first = np.unique(grid.column_of(points), return_index=True)
-    points = points[first]
-    return points[spaced((points / grid.pixel_ns).tolist(), [2.0] * len(points))]
+    edges_ns = np.concatenate((starts[wide], ends[wide]))
+    is_gap = covered.starts[1:] - covered.ends[:-1] >= grid.pixel_ns
+    beside_gap_ns = np.concatenate(
+        (
+            covered.starts[:1],
+            covered.starts[1:][is_gap],
+            covered.ends[:-1][is_gap],
+            covered.ends[-1:],
+        )
+    )
+    seam_ns = edges_ns[~np.isin(edges_ns, beside_gap_ns)]
+    seam_ns = np.unique(seam_ns[(seam_ns > grid.start_ns) & (seam_ns < grid.end_ns)])
+    _, first = np.unique(grid.column_of(seam_ns), return_index=True)
+    seam_ns = seam_ns[first]
+    return seam_ns[spaced((seam_ns / grid.pixel_ns).tolist(), [2.0] * len(seam_ns))]
 
 
 def roomy(starts: Int64Array, ends: Int64Array, grid: Grid, least_px: float) -> NDArray[np.intp]:
-    """Indices of events with room for a name: disjoint, at least this wide, in order of start."""
+    """Indices of events with room for a name: disjoint, at least this wide, in order of start.
+
+    >>> starts, ends = np.array([0, 30, 70]), np.array([40, 60, 71])
+    >>> roomy(starts, ends, Grid(start_ns=0, end_ns=100, columns=100), least_px=10)
+    array([0])
+    """
     wide = np.flatnonzero(ends - starts >= least_px * grid.pixel_ns)
     wide = wide[np.argsort(starts[wide], kind="stable")]
     # Events that overlap may be any number; of those that begin in one column one is named.
     _, first = np.unique(grid.column_of(starts[wide]), return_index=True)
-    kept, reach = [], grid.start_ns
+    kept, free_from_ns = [], grid.start_ns
     for index in wide[first]:
-        if starts[index] >= reach:
+        if starts[index] >= free_from_ns:
             kept.append(index)
-            reach = int(ends[index])
+            free_from_ns = int(ends[index])
     return np.array(kept, dtype=np.intp)
 
 
 def spaced(positions_px: Sequence[float], widths_px: Sequence[float]) -> list[int]:
-    """Indices of the things that fit beside each other, taken from the left."""
-    kept, reach = [], -np.inf
-    for index, (at, width) in enumerate(zip(positions_px, widths_px, strict=True)):
-        if at >= reach:
+    """Indices of the things that fit beside each other, taken from the left.
+
+    >>> spaced([0, 5, 20], [10, 10, 10])
+    [0, 2]
+    """
+    kept, free_from_px = [], -np.inf
+    for index, (left_px, width_px) in enumerate(zip(positions_px, widths_px, strict=True)):
+        if left_px >= free_from_px:
             kept.append(index)
-            reach = at + width
+            free_from_px = left_px + width_px
     return kept

@@ -45,7 +45,15 @@ KIND_MARKS: Mapping[Kind, Mark] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What to show: streams (indices of the timeline's lanes), kinds, threads of the trace."""
+    """What to show: streams, kinds and host threads.
+
+    Example row: ``Choice(streams=(0, 1), kinds=(Kind.COMPUTE,), threads=(3,))``
+
+    Attributes:
+        streams: indices of the timeline's streams.
+        kinds: of GPU activities.
+        threads: indices of the trace's threads.
+    """
 
     streams: tuple[int, ...]
     kinds: tuple[Kind, ...]
@@ -58,7 +66,7 @@ class Layer:
 
     mark: Mark
     covered: Intervals
-    events: Int64Array
+    event_ids: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,8 +86,15 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Row:
-    """A lane; `device` is None for a host thread, and then the busy time is what it blocked."""
+class Lane:
+    """A lane of the picture.
+
+    Attributes:
+        label: what is written beside it: "stream 7".
+        device: None for a host thread.
+        busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
+        bands: what lies in it.
+    """
 
     label: str
     device: int | None
@@ -95,44 +110,51 @@ def choose(timeline: Timeline, blocking_calls: Int64Array, names: Sequence[str] 
     """
     threads = _host_threads(timeline, blocking_calls)
     kinds = tuple(Kind(kind) for kind in np.unique(timeline.kind))
-    every = range(len(timeline.streams))
+    all_streams = range(len(timeline.streams))
     if names is None:
-        if not every:
+        if not all_streams:
             raise UsageError("the trace has no GPU activity to draw")
-        return Choice(tuple(every), kinds, threads)
-    places: dict[str, set[int]] = {}
-    for index, lane in enumerate(timeline.streams):
-        places.setdefault(f"device:{lane.device_number}", set()).add(index)
-        places[f"stream:{lane.device_number}/{lane.stream_number}"] = {index}
-    kind_names = {f"kind:{kind.name.lower()}": kind for kind in kinds}
-    known = [*(["host"] if threads else []), *places, *kind_names]
+        return Choice(tuple(all_streams), kinds, threads)
+    streams_by_name = _stream_names(timeline)
+    kinds_by_name = {f"kind:{kind.name.lower()}": kind for kind in kinds}
+    known = [*(["host"] if threads else []), *streams_by_name, *kinds_by_name]
     for name in names:
         if name not in known:
             raise UsageError(f"there is no lane {name!r}; there are: {', '.join(known)}")
-    asked_kinds = tuple(kind for name, kind in kind_names.items() if name in names)
-    asked = {index for name in names for index in places.get(name, ())}
-    if asked_kinds:
-        asked = {i for i in asked or every if _works(timeline, i, asked_kinds)}
-    asked_threads = threads if "host" in names else ()
-    if not asked and not asked_threads:
+    chosen_kinds = tuple(kind for name, kind in kinds_by_name.items() if name in names)
+    chosen = {index for name in names for index in streams_by_name.get(name, ())}
+    if chosen_kinds:
+        candidates = chosen or all_streams
+        chosen = {index for index in candidates if _has_kind(timeline, index, chosen_kinds)}
+    chosen_threads = threads if "host" in names else ()
+    if not chosen and not chosen_threads:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
-    return Choice(tuple(sorted(asked)), asked_kinds or kinds, asked_threads)
+    return Choice(tuple(sorted(chosen)), chosen_kinds or kinds, chosen_threads)
 
 
-def build_rows(
+def _stream_names(timeline: Timeline) -> dict[str, set[int]]:
+    """What streams can be called, alone or by device: name to indices of the streams."""
+    streams: dict[str, set[int]] = {}
+    for index, stream in enumerate(timeline.streams):
+        streams.setdefault(f"device:{stream.device_number}", set()).add(index)
+        streams[f"stream:{stream.device_number}/{stream.stream_number}"] = {index}
+    return streams
+
+
+def build_lanes(
     timeline: Timeline, blocking_calls: Int64Array, choice: Choice, grid: Grid
-) -> list[Row]:
+) -> list[Lane]:
     """The chosen lanes with what lies in the grid's time: host threads, then streams."""
     return [
-        *(_host_row(timeline, blocking_calls, thread, grid) for thread in choice.threads),
-        *(_stream_row(timeline, stream, choice.kinds, grid) for stream in choice.streams),
+        *(_host_lane(timeline, blocking_calls, thread, grid) for thread in choice.threads),
+        *(_stream_lane(timeline, stream, choice.kinds, grid) for stream in choice.streams),
     ]
 
 
-def busiest(rows: Sequence[Row], most: int) -> list[Row]:
-    """The rows, without the least busy ones where they are too many."""
-    order = sorted(range(len(rows)), key=lambda i: -rows[i].busy_ns)
-    return [rows[i] for i in sorted(order[:most])]
+def busiest(lanes: Sequence[Lane], most: int) -> list[Lane]:
+    """The lanes, without the least busy ones where they are too many."""
+    order = sorted(range(len(lanes)), key=lambda i: -lanes[i].busy_ns)
+    return [lanes[i] for i in sorted(order[:most])]
 
 
 def device_busy(timeline: Timeline, device: int, grid: Grid) -> Intervals:
@@ -148,43 +170,44 @@ def visible_idle(busy: Intervals, grid: Grid) -> Intervals:
     return Intervals(idle.starts[wide], idle.ends[wide])
 
 
-def marks_in(rows: Sequence[Row]) -> set[Mark]:
+def marks_in(lanes: Sequence[Lane]) -> set[Mark]:
     """The sorts of things that lie in these lanes."""
-    layers = (layer for row in rows for band in row.bands for layer in band.layers)
+    layers = (layer for lane in lanes for band in lane.bands for layer in band.layers)
     return {layer.mark for layer in layers if len(layer.covered)}
 
 
-def caption(rows: Sequence[Row], grid: Grid, names: Sequence[str] | None, of_rows: int) -> str:
+def caption(lanes: Sequence[Lane], grid: Grid, names: Sequence[str] | None, available: int) -> str:
     """What a picture shows and how to read it, in one line.
 
     Args:
-        rows: the lanes in it.
+        lanes: the lanes in it.
         grid: its time.
         names: what the user chose, if anything.
-        of_rows: how many lanes there are.
+        available: how many lanes there are.
     """
-    streams = [band for row in rows if row.device is not None for band in row.bands]
-    layers = [layer for band in streams for layer in band.layers]
+    bands = [band for lane in lanes if lane.device is not None for band in lane.bands]
+    layers = [layer for band in bands for layer in band.layers]
     length, start = duration_text(grid.length_ns), duration_text(grid.start_ns)
     parts = [f"{length} from {start} into the trace"]
-    if streams:
-        parts.append(f"{sum(len(layer.events) for layer in layers):,} GPU activities")
+    if bands:
+        parts.append(f"{sum(len(layer.event_ids) for layer in layers):,} GPU activities")
     if names is not None:
         parts.append(f"only {', '.join(names)}")
-    if len(rows) < of_rows:
-        parts.append(f"the {len(rows)} busiest of {of_rows:,} lanes")
+    if len(lanes) < available:
+        parts.append(f"the {len(lanes)} busiest of {available:,} lanes")
     if any(len(split_by_width(layer.covered, grid)[1]) for layer in layers):
         pixel = duration_text(round(grid.pixel_ns))
         parts.append(f"low bars: busy share of one pixel ({pixel})")
     return "  ·  ".join(parts)
 
 
-def _rows_of(timeline: Timeline, stream: int) -> slice:
-    return slice(timeline.streams[stream].first_row, timeline.streams[stream].end_row)
+def _rows_of(timeline: Timeline, stream_index: int) -> slice:
+    stream = timeline.streams[stream_index]
+    return slice(stream.first_row, stream.end_row)
 
 
-def _works(timeline: Timeline, stream: int, kinds: Sequence[Kind]) -> bool:
-    return bool(np.isin(timeline.kind[_rows_of(timeline, stream)], kinds).any())
+def _has_kind(timeline: Timeline, stream_index: int, kinds: Sequence[Kind]) -> bool:
+    return bool(np.isin(timeline.kind[_rows_of(timeline, stream_index)], kinds).any())
 
 
 def _launches(timeline: Timeline) -> Int64Array:
@@ -202,33 +225,38 @@ def _host_threads(timeline: Timeline, blocking_calls: Int64Array) -> tuple[int, 
     )
 
 
-def _layer(timeline: Timeline, mark: Mark, events: Int64Array, grid: Grid) -> Layer:
+def _layer(timeline: Timeline, mark: Mark, event_ids: Int64Array, grid: Grid) -> Layer:
     """These events, as far as they lie in the grid's time."""
-    start, end = timeline.trace.start_ns[events], timeline.trace.end_ns[events]
+    start, end = timeline.trace.start_ns[event_ids], timeline.trace.end_ns[event_ids]
     shown = (end > grid.start_ns) & (start < grid.end_ns)
     covered = clip(union(start[shown], end[shown]), grid.start_ns, grid.end_ns)
-    return Layer(mark, covered, events[shown])
+    return Layer(mark, covered, event_ids[shown])
 
 
-def _stream_row(timeline: Timeline, stream: int, kinds: Sequence[Kind], grid: Grid) -> Row:
+def _stream_lane(timeline: Timeline, stream_index: int, kinds: Sequence[Kind], grid: Grid) -> Lane:
     """A stream: its work by kind."""
-    rows = _rows_of(timeline, stream)
-    event, kind = timeline.event_id[rows], timeline.kind[rows]
-    layers = tuple(_layer(timeline, KIND_MARKS[k], event[kind == k], grid) for k in kinds)
+    rows = _rows_of(timeline, stream_index)
+    event_ids, row_kinds = timeline.event_id[rows], timeline.kind[rows]
+    layers = tuple(
+        _layer(timeline, KIND_MARKS[kind], event_ids[row_kinds == kind], grid) for kind in kinds
+    )
     busy = union(
         np.concatenate([layer.covered.starts for layer in layers]),
         np.concatenate([layer.covered.ends for layer in layers]),
     )
-    lane = timeline.streams[stream]
-    label = f"stream {_short_id(str(lane.stream_number))}"
-    return Row(label, lane.device_number, measure(busy), (Band(0, 1, 0.16, layers),))
+    stream = timeline.streams[stream_index]
+    label = f"stream {_short_id(str(stream.stream_number))}"
+    return Lane(label, stream.device_number, measure(busy), (Band(0, 1, 0.16, layers),))
 
 
-def _host_row(timeline: Timeline, blocking_calls: Int64Array, thread: int, grid: Grid) -> Row:
+def _host_lane(
+    timeline: Timeline, blocking_calls: Int64Array, thread_index: int, grid: Grid
+) -> Lane:
     """A host thread: its blocking calls and, in a strip below them, its steps and launches."""
 
-    def layer(mark: Mark, events: Int64Array) -> Layer:
-        return _layer(timeline, mark, events[timeline.trace.thread_index[events] == thread], grid)
+    def layer(mark: Mark, event_ids: Int64Array) -> Layer:
+        on_thread = timeline.trace.thread_index[event_ids] == thread_index
+        return _layer(timeline, mark, event_ids[on_thread], grid)
 
     steps = np.array([step.event_id for step in timeline.steps], dtype=np.int64)
     launches = np.setdiff1d(_launches(timeline), blocking_calls)
@@ -238,8 +266,8 @@ def _host_row(timeline: Timeline, blocking_calls: Int64Array, thread: int, grid:
         Band(0.72, 1, 1, (layer(Mark.HOST_STEP, steps),)),
         Band(0.72, 1, 1, (layer(Mark.LAUNCH, launches),)),
     )
-    label = f"host thread {_short_id(timeline.trace.threads[thread].thread)}"
-    return Row(label, None, measure(blocking.covered), bands)
+    label = f"host thread {_short_id(timeline.trace.threads[thread_index].thread)}"
+    return Lane(label, None, measure(blocking.covered), bands)
 
 
 def _short_id(text: str) -> str:

@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tracelab.comparison.budgets import Result
-from tracelab.system.console import output_in_color, output_width
+from tracelab.comparison.budgets import BudgetResult
+from tracelab.render.text.cells import counted
+from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
 
 
-def budgets_text(results: Sequence[Result]) -> str:
-    """The budgets, each with what was found, and how many are broken."""
-    from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
+def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
+    """The budgets, each with what was found, and how many are broken.
+
+    Args:
+        results: of `check`.
+        width: columns of the terminal; lines are at most this long, but at least 80.
+        color: whether to use the terminal's colors.
+    """
     from tracelab.render.text.terminal import draw
 
-    broken = sum(not result.kept for result in results)
-    count = f"{len(results)} budget{'s' if len(results) != 1 else ''}"
-    verdict = f"{broken} of {count} BROKEN." if broken else f"{count}, kept."
+    return draw([chapter(results)], width=width, color=color)
+
+
+def chapter(results: Sequence[BudgetResult]) -> Chapter:
+    """Everything that the text says."""
+    broken = sum(not result.passed for result in results)
+    count = counted(len(results), "budget", "budgets")
     table = Section(
         "",
         columns=(
@@ -26,8 +36,16 @@ def budgets_text(results: Sequence[Result]) -> str:
             Column("where", Fit.PROSE),
         ),
         rows=tuple(
-            (x.name, x.found, x.allowed, "kept" if x.kept else "BROKEN", x.where) for x in results
+            (
+                result.name,
+                result.measured,
+                result.allowed,
+                "kept" if result.passed else "BROKEN",
+                result.where,
+            )
+            for result in results
         ),
     )
-    head = Section("", (verdict,), tone=Tone.WARNING if broken else Tone.STRONG)
-    return draw([Chapter("", (table, head))], width=output_width(), color=output_in_color())
+    verdict = f"{broken} of {count} BROKEN." if broken else f"{count}, kept."
+    summary = Section("", (verdict,), tone=Tone.WARNING if broken else Tone.STRONG)
+    return Chapter("", (table, summary))

@@ -6,9 +6,8 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from tracelab.measures.bubbles import REASONS
-from tracelab.render.words import time_unit
+from tracelab.render.words import share_text, time_unit
 
-NO_SHARE = "-"  # of nothing
 PART = " · "  # between the parts of a cell that may stand on lines of their own
 
 CAUSE_MEANINGS: Mapping[str, str] = MappingProxyType(
@@ -42,7 +41,11 @@ PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
 
 
 def time_text(time_ns: int) -> str:
-    """A length of time in the unit that suits it: 812 ns, 1.64 µs, 16.68 ms, 123.4 s."""
+    """A length of time in the unit that suits it, with two decimals.
+
+    >>> time_text(812), time_text(1_640), time_text(16_682_383), time_text(123_400_000_000)
+    ('812 ns', '1.64 µs', '16.68 ms', '123.4 s')
+    """
     if time_ns == 0:
         return "0"
     unit, unit_ns = time_unit(time_ns)
@@ -55,21 +58,40 @@ def time_text(time_ns: int) -> str:
 
 
 def percent_text(part: int, whole: int) -> str:
-    """A share: 98.8 %; only nothing is 0 % and only the whole is 100 %."""
-    if whole <= 0:
-        return NO_SHARE
-    if part in (0, whole):
-        return "100 %" if part else "0 %"
-    percent = 100 * part / whole
-    if 0 < percent < 0.1:
-        return "<0.1 %"
-    if 99.9 < percent < 100:
-        return ">99.9 %"
-    return f"{percent:.1f} %"
+    """A share with one decimal; only nothing is 0 % and only the whole is 100 %.
+
+    >>> percent_text(988, 1000), percent_text(1, 10_000), percent_text(1, 0)
+    ('98.8 %', '<0.1 %', '-')
+    """
+    return share_text(part, whole, decimals=1)
+
+
+def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
+    """What takes any time, the largest first.
+
+    >>> largest({"launch": 20, "graph": 0, "input": 70})
+    [('input', 70), ('launch', 20)]
+    """
+    return sorted(
+        ((name, time_ns) for name, time_ns in times_ns.items() if time_ns),
+        key=lambda pair: -pair[1],
+    )
+
+
+def meaning_of(meanings: Mapping[str, str], key: str) -> str:
+    """What a cause, a reason or a kind means; itself where a newer version made the report.
+
+    >>> meaning_of(PATH_MEANINGS, "memset"), meaning_of(PATH_MEANINGS, "magic")
+    ('memory sets', 'magic')
+    """
+    return meanings.get(key) or key
 
 
 def clean(text: str) -> str:
-    """Text of a file without anything that a terminal acts upon.
+    r"""Text of a file without anything that a terminal acts upon.
+
+    >>> clean("gemm\x1b[31m\tkernel")
+    'gemm[31m kernel'
 
     Control and escape characters, direction marks and lone surrogates are left out, white space
     becomes a space; so do the selectors that change a letter's width.
@@ -79,11 +101,19 @@ def clean(text: str) -> str:
 
 
 def counted(count: int, one: str, many: str) -> str:
-    """A number with its word: 1 step, 1,234 steps."""
+    """A number with its word.
+
+    >>> counted(1, "step", "steps"), counted(1234, "step", "steps")
+    ('1 step', '1,234 steps')
+    """
     return f"{count:,} {one if count == 1 else many}"
 
 
 def listed(words: Iterable[str], last: str = "and") -> str:
-    """Words as a sentence has them: a, b and c."""
+    """Words as a sentence has them.
+
+    >>> listed(["a", "b", "c"])
+    'a, b and c'
+    """
     *before, end = words
     return f"{', '.join(before)} {last} {end}" if before else end

@@ -9,8 +9,9 @@ from statistics import median
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.hints import COMM_PATTERN
 from tracelab.render.text.sections import Column, Fit, Section, Tone
-from tracelab.render.text.window import biggest_cause
+from tracelab.render.text.window_idle import biggest_cause
 from tracelab.report.schema import TraceInfo
 from tracelab.report.views import View
 
@@ -24,43 +25,46 @@ _RANK_SOURCES = {
 }
 
 _COMPARED: tuple[tuple[str, Callable[[DeviceMetrics], int]], ...] = (
-    ("busy", lambda x: x.busy_ns),
-    ("idle", lambda x: x.idle_ns),
-    ("compute", lambda x: x.compute_ns),
-    ("comm", lambda x: x.comm_ns),
-    ("copy", lambda x: x.copy_ns),
+    ("busy", lambda device: device.busy_ns),
+    ("idle", lambda device: device.idle_ns),
+    ("compute", lambda device: device.compute_ns),
+    ("comm", lambda device: device.comm_ns),
+    ("copy", lambda device: device.copy_ns),
 )
 
 _Row = tuple[str, ...]
-_Figure = tuple[Column, Callable[[View, DeviceMetrics], str]]
+_Metric = tuple[Column, Callable[[View, DeviceMetrics], str]]
 
-_CAUSE: _Figure = (Column("biggest\nidle cause", Fit.BRIEF), lambda _, x: biggest_cause(x))
+_CAUSE: _Metric = (
+    Column("biggest\nidle cause", Fit.BRIEF),
+    lambda _, device: biggest_cause(device),
+)
 
 
 def file_facts(trace: TraceInfo, views: Sequence[View], *, alone: bool) -> Section:
     """What was recorded, where, and how much of it."""
     # One file of no job has no rank: position 0 of one would only puzzle.
     rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
-    given = [] if alone and trace.rank_source == "position" else [rank]
+    known_rank = [] if alone and trace.rank_source == "position" else [rank]
     devices = sorted({device.device for view in views for device in view.window.devices})
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         names[trace.gpus.get(str(device), "")].append(str(device))
     gpus = [f"GPU {', '.join(numbers)} {name}".strip() for name, numbers in names.items()]
-    software = [f"{_SOFTWARE.get(x, x)} {version}" for x, version in trace.software.items()]
+    software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
     numbers = [view.window.step for view in views if view.window.step is not None]
     if len(numbers) == len(views) == 1:
-        told = f"step {numbers[0]} only"
+        recorded = f"step {numbers[0]} only"
     else:
-        told = counted(len(numbers), "step", "steps")
-        told += f" ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else ""
+        recorded = counted(len(numbers), "step", "steps")
+        recorded += f" ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else ""
     return Section(
         "",
         (
-            *given,
+            *known_rank,
             PART.join([*gpus, *software]),
             f"{counted(trace.events, 'event', 'events')}{PART}"
-            f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{told}",
+            f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{recorded}",
         ),
     )
 
@@ -102,7 +106,9 @@ def _loss_row(name: str, count: int) -> _Row:
 
 def given_ranks(traces: Sequence[TraceInfo]) -> list[Section]:
     """Which file got which rank by its position: the user cannot know."""
-    rows = tuple((str(x.rank), x.path) for x in traces if x.rank_source == "position")
+    rows = tuple(
+        (str(trace.rank), trace.path) for trace in traces if trace.rank_source == "position"
+    )
     columns = (Column("rank"), Column("file", Fit.LABEL))
     return [Section("Ranks by position", columns=columns, rows=rows)] if rows else []
 
@@ -111,13 +117,13 @@ def ranks(views: Sequence[View]) -> Section:
     """A line per rank and device: the whole trace, or the one step that was asked for."""
     main = [view for view in views if view.window.step is None] or list(views)
     devices = [device for view in main for device in view.window.devices]
-    figures = [(Column("rank"), lambda view, _: str(view.window.rank)), *_busy(main, "window")]
-    if any(x.comm_ns for x in devices):
-        figures.append((Column("comm"), lambda _, x: time_text(x.comm_ns)))
-        figures.append((Column("exposed\ncomm"), lambda _, x: time_text(x.exposed_comm_ns)))
-    if any(x.copy_ns for x in devices):
-        figures.append((Column("copy"), lambda _, x: time_text(x.copy_ns)))
-    return _table("Ranks", [*figures, _CAUSE], main)
+    metrics = [(Column("rank"), lambda view, _: str(view.window.rank)), *_busy(main, "window")]
+    if any(device.comm_ns for device in devices):
+        metrics.append((Column("comm"), lambda _, device: time_text(device.comm_ns)))
+        metrics.append((Column("exposed\ncomm"), _exposed_comm))
+    if any(device.copy_ns for device in devices):
+        metrics.append((Column("copy"), lambda _, device: time_text(device.copy_ns)))
+    return _table("Ranks", [*metrics, _CAUSE], main)
 
 
 def steps(views: Sequence[View], pattern: str) -> Section:
@@ -126,14 +132,16 @@ def steps(views: Sequence[View], pattern: str) -> Section:
         return Section("Steps", (f"No step in the file: nothing is named like {pattern}",))
     shown = _chosen(views)
     devices = [device for view in shown for device in view.window.devices]
-    figures = [(Column("step"), lambda view, _: str(view.window.step)), *_busy(shown, "length")]
-    if any(x.comm_ns for x in devices):
-        figures.append((Column("exposed\ncomm"), lambda _, x: time_text(x.exposed_comm_ns)))
-    if any(x.copy_ns for x in devices):
-        figures.append((Column("exposed\ncopy"), lambda _, x: time_text(x.exposed_copy_ns)))
+    metrics = [(Column("step"), lambda view, _: str(view.window.step)), *_busy(shown, "length")]
+    if any(device.comm_ns for device in devices):
+        metrics.append((Column("exposed\ncomm"), _exposed_comm))
+    if any(device.copy_ns for device in devices):
+        metrics.append(
+            (Column("exposed\ncopy"), lambda _, device: time_text(device.exposed_copy_ns))
+        )
     if any(view.syncs for view in shown):
-        figures.append((Column("idle by\nblocking"), _idle_by_blocking))
-    return _table("Steps", [*figures, _CAUSE], shown, notes=_step_notes(views, shown))
+        metrics.append((Column("idle by\nblocking"), _idle_by_blocking))
+    return _table("Steps", [*metrics, _CAUSE], shown, notes=_step_notes(views, shown))
 
 
 def _chosen(views: Sequence[View]) -> list[View]:
@@ -160,34 +168,38 @@ def _step_notes(views: Sequence[View], shown: Sequence[View]) -> Iterable[str]:
         )
 
 
-def _busy(views: Sequence[View], length: str) -> list[_Figure]:
+def _busy(views: Sequence[View], length: str) -> list[_Metric]:
     """The columns that every line about a device begins with."""
     several = any(view.several for view in views)
     return [
-        *([(Column("GPU"), lambda _, x: str(x.device))] if several else []),
+        *([(Column("GPU"), lambda _, device: str(device.device))] if several else []),
         (Column(length), lambda view, _: time_text(view.length_ns)),
-        (Column("busy"), lambda view, x: percent_text(x.busy_ns, view.length_ns)),
-        (Column("idle"), lambda _, x: time_text(x.idle_ns)),
+        (Column("busy"), lambda view, device: percent_text(device.busy_ns, view.length_ns)),
+        (Column("idle"), lambda _, device: time_text(device.idle_ns)),
     ]
 
 
 def _table(
-    title: str, figures: Sequence[_Figure], views: Iterable[View], notes: Iterable[str] = ()
+    title: str, metrics: Sequence[_Metric], views: Iterable[View], notes: Iterable[str] = ()
 ) -> Section:
     """A line per window and device."""
     rows = tuple(
-        tuple(text(view, device) for _, text in figures)
+        tuple(text(view, device) for _, text in metrics)
         for view in views
         for device in view.window.devices
     )
-    return Section(title, (), tuple(column for column, _ in figures), rows, tuple(notes))
+    return Section(title, (), tuple(column for column, _ in metrics), rows, tuple(notes))
+
+
+def _exposed_comm(_: View, device: DeviceMetrics) -> str:
+    return time_text(device.exposed_comm_ns)
 
 
 def _idle_by_blocking(view: View, device: DeviceMetrics) -> str:
     """What blocking calls cost on all devices, beside the first of them."""
     if device != view.window.devices[0]:
         return ""
-    return time_text(sum(x.caused_idle_ns for x in view.syncs))
+    return time_text(sum(call.caused_idle_ns for call in view.syncs))
 
 
 def unrecognised(trace: TraceInfo) -> list[Section]:
@@ -197,7 +209,7 @@ def unrecognised(trace: TraceInfo) -> list[Section]:
     return [
         Section(
             "Unrecognised kernels",
-            ("They are counted as compute; if they communicate, pass --comm-pattern.",),
+            (f"They are counted as compute; {COMM_PATTERN}.",),
             (Column("time"), Column("count"), Column("kernel", Fit.LABEL)),
             tuple(
                 (time_text(kernel.total_ns), f"{kernel.count:,}", kernel.name)
@@ -209,26 +221,32 @@ def unrecognised(trace: TraceInfo) -> list[Section]:
 
 def launched_only(trace: TraceInfo, view: View) -> list[Section]:
     """The whole trace beside what is left of it without activities of unknown launch."""
-    again = trace.launched_only
-    if again is None or view.window.step is not None:
+    launched = trace.launched_only
+    if launched is None or view.window.step is not None:
         return []
-    alone = {device.device: device for device in again.devices}
-    length = again.end_ns - again.start_ns
+    launched_by_device = {device.device: device for device in launched.devices}
+    launched_ns = launched.end_ns - launched.start_ns
     rows: list[_Row] = []
     for device in view.window.devices:
         name = f"GPU {device.device} " if view.several else ""
-        other = alone.get(device.device)
+        without = launched_by_device.get(device.device)
         for label, measure in _COMPARED:
-            both = measure(device), measure(other) if other else 0
-            if any(both) or label in ("busy", "idle"):
-                shares = percent_text(both[0], view.length_ns), percent_text(both[1], length)
-                times = [time_text(time_ns) for time_ns in both]
-                rows.append((name + label, times[0], shares[0], times[1], shares[1]))
+            all_ns, without_ns = measure(device), measure(without) if without else 0
+            if all_ns or without_ns or label in ("busy", "idle"):
+                rows.append(
+                    (
+                        name + label,
+                        time_text(all_ns),
+                        percent_text(all_ns, view.length_ns),
+                        time_text(without_ns),
+                        percent_text(without_ns, launched_ns),
+                    )
+                )
     return [
         Section(
             "Without activities of unknown launch",
             (
-                f"{again.left_out:,} of {trace.gpu_activities:,} GPU activities were launched "
+                f"{launched.left_out:,} of {trace.gpu_activities:,} GPU activities were launched "
                 "before the recording began, or the file lacks their launch.",
             ),
             (
@@ -239,7 +257,7 @@ def launched_only(trace: TraceInfo, view: View) -> list[Section]:
                 Column("of window"),
             ),
             (
-                ("window", time_text(view.length_ns), "", time_text(length), ""),
+                ("window", time_text(view.length_ns), "", time_text(launched_ns), ""),
                 *rows,
             ),
         )

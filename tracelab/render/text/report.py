@@ -15,7 +15,8 @@ from tracelab.render.text.files import (
 )
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks, verdict
 from tracelab.render.text.sections import Chapter, Section, Tone
-from tracelab.render.text.window import headlines, window_sections
+from tracelab.render.text.window import window_sections
+from tracelab.render.text.window_times import headlines
 from tracelab.report.schema import Report, TraceInfo
 from tracelab.report.views import View, views_of
 
@@ -29,7 +30,7 @@ def render_text(report: Report, *, width: int, color: bool, every_step: bool = F
     Args:
         report: what was measured; no trace is needed.
         width: columns of the terminal; lines are at most this long, but at least 80.
-        color: whether to use the terminal's colours.
+        color: whether to use the terminal's colors.
         every_step: show the details of every step, not of the whole trace alone.
     """
     from tracelab.render.text.terminal import draw
@@ -53,7 +54,11 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
     if len(numbers) > 1:
         opening.append(ranks(views))
     if told_apart and len(numbers) <= _MOST_RANKS:
-        details = [x for trace in report.traces for x in _rank(trace, report, views, every_step)]
+        details = [
+            chapter
+            for trace in report.traces
+            for chapter in _rank(trace, report, views, every_step)
+        ]
         return [Chapter("", tuple(opening)), *details]
     opening += [*of_all_ranks(views), *given_ranks(report.traces), *all_losses(report.traces)]
     if told_apart:
@@ -65,16 +70,17 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
 
 
 def _opening(report: Report) -> list[Section]:
-    """What was asked for, and what of it could not be had."""
+    """What was analyzed, and what could not be."""
     provenance = report.provenance
     lines = [f"tracelab {report.version}{PART}{counted(len(report.traces), 'file', 'files')}"]
     if provenance.comm_patterns:
-        patterns = PART.join(x for x in provenance.comm_patterns)
+        patterns = PART.join(provenance.comm_patterns)
         lines.append(f"Counted as communication as well: kernels that match {patterns}")
     sections = [Section("", tuple(lines))]
     if provenance.unread:
         unread = tuple(
-            x.reason if x.path in x.reason else f"{x.path}: {x.reason}" for x in provenance.unread
+            file.reason if file.path in file.reason else f"{file.path}: {file.reason}"
+            for file in provenance.unread
         )
         sections.append(Section("Files that could not be used", unread, tone=Tone.WARNING))
     return sections
@@ -82,27 +88,27 @@ def _opening(report: Report) -> list[Section]:
 
 def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool) -> list[Chapter]:
     """One file: the whole trace, or the one step that was asked for, then its steps."""
-    own = [view for view in views if view.window.rank == trace.rank]
-    whole = [view for view in own if view.window.step is None]
-    main, others = (whole or own)[:1], [view for view in own if view.window.step is not None]
+    of_rank = [view for view in views if view.window.rank == trace.rank]
+    whole = [view for view in of_rank if view.window.step is None]
+    of_steps = [view for view in of_rank if view.window.step is not None]
     alone = len(report.traces) == 1
-    sections = [file_facts(trace, own, alone=alone), *losses(trace)]
-    for view in main:
+    sections = [file_facts(trace, of_rank, alone=alone), *losses(trace)]
+    for view in (whole or of_rank)[:1]:
         summary = [verdict(view)] if view.length_ns > 0 else []
         sections.append(_strong((*summary, *headlines(view))))
         sections += [*findings(view), *about_the_trace(view)]
         sections += [*window_sections(view), *unrecognised(trace)]
         sections += launched_only(trace, view)
         if whole:
-            sections.append(steps(others, report.provenance.step_pattern))
+            sections.append(steps(of_steps, report.provenance.step_pattern))
     name = f"Rank {trace.rank}{PART}" if len(report.traces) > 1 else ""
-    found = [Chapter(f"{name}{trace.path}", tuple(sections))]
+    rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and whole:
-        found += [
+        rank_chapters += [
             Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view)))
-            for view in others
+            for view in of_steps
         ]
-    return found
+    return rank_chapters
 
 
 def _strong(lines: tuple[str, ...]) -> Section:

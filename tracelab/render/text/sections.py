@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tracelab.measures.window_times import DeviceMetrics
+from tracelab.render.text.cells import PART
+from tracelab.report.views import View
+
 NONE = "none"  # an overlap that is missing
 
 
@@ -51,3 +55,8 @@ class Chapter:
 
     title: str
     sections: tuple[Section, ...]
+
+
+def section_title(view: View, title: str, device: DeviceMetrics) -> str:
+    """The title of a section about a device, which it names where there are several."""
+    return f"{title}{PART}GPU {device.device}" if view.several else title

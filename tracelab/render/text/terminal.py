@@ -41,7 +41,7 @@ def draw(chapters: Iterable[Chapter], *, width: int, color: bool) -> str:
 
 
 def draw_html(chapters: Iterable[Chapter], *, width: int) -> str:
-    """The same text as a part of a page, in the page's own colours; what it says is escaped."""
+    """The same text as a part of a page, in the page's own colors; what it says is escaped."""
     console = _console(width, color=True, record=True)
     _draw_chapters(console, chapters)
     return console.export_html(code_format=_PAGE_PART, inline_styles=True)

@@ -13,17 +13,13 @@ from tracelab.model.steps import Step
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Category, Thread, Trace
 from tracelab.render.picture.coverage import Grid
-from tracelab.render.picture.lanes import Mark, build_rows, busiest, caption, choose, device_busy
-from tracelab.render.picture.timeline import (
-    PAINTS,
-    draw_timeline,
-    fit,
-    lane_tops,
-    printable,
-    save_figure,
-    step_labels,
-    text_width,
-)
+from tracelab.render.picture.labels import step_labels
+from tracelab.render.picture.lanes import Mark, build_lanes, busiest, caption, choose, device_busy
+from tracelab.render.picture.layout import lane_tops
+from tracelab.render.picture.letters import fit, printable, text_width
+from tracelab.render.picture.save import save_figure
+from tracelab.render.picture.style import PAINTS
+from tracelab.render.picture.timeline import draw_timeline
 
 MS = 1_000_000
 NO_CALLS = np.zeros(0, dtype=np.int64)
@@ -183,7 +179,7 @@ def test_a_picture_of_nothing_is_refused(timeline):
 
 def test_rows_hold_what_lies_in_the_picture(timeline):
     grid = Grid(35 * MS, 75 * MS, COLUMNS)
-    rows = build_rows(timeline, CALLS, choose(timeline, CALLS, None), grid)
+    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
     assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
         ("host thread 7", None, 25),
         ("host thread 8", None, 0),
@@ -192,7 +188,7 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
     ]
     compute, comm, copy = rows[2].bands[0].layers
     assert [layer.mark for layer in (compute, comm, copy)] == [Mark.COMPUTE, Mark.COMM, Mark.COPY]
-    assert [layer.events.tolist() for layer in (compute, comm, copy)] == [[0], [], [2]]
+    assert [layer.event_ids.tolist() for layer in (compute, comm, copy)] == [[0], [], [2]]
     assert (copy.covered.starts / MS).tolist() == [70]
     assert (copy.covered.ends / MS).tolist() == [75]
 
@@ -200,8 +196,8 @@ def test_rows_hold_what_lies_in_the_picture(timeline):
 def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
     calls = np.array([5, 6], dtype=np.int64)
-    main, *_ = build_rows(timeline, calls, choose(timeline, calls, None), grid)
-    assert {b.layers[0].mark: b.layers[0].events.tolist() for b in main.bands} == {
+    main, *_ = build_lanes(timeline, calls, choose(timeline, calls, None), grid)
+    assert {b.layers[0].mark: b.layers[0].event_ids.tolist() for b in main.bands} == {
         Mark.BLOCKING: [5, 6],
         Mark.HOST_STEP: [7, 8],
         Mark.LAUNCH: [3],
@@ -211,7 +207,7 @@ def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
 def test_kinds_that_overlap_on_a_stream_are_busy_once():
     timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10), on_gpu(ALL_REDUCE, 5, 15)))
     grid = Grid(0, 20 * MS, COLUMNS)
-    (row,) = build_rows(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
+    (row,) = build_lanes(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
     assert row.busy_ns == 15 * MS
 
 
@@ -222,13 +218,13 @@ def test_the_end_of_a_long_stream_is_shown():
 
 def test_the_caption_says_what_is_shown(timeline):
     grid = Grid(0, 100 * MS, COLUMNS)
-    rows = build_rows(timeline, CALLS, choose(timeline, CALLS, None), grid)
+    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
     assert caption(rows, grid, None, 4) == "100 ms from 0 ns into the trace  ·  3 GPU activities"
     assert caption(rows[:1], grid, ["host"], 4) == (
         "100 ms from 0 ns into the trace  ·  only host  ·  the 1 busiest of 4 lanes"
     )
     far = Grid(0, 100_000 * MS, COLUMNS)
-    rows = build_rows(timeline, CALLS, choose(timeline, CALLS, None), far)
+    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), far)
     assert caption(rows, far, None, 4).endswith("low bars: busy share of one pixel (75.2 ms)")
 
 
@@ -236,7 +232,7 @@ def test_of_too_many_lanes_the_busiest_stay_in_order():
     events = [on_gpu(GEMM, 0, 1 + i % 7, stream=i) for i in range(420)]
     timeline = build_timeline(make_trace(*events))
     grid = Grid(0, 10 * MS, COLUMNS)
-    rows = build_rows(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
+    rows = build_lanes(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
     kept = busiest(rows, 60)
     assert [r.label for r in kept] == [f"stream {i}" for i in range(420) if i % 7 == 6]
     figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=10 * MS)

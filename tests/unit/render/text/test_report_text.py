@@ -25,7 +25,7 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.report import chapters, render_text
 from tracelab.render.text.sections import Tone
 from tracelab.render.text.terminal import shorten_middle, wrap
-from tracelab.render.text.window import selection_name
+from tracelab.render.text.window_overlap import selection_name
 from tracelab.report.schema import (
     BlockingCallMetrics,
     CriticalPathMetrics,

@@ -1,0 +1,25 @@
+import pytest
+
+from tracelab.cli.numbers import parse_assignments, parse_number
+from tracelab.errors import UsageError
+
+
+def test_a_number_or_nothing():
+    assert parse_number("8.5", "--max-idle") == 8.5
+    assert parse_number(None, "--max-idle") is None
+    with pytest.raises(UsageError, match=r"^--max-idle takes a number, not 'few'$"):
+        parse_number("few", "--max-idle")
+
+
+def test_numbers_with_a_key():
+    texts = ["copy=2", "comm:compute=8.5"]
+    assert parse_assignments(texts, "--x", "copy=2") == {"copy": 2.0, "comm:compute": 8.5}
+    assert parse_assignments([], "--x", "copy=2") == {}
+
+
+@pytest.mark.parametrize("text", ["copy", "copy=", "=2", "copy=x"])
+def test_what_is_written_in_another_way_is_answered_with_an_example(text):
+    with pytest.raises(UsageError) as caught:
+        parse_assignments([text], "--max-exposed", "copy=2")
+    sentence = f"--max-exposed takes a kind and a percentage, as copy=2, not {text!r}"
+    assert str(caught.value) == sentence

@@ -1,0 +1,29 @@
+"""The flags that stand for Python's options: where a sentence names one, the user sees the flag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from tracelab.errors import TracelabError
+
+FLAGS: Mapping[str, str] = MappingProxyType(
+    {
+        "comm_patterns": "--comm-pattern",
+        "processes": "--jobs",
+        "step": "--step",
+        "step_on": "--step-on",
+        "step_pattern": "--step-on",
+    }
+)
+
+
+def sentence_of(error: TracelabError) -> str:
+    """What went wrong, with the flag in place of the option that the error names.
+
+    >>> sentence_of(TracelabError("say `step`", option="step"))
+    'say --step'
+    """
+    if error.option is None:
+        return str(error)
+    return str(error).replace(f"`{error.option}`", FLAGS[error.option])

@@ -1,0 +1,123 @@
+"""Draw what stands around the lanes: the headline, the labels, the steps and the time axis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.collections import LineCollection
+
+from tracelab.model.steps import Step
+from tracelab.render.picture.coverage import Grid, spaced
+from tracelab.render.picture.layout import Sheet
+from tracelab.render.picture.letters import fit, printable, text_width
+from tracelab.render.picture.style import (
+    DPI,
+    GRAY,
+    GRID_LINE,
+    LEFT_PX,
+    MARGIN_PX,
+    RIGHT_PX,
+    SMALL_PX,
+    STEP_LINE,
+    TEXT_PX,
+    TITLE_PX,
+    TOP_PX,
+    points,
+)
+from tracelab.render.words import share_text, shorten, ticks, time_unit
+
+_UNIT_X, _LABEL_X, _SHARE_PX = 218, 230, 48  # from the picture's left edge
+_TITLE_Y, _CAPTION_Y, _STEPS_Y = 34, 58, 88  # from the sheet's upper edge
+_TICK_PX, _STEP_LINE_PX, _TEXT_GAP = 110, 16, 8
+_LONGEST_TITLE = 300
+
+
+def draw_header(sheet: Sheet, title: str, caption: str) -> None:
+    """The headline and the caption, cut to the picture's width."""
+    left = MARGIN_PX - LEFT_PX
+    room_px = sheet.figure.get_size_inches()[0] * DPI - RIGHT_PX - MARGIN_PX
+    headline = fit(printable(shorten(title, _LONGEST_TITLE)), room_px, TITLE_PX, weight="bold")
+    sheet.write(left, _TITLE_Y - TOP_PX, headline, TITLE_PX, weight="bold")
+    below = fit(printable(caption), room_px, TEXT_PX)
+    sheet.write(left, _CAPTION_Y - TOP_PX, below, color=GRAY)
+
+
+def draw_labels(sheet: Sheet, busy_ns: Mapping[int, int]) -> None:
+    """Beside every lane its name and its share, before them the device.
+
+    Args:
+        sheet: where to draw.
+        busy_ns: for each device how long any of its streams worked.
+    """
+    length_ns = sheet.grid.length_ns
+    left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
+    for lane, top in zip(sheet.lanes, sheet.tops, strict=True):
+        middle = top + sheet.lane_px / 2
+        share = share_text(lane.busy_ns, length_ns)
+        if sheet.is_spacious:
+            verb = "blocked" if lane.device is None else "busy"
+            sheet.write(right, middle - 8, lane.label, ha="right")
+            sheet.write(right, middle + 9, f"{share} {verb}", SMALL_PX, ha="right", color=GRAY)
+        else:
+            sheet.write(right - _SHARE_PX, middle, lane.label, SMALL_PX, ha="right")
+            if lane.device is not None:
+                sheet.write(right, middle, share, SMALL_PX, ha="right", color=GRAY)
+    for device, (top, bottom) in sheet.device_edges().items():
+        middle = (top + bottom) / 2
+        share = share_text(busy_ns[device], length_ns)
+        sheet.write(left, middle - 8, f"GPU {device}", weight="bold")
+        sheet.write(left, middle + 9, f"{share} busy", SMALL_PX, color=GRAY)
+
+
+def draw_steps(sheet: Sheet, steps: Sequence[Step]) -> None:
+    """A thin line where a step's window begins or ends, and the steps' numbers above."""
+    grid = sheet.grid
+    shown = [s for s in steps if s.start_ns < grid.end_ns and s.end_ns > grid.start_ns]
+    bounds = {ns - grid.start_ns for s in shown for ns in (s.start_ns, s.end_ns)}
+    line_ns = sorted(ns for ns in bounds if 0 <= ns <= grid.length_ns)
+    kept = spaced([ns / grid.pixel_ns for ns in line_ns], [_STEP_LINE_PX] * len(line_ns))
+    top = _STEPS_Y - TOP_PX - SMALL_PX
+    lines = LineCollection(
+        [((line_ns[i], top), (line_ns[i], sheet.height_px)) for i in kept],
+        colors=STEP_LINE,
+        linewidths=points(1),
+        alpha=0.7,
+        zorder=4,
+        clip_on=False,
+    )
+    lines.set_gid("steps")
+    sheet.axes.add_collection(lines, autolim=False)
+    for left_px, text in step_labels(shown, grid):
+        sheet.write(left_px + _TEXT_GAP / 2, _STEPS_Y - TOP_PX, text, SMALL_PX, color=GRAY)
+
+
+def step_labels(steps: Sequence[Step], grid: Grid) -> list[tuple[float, str]]:
+    """Where to write which step's number, in pixels: those of wide steps, or of every so many.
+
+    >>> halves = [Step(0, 0, 0, 500), Step(1, 1, 500, 1000)]
+    >>> step_labels(halves, Grid(start_ns=0, end_ns=1000, columns=200))
+    [(0.0, 'step 0'), (100.0, 'step 1')]
+    """
+    left = [max(0.0, (s.start_ns - grid.start_ns) / grid.pixel_ns) for s in steps]
+    right = [min(grid.columns, (s.end_ns - grid.start_ns) / grid.pixel_ns) for s in steps]
+    texts = [f"step {s.number}" for s in steps]
+    needed = max((text_width(text, SMALL_PX) for text in texts), default=0.0) + _TEXT_GAP
+    wide = [i for i in range(len(steps)) if right[i] - left[i] >= needed]
+    spread = [i for i in spaced(left, [needed] * len(left)) if left[i] + needed <= grid.columns]
+    return [(left[i], texts[i]) for i in wide or spread]
+
+
+def draw_axis(sheet: Sheet) -> None:
+    """Time from the picture's start, in the unit that suits its length."""
+    axes, length_ns = sheet.axes, sheet.grid.length_ns
+    tick_ns, tick_labels = ticks(length_ns, max(2, sheet.grid.columns // _TICK_PX))
+    axes.set_xticks(tick_ns, tick_labels, fontsize=points(TEXT_PX), color=GRAY)
+    axes.set_yticks([])
+    axes.tick_params(axis="x", length=points(6), width=points(1), color=GRAY, pad=points(6))
+    axes.set_axisbelow(True)
+    axes.grid(axis="x", color=GRID_LINE, linewidth=points(1))
+    for side, spine in axes.spines.items():
+        spine.set(visible=side == "bottom", color=GRAY, linewidth=points(1))
+    unit, _ = time_unit(length_ns)
+    below = sheet.height_px + 20
+    sheet.write(_UNIT_X - LEFT_PX, below, f"time ({unit})", ha="right", color=GRAY)

@@ -1,0 +1,83 @@
+"""Write a drawn timeline to a file, or show it in a notebook."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracelab.errors import UsageError
+from tracelab.render.picture.style import fixed_style
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
+    """A drawn timeline, which shows itself in a notebook.
+
+    Attributes:
+        figure: the drawing.
+    """
+
+    figure: Figure
+
+    def save(self, path: str | Path) -> None:
+        """Write it; the errors are those of `save_figure`."""
+        save_figure(self.figure, path)
+
+    def png(self) -> bytes:
+        """The content of a PNG file."""
+        return _content(self.figure, ".png")
+
+    def svg(self) -> bytes:
+        """The content of an SVG file."""
+        return _content(self.figure, ".svg")
+
+    def pdf(self) -> bytes:
+        """The content of a PDF file."""
+        return _content(self.figure, ".pdf")
+
+    def _repr_png_(self) -> bytes:
+        return self.png()
+
+
+def require_format(path: str | Path) -> str:
+    """The ending of a picture's name, one of `FORMATS`.
+
+    >>> require_format("step.PNG")
+    '.png'
+
+    Raises:
+        UsageError: it is none of them.
+    """
+    suffix = Path(path).suffix.lower()
+    if suffix not in FORMATS:
+        raise UsageError(f"{path}: a timeline is written as .png, .svg or .pdf")
+    return suffix
+
+
+def save_figure(figure: Figure, path: str | Path) -> None:
+    """Write a picture; the ending of the name says in which format.
+
+    Raises:
+        UsageError: it is none of `FORMATS`, or the file cannot be written.
+    """
+    content = _content(figure, require_format(path))
+    try:
+        Path(path).write_bytes(content)
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+
+
+def _content(figure: Figure, suffix: str) -> bytes:
+    """What a file of this format holds: the same picture is the same file, whenever it is made."""
+    undated = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}.get(suffix)
+    content = BytesIO()
+    with fixed_style():
+        figure.savefig(content, format=suffix[1:], metadata=undated)
+    return content.getvalue()

@@ -1,0 +1,96 @@
+"""Everything that can be made of a result, in one tuple, and the one function that makes it.
+
+A renderer takes a result and returns text or bytes. It prints nothing and writes no file. Its
+options are its own: look them up where its function is.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from typing import Any, cast
+
+from tracelab.errors import UsageError
+
+REPORT = "tracelab.report.schema:Report"
+DIFF = "tracelab.comparison.diff:Diff"
+BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
+PICTURE = "tracelab.render.picture.save:Picture"
+
+
+@dataclass(frozen=True, slots=True)
+class Renderer:
+    """One way to show one sort of result.
+
+    Example row: ``Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",))``
+
+    Attributes:
+        name: what it is asked for by; a result has one renderer of that name.
+        takes: the class of the result, as MODULE:CLASS; of budgets a list of it.
+        function: takes the result and options; or its name, as MODULE:FUNCTION, so that nothing is
+            imported before it is used.
+        endings: how the names of its files end.
+    """
+
+    name: str
+    takes: str
+    function: Callable[..., str | bytes] | str
+    endings: tuple[str, ...] = ()
+
+    def render(self, result: Any, **options: Any) -> str | bytes:
+        """The result as text or bytes."""
+        function = self.function if callable(self.function) else resolve(self.function)
+        rendered: str | bytes = function(result, **options)
+        return rendered
+
+
+RENDERERS = (
+    Renderer("text", REPORT, "tracelab.render.text.report:render_text", (".txt",)),
+    Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",)),
+    Renderer("notebook", REPORT, "tracelab.render.text.report:render_notebook"),
+    Renderer("text", DIFF, "tracelab.render.text.diff:render_diff", (".txt",)),
+    Renderer("json", DIFF, "tracelab.comparison.diff:Diff.to_json", (".json",)),
+    Renderer("text", BUDGETS, "tracelab.render.text.budgets:render_budgets", (".txt",)),
+    Renderer("github", BUDGETS, "tracelab.render.ci:github_annotations"),
+    Renderer("junit", BUDGETS, "tracelab.render.ci:junit_xml", (".xml",)),
+    Renderer("png", PICTURE, "tracelab.render.picture.save:Picture.png", (".png",)),
+    Renderer("svg", PICTURE, "tracelab.render.picture.save:Picture.svg", (".svg",)),
+    Renderer("pdf", PICTURE, "tracelab.render.picture.save:Picture.pdf", (".pdf",)),
+)
+
+
+def render_as(
+    result: Any, form: str, *, renderers: Sequence[Renderer] = RENDERERS, **options: Any
+) -> str | bytes:
+    """A report, a difference, checked budgets or a picture as text or bytes.
+
+    Args:
+        result: what `analyze`, `compare`, `check` or `draw` returned.
+        form: a renderer's name or the ending of a file: "text", "json", ".json".
+        renderers: ``(*RENDERERS, MINE)`` adds one.
+        options: of the renderer: ``width=100, color=False`` of "text".
+
+    Raises:
+        UsageError: nothing renders this result in this form.
+    """
+    item = result[0] if isinstance(result, list | tuple) and result else result
+    classes = {f"{base.__module__}:{base.__qualname__}" for base in type(item).__mro__}
+    able = [renderer for renderer in renderers if renderer.takes in classes]
+    for renderer in able:
+        if form == renderer.name or form in renderer.endings:
+            return renderer.render(result, **options)
+    known = ", ".join(renderer.name for renderer in able) or "none"
+    raise UsageError(f"{type(item).__name__} has no form {form!r}; there are: {known}")
+
+
+def resolve(name: str) -> Any:
+    """What MODULE:CLASS, MODULE:FUNCTION or MODULE:CLASS.METHOD stands for.
+
+    >>> resolve("pathlib:Path.name") is __import__("pathlib").Path.name
+    True
+    """
+    module, _, path = name.partition(":")
+    names = path.split(".")
+    return reduce(getattr, names, cast("Any", importlib.import_module(module)))

@@ -1,0 +1,196 @@
+"""The tables of ``tracelab diff`` about one rank: figures, findings, blocking calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from tracelab.comparison.diff import AFTER, BEFORE, ORDER, CallDiff, FindingDiff, RankDiff
+from tracelab.comparison.noise import FEWEST_STEPS, Change
+from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.diff_kernels import kernel_table
+from tracelab.render.text.diff_words import (
+    NOISE,
+    before_after,
+    counts_text,
+    device_changes,
+    difference_text,
+    gpu_name,
+    judgment,
+    loss_share,
+    needs_device_names,
+    signed,
+)
+from tracelab.render.text.hints import MORE_IN_JSON
+from tracelab.render.text.sections import Column, Fit, Section
+
+_MOST_CALLS, _MOST_FINDINGS = 10, 10
+
+
+def details(rank: RankDiff) -> Iterator[Section]:
+    """Everything that is said of one rank, in order."""
+    yield _basis(rank)
+    yield from _figures(rank)
+    yield from _findings(rank.findings)
+    if rank.kernels is not None:
+        yield kernel_table(rank.kernels, rank.basis)
+    yield from _calls(rank.calls)
+
+
+def _basis(rank: RankDiff) -> Section:
+    """Which files, what of them is compared, and from when on it counts."""
+    files = tuple(
+        f"{side:<7}{file.path} ({counted(file.steps, 'step', 'steps')})"
+        for side, file in (("before", rank.before), ("after", rank.after))
+    )
+    one_percent = time_text(rank.length.before_ns // 100)
+    if rank.basis == "step":
+        rule = (
+            "Medians over the steps. A change counts if it is larger than the noise: the larger "
+            f"interquartile range of the two sides, and at least 1 % of a step, {one_percent}."
+        )
+    else:
+        rule = (
+            f"A side has fewer than {FEWEST_STEPS} steps, so the whole traces are compared, and "
+            f"nothing says how far they spread: whatever exceeds 1 %, {one_percent}, counts."
+        )
+        if rank.before.steps != rank.after.steps:
+            rule += " They are not of the same number of steps."
+    ranks = rank.before.rank, rank.after.rank
+    other = (f"Rank {ranks[0]} is compared with rank {ranks[1]}.",) if len({*ranks}) > 1 else ()
+    return Section("", (*files, rule, *other))
+
+
+def _figures(rank: RankDiff) -> Iterator[Section]:
+    """Times of the step and of every device, without those that are nothing on both sides."""
+    title = "Per step" if rank.basis == "step" else "Whole trace"
+    length = (rank.basis, rank.length)
+    notes = tuple(_matches(rank))
+    if not needs_device_names(rank):
+        figures = [named for device in rank.devices for named in device_changes(device)]
+        yield _table(title, [length, *figures], rank, notes)
+        return
+    yield _table(title, [length], rank)
+    for i, device in enumerate(rank.devices, 1):
+        last = notes if i == len(rank.devices) else ()
+        yield _table(f"{title}{PART}{gpu_name(device)}", list(device_changes(device)), rank, last)
+
+
+def _table(
+    title: str, named: Sequence[tuple[str, Change]], rank: RankDiff, notes: tuple[str, ...] = ()
+) -> Section:
+    share = f"of {rank.basis}"
+    return Section(
+        title,
+        columns=(
+            Column("", Fit.LABEL),
+            *(Column(heading) for heading in ("before", "after", "difference", share, "noise", "")),
+        ),
+        rows=tuple(
+            (name, *_cells(change, rank.length.before_ns))
+            for name, change in named
+            if change.before_ns or change.after_ns
+        ),
+        notes=notes,
+    )
+
+
+def _cells(change: Change, length_ns: int) -> tuple[str, ...]:
+    return (
+        time_text(change.before_ns),
+        time_text(change.after_ns),
+        difference_text(change),
+        signed(change.difference_ns, percent_text(abs(change.difference_ns), length_ns)),
+        time_text(change.noise_ns),
+        judgment(change),
+    )
+
+
+def _matches(rank: RankDiff) -> Iterator[str]:
+    """How devices and streams without a namesake were paired."""
+    if any(device.matched == ORDER for device in rank.devices):
+        yield "GPUs with different numbers are paired in their order."
+    streams = [stream for device in rank.devices for stream in device.streams]
+    if any(stream.matched == ORDER for stream in streams):
+        yield (
+            "Streams are paired by their number; those with → have no namesake and are paired by "
+            "how busy they are."
+        )
+
+
+def _findings(findings: Sequence[FindingDiff]) -> Iterator[Section]:
+    """What is gone, new or changed; then the traces themselves."""
+    about_time = [finding for finding in findings if not finding.about_the_trace]
+    changed = [finding for finding in about_time if finding.state != "same"]
+    if about_time:
+        rest = len(about_time) - len(changed[:_MOST_FINDINGS])
+        yield Section(
+            "Findings",
+            lines=() if changed else ("The same on both sides, but for noise.",),
+            columns=(
+                *(Column(heading) for heading in ("rule", "", "before", "after", "")),
+                Column("cause", Fit.LABEL),
+                Column("what", Fit.PROSE),
+            ),
+            rows=tuple(_finding_row(finding) for finding in changed[:_MOST_FINDINGS]),
+            notes=(
+                *(("Before and after: what the fix could win, of the trace.",) if changed else ()),
+                *((f"{rest} {MORE_IN_JSON}.",) if rest and changed else ()),
+            ),
+        )
+    lines = tuple(
+        f"{finding.rule} {AFTER if finding.state == 'new' else BEFORE}: {finding.title}."
+        for finding in findings
+        if finding.about_the_trace and finding.state in ("new", "gone")
+    )
+    if lines:
+        yield Section("About the traces", lines)
+
+
+def _finding_row(finding: FindingDiff) -> tuple[str, ...]:
+    return (
+        finding.rule,
+        finding.state,
+        loss_share(finding.before_share) if finding.state != "new" else "-",
+        loss_share(finding.after_share) if finding.state != "gone" else "-",
+        "" if finding.beyond_noise else NOISE,
+        finding.cause,
+        finding.title,
+    )
+
+
+def _calls(calls: Sequence[CallDiff]) -> Iterator[Section]:
+    """Blocking calls: how often, how long, and what idle they caused."""
+    if not calls:
+        return
+    changed = [call for call in calls if call.caused_idle.beyond_noise or call.blocked.beyond_noise]
+    if not changed:
+        line = f"None of {len(calls):,} changed by more than the noise."
+        yield Section("Blocking calls", (line if len(calls) > 1 else "As before, but for noise.",))
+        return
+    rest = len(calls) - len(changed[:_MOST_CALLS])
+    yield Section(
+        "Blocking calls",
+        columns=(
+            Column("call · place", Fit.LABEL),
+            *(Column(heading) for heading in ("count", "blocked", "caused idle", "")),
+        ),
+        rows=tuple(
+            (
+                _call_site(call),
+                counts_text(call.before_count, call.after_count),
+                before_after(call.blocked),
+                before_after(call.caused_idle),
+                judgment(call.caused_idle),
+            )
+            for call in changed[:_MOST_CALLS]
+        ),
+        notes=(
+            "Blocking beside a busy GPU costs nothing: the last column is about the caused idle.",
+            *((f"{rest} {MORE_IN_JSON}.",) if rest else ()),
+        ),
+    )
+
+
+def _call_site(call: CallDiff) -> str:
+    line = call.file and (f"{call.file}:{call.line}" if call.line else call.file)
+    return PART.join(filter(None, (call.api, call.operator, call.function, line)))

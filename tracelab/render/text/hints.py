@@ -1,0 +1,6 @@
+"""Where the text report says more, on the command line: the only words that name its flags."""
+
+ALL_IN_JSON = "(all of them in --json)"
+MORE_IN_JSON = "more in --json"
+FULL_NAMES_IN_JSON = "full names in --json"
+COMM_PATTERN = "if they communicate, pass --comm-pattern"
