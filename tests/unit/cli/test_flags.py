@@ -13,14 +13,13 @@ from tracelab.cli.flags import FLAGS, sentence_of
 from tracelab.comparison.budgets import Budgets, check
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.model.kernel_kinds import comm_test
-from tracelab.record.script import hook_function
-from tracelab.system.processes import _death_told
+from tracelab.system.processes import _killed_process_reported
 
 PACKAGE = Path(tracelab.__file__).parent
 
 
 def a_killed_process():
-    with _death_told():
+    with _killed_process_reported():
         raise EOFError
 
 
@@ -31,11 +30,6 @@ def a_killed_process():
             lambda: comm_test(["("]),
             "`comm_patterns` '(' is no regular expression: ",
             "--comm-pattern '(' is no regular expression: ",
-        ),
-        (
-            lambda: hook_function("no_such_module:f", lambda: None),
-            "`step_on` no_such_module:f: No module",
-            "--step-on no_such_module:f: No module",
         ),
         (
             a_killed_process,

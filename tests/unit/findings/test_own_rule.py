@@ -23,7 +23,7 @@ def own_rule():
     return module["RULE"]
 
 
-def test_rule_of_the_recipe_works_with_one_line_of_registration(own_rule, tmp_path, monkeypatch):
+def test_rule_of_the_recipe_works_with_one_line_of_registration(own_rule, tmp_path):
     # GIVEN a memset of 50 us between two kernels, and its launch
     memset = event(
         "Memset (Device)", "gpu_memset", 60, 50, device=0, stream=7, correlation=2, pid=0, tid=7
@@ -34,10 +34,9 @@ def test_rule_of_the_recipe_works_with_one_line_of_registration(own_rule, tmp_pa
         memset,
         kernel("gemm", 110, 50, correlation=3),
     ]
-    monkeypatch.setattr("tracelab.analysis.RULES", (*RULES, own_rule))
 
     # WHEN
-    report = analyze(write(tmp_path / "hand.json", events))
+    report = analyze(write(tmp_path / "hand.json", events), rules=(*RULES, own_rule))
 
     # THEN
     [finding] = [x for x in report.findings if x.rule == own_rule.id]

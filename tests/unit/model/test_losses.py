@@ -12,7 +12,7 @@ from tracelab.findings.finding import INFO, WARNING
 from tracelab.model.losses import LOSSES, LOSSES_BY_NAME, count_losses
 
 PACKAGE = Path(tracelab.__file__).parent
-COUNTERS = (*sorted((PACKAGE / "read").glob("*.py")), PACKAGE / "analysis.py")
+COUNTERS = (*sorted((PACKAGE / "read").glob("*.py")), PACKAGE / "report" / "build.py")
 NAMES_OF_COUNTS = ("losses", "_losses", "is_lost")
 
 
