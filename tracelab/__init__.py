@@ -103,7 +103,11 @@ if TYPE_CHECKING:
     from tracelab.read.streams import Source as Source
     from tracelab.record.capture import capture as capture, profile_step as profile_step
     from tracelab.render.picture.save import Picture as Picture
-    from tracelab.render.text.report import render_text as render_text
+    from tracelab.render.registry import (
+        RENDERERS as RENDERERS,
+        Renderer as Renderer,
+        render_as as render_as,
+    )
     from tracelab.report.json_schema import json_schema as json_schema
     from tracelab.report.load import load_report as load_report
     from tracelab.report.schema import Report as Report, TraceInfo as TraceInfo
@@ -128,7 +132,9 @@ _MODULES = {
     "Diff": "comparison.diff",
     "draw": "drawing",
     "Picture": "render.picture.save",
-    "render_text": "render.text.report",
+    "RENDERERS": "render.registry",
+    "Renderer": "render.registry",
+    "render_as": "render.registry",
     # record a program
     "capture": "record.capture",
     "profile_step": "record.capture",

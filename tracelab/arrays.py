@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,9 +33,10 @@ class Frozen:
     """
 
     __slots__ = ()
+    __dataclass_fields__: ClassVar[dict[str, Any]]  # every subclass is a dataclass
 
     def __post_init__(self) -> None:
-        for field in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            value: Any = getattr(self, field.name)
+        for name in self.__dataclass_fields__:
+            value: Any = getattr(self, name)
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 from tracelab.analysis import Analysis, analyze_source, path_names
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
-from tracelab.read.sources import find_sources
-from tracelab.read.streams import Source
+from tracelab.read.sources import one_source
 from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
@@ -95,19 +94,6 @@ def draw_beside(analysis: Analysis, path: Path | None) -> Path | TracelabError |
     return path
 
 
-def only_source(trace: str | PathLike[str]) -> Source:
-    """The file that a path stands for.
-
-    Raises:
-        UsageError: it stands for several.
-        UnreadableInputError: it stands for none.
-    """
-    sources = find_sources([str(trace)])
-    if len(sources) > 1:
-        raise UsageError(f"{trace} holds {len(sources)} files; a picture shows one: name it")
-    return sources[0]
-
-
 def _analyses(
     trace: str | PathLike[str] | Analysis | Sequence[str | PathLike[str]], options: Options
 ) -> list[Analysis]:
@@ -116,7 +102,7 @@ def _analyses(
     names = path_names(trace)
     if not names:
         raise UsageError("no file or URL to draw is given")
-    return [analyze_source(only_source(name), options) for name in names]
+    return [analyze_source(one_source(name), options) for name in names]
 
 
 def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> tuple[int, int]:

@@ -39,16 +39,16 @@ def timeline(
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
-    from tracelab.drawing import draw, only_source
+    from tracelab.drawing import draw
     from tracelab.options import Options
-    from tracelab.read.sources import size_of
+    from tracelab.read.sources import one_source, size_of
 
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=step,
         processes=processes_for_one(1),
     )
-    source = only_source(path)
+    source = one_source(path)
     with progress([size_of(source)]):
         draw(
             source.path,

@@ -142,8 +142,8 @@ class Report:
 
     def __str__(self) -> str:
         # What draws a report stands above it, so it is found by its name and when it is needed.
-        text = importlib.import_module("tracelab.render.text.report")
-        return str(text.render_text(self, width=_PRINTED_WIDTH, color=False))
+        renderers = importlib.import_module("tracelab.render.registry")
+        return str(renderers.render_as(self, "text", width=_PRINTED_WIDTH, color=False))
 
     @property
     def windows(self) -> tuple[WindowMetrics, ...]:

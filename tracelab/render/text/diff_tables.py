@@ -22,6 +22,7 @@ from tracelab.render.text.diff_words import (
 )
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
+from tracelab.render.text.tables import changed_tables
 
 _MOST_CALLS, _MOST_FINDINGS = 10, 10
 
@@ -34,6 +35,7 @@ def details(rank: RankDiff) -> Iterator[Section]:
     if rank.kernels is not None:
         yield kernel_table(rank.kernels, rank.basis)
     yield from _calls(rank.calls)
+    yield from changed_tables(rank)
 
 
 def _basis(rank: RankDiff) -> Section:

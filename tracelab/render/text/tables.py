@@ -9,6 +9,7 @@ from typing import Any
 from tracelab.comparison.diff import RankDiff, TableDiff
 from tracelab.comparison.noise import Change
 from tracelab.render.text.cells import counted, percent_text, time_text
+from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
 
@@ -78,9 +79,7 @@ def _section(key: str, rows: Sequence[Any]) -> Section:
             Column(column_title(name), fit) for name, (_, fit) in zip(names, cells[0], strict=True)
         ),
         rows=tuple(tuple(text for text, _ in row) for row in cells),
-        notes=(f"… and {counted(left, 'row', 'rows')} more (all of them in --json).",)
-        if left
-        else (),
+        notes=(f"… and {counted(left, 'row', 'rows')} more {ALL_IN_JSON}.",) if left else (),
     )
 
 
