@@ -29,10 +29,7 @@ if TYPE_CHECKING:
     from tracelab.analysis import (
         STAGES as STAGES,
         Analysis as Analysis,
-        Stage as Stage,
-        analyze as analyze,
         analyze_source as analyze_source,
-        run_stages as run_stages,
     )
     from tracelab.comparison.compare import compare as compare
     from tracelab.comparison.diff import Diff as Diff
@@ -117,16 +114,18 @@ if TYPE_CHECKING:
         ranks_of as ranks_of,
         views_of as views_of,
     )
+    from tracelab.reports import analyze as analyze
+    from tracelab.stages import Stage as Stage, run_stages as run_stages
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
     # analyze files
     "STAGES": "analysis",
     "Analysis": "analysis",
-    "Stage": "analysis",
-    "analyze": "analysis",
+    "Stage": "stages",
+    "analyze": "reports",
     "analyze_source": "analysis",
-    "run_stages": "analysis",
+    "run_stages": "stages",
     "Options": "options",
     "compare": "comparison.compare",
     "Diff": "comparison.diff",

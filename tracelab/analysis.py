@@ -6,14 +6,12 @@ the list can be read from the top, timed stage by stage, and extended from outsi
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
-from os import PathLike
+from functools import partial
 from typing import Any
 
-from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding
@@ -39,25 +37,10 @@ from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.reader import read_blocks_per_sm
-from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source
-from tracelab.report.build import build_report, build_trace_info, merge_reports
-from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
-from tracelab.report.schema import LaunchedOnly, Report, UnreadFile
-
-
-@dataclass(frozen=True, slots=True)
-class Stage:
-    """One stage of the analysis.
-
-    Attributes:
-        name: of its result.
-        run: the function. Its parameters are names of results of stages before it, or ``source``,
-            ``options``, ``measures``, ``rules`` and ``stages``, which are given.
-    """
-
-    name: str
-    run: Callable[..., Any]
+from tracelab.report.build import build_report, build_trace_info
+from tracelab.report.schema import LaunchedOnly, Report
+from tracelab.stages import Stage, call, run_stages
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,25 +59,6 @@ class Analysis:
 
     def __repr__(self) -> str:
         return f"<Analysis of {self.timeline.trace.path}: {self.report!r}>"
-
-
-@dataclass(frozen=True, slots=True)
-class FileResult:
-    """What became of one of several files.
-
-    Attributes:
-        source: the file.
-        report: its report; None where it could not be analyzed.
-        error: why it could not.
-        is_saved: the file is a saved report.
-        more: what the function gave that was to be called with the analysis.
-    """
-
-    source: Source
-    report: Report | None
-    error: TracelabError | None = None
-    is_saved: bool = False
-    more: Any = None
 
 
 # --- the stages ---
@@ -244,50 +208,6 @@ STAGES: tuple[Stage, ...] = (
 # --- running them ---
 
 
-def run_stages(stages: Iterable[Stage], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Run stages in their order.
-
-    Args:
-        stages: the stages, each one after those whose results it takes.
-        given: what there is before the first of them, by name.
-
-    Returns:
-        what was given, and every result by its stage's name.
-
-    Example:
-        >>> run_stages([Stage("double", lambda number: 2 * number)], {"number": 21})["double"]
-        42
-    """
-    results = dict(given)
-    for stage in stages:
-        results[stage.name] = call(stage.run, results)
-    return results
-
-
-def call(function: Callable[..., Any], results: Mapping[str, Any]) -> Any:
-    """Call a function with the results that its parameters are named after.
-
-    A parameter named ``results`` gets all of them; one with a default may be missing.
-
-    >>> call(lambda graph, windows=(): (graph, windows), {"graph": "g", "trace": "t"})
-    ('g', ())
-    """
-    arguments = {}
-    for name, is_needed in _parameters(function):
-        if name == "results":
-            arguments[name] = results
-        elif name in results or is_needed:
-            arguments[name] = results[name]
-    return function(**arguments)
-
-
-@cache
-def _parameters(function: Callable[..., Any]) -> tuple[tuple[str, bool], ...]:
-    """The names of a function's parameters, and whether each has no default."""
-    parameters = inspect.signature(function).parameters.values()
-    return tuple((x.name, x.default is inspect.Parameter.empty) for x in parameters)
-
-
 def analyze_source(
     source: Source,
     options: Options = DEFAULTS,
@@ -320,97 +240,6 @@ def analyze_source(
     return Analysis(
         results["graph"], results["blocking_calls"], results["windows"], results["report"]
     )
-
-
-def analyze(
-    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
-    options: Options = DEFAULTS,
-    run: Callable[..., Iterable[Any]] = map,
-    *,
-    measures: Sequence[Measure] = MEASURES,
-    rules: Sequence[Rule] = RULES,
-) -> Report:
-    """Analyze files, or folders of them, into one report.
-
-    Args:
-        paths: a file, a folder or a URL, or several of them.
-        options: what to measure.
-        run: maps a function over the files, as `map` or a pool's `map` does.
-        measures: the tables of the report, ``(*tracelab.MEASURES, MINE)`` with one more.
-        rules: what finds something, ``(*tracelab.RULES, MINE)`` with one more.
-
-    Example:
-        >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
-        >>> report.findings[0].rule
-        'TL101'
-
-    Raises:
-        UsageError: no path is given, or an option makes no sense.
-        TracelabError: nothing could be analyzed; what could not while other files could stands in
-            the report's provenance.
-    """
-    names = path_names(paths)
-    if not names:
-        raise UsageError("no file, folder or URL to analyse is given")
-    each = partial(analyze_file, options=options, measures=measures, rules=rules)
-    return merge_results(run(each, find_sources(names)), names, options)
-
-
-def analyze_file(
-    source: Source,
-    options: Options,
-    *,
-    measures: Sequence[Measure] = MEASURES,
-    rules: Sequence[Rule] = RULES,
-    then: Callable[[Analysis], Any] | None = None,
-    may_be_saved: bool = False,
-) -> FileResult:
-    """The report of one of several files; an expected error is a result, so that others go on.
-
-    Args:
-        source: the file.
-        options: what to measure.
-        measures: the tables of the report.
-        rules: what finds something in it.
-        then: called with the analysis, in whichever process: only what it gives travels back.
-        may_be_saved: the file may be a saved report as well.
-    """
-    try:
-        if may_be_saved and is_saved_report(source):
-            return FileResult(source, load_source(source), is_saved=True)
-        try:
-            analysis = analyze_source(source, options, measures=measures, rules=rules)
-        except UnreadableInputError:
-            if may_be_saved and is_saved_report_in_any_order(source):
-                return FileResult(source, load_source(source), is_saved=True)
-            raise
-        return FileResult(source, analysis.report, more=then(analysis) if then else None)
-    except TracelabError as error:
-        return FileResult(source, None, error)
-
-
-def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: Options) -> Report:
-    """One report of many files; those that could not be analyzed stand in its provenance.
-
-    Raises:
-        TracelabError: none could be analyzed; the first error.
-    """
-    results = list(results)
-    reports = [result.report for result in results if result.report is not None]
-    failed = [(result.source, result.error) for result in results if result.error is not None]
-    if not reports:
-        raise failed[0][1]
-    unread = [UnreadFile(source.path, str(error)) for source, error in failed]
-    return merge_reports(reports, paths, options, unread)
-
-
-def path_names(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
-    """One path or several, as a list of texts.
-
-    >>> path_names("step.json"), path_names(["a.json", "b.json"])
-    (['step.json'], ['a.json', 'b.json'])
-    """
-    return [str(paths)] if isinstance(paths, str | PathLike) else [str(path) for path in paths]
 
 
 def _blocks_per_sm(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, float]:

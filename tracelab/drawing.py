@@ -8,10 +8,10 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.analysis import Analysis, analyze_source, path_names
+from tracelab.analysis import Analysis, analyze_source
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
-from tracelab.read.sources import one_source
+from tracelab.read.sources import one_source, path_names
 from tracelab.system.files import save_result
 
 if TYPE_CHECKING:

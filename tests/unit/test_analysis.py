@@ -17,9 +17,9 @@ from tests.build.files import (
     write,
 )
 from tracelab import Options, analyze, analyze_source, find_sources
-from tracelab.analysis import analyze_file, merge_results
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.report.schema import UnreadFile
+from tracelab.reports import analyze_file, merge_results
 
 TRACES = Path(__file__).parents[2] / "traces"
 

@@ -19,9 +19,9 @@ from tracelab.system.console import (
 from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
-    from tracelab.analysis import FileResult
     from tracelab.options import Options
     from tracelab.read.streams import Source
+    from tracelab.reports import FileResult
 
 
 def analyze(
@@ -65,11 +65,11 @@ def analyze(
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
-    from tracelab.analysis import merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import render_text
+    from tracelab.reports import merge_results
 
     sources = find_sources(paths)
     options = Options(
@@ -112,8 +112,8 @@ def analyze(
 
 def _analyze_and_draw(source: Source, picture: Path | None, options: Options) -> FileResult:
     """Analyze one file and draw it, in whichever process."""
-    from tracelab.analysis import analyze_file
     from tracelab.drawing import draw_beside
+    from tracelab.reports import analyze_file
 
     return analyze_file(source, options, then=partial(draw_beside, path=picture))
 

@@ -180,9 +180,9 @@ def _read_all(
     """
     from dataclasses import replace
 
-    from tracelab.analysis import analyze_file, merge_results
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.read.sources import find_sources
+    from tracelab.reports import analyze_file, merge_results
 
     sources = find_sources(paths)
     options = replace(options, processes=processes_for_one(len(sources)))
@@ -227,8 +227,8 @@ def _is_whole_without_gpu(source: Source) -> bool:
 def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
     from dataclasses import replace
 
-    from tracelab.analysis import analyze_file, merge_results
     from tracelab.read.sources import find_sources
+    from tracelab.reports import analyze_file, merge_results
 
     whole = replace(options, step=None)
     results = [analyze_file(x, whole, may_be_saved=True) for x in find_sources([path])]

@@ -137,9 +137,9 @@ def _read_sides(
     inputs: tuple[_Input, _Input], paths: tuple[str, str], options: Options, *, keep: bool
 ) -> tuple[tuple[Side, Side], list[Analysis]]:
     """Both sides, and for a picture their analyses."""
-    from tracelab.analysis import analyze_file
     from tracelab.cli.many_files import map_files
     from tracelab.comparison.compare import merge_side
+    from tracelab.reports import analyze_file
 
     sources = [source for side in inputs for source in side]
     read = partial(

@@ -81,8 +81,8 @@ def _find(name: str, variant: str | None) -> list[Entry]:
 
 
 def _run(entry: Entry, gpus: int | None, folder: Path) -> None:
-    from tracelab.analysis import analyze
     from tracelab.render.text.report import render_text
+    from tracelab.reports import analyze
 
     ranks = [f"_rank{rank}" for rank in range(gpus or entry.gpus)] if entry.ranks else [""]
     stem = f"{entry.workload}_{entry.variant}"
@@ -160,7 +160,7 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
 
 def _print_checks(line: dict[str, Any], file: str, problem: str | None) -> bool:
     """Print what was found and expected of one capture; whether anything failed."""
-    from tracelab.analysis import analyze
+    from tracelab.reports import analyze
     from tracelab.workloads.expectations import Check, check_report
 
     if problem:

@@ -13,7 +13,7 @@ from functools import partial
 from os import PathLike
 from typing import TypeVar
 
-from tracelab.analysis import Analysis, FileResult, analyze_file, merge_results, path_names
+from tracelab.analysis import Analysis
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,
@@ -39,9 +39,10 @@ from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.kernel_times import NameTimes, kernel_times
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.options import DEFAULTS, Options
-from tracelab.read.sources import find_sources
+from tracelab.read.sources import find_sources, path_names
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, View, ranks_of
+from tracelab.reports import FileResult, analyze_file, merge_results
 from tracelab.version import __version__
 
 _Item = TypeVar("_Item")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from os import PathLike
-from typing import Any
+from typing import Any, overload
 
 import orjson
 
@@ -31,11 +31,20 @@ from tracelab.read.streams import Source, open_source
 EVENTS = "traceEvents"  # the key of the array of events
 
 
-def read_trace(source: str | PathLike[str] | Source) -> Trace:
-    """Read one file.
+@overload
+def read_trace(source: str | PathLike[str] | Source) -> Trace: ...  # type: ignore[overload-overlap]
+@overload
+def read_trace(source: Sequence[str | PathLike[str] | Source]) -> list[Trace]: ...
+def read_trace(
+    source: str | PathLike[str] | Source | Sequence[str | PathLike[str] | Source],
+) -> Trace | list[Trace]:
+    """Read one file, or several.
 
     Args:
-        source: a file, a URL, or a folder that holds one trace.
+        source: a file, a URL, or a folder that holds one trace; or a list of them.
+
+    Returns:
+        the trace; a list of them for a list.
 
     Raises:
         UsageError: the folder holds several traces.
@@ -46,6 +55,8 @@ def read_trace(source: str | PathLike[str] | Source) -> Trace:
     >>> trace.info.device_names[0]
     'NVIDIA H200'
     """
+    if not isinstance(source, str | PathLike | Source):
+        return [read_trace(one) for one in source]
     file = one_source(source)
     try:
         return _read_trace(file, decode)

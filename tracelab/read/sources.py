@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Set
+from collections.abc import Iterable, Sequence, Set
+from os import PathLike
 from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
@@ -142,3 +143,12 @@ def _begins_like_a_trace(file: Path) -> bool:
 def _source(path: str, *, named: bool) -> Source:
     without_query = path.partition("?")[0] if is_url(path) else path
     return Source(path, rank_in(re.split(r"[/\\]", without_query)[-1]), named)
+
+
+def path_names(paths: str | PathLike[str] | Sequence[str | PathLike[str]]) -> list[str]:
+    """One path or several, as a list of texts.
+
+    >>> path_names("step.json"), path_names(["a.json", "b.json"])
+    (['step.json'], ['a.json', 'b.json'])
+    """
+    return [str(paths)] if isinstance(paths, str | PathLike) else [str(path) for path in paths]

@@ -6,12 +6,12 @@ import time
 from functools import partial
 from pathlib import Path
 
-from tracelab.analysis import analyze_file, merge_results
 from tracelab.drawing import draw_beside
 from tracelab.errors import MissingSupportError, TracelabError
 from tracelab.options import DEFAULTS
 from tracelab.read.sources import find_sources
 from tracelab.record.recorder import Recorder
+from tracelab.reports import analyze_file, merge_results
 from tracelab.system.console import output_in_color, output_width, tell, write_result
 
 _POLL_S = 0.2

@@ -7,7 +7,6 @@ from rich.cells import cell_len
 
 from tests.build.reports import report
 from tests.real_traces import path_of
-from tracelab.analysis import analyze
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
 from tracelab.measures.bubbles import Cause
@@ -40,6 +39,7 @@ from tracelab.report.schema import (
     UnreadFile,
     WindowMetrics,
 )
+from tracelab.reports import analyze
 
 MS = 1_000_000
 WIDTHS = (80, 100, 160)

@@ -1,0 +1,123 @@
+"""Reports of one file or of many: each file is analyzed, and what became of all is merged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from os import PathLike
+from typing import Any
+
+from tracelab.analysis import Analysis, analyze_source
+from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.findings.registry import RULES
+from tracelab.findings.rule import Rule
+from tracelab.measures.measure import Measure
+from tracelab.measures.registry import MEASURES
+from tracelab.options import DEFAULTS, Options
+from tracelab.read.sources import find_sources, path_names
+from tracelab.read.streams import Source
+from tracelab.report.build import merge_reports
+from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
+from tracelab.report.schema import Report, UnreadFile
+
+
+@dataclass(frozen=True, slots=True)
+class FileResult:
+    """What became of one of several files.
+
+    Attributes:
+        source: the file.
+        report: its report; None where it could not be analyzed.
+        error: why it could not.
+        is_saved: the file is a saved report.
+        more: what the function gave that was to be called with the analysis.
+    """
+
+    source: Source
+    report: Report | None
+    error: TracelabError | None = None
+    is_saved: bool = False
+    more: Any = None
+
+
+def analyze(
+    paths: str | PathLike[str] | Sequence[str | PathLike[str]],
+    options: Options = DEFAULTS,
+    run: Callable[..., Iterable[Any]] = map,
+    *,
+    measures: Sequence[Measure] = MEASURES,
+    rules: Sequence[Rule] = RULES,
+) -> Report:
+    """Analyze files, or folders of them, into one report.
+
+    Args:
+        paths: a file, a folder or a URL, or several of them.
+        options: what to measure.
+        run: maps a function over the files, as `map` or a pool's `map` does.
+        measures: the tables of the report, ``(*tracelab.MEASURES, MINE)`` with one more.
+        rules: what finds something, ``(*tracelab.RULES, MINE)`` with one more.
+
+    Example:
+        >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
+        >>> report.findings[0].rule
+        'TL101'
+
+    Raises:
+        UsageError: no path is given, or an option makes no sense.
+        TracelabError: nothing could be analyzed; what could not while other files could stands in
+            the report's provenance.
+    """
+    names = path_names(paths)
+    if not names:
+        raise UsageError("no file, folder or URL to analyse is given")
+    each = partial(analyze_file, options=options, measures=measures, rules=rules)
+    return merge_results(run(each, find_sources(names)), names, options)
+
+
+def analyze_file(
+    source: Source,
+    options: Options,
+    *,
+    measures: Sequence[Measure] = MEASURES,
+    rules: Sequence[Rule] = RULES,
+    then: Callable[[Analysis], Any] | None = None,
+    may_be_saved: bool = False,
+) -> FileResult:
+    """The report of one of several files; an expected error is a result, so that others go on.
+
+    Args:
+        source: the file.
+        options: what to measure.
+        measures: the tables of the report.
+        rules: what finds something in it.
+        then: called with the analysis, in whichever process: only what it gives travels back.
+        may_be_saved: the file may be a saved report as well.
+    """
+    try:
+        if may_be_saved and is_saved_report(source):
+            return FileResult(source, load_source(source), is_saved=True)
+        try:
+            analysis = analyze_source(source, options, measures=measures, rules=rules)
+        except UnreadableInputError:
+            if may_be_saved and is_saved_report_in_any_order(source):
+                return FileResult(source, load_source(source), is_saved=True)
+            raise
+        return FileResult(source, analysis.report, more=then(analysis) if then else None)
+    except TracelabError as error:
+        return FileResult(source, None, error)
+
+
+def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: Options) -> Report:
+    """One report of many files; those that could not be analyzed stand in its provenance.
+
+    Raises:
+        TracelabError: none could be analyzed; the first error.
+    """
+    results = list(results)
+    reports = [result.report for result in results if result.report is not None]
+    failed = [(result.source, result.error) for result in results if result.error is not None]
+    if not reports:
+        raise failed[0][1]
+    unread = [UnreadFile(source.path, str(error)) for source, error in failed]
+    return merge_reports(reports, paths, options, unread)
