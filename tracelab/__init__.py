@@ -23,6 +23,7 @@ import importlib
 import sys
 from typing import TYPE_CHECKING, Any
 
+from tracelab import shown
 from tracelab.version import __version__
 
 if TYPE_CHECKING:
@@ -116,6 +117,8 @@ if TYPE_CHECKING:
     )
     from tracelab.reports import analyze as analyze
     from tracelab.stages import Stage as Stage, run_stages as run_stages
+
+_PRINTED_WIDTH = 100  # columns
 
 # The module of each public name; imported when first used, so that `import tracelab` is instant.
 _MODULES = {
@@ -217,6 +220,15 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     return sorted(__all__)
 
+
+def _text_of(result: Any) -> str:
+    """A result as the terminal shows it."""
+    from tracelab.render.registry import render_as
+
+    return str(render_as(result, "text", width=_PRINTED_WIDTH, color=False))
+
+
+shown.text_of = _text_of
 
 if "IPython" in sys.modules:
     from tracelab.render.notebook import show_reports

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import orjson
 
+from tracelab import shown
 from tracelab.comparison.noise import Change
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
@@ -252,6 +253,9 @@ class Diff:
             for rank in self.ranks
             if rank.length.beyond_noise and rank.length.percent > percent
         )
+
+    def __str__(self) -> str:
+        return shown.text_of(self)
 
     def to_json(self) -> bytes:
         """The difference as one JSON object, indented."""

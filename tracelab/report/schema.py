@@ -10,7 +10,6 @@ report holds its tables by their key, whoever made them, and treats them all ali
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from tracelab import shown
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
@@ -30,8 +30,6 @@ from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 
 SCHEMA = "tracelab.report/1"
-
-_PRINTED_WIDTH = 100  # columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +139,7 @@ class Report:
         return f"<Report of {listed}>"
 
     def __str__(self) -> str:
-        # What draws a report stands above it, so it is found by its name and when it is needed.
-        renderers = importlib.import_module("tracelab.render.registry")
-        return str(renderers.render_as(self, "text", width=_PRINTED_WIDTH, color=False))
+        return shown.text_of(self)
 
     @property
     def windows(self) -> tuple[WindowMetrics, ...]:

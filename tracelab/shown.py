@@ -1,0 +1,12 @@
+"""How a result shows itself when it is printed.
+
+What renders a result stands above it. So the front door, ``tracelab/__init__.py``, says here what
+that is, and the result asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+text_of: Callable[[Any], str] = repr
