@@ -1,7 +1,7 @@
 # `make check` is what CI runs: the tests hold the linter, the types and the layering as well.
 PYTHON ?= python
 
-.PHONY: check lint types layers format
+.PHONY: check lint types layers format coverage schema
 
 check:
 	$(PYTHON) -m pytest
@@ -19,3 +19,9 @@ layers:
 format:
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
+
+coverage:
+	$(PYTHON) -m pytest --cov=tracelab --cov-report=term:skip-covered --cov-fail-under=90 tests/unit tests/cli
+
+schema:
+	$(PYTHON) -m tracelab.report.json_schema > tracelab/report/report.schema.json

@@ -1,0 +1,66 @@
+"""Every module can be imported by itself, and the front door shows all that it has."""
+
+import ast
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tracelab
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "tracelab"
+# What these are made for must be installed; programs run when they are imported.
+NEED_OTHERS = ("tracelab.record.frameworks.", "tracelab.workloads.", "tracelab.__main__")
+MODULES = [
+    module.name
+    for module in pkgutil.walk_packages([str(PACKAGE)], "tracelab.")
+    if not module.name.startswith(NEED_OTHERS)
+]
+
+
+def _run(code, **options):
+    return subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, **options
+    )
+
+
+def test_every_module_can_be_the_first_to_be_imported():
+    # A process each would take minutes: the package is forgotten before the next one instead.
+    code = f"""
+import importlib, sys
+for name in {MODULES!r}:
+    for loaded in [x for x in sys.modules if x.partition(".")[0] == "tracelab"]:
+        del sys.modules[loaded]
+    importlib.import_module(name)
+"""
+    done = _run(code, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_no_module_but_those_of_a_recording_needs_torch():
+    code = "import sys; sys.modules['torch'] = None; import importlib\n"
+    code += "\n".join(f"importlib.import_module({name!r})" for name in MODULES)
+    done = _run(code, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize("name", tracelab.__all__)
+def test_public_name_is_there(name):
+    assert getattr(tracelab, name) is not None
+    assert name in dir(tracelab)
+
+
+def test_public_names_are_told_to_type_checkers():
+    tree = ast.parse((PACKAGE / "__init__.py").read_text())
+    [block] = [x for x in tree.body if isinstance(x, ast.If) and "TYPE" in ast.unparse(x.test)]
+    typed = {alias.name for statement in block.body for alias in statement.names}
+    assert typed | {"__version__"} == set(tracelab.__all__)
+
+
+def test_unknown_name_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="no attribute 'no_such'"):
+        _ = tracelab.no_such
+    assert not hasattr(tracelab, "no_such")
