@@ -21,9 +21,9 @@ MODULES = [
 ]
 
 
-def _run(code, **options):
+def _run(code):
     return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, **options
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
 
@@ -36,14 +36,14 @@ for name in {MODULES!r}:
         del sys.modules[loaded]
     importlib.import_module(name)
 """
-    done = _run(code, check=False)
+    done = _run(code)
     assert done.returncode == 0, done.stderr
 
 
 def test_no_module_but_those_of_a_recording_needs_torch():
     code = "import sys; sys.modules['torch'] = None; import importlib\n"
     code += "\n".join(f"importlib.import_module({name!r})" for name in MODULES)
-    done = _run(code, check=False)
+    done = _run(code)
     assert done.returncode == 0, done.stderr
 
 

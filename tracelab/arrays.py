@@ -1,11 +1,14 @@
-"""Arrays that nobody can change: results are complete when they are built."""
+"""What results have in common: arrays that nobody can change, and a `repr` of one line."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+_LONGEST_LINE, _LONGEST_VALUE, _MOST_ITEMS = 100, 32, 3
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 
@@ -20,23 +23,59 @@ def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
     return array
 
 
-class Frozen:
-    """Base of dataclasses that hold arrays: each array field is read-only once the object exists.
+class OneLine:
+    """Base of dataclasses whose `repr` is one line, however much they hold.
 
     Example:
         >>> from dataclasses import dataclass
-        >>> @dataclass(frozen=True, slots=True, eq=False)
-        ... class Lengths(Frozen):
-        ...     length_ns: NDArray[np.int64]
-        >>> Lengths(np.arange(3)).length_ns.flags.writeable
-        False
+        >>> @dataclass(frozen=True, repr=False)
+        ... class Steps(OneLine):
+        ...     path: str
+        ...     length_ns: tuple[int, ...]
+        >>> Steps("step.json", (9, 8, 9, 9))
+        Steps(path='step.json', length_ns=<4 items>)
     """
 
     __slots__ = ()
     __dataclass_fields__: ClassVar[dict[str, Any]]  # every subclass is a dataclass
+
+    def __repr__(self) -> str:
+        names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
+        values = ", ".join(f"{name}={_brief(getattr(self, name))}" for name in names)
+        line = f"{type(self).__name__}({values})"
+        return line if len(line) <= _LONGEST_LINE else f"{line[: _LONGEST_LINE - 2]}…)"
+
+
+class Frozen(OneLine):
+    """Base of dataclasses that hold arrays: each array field is read-only once the object exists.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True, slots=True, eq=False, repr=False)
+        ... class Lengths(Frozen):
+        ...     length_ns: NDArray[np.int64]
+        >>> lengths = Lengths(np.arange(3))
+        >>> lengths, lengths.length_ns.flags.writeable
+        (Lengths(length_ns=int64[3]), False)
+    """
+
+    __slots__ = ()
 
     def __post_init__(self) -> None:
         for name in self.__dataclass_fields__:
             value: Any = getattr(self, name)
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
+
+
+def _brief(value: Any) -> str:
+    """A value, or what it is where it is long."""
+    if isinstance(value, np.ndarray):
+        return f"{value.dtype}{list(value.shape)}"
+    if isinstance(value, OneLine):
+        return f"<{type(value).__name__}>"
+    is_collection = isinstance(value, Sequence | Mapping | Set)
+    if is_collection and not isinstance(value, str | bytes) and len(value) > _MOST_ITEMS:
+        return f"<{len(value)} items>"
+    text = " ".join(repr(value).split())
+    return text if len(text) <= _LONGEST_VALUE else f"{text[: _LONGEST_VALUE - 1]}…"

@@ -1,7 +1,8 @@
 """A list of stages, each a function of the results of those before it, and how it is run.
 
 A stage's parameters are named after results, so that the list can be read from the top, timed stage
-by stage, and extended from outside."""
+by stage, and extended from outside.
+"""
 
 from __future__ import annotations
 

@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from tracelab.model.source_scopes import NUMBER, TRUTH
+TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
+NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
+
 
 # Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library.
 _LIBRARY_FRAME = re.compile(

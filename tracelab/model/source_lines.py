@@ -10,8 +10,10 @@ from __future__ import annotations
 import stat
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from tracelab.model.source_scopes import Position, Resume, Scope, Spot, read_scopes
+if TYPE_CHECKING:
+    from tracelab.model.source_scopes import Position, Resume, Scope, Spot
 
 MODULE_CALL = "__call__"  # a call of an object: any call of the function may be the one
 
@@ -71,6 +73,9 @@ class SourceLines:
             self._files[file] = tuple(_candidates(file, self._folders))
         for path in self._files[file]:
             if path not in self._scopes:
+                # The parser takes a while to import, and mostly there is no source to parse.
+                from tracelab.model.source_scopes import read_scopes
+
                 self._scopes[path] = read_scopes(path)
             entered = _entered(self._scopes[path], function, first_line)
             if entered is not None:
@@ -131,7 +136,7 @@ def _choose(
         if (spot.is_call if called == MODULE_CALL else spot.name == called)
     ]
     if resumed is not None:
-        floor = resumed.floor if isinstance(resumed, Resume) else resumed
+        floor = resumed if resumed is None or isinstance(resumed, tuple) else resumed.floor
         spots = [spot for spot in spots if spot.end > floor]
     if len({spot.line for spot in spots}) == 1:
         loops = any(kind == "loop" for spot in spots for kind, _ in spot.path)

@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
-TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
-NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
+from tracelab.model.frames import NUMBER, TRUTH
 
 _OPERATIONS: dict[type[ast.operator], str] = {
     ast.Add: "add",

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tracelab.comparison.diff import RankDiff, TableDiff
-from tracelab.comparison.noise import Change
 from tracelab.render.text.cells import counted, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
+
+if TYPE_CHECKING:  # what a difference is made of is not needed to show one trace
+    from tracelab.comparison.diff import RankDiff, TableDiff
+    from tracelab.comparison.noise import Change
 
 _MOST_ROWS = 10
 _WITH_A_SECTION = ("overlaps", "syncs", "holders", "critical_path")
