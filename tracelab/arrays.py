@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any, TypeVar
 
@@ -9,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_Result = TypeVar("_Result", bound="Frozen")
 
 
 def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
@@ -40,3 +42,25 @@ class Frozen:
             value: Any = getattr(self, field.name)
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
+
+
+def concatenated(results: Sequence[_Result]) -> _Result:
+    """One result of the arrays of several, column by column.
+
+    Args:
+        results: at least one, of one dataclass whose fields are arrays.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True, slots=True, eq=False)
+        ... class Lengths(Frozen):
+        ...     length_ns: NDArray[np.int64]
+        >>> concatenated([Lengths(np.array([3])), Lengths(np.array([4, 5]))]).length_ns.tolist()
+        [3, 4, 5]
+    """
+    return type(results[0])(
+        **{
+            field.name: np.concatenate([getattr(result, field.name) for result in results])
+            for field in fields(results[0])  # type: ignore[arg-type]  # every subclass is one
+        }
+    )

@@ -15,7 +15,8 @@ from tracelab.findings.wording import short_kernel_name
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
-from tracelab.measures.exposed import Exposed, launched_in_backward
+from tracelab.measures.exposed import Exposed
+from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,

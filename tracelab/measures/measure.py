@@ -64,6 +64,6 @@ def keyed_by(members: Iterable[IntEnum], *, complete: bool) -> Mapping[str, Any]
     lengths = {"type": "integer", "minimum": 0}
     return constrained(
         additionalProperties=False,
-        properties={name: lengths for name in names},
+        properties=dict.fromkeys(names, lengths),
         required=names if complete else [],
     )

@@ -22,7 +22,8 @@ from tests.build.rows import (
     operator,
 )
 from tests.reference.ticks import FAR, TICK, Account, far_away, scaled, wait, work
-from tracelab.measures.exposed import Side, exposed, side_of_independent_work
+from tracelab.measures.exposed import exposed
+from tracelab.measures.independent_work import Side, side_of_independent_work
 from tracelab.measures.overlap import device_times
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
