@@ -41,9 +41,7 @@ _GRAPH_LAUNCH = re.compile(r"^(?:cuda|cu|hip)GraphLaunch")
 class Cause(IntEnum):
     """What an idle device waited for."""
 
-    HOST_BLOCKED = (
-        0  # the thread that launches the next activity was blocked or stalled in a call
-    )
+    HOST_BLOCKED = 0  # the thread that launches the next activity was blocked or stalled in a call
     INPUT = 1  # it was in a data loader
     HOST_BUSY = 2  # it was executing operators, Python or launches
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
