@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +22,8 @@ from tracelab.model.trace import ABSENT, Category
 # something else blocked it; shorter gaps than 50 us are a launch's latency (see `bubbles`).
 LATENCY_NS = 50_000
 _MOST_HOPS = 16  # memsets and markers between a collective and the compute that waited for it
+
+_Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
 class OverlapBlocker(IntEnum):
@@ -85,8 +88,10 @@ class OverlapBlockers:
         trace = timeline.trace
         is_launched = timeline.launch_id != ABSENT
 
-        def of_launch(column: Int64Array) -> Int64Array:
-            return read_only(np.where(is_launched, column[timeline.launch_id], ABSENT))
+        def of_launch(column: NDArray[_Integer]) -> NDArray[_Integer]:
+            return read_only(
+                np.where(is_launched, column[timeline.launch_id], column.dtype.type(ABSENT))
+            )
 
         self.timeline = timeline
         self.blocking_calls = host.blocking_calls
@@ -198,8 +203,9 @@ class OverlapBlockers:
         timeline = self.timeline
         is_after = (timeline.end_ns[row] >= timeline.end_ns[other_row]) | (row == other_row)
         is_after &= timeline.stream_index[row] == timeline.stream_index[other_row]
-        is_same_kind: NDArray[np.bool_] = timeline.kind[row] == timeline.kind[other_row]
-        return is_after | is_same_kind
+        is_same_kind = timeline.kind[row] == timeline.kind[other_row]
+        reaches: NDArray[np.bool_] = is_after | is_same_kind
+        return reaches
 
     def _unexplained(self, row: NDArray[np.intp]) -> NDArray[np.int8]:
         """What blocked rows for which the file shows nothing: int8[k], an `OverlapBlocker`."""
