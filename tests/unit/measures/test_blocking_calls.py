@@ -48,7 +48,7 @@ def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_i
     paid = dict(
         zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
     )
-    assert paid == {i: ticks * TICK for i, ticks in account.prices().items()}
+    assert paid == {i: ticks * TICK for i, ticks in account.costs().items()}
     (whole,) = device_times(found, timeline.windows[:1])
     assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
     assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()

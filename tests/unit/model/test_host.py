@@ -55,8 +55,8 @@ def test_calls_that_allocations_held_up_are_those_of_the_definition(rows):
         found.stalled_calls.event_id.tolist(),
         strict=True,
     )
-    assert list(held) == account.held
-    assert found.stalled_calls.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
+    assert list(held) == account.stalled
+    assert found.stalled_calls.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.stalled]
     for i in {x for x in account.launch.values() if x is not None}:
         assert found.launched_ns[i] == account.launched_at(i) * TICK
 
