@@ -186,7 +186,7 @@ def test_allocation_of_the_launching_thread_itself_is_an_ordinary_blocking_call(
 
 
 def test_step_hides_neither_what_another_thread_waited_for_nor_what_is_unknown_outside_it():
-    # The step is named, not told: [20, 30) another thread is blocked, which is; the rest of the
+    # The step has a name and no events: [20, 30) another thread is blocked, which is; the rest of the
     # step, [10, 20) and [30, 40), is taken for Python; in [40, 50) nothing is known at all.
     rows = idle_until_launched_at_50(
         annotation("ProfilerStep#1", 5, 40),
@@ -357,7 +357,7 @@ def test_start_long_after_the_end_of_the_launch_with_nothing_in_the_way(start_us
 
 
 def test_dependency_on_another_device():
-    # GIVEN device 1's kernel, launched at 4, waits for an event of device 0, which works until 50;
+    # GIVEN device 1's kernel, launched at 4, waits for an event of device 0, which computes until 50;
     # device 1 idles from 10 on
     rows = [
         launch(0, 1, 1),

@@ -36,7 +36,7 @@ BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
 
 
 def found(*rows):
-    """What was exposed: name, start, end, obstacle, name of what was held, bound."""
+    """What was exposed: name, start, end, blocker, name of the blocked row, bound."""
     measured = graph(*scaled(rows))
     timeline, pieces = measured.host.timeline, exposed(measured)
 
@@ -44,8 +44,15 @@ def found(*rows):
         return None if row == ABSENT else timeline.trace.name_of(int(timeline.event_id[row]))
 
     return [
-        (name(row), start // TICK, end // TICK, OverlapBlocker(obstacle), name(held), bound // TICK)
-        for row, start, end, obstacle, held, bound in zip(
+        (
+            name(row),
+            start // TICK,
+            end // TICK,
+            OverlapBlocker(blocker),
+            name(blocked),
+            bound // TICK,
+        )
+        for row, start, end, blocker, blocked, bound in zip(
             pieces.row.tolist(),
             pieces.start_ns.tolist(),
             pieces.end_ns.tolist(),
@@ -133,7 +140,7 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
         (pieces.blocking_call_id != ABSENT) <= (pieces.blocker == OverlapBlocker.HOST_SYNC)
     ).all()
 
-    # AND all of one row is at most the work on its side that hides nothing yet, and all rows of a
+    # AND all of one row is at most the work on its side that overlaps nothing yet, and all rows of a
     # side together no more than all such work; a copy or an all-gather before all work of the file
     # has its work before the recording
     for device in account.devices:
@@ -150,8 +157,8 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
                 continue
             mine, kind = rows[int(timeline.event_id[row])], Kind(timeline.kind[row])
             side = Side(side_of_independent_work(timeline, np.array([row]))[0])
-            hiding = compute if kind == Kind.COMM else compute | communication
-            if side == Side.BEFORE and mine.start < min(hiding, default=mine.start + 1):
+            covering = compute if kind == Kind.COMM else compute | communication
+            if side == Side.BEFORE and mine.start < min(covering, default=mine.start + 1):
                 continue
             assert won <= TICK * {
                 Side.NONE: 0,
@@ -207,7 +214,7 @@ def test_tiny_copies_are_no_work_for_another_stream():
 
 
 def test_pieces_lie_around_what_hid_the_rest():
-    # Compute hides [25, 30) of a collective from 20 to 40.
+    # Compute overlaps [25, 30) of a collective from 20 to 40.
     rows = [*work(20, 40, 0, 1, maker=comm, stream=20), *work(25, 30, 2, 2)]
 
     assert [x[:3] for x in found(*rows)] == [
@@ -272,7 +279,7 @@ def test_first_copy_to_the_gpu_has_nothing_before_it():
 
 
 def test_first_copy_is_like_the_ones_after_it():
-    # GIVEN three copies of 10 in the stream that computes: of the second, 10 could hide, of the
+    # GIVEN three copies of 10 in the stream that computes: of the second, 10 could be overlapped, of the
     # third 6, so 16 of 20; what the first one could have run beside was not recorded
     rows = [
         *work(10, 20, 0, 1, maker=copy),
@@ -544,7 +551,7 @@ def test_all_reduce_that_waits_for_a_hardware_queue():
 
 
 def test_stretch_that_held_nothing_up_takes_no_room_from_the_next():
-    # GIVEN an all-reduce from 20 to 40, of which compute from 25 to 30 hides a part; that compute
+    # GIVEN an all-reduce from 20 to 40, of which compute from 25 to 30 overlaps a part; that compute
     # did not wait, the 8 ticks from 40 on did
     rows = [
         *work(10, 20, 0, 1, name="first"),
@@ -554,7 +561,7 @@ def test_stretch_that_held_nothing_up_takes_no_room_from_the_next():
         *work(40, 48, 5, 4, name="third"),
     ]
 
-    # THEN all 8 can hide a part of the second stretch
+    # THEN all 8 can overlap a part of the second stretch
     assert [x[1:] for x in found(*rows)] == [
         (20, 25, OverlapBlocker.TRUE_DEPENDENCY, "second", 0),
         (30, 40, OverlapBlocker.EVENT_WAIT, "third", 8),

@@ -84,12 +84,12 @@ def _expected_overlaps(account, window):
         }
         for device in account.devices
     ]
-    lanes = sorted({(rows[i].device, rows[i].stream) for i in account.activities})
+    streams = sorted({(rows[i].device, rows[i].stream) for i in account.activities})
     streams = {
         f"stream:{device}/{stream}": account.busy(
             [i for i in account.of(device) if rows[i].stream == stream]
         )
-        for device, stream in lanes
+        for device, stream in streams
     }
     devices = {f"device:{x}": account.busy(account.of(x)) for x in account.devices}
     for group in (*kinds, streams, devices):
@@ -131,7 +131,7 @@ def test_one_device_by_hand():
     # WHEN it is measured in [0, 100)
     ((time,),) = device_times(found, [Window(None, 0, 100)])
 
-    # THEN all of [0, 80) is busy; communication is bare from 40 to 60; the first copy is hidden by
+    # THEN all of [0, 80) is busy; communication is bare from 40 to 60; the first copy is overlapped with
     # compute, the second by communication until 60 and bare from 60 to 70
     assert time == DeviceTime(
         device=0,
@@ -159,7 +159,7 @@ def test_touching_activities_do_not_overlap():
 
 
 def test_devices_and_streams_of_different_devices():
-    # Device 0 works in [0, 10) and [20, 30), device 1 in [5, 25): they share [5, 10) and [20, 25).
+    # Device 0 is busy in [0, 10) and [20, 30), device 1 in [5, 25): they share [5, 10) and [20, 25).
     found = graph(kernel(0, 10), kernel(20, 30), kernel(5, 25, device=1, stream=9))
 
     pairs = overlaps(found)

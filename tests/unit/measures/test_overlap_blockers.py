@@ -26,29 +26,29 @@ ROW, OTHER = 0, 2  # event ids: each of the two comes with its launch, see `betw
 
 
 def between(row, other, *rows, since):
-    """What kept the first activity from running beside the second, which ran since a tick."""
+    """What kept the first activity from overlapping the second, which ran since a tick."""
     found = graph(*scaled([*row, *other, *rows]))
     events = found.host.timeline.event_id.tolist()
-    [obstacle], [call_behind] = OverlapBlockers(found).between(
+    [blocker], [blocking_call_id] = OverlapBlockers(found).between(
         *(np.array([x]) for x in (events.index(ROW), events.index(OTHER), since * TICK))
     )
-    return obstacle, call_behind
+    return blocker, blocking_call_id
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
-def test_obstacle_is_the_one_that_a_slow_walk_finds(rows):
+def test_blocker_is_the_one_that_a_slow_walk_finds(rows):
     rows = scaled(rows)
     found = graph(*rows)
     walks, start = Walks(rows, found), found.host.timeline.start_ns
     row, other = (x.ravel() for x in np.indices((len(start), len(start))))
 
     for since in (start[other], np.maximum(start[row] - 8 * TICK, 0)):
-        obstacle, call_behind = OverlapBlockers(found).between(row, other, since)
+        blocker, blocking_call_id = OverlapBlockers(found).between(row, other, since)
 
-        asked = zip(row.tolist(), other.tolist(), since.tolist(), strict=True)
-        expected = [walks.between(*x) for x in asked]
-        assert list(zip(obstacle.tolist(), call_behind.tolist(), strict=True)) == expected
+        cases = zip(row.tolist(), other.tolist(), since.tolist(), strict=True)
+        expected = [walks.between(*case) for case in cases]
+        assert list(zip(blocker.tolist(), blocking_call_id.tolist(), strict=True)) == expected
 
 
 # In every other test, a collective runs in stream 20 of device 0 from tick 10 to 30.
@@ -166,7 +166,7 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     assert waiting == (OverlapBlocker.HOST_SYNC, 4)
 
 
-# A kernel whose launch call took long: allocations of another thread may have held it up.
+# A kernel whose launch call took long: allocations of another thread may have stalled it.
 
 
 @pytest.mark.parametrize("launched", [12, 5], ids=["after", "before the other began"])
@@ -180,10 +180,10 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     ],
 )
 def test_allocation_that_held_up_the_launch_is_to_blame(launched, allocations, guilty):
-    held = [kernel(36, 40, correlation=3), launch(launched, 35, 3)]
+    blocked = [kernel(36, 40, correlation=3), launch(launched, 35, 3)]
     calls = [call("cudaHostAlloc", *x, thread=AUTOGRAD) for x in allocations]
 
-    found = between(held, collective(), *calls, since=10)
+    found = between(blocked, collective(), *calls, since=10)
 
     assert found == (OverlapBlocker.HOST_SYNC, guilty)
 
@@ -210,12 +210,12 @@ def test_hardware_queue():
 
 
 @pytest.mark.parametrize(
-    ("start", "obstacle"),
+    ("start", "blocker"),
     [(15, OverlapBlocker.TRUE_DEPENDENCY), (16, OverlapBlocker.HARDWARE_QUEUE)],
 )
-def test_start_within_a_launchs_latency_needs_no_queue(start, obstacle):
+def test_start_within_a_launchs_latency_needs_no_queue(start, blocker):
     # It could have begun at 10: 50 us are a launch's latency, 60 us are not.
-    assert between(work(start, 40, 2, 3), collective(), since=10)[0] == obstacle
+    assert between(work(start, 40, 2, 3), collective(), since=10)[0] == blocker
 
 
 # A collective behind another one: NCCL runs those of a communicator in turn, whatever their stream.
@@ -226,10 +226,10 @@ def second_collective(*, first_device=0):
 
     The second begins at 41, in stream 21, launched at 5 and waiting for no event.
     """
-    held = work(41, 50, 5, 5, maker=comm, stream=21)
+    blocked = work(41, 50, 5, 5, maker=comm, stream=21)
     compute = work(10, 30, 1, 1, maker=kernel)
     first = work(30, 40, 4, 4, maker=comm, stream=20, device=first_device)
-    return [held, compute, *first, *wait(3, 10, stream=20, of=7, recorded=2)]
+    return [blocked, compute, *first, *wait(3, 10, stream=20, of=7, recorded=2)]
 
 
 def test_collective_behind_another_waits_for_what_that_one_waited_for():

@@ -1,4 +1,4 @@
-"""Streams that took turns. Times are ticks of 10 us."""
+"""Streams that ran serialized. Times are ticks of 10 us."""
 
 import pytest
 from hypothesis import given, settings
@@ -13,27 +13,27 @@ from tracelab.model.trace import ABSENT
 
 
 def found(*rows):
-    """Every turn: what was held, what ran, start, end, obstacle, call, bound."""
+    """Every piece: what was blocked, what ran, start, end, blocker, call, bound."""
     measured = graph(*scaled(rows))
-    timeline, taken = measured.host.timeline, serialized_streams(measured)
+    timeline, serialized = measured.host.timeline, serialized_streams(measured)
     return [
         (
             timeline.trace.name_of(int(timeline.event_id[row])),
             timeline.trace.name_of(int(timeline.event_id[other])),
             start // TICK,
             end // TICK,
-            OverlapBlocker(obstacle),
-            held_by,
+            OverlapBlocker(blocker),
+            blocking_call_id,
             bound // TICK,
         )
-        for row, other, start, end, obstacle, held_by, bound in zip(
-            taken.row.tolist(),
-            taken.other_row.tolist(),
-            taken.start_ns.tolist(),
-            taken.end_ns.tolist(),
-            taken.blocker.tolist(),
-            taken.blocking_call_id.tolist(),
-            taken.bound_ns.tolist(),
+        for row, other, start, end, blocker, blocking_call_id, bound in zip(
+            serialized.row.tolist(),
+            serialized.other_row.tolist(),
+            serialized.start_ns.tolist(),
+            serialized.end_ns.tolist(),
+            serialized.blocker.tolist(),
+            serialized.blocking_call_id.tolist(),
+            serialized.bound_ns.tolist(),
             strict=True,
         )
     ]
@@ -41,29 +41,32 @@ def found(*rows):
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(random_rows())
-def test_turn_is_time_in_which_one_stream_computed_and_the_other_was_held(rows):
+def test_one_stream_computed_while_the_other_was_blocked(rows):
     account, measured = Account(rows), graph(*scaled(rows))
     timeline = measured.host.timeline
 
-    taken = serialized_streams(measured)
+    serialized = serialized_streams(measured)
 
     for row, other, start, end, bound in zip(
-        taken.row.tolist(),
-        taken.other_row.tolist(),
-        (taken.start_ns // TICK).tolist(),
-        (taken.end_ns // TICK).tolist(),
-        (taken.bound_ns // TICK).tolist(),
+        serialized.row.tolist(),
+        serialized.other_row.tolist(),
+        (serialized.start_ns // TICK).tolist(),
+        (serialized.end_ns // TICK).tolist(),
+        (serialized.bound_ns // TICK).tolist(),
         strict=True,
     ):
-        held, ran = (rows[int(timeline.event_id[x])] for x in (row, other))
-        assert held.device == ran.device
-        assert held.stream != ran.stream
-        assert start < end <= min(held.start, ran.end)
+        blocked, ran = (rows[int(timeline.event_id[x])] for x in (row, other))
+        assert blocked.device == ran.device
+        assert blocked.stream != ran.stream
+        assert start < end <= min(blocked.start, ran.end)
         assert 0 <= bound <= end - start
-        mine = [x for x in account.of(held.device, Kind.COMPUTE) if rows[x].stream == held.stream]
-        assert bound <= len({t for t in account.busy(mine) if t >= held.start})
-    assert not (taken.blocker == OverlapBlocker.TRUE_DEPENDENCY).any()
-    assert ((taken.blocking_call_id != ABSENT) == (taken.blocker == OverlapBlocker.HOST_SYNC)).all()
+        compute = account.of(blocked.device, Kind.COMPUTE)
+        of_stream = [i for i in compute if rows[i].stream == blocked.stream]
+        assert bound <= len({t for t in account.busy(of_stream) if t >= blocked.start})
+    assert not (serialized.blocker == OverlapBlocker.TRUE_DEPENDENCY).any()
+    assert (
+        (serialized.blocking_call_id != ABSENT) == (serialized.blocker == OverlapBlocker.HOST_SYNC)
+    ).all()
 
 
 def in_turns_by_events():
@@ -158,7 +161,7 @@ def test_other_devices_take_no_turns():
 
 
 def test_communication_and_copies_take_no_turns():
-    # What hides them is for `exposed` to say.
+    # What overlaps them is for `exposed` to say.
     rows = [
         *work(10, 30, 0, 1),
         *work(30, 50, 2, 2, maker=kernel, name="ncclDevKernel_AllReduce", stream=13),
