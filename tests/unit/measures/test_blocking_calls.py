@@ -40,16 +40,16 @@ def costs(*rows):
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
-    account, found = Account(rows), graph(*scaled(rows))
-    timeline = found.host.timeline
+    account, made_graph = Account(rows), graph(*scaled(rows))
+    timeline = made_graph.host.timeline
 
-    measured = blocking_calls(found)
+    measured = blocking_calls(made_graph)
 
     paid = dict(
         zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
     )
     assert paid == {i: ticks * TICK for i, ticks in account.costs().items()}
-    (whole,) = device_times(found, timeline.windows[:1])
+    (whole,) = device_times(made_graph, timeline.windows[:1])
     assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
     assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()
     attributed_ns = [0] * len(measured.calls)
@@ -200,7 +200,7 @@ def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work()
     assert costs(*rows) == {4: 0}
 
 
-def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_begun():
+def test_allocation_that_stalled_another_threads_launch_costs_from_when_both_had_begun():
     # GIVEN in us: idle in [10, 412); a synchronize in [5, 30), a launch call in [50, 410), and in
     # [40, 400) an allocation of a thread that launches nothing
     rows = [
@@ -212,8 +212,8 @@ def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_
         call("cudaHostAlloc", 40, 400, thread=AUTOGRAD),
     ]
 
-    # THEN the synchronize is attributed the time until the launch, 40 us, the allocation from there on, 362 us, of
-    # which 12 are after it
+    # THEN the synchronize is attributed the time until the launch, 40 us, the allocation from there
+    # on, 362 us, of which 12 are after it
     measured = blocking_calls(
         graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows))
     )
@@ -222,7 +222,7 @@ def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_
     assert measured.idle_after_ns.tolist() == [20 * US, 12 * US]
 
 
-def test_allocation_that_held_up_a_call_before_the_launch_pays_until_the_work_arrives():
+def test_allocation_that_stalled_a_call_before_the_launch_costs_until_the_work_arrives():
     # In us: the record of an event returns at 210 instead of at once, the launch comes at 220.
     rows = [
         launch(0, 1, 1),
@@ -236,7 +236,7 @@ def test_allocation_that_held_up_a_call_before_the_launch_pays_until_the_work_ar
     assert costs(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 165 * US}
 
 
-def test_allocation_pays_nothing_beside_a_short_launch():
+def test_allocation_costs_nothing_beside_a_short_launch():
     rows = around(call("cudaHostAlloc", 5, 56, thread=AUTOGRAD))
 
     assert costs(*rows) == {4: 0}
@@ -248,7 +248,8 @@ def test_pageable_copy_pays_before_and_after_itself():
         launch(20, 40, 3, name="cudaMemcpyAsync"), copy(30, 38, PAGEABLE_H2D, correlation=3)
     )
 
-    # THEN it costs the time from its beginning to its copy, 10 ns, and from the end of that to 60, 22 ns
+    # THEN it costs the time from its beginning to its copy, 10 ns, and from the end of that to 60,
+    # 22 ns
     assert costs(*rows) == {4: 10 + 22}
 
 
@@ -313,8 +314,8 @@ def test_without_a_place_to_look_no_source_is_read(tmp_path):
         call("cudaStreamSynchronize", 5, 30),
     )
 
-    assert [place.line for place in blocking_calls(graph(*rows)).call_sites] == [None]
-    assert [place.line for place in blocking_calls(graph(*rows), SourceLines()).call_sites] == [2]
+    assert [site.line for site in blocking_calls(graph(*rows)).call_sites] == [None]
+    assert [site.line for site in blocking_calls(graph(*rows), SourceLines()).call_sites] == [2]
 
 
 def test_file_without_blocking_calls():

@@ -64,8 +64,10 @@ def test_file_without_blocking_calls_has_no_stalls():
     ],
 )
 def test_thread_waits_for(thread, other, tick, waits):
-    found = observed(operator("aten::mm", 20, 25), *both_threads_launch())
+    observed_host = observed(operator("aten::mm", 20, 25), *both_threads_launch())
 
-    is_waiting = waits_for(found, *(np.array([value]) for value in (thread, other, tick * TICK)))
+    is_waiting = waits_for(
+        observed_host, *(np.array([value]) for value in (thread, other, tick * TICK))
+    )
 
     assert is_waiting.tolist() == [waits]

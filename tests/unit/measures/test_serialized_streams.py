@@ -12,7 +12,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 
 
-def found(*rows):
+def pieces(*rows):
     """Every piece: what was blocked, what ran, start, end, blocker, call, bound."""
     measured = graph(*scaled(rows))
     timeline, serialized = measured.host.timeline, serialized_streams(measured)
@@ -85,7 +85,7 @@ def in_turns_by_events():
 
 def test_turns_by_events():
     # The side stream could have done its 20 ticks in the 20 of the first; the second kernel is 8.
-    assert found(*in_turns_by_events()) == [
+    assert pieces(*in_turns_by_events()) == [
         ("side", "first", 10, 30, OverlapBlocker.EVENT_WAIT, ABSENT, 20),
         ("second", "side", 30, 50, OverlapBlocker.EVENT_WAIT, ABSENT, 8),
     ]
@@ -99,7 +99,7 @@ def test_turns_by_a_blocking_call():
         *work(33, 45, 32, 2, name="side", stream=13),
     ]
 
-    assert found(*rows) == [("side", "first", 10, 30, OverlapBlocker.HOST_SYNC, 2, 12)]
+    assert pieces(*rows) == [("side", "first", 10, 30, OverlapBlocker.HOST_SYNC, 2, 12)]
 
 
 def test_turns_by_the_hardware_queue():
@@ -108,7 +108,7 @@ def test_turns_by_the_hardware_queue():
         *work(30, 50, 2, 2, name="side", stream=13),
     ]
 
-    assert found(*rows) == [("side", "first", 10, 30, OverlapBlocker.HARDWARE_QUEUE, ABSENT, 20)]
+    assert pieces(*rows) == [("side", "first", 10, 30, OverlapBlocker.HARDWARE_QUEUE, ABSENT, 20)]
 
 
 def test_turn_of_several_kernels_is_one():
@@ -122,7 +122,7 @@ def test_turn_of_several_kernels_is_one():
         *work(48, 55, 6, 5, name="more", stream=13),
     ]
 
-    assert found(*rows) == [("side", "c", 10, 40, OverlapBlocker.EVENT_WAIT, ABSENT, 12)]
+    assert pieces(*rows) == [("side", "c", 10, 40, OverlapBlocker.EVENT_WAIT, ABSENT, 12)]
 
 
 # When nothing is said.
@@ -136,7 +136,7 @@ def test_streams_that_overlap_take_no_turns(start):
         *work(start, 42 if start == 26 else 32, 2, 2, stream=13),
     ]
 
-    assert found(*rows) == []
+    assert pieces(*rows) == []
 
 
 @pytest.mark.parametrize(("length", "heard"), [(4, 0), (5, 2)])
@@ -151,13 +151,13 @@ def test_stream_with_little_compute_takes_no_turns(length, heard):
         *work(middle, 110, 6, 3, name="second"),
     ]
 
-    assert len(found(*rows)) == heard
+    assert len(pieces(*rows)) == heard
 
 
 def test_other_devices_take_no_turns():
     rows = [*work(10, 30, 0, 1), *work(30, 50, 2, 2, device=1)]
 
-    assert found(*rows) == []
+    assert pieces(*rows) == []
 
 
 def test_communication_and_copies_take_no_turns():
@@ -167,8 +167,8 @@ def test_communication_and_copies_take_no_turns():
         *work(30, 50, 2, 2, maker=kernel, name="ncclDevKernel_AllReduce", stream=13),
     ]
 
-    assert found(*rows) == []
+    assert pieces(*rows) == []
 
 
 def test_one_stream_takes_no_turns():
-    assert found(*work(10, 30, 0, 1), *work(30, 50, 2, 2)) == []
+    assert pieces(*work(10, 30, 0, 1), *work(30, 50, 2, 2)) == []
