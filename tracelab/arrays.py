@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import fields
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
@@ -11,6 +12,7 @@ from numpy.typing import NDArray
 _LONGEST_LINE, _LONGEST_VALUE, _MOST_ITEMS = 100, 32, 3
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
+_Result = TypeVar("_Result", bound="Frozen")
 
 
 def read_only(array: NDArray[_Scalar]) -> NDArray[_Scalar]:
@@ -66,6 +68,28 @@ class Frozen(OneLine):
             value: Any = getattr(self, name)
             if isinstance(value, np.ndarray):
                 value.flags.writeable = False
+
+
+def concatenated(results: Sequence[_Result]) -> _Result:
+    """One result of the arrays of several, column by column.
+
+    Args:
+        results: at least one, of one dataclass whose fields are arrays.
+
+    Example:
+        >>> from dataclasses import dataclass
+        >>> @dataclass(frozen=True, slots=True, eq=False, repr=False)
+        ... class Lengths(Frozen):
+        ...     length_ns: NDArray[np.int64]
+        >>> concatenated([Lengths(np.array([3])), Lengths(np.array([4, 5]))]).length_ns.tolist()
+        [3, 4, 5]
+    """
+    return type(results[0])(
+        **{
+            field.name: np.concatenate([getattr(result, field.name) for result in results])
+            for field in fields(results[0])
+        }
+    )
 
 
 def _brief(value: Any) -> str:

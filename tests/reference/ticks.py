@@ -85,8 +85,8 @@ def far_away(rows):
 def beside_allocations(draw, rows):
     """Rows of a strategy, some of whose launches take long, and allocations of any thread."""
     chosen = draw(rows)
-    some = st.sampled_from(range(len(chosen)))
-    for i in draw(st.lists(some, max_size=6, unique=True)):
+    row_index = st.sampled_from(range(len(chosen)))
+    for i in draw(st.lists(row_index, max_size=6, unique=True)):
         if chosen[i].category in HOST_CALLS:
             chosen[i] = replace(chosen[i], end=chosen[i].end + draw(st.integers(8, 30)))
     for _ in range(draw(st.integers(1, 4))):
@@ -102,7 +102,7 @@ class Span:
     end: int
 
 
-def _is_doing(row):
+def _is_activity(row):
     """Whether a row tells what a thread did, rather than only what somebody called it."""
     return row.category != Category.ANNOTATION or _is_input(row)
 
@@ -126,7 +126,7 @@ class Account:
         )
         self.windows, self.step_of = self._steps()
         self.blocking = self._blocking_calls()
-        self.held = self._held_calls()
+        self.stalled = self._stalled_calls()
 
     def kind(self, i):
         row = self.rows[i]
@@ -148,7 +148,7 @@ class Account:
         ]
 
     def exposed(self, device):
-        """The ticks in which communication, and in which copies, ran and nothing hid them."""
+        """The ticks in which communication, and in which copies, ran exposed."""
         compute, comm, copies = (
             self.busy(self.of(device, kind)) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
         )
@@ -156,13 +156,13 @@ class Account:
 
     def _launch(self, i):
         """The outermost host call with the activity's correlation."""
-        wanted = self.rows[i].correlation
-        found = [j for j in self.calls if self.rows[j].correlation == wanted != ABSENT]
-        return min(found, key=lambda j: (self.rows[j].start, -self.rows[j].end, j), default=None)
+        correlation = self.rows[i].correlation
+        calls = [j for j in self.calls if self.rows[j].correlation == correlation != ABSENT]
+        return min(calls, key=lambda j: (self.rows[j].start, -self.rows[j].end, j), default=None)
 
     def _steps(self):
         """The whole trace and each step's window; which step launched each activity."""
-        rows, of = self.rows, {}
+        rows, step_of = self.rows, {}
         windows = [
             Span(
                 None,
@@ -170,27 +170,27 @@ class Account:
                 max(rows[i].end for i in self.activities),
             )
         ]
-        before = -1
+        previous_end = -1
         for event in self.step_events:
             host = rows[event]
-            mine = [
+            launched = [
                 i
                 for i in self.activities
-                if i not in of
+                if i not in step_of
                 and self.launch[i] is not None
                 and host.start <= rows[self.launch[i]].start < host.end
             ]
-            of.update(dict.fromkeys(mine, event))
-            start = max(before, host.start)
-            before = max([start, host.end, *(rows[i].end for i in mine)])
-            windows.append(Span(int(host.name.partition("#")[2]), start, before))
-        return windows, of
+            step_of.update(dict.fromkeys(launched, event))
+            start = max(previous_end, host.start)
+            previous_end = max([start, host.end, *(rows[i].end for i in launched)])
+            windows.append(Span(int(host.name.partition("#")[2]), start, previous_end))
+        return windows, step_of
 
     # The host.
 
     def _blocking_calls(self):
         """The blocking calls by start, then the longest first: event id to kind."""
-        rows, found = self.rows, {}
+        rows, kinds = self.rows, {}
         pageable = {
             self.launch[i]
             for i in self.activities
@@ -203,69 +203,69 @@ class Account:
                 kind = Blocking.COPY
             inside_another = any(
                 rows[j].thread == row.thread and row.end <= rows[j].end and row.start < rows[j].end
-                for j in found
+                for j in kinds
             )
             if kind is not None and row.thread != WATCHDOG and not inside_another:
-                found[i] = kind
-        devices = [i for i, kind in found.items() if kind == Blocking.DEVICE]
-        if devices and self._is_the_profilers(devices[-1]):
-            del found[devices[-1]]
-        return found
+                kinds[i] = kind
+        of_devices = [i for i, kind in kinds.items() if kind == Blocking.DEVICE]
+        if of_devices and self._is_the_profilers(of_devices[-1]):
+            del kinds[of_devices[-1]]
+        return kinds
 
     def _is_the_profilers(self, i):
-        at = self.rows[i].start
+        start = self.rows[i].start
         return all(
-            self.rows[j].start < at for j in self.launch.values() if j is not None
+            self.rows[j].start < start for j in self.launch.values() if j is not None
         ) and not any(
-            self.rows[event].start <= at < self.rows[event].end for event in self.step_events
+            self.rows[event].start <= start < self.rows[event].end for event in self.step_events
         )
 
-    def _held_calls(self):
-        """Who got no further while another thread allocated: (since, allocation, call), sorted."""
-        rows, order, found = self.rows, list(self.blocking), []
-        allocations = [i for i, x in self.blocking.items() if x == Blocking.ALLOCATION]
+    def _stalled_calls(self):
+        """The calls that another thread's allocation stalled: (since, allocation, call), sorted."""
+        rows, order, stalled = self.rows, list(self.blocking), []
+        allocations = [i for i, kind in self.blocking.items() if kind == Blocking.ALLOCATION]
         for i in self.calls:
-            held = rows[i]
-            if i in self.blocking or held.thread == WATCHDOG or self._is_part_of_a_call(i):
+            call = rows[i]
+            if i in self.blocking or call.thread == WATCHDOG or self._is_part_of_a_call(i):
                 continue
-            holders = [
+            stalling = [
                 j
                 for j in allocations
-                if rows[j].thread != held.thread
+                if rows[j].thread != call.thread
                 and rows[j].start < rows[j].end
-                and held.start < rows[j].end <= held.end
+                and call.start < rows[j].end <= call.end
             ]
-            covered = {t for j in holders for t in range(rows[j].start, rows[j].end)}
-            length = held.end - held.start
-            inside = covered & set(range(held.start, held.end))
+            covered = {t for j in stalling for t in range(rows[j].start, rows[j].end)}
+            length = call.end - call.start
+            inside = covered & set(range(call.start, call.end))
             if length > LONGEST_FREE_CALL and len(inside) >= length / 2:
-                found += [(max(rows[j].start, held.start), order.index(j), i) for j in holders]
-        return [(since, order[j], i) for since, j, i in sorted(found)]
+                stalled += [(max(rows[j].start, call.start), order.index(j), i) for j in stalling]
+        return [(since, order[j], i) for since, j, i in sorted(stalled)]
 
     def _is_part_of_a_call(self, i):
         """Whether a call runs inside another one of its thread."""
         rows = self.rows
 
-        def place(j):
+        def order(j):
             return rows[j].start, -rows[j].end, j
 
         return any(
             rows[j].thread == rows[i].thread
-            and place(j) < place(i)
+            and order(j) < order(i)
             and rows[i].start < rows[j].end
             and rows[i].end <= rows[j].end
             for j in self.calls
         )
 
     def launched_at(self, i):
-        """When a launch call got to launch: at its start, or held up at its end."""
-        return self.rows[i].end if i in {x for *_, x in self.held} else self.rows[i].start
+        """When a launch call got to launch: at its start, or at its end if it was stalled."""
+        return self.rows[i].end if i in {call for *_, call in self.stalled} else self.rows[i].start
 
-    def _told(self, threads, t, chosen=lambda _: True):
+    def _is_recorded(self, threads, t, chosen=lambda _: True):
         """Whether any of these threads was recorded in something at a tick."""
-        told = (*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+        recorded = (*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
         return any(
-            row.category in told and row.thread in threads and row.start <= t < row.end
+            row.category in recorded and row.thread in threads and row.start <= t < row.end
             for row in self.rows
             if chosen(row)
         )
@@ -276,20 +276,20 @@ class Account:
             for i in self.blocking
         ) or any(
             self.rows[i].thread in threads and since <= t < self.rows[i].end
-            for since, _, i in self.held
+            for since, _, i in self.stalled
         )
 
     # Idle time.
 
     def gaps(self, device):
         """Each bubble between a device's first and last work: start, end, the activity after it."""
-        work = [i for i in self.of(device) if self.rows[i].end > self.rows[i].start]
-        busy = self.busy(work)
+        filled = [i for i in self.of(device) if self.rows[i].end > self.rows[i].start]
+        busy = self.busy(filled)
         starts = sorted(t for t in busy if t - 1 not in busy)
         ends = sorted(t + 1 for t in busy if t + 1 not in busy)
         for start, end in zip(ends[:-1], starts[1:], strict=True):
-            then = [i for i in work if self.rows[i].start == end]
-            yield start, end, min(then, key=lambda i: (self.rows[i].stream, self.rows[i].end, i))
+            next_ = [i for i in filled if self.rows[i].start == end]
+            yield start, end, min(next_, key=lambda i: (self.rows[i].stream, self.rows[i].end, i))
 
     def causes(self, device, awaited, unknown):
         """Tick to (cause, reason) for all idle of a device in the whole trace.
@@ -297,16 +297,16 @@ class Account:
         What streams waited for comes from the graph: event id to the end of the activity that it
         waited for, and the ids that waited for something that the file does not name.
         """
-        whole, found = self.windows[0], {}
+        whole, causes = self.windows[0], {}
         for start, end, after in self.gaps(device):
             ends = None if after in unknown and len(self.devices) > 1 else awaited.get(after, start)
             for t in range(start, end):
-                found[t] = self._cause(start, end, after, ends, t)
+                causes[t] = self._cause(start, end, after, ends, t)
         busy = self.busy(self.of(device))
         for t in range(whole.start, whole.end):
             if t not in busy:
-                found.setdefault(t, (Cause.EDGE, Reason.NONE))
-        return found
+                causes.setdefault(t, (Cause.EDGE, Reason.NONE))
+        return causes
 
     def _cause(self, start, end, after, awaited, t):
         launched_by = self.launch[after]
@@ -318,12 +318,12 @@ class Account:
             return Cause.GRAPH, Reason.NONE
         launched = self.launched_at(launched_by)
         if t < launched:
-            return self._late(call.thread, t)
+            return self._before_launch(call.thread, t)
         if launched_by in self.blocking:
             return Cause.HOST_BLOCKED, Reason.NONE
-        return self._launched(start, end, launched, call, awaited, t)
+        return self._after_launch(start, end, launched, call, awaited, t)
 
-    def _launched(self, start, end, launched, call, awaited, t):
+    def _after_launch(self, start, end, launched, call, awaited, t):
         """Why an activity had not started at a tick although it was launched."""
         if awaited is None:
             return Cause.UNKNOWN, Reason.WAIT_WITHOUT_RECORD
@@ -336,31 +336,31 @@ class Account:
 
     @property
     def launching(self):
-        """The threads that launched an activity: the others hold up nobody."""
+        """The threads that launched an activity: nobody waits for the others."""
         return {self.rows[i].thread for i in self.launch.values() if i is not None}
 
-    def _late(self, thread, t):
+    def _before_launch(self, thread, t):
         """Before the launch: what its thread did, or else what the others did."""
-        own = {thread} - {WATCHDOG}
+        launching_thread = {thread} - {WATCHDOG}
         others = {MAIN, AUTOGRAD} & self.launching
-        for threads in (own, others - own):
+        for threads in (launching_thread, others - launching_thread):
             if self._blocked(threads, t):
                 return Cause.HOST_BLOCKED, Reason.NONE
-            if self._told(threads, t, _is_input):
+            if self._is_recorded(threads, t, _is_input):
                 return Cause.INPUT, Reason.NONE
-            if self._told(threads, t, _is_doing):
+            if self._is_recorded(threads, t, _is_activity):
                 return Cause.HOST_BUSY, Reason.NONE
-        if self._told(own | others, t):
+        if self._is_recorded(launching_thread | others, t):
             return Cause.HOST_BUSY, Reason.NONE
         return Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
-    def prices(self):
+    def costs(self):
         """Blocking call to the idle that it caused, in ticks, over all devices."""
-        rows, price = self.rows, dict.fromkeys(self.blocking, 0)
-        # Since when, until when and in which thread something stood still, and through which call.
-        halts = [(rows[i].start, rows[i].end, rows[i].thread, i) for i in self.blocking]
-        halts += [(since, rows[i].end, rows[i].thread, j) for since, j, i in self.held]
-        halts.sort(key=lambda halt: halt[0])
+        rows, cost = self.rows, dict.fromkeys(self.blocking, 0)
+        # Since when, until when and in which thread a host stall was, and through which call.
+        stalls = [(rows[i].start, rows[i].end, rows[i].thread, i) for i in self.blocking]
+        stalls += [(since, rows[i].end, rows[i].thread, j) for since, j, i in self.stalled]
+        stalls.sort(key=lambda stall: stall[0])
         for device in self.devices:
             launches = [
                 self.launched_at(self.launch[i])
@@ -368,24 +368,28 @@ class Account:
                 if self.launch[i] is not None
             ]
             for start, end, after in self.gaps(device):
-                if self.launch[after] is None:
+                next_launch = self.launch[after]
+                if next_launch is None:
                     continue
-                owners = [x for x in halts if self._stands_before(x, self.launch[after], launches)]
+                delaying = [s for s in stalls if self._stands_before(s, next_launch, launches)]
                 for t in range(start, end):
-                    begun = [call for since, *_, call in owners if since <= t]
+                    begun = [call for since, *_, call in delaying if since <= t]
                     if begun:
-                        price[begun[-1]] += 1
-        return price
+                        cost[begun[-1]] += 1
+        return cost
 
-    def _stands_before(self, halt, next_launch, launches):
-        """Whether a halt delayed a launch: nothing reached the device from the one to the other."""
-        since, until, thread, call = halt
-        then, launched = self.rows[next_launch], self.launched_at(next_launch)
+    def _stands_before(self, stall, next_launch, launches):
+        """Whether a stall delayed a launch: nothing reached the device in between."""
+        since, until, thread, call = stall
+        launch_row, launched = self.rows[next_launch], self.launched_at(next_launch)
         if call != next_launch and since >= launched:
             return False
-        if any(until <= at < launched for at in launches):
+        if any(until <= moment < launched for moment in launches):
             return False
-        return thread == then.thread or (
+        return thread == launch_row.thread or (
             thread in self.launching
-            and (then.thread == WATCHDOG or not self._told({then.thread}, since, _is_doing))
+            and (
+                launch_row.thread == WATCHDOG
+                or not self._is_recorded({launch_row.thread}, since, _is_activity)
+            )
         )

@@ -12,7 +12,7 @@ from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, most
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.wording import describe, short_kernel_name
-from tracelab.measures.exposed import Side, side_of_independent_work
+from tracelab.measures.independent_work import Side, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import Kind

@@ -15,7 +15,8 @@ from tracelab.findings.wording import short_kernel_name
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
-from tracelab.measures.exposed import Exposed, launched_in_backward
+from tracelab.measures.exposed import Exposed
+from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
@@ -96,18 +97,18 @@ class Context:
     @cached_property
     def profiler_overhead_ns(self) -> Mapping[int, int]:
         """By how much the profiler made this window longer, by device, ns; 0 where unknown."""
-        overhead_ns = profiler_overhead_ns(self.timeline, self.bubbles, [self.window])
+        overhead_ns = profiler_overhead_ns(self.graph, [self.window], self.bubbles)
         return {device: int(ns[0]) for device, ns in overhead_ns.items()}
 
     @cached_property
     def window_without_profiler_ns(self) -> int | None:
         """What this window would take without the profiler; None if unknown, or hardly less."""
-        return unprofiled_ns(self.timeline, self.bubbles, [self.window])[0]
+        return unprofiled_ns(self.graph, [self.window], self.bubbles)[0]
 
     @cached_property
     def active_devices(self) -> tuple[int, ...]:
         """The devices that do at least a hundredth of what the busiest does in this window."""
-        is_active = active_devices(self.timeline, [self.window])
+        is_active = active_devices(self.graph, [self.window])
         return tuple(device for device, in_window in is_active.items() if in_window[0])
 
     def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:

@@ -1,11 +1,11 @@
 """Which host calls blocked, where in the program, and how much GPU idle each one caused.
 
-A blocking call costs nothing while the GPU has work. Its price is the time in which a device was
+A blocking call costs nothing while the GPU has work. Its cost is the time in which a device was
 idle while the call blocked, and from its return until work launched after it reached the device.
-Where several calls stand in one bubble, each pays from its own start to the start of the next. A
-call costs nothing where the thread that launched next was at work of its own when it began. An
-allocation that held up another thread's call stands for that thread, too, from when both had begun
-until that call returned, as if the thread had made it itself.
+Where several calls stand in one bubble, each is attributed the time from its own start to the start
+of the next. A call costs nothing where the thread that launched next was busy itself when it began.
+An allocation that stalled another thread's call counts for that thread, too, from when both had
+begun until that call returned, as if the thread had made it itself.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import Frozen, concatenated
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
-from tracelab.measures.host_stalls import host_stalls, waits_for
+from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.call_sites import CallSite, call_sites
@@ -28,17 +29,20 @@ from tracelab.model.host import Host
 from tracelab.model.lookup import expand_ranges
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class AttributedIdle:
-    """Which stretches of idle time which call caused; disjoint on each device.
+class AttributedIdle(Frozen):
+    """Which stretches of idle time are attributed to which call; disjoint on each device.
 
     Attributes:
-        call: intp[c], index into the blocking calls.
-        device: int32[c].
+        call_index: intp[c], index into the blocking calls.
+        device_number: int32[c].
         start_ns, end_ns: int64[c], ns, never empty.
+
+    Example row: ``(call_index=2, device_number=0, start_ns=400, end_ns=900)``.
     """
 
     call_index: NDArray[np.intp]
@@ -46,22 +50,31 @@ class AttributedIdle:
     start_ns: Int64Array
     end_ns: Int64Array
 
+    @property
+    def length_ns(self) -> Int64Array:
+        """int64[c], ns."""
+        return self.end_ns - self.start_ns
+
 
 @dataclass(frozen=True, slots=True, eq=False)
-class BlockingCallCosts:
-    """The blocking calls, by start, and their price.
+class BlockingCallCosts(Frozen):
+    """The blocking calls, by start, and what they cost.
 
     Attributes:
         calls: the calls.
-        step: int32[k], index into `Timeline.steps` of the step whose host annotation holds the
-            call, else ABSENT.
+        step_index: int32[k], index into `Timeline.steps` of the step whose host annotation holds
+            the call, else ABSENT.
         blocked_ns: int64[k], ns.
         caused_idle_ns: int64[k], ns, summed over devices.
         idle_after_ns: int64[k], ns, the part of it after the call had returned.
-        charges: the stretches that make it up.
-        awaited: int64[k], event id of the activity that each call waited for; of several the one
+        attributed_idle: the stretches that make it up.
+        awaited_id: int64[k], event id of the activity that each call waited for; of several the one
             that ended last, ABSENT if the file does not say.
-        places: where each call was made.
+        call_sites: where each call was made.
+
+    Example row: ``(step_index=3, blocked_ns=700, caused_idle_ns=300, idle_after_ns=100,
+    awaited_id=17)``: the call blocked for 700 ns, in 200 of which a device was idle; so it was for
+    another 100 ns until new work reached it.
     """
 
     calls: BlockingCalls
@@ -74,98 +87,145 @@ class BlockingCallCosts:
     call_sites: tuple[CallSite, ...]
 
 
+_NO_IDLE = AttributedIdle(
+    call_index=np.zeros(0, dtype=np.intp),
+    device_number=np.zeros(0, dtype=np.int32),
+    start_ns=np.zeros(0, dtype=np.int64),
+    end_ns=np.zeros(0, dtype=np.int64),
+)
+
+
 def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCallCosts:
-    """Measure the blocking calls of a file; only where `lines` can look is their line named."""
+    """Measure the blocking calls of a file.
+
+    The slow reference model is ``tests/reference/ticks.py``.
+
+    Args:
+        graph: the file's dependencies.
+        lines: where to look for source files; without it no line is named.
+    """
     host, timeline = graph.host, graph.host.timeline
     calls = host.blocking_calls
-    step = np.full(len(calls), ABSENT, dtype=np.int32)
-    for index, item in enumerate(timeline.steps):
-        start, end = timeline.trace.start_ns[item.event_id], timeline.trace.end_ns[item.event_id]
-        first, last = np.searchsorted(calls.start_ns, (start, end))
-        inside = step[first:last]
-        inside[inside == ABSENT] = index
-    charged = [np.zeros((0, 4), dtype=np.int64)]
-    if len(calls):
-        charged += [_charge(host, x, device_gaps(host, x)) for x in timeline.device_numbers]
-    columns = np.concatenate(charged)
-    caused = np.zeros(len(calls), dtype=np.int64)
-    np.add.at(caused, columns[:, 0], columns[:, 3] - columns[:, 2])
-    after = np.zeros(len(calls), dtype=np.int64)
-    begun = np.maximum(columns[:, 2], calls.end_ns[columns[:, 0]])
-    np.add.at(after, columns[:, 0], np.maximum(0, columns[:, 3] - begun))
+    idle = concatenated([_NO_IDLE, *(_attributed_idle(host) if len(calls) else ())])
+    caused_idle_ns = np.zeros(len(calls), dtype=np.int64)
+    np.add.at(caused_idle_ns, idle.call_index, idle.length_ns)
+    idle_after_ns = np.zeros(len(calls), dtype=np.int64)
+    after_start_ns = np.maximum(idle.start_ns, calls.end_ns[idle.call_index])
+    np.add.at(idle_after_ns, idle.call_index, np.maximum(0, idle.end_ns - after_start_ns))
     return BlockingCallCosts(
         calls=calls,
-        step_index=step,
+        step_index=_step_index(timeline, calls),
         blocked_ns=calls.end_ns - calls.start_ns,
-        caused_idle_ns=caused,
-        idle_after_ns=after,
-        attributed_idle=AttributedIdle(
-            columns[:, 0].astype(np.intp),
-            columns[:, 1].astype(np.int32),
-            columns[:, 2],
-            columns[:, 3],
-        ),
-        awaited_id=_awaited(graph),
+        caused_idle_ns=caused_idle_ns,
+        idle_after_ns=idle_after_ns,
+        attributed_idle=idle,
+        awaited_id=_awaited_id(graph),
         call_sites=call_sites(timeline, calls.event_id, lines),
     )
 
 
-def _awaited(graph: Graph) -> Int64Array:
+def _step_index(timeline: Timeline, calls: BlockingCalls) -> NDArray[np.int32]:
+    """int32[k], the first step whose host annotation holds each call, else ABSENT."""
+    step_index = np.full(len(calls), ABSENT, dtype=np.int32)
+    for index, step in enumerate(timeline.steps):
+        start_ns = timeline.trace.start_ns[step.event_id]
+        end_ns = timeline.trace.end_ns[step.event_id]
+        first, last = np.searchsorted(calls.start_ns, (start_ns, end_ns))
+        inside = step_index[first:last]
+        inside[inside == ABSENT] = index
+    return step_index
+
+
+def _awaited_id(graph: Graph) -> Int64Array:
     """Per blocking call the last activity that it waited for, else ABSENT."""
     trace, calls = graph.host.timeline.trace, graph.host.blocking_calls
-    launched = np.isin(graph.source_id, calls.event_id) & (graph.kind == EdgeKind.LAUNCH)
-    waited = np.isin(graph.target_id, calls.event_id) & (graph.kind == EdgeKind.SYNC)
+    is_launch = np.isin(graph.source_id, calls.event_id) & (graph.kind == EdgeKind.LAUNCH)
+    is_sync = np.isin(graph.target_id, calls.event_id) & (graph.kind == EdgeKind.SYNC)
     # A blocking copy waits for the copy that it launches.
-    call = np.concatenate((graph.source_id[launched], graph.target_id[waited]))
-    activity = np.concatenate((graph.target_id[launched], graph.source_id[waited]))
-    order = np.argsort(trace.end_ns[activity], kind="stable")
-    last = dict(zip(call[order].tolist(), activity[order].tolist(), strict=True))
-    return np.array([last.get(x, ABSENT) for x in calls.event_id.tolist()], dtype=np.int64)
+    call_id = np.concatenate((graph.source_id[is_launch], graph.target_id[is_sync]))
+    activity_id = np.concatenate((graph.target_id[is_launch], graph.source_id[is_sync]))
+    order = np.argsort(trace.end_ns[activity_id], kind="stable")
+    last_id = dict(zip(call_id[order].tolist(), activity_id[order].tolist(), strict=True))
+    return np.array([last_id.get(call, ABSENT) for call in calls.event_id.tolist()], dtype=np.int64)
 
 
-def _charge(host: Host, device: int, idle: Gaps) -> Int64Array:
-    """The idle of one device that calls caused: int64[c, 4]: call, device, start and end."""
-    timeline, calls, halts = host.timeline, host.blocking_calls, host_stalls(host)
-    launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
-    launch_ns = np.sort(host.launched_ns[timeline.launch_id[launched]])
-    # A call stands before a gap if no work for the device was launched between the two. Of one
-    # thread's calls, in order and none inside another, those are neighbours.
-    known = np.flatnonzero(idle.launch_id != ABSENT)
-    called_ns = host.launched_ns[idle.launch_id[known]]
-    previous_ns = np.concatenate(([ABSENT], launch_ns))[np.searchsorted(launch_ns, called_ns)]
-    gaps, owners = [], []
-    for own in halts.groups:
-        first = np.searchsorted(halts.end_ns[own], previous_ns, side="right")
-        number, place = expand_ranges(first, np.searchsorted(halts.start_ns[own], called_ns))
-        gaps.append(known[number])
-        owners.append(own[place])
-    gap, owner = np.concatenate(gaps), np.concatenate(owners)
-    thread = timeline.trace.thread_index[idle.launch_id[gap]]
-    waits = waits_for(host, thread, halts.thread_index[owner], halts.start_ns[owner])
+def _attributed_idle(host: Host) -> list[AttributedIdle]:
+    """The idle time of each device that blocking calls caused."""
+    stalls = host_stalls(host)
+    return [_attributed_idle_of(host, stalls, device) for device in host.timeline.device_numbers]
+
+
+def _attributed_idle_of(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
+    idle = device_gaps(host, device)
+    gap_index, stall_index = _stalls_before_gaps(host, stalls, idle, device)
+    order = np.lexsort((stall_index, stalls.start_ns[stall_index], gap_index))
+    gap_index, stall_index = gap_index[order], stall_index[order]
+    stall_start_ns = stalls.start_ns[stall_index]
+    until_ns = idle.end_ns[gap_index]
+    followed = np.flatnonzero(gap_index[1:] == gap_index[:-1])
+    until_ns[followed] = stall_start_ns[followed + 1]
+    start_ns = np.maximum(stall_start_ns, idle.start_ns[gap_index])
+    end_ns = np.minimum(until_ns, idle.end_ns[gap_index])
+    is_idle = end_ns > start_ns
+    call_index = stalls.call_index[stall_index[is_idle]]
+    return AttributedIdle(
+        call_index=call_index.astype(np.intp),
+        device_number=np.full(len(call_index), device, dtype=np.int32),
+        start_ns=start_ns[is_idle],
+        end_ns=end_ns[is_idle],
+    )
+
+
+def _stalls_before_gaps(
+    host: Host, stalls: HostStalls, idle: Gaps, device: int
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Pairs: index of a gap, index of a host stall that delayed the launch which ends it.
+
+    A stall stands before a gap if no work for the device was launched between the two.
+    """
+    timeline, calls = host.timeline, host.blocking_calls
+    is_launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
+    launched_ns = np.sort(host.launched_ns[timeline.launch_id[is_launched]])
+    # Of one thread's stalls, in order and none inside another, those before a gap are neighbors.
+    launched_gaps = np.flatnonzero(idle.launch_id != ABSENT)
+    next_ns = host.launched_ns[idle.launch_id[launched_gaps]]
+    previous_ns = np.concatenate(([ABSENT], launched_ns))[np.searchsorted(launched_ns, next_ns)]
+    gaps, stalls_before = [], []
+    for group in stalls.groups:
+        first = np.searchsorted(stalls.end_ns[group], previous_ns, side="right")
+        last = np.searchsorted(stalls.start_ns[group], next_ns)
+        range_index, position = expand_ranges(first, last)
+        gaps.append(launched_gaps[range_index])
+        stalls_before.append(group[position])
+    gap_index, stall_index = np.concatenate(gaps), np.concatenate(stalls_before)
+    thread_index = timeline.trace.thread_index[idle.launch_id[gap_index]]
+    is_awaited = waits_for(
+        host, thread_index, stalls.thread_index[stall_index], stalls.start_ns[stall_index]
+    )
     # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
-    blocking = np.flatnonzero(np.isin(idle.launch_id, calls.event_id))
+    blocking_gaps = np.flatnonzero(np.isin(idle.launch_id, calls.event_id))
     by_event = np.argsort(calls.event_id)
-    launch = by_event[np.searchsorted(calls.event_id, idle.launch_id[blocking], sorter=by_event)]
-    gap, owner = np.append(gap[waits], blocking), np.append(owner[waits], launch)
-    order = np.lexsort((owner, halts.start_ns[owner], gap))
-    gap, owner = gap[order], owner[order]
-    since = halts.start_ns[owner]
-    until = idle.end_ns[gap]
-    followed = np.flatnonzero(gap[1:] == gap[:-1])
-    until[followed] = since[followed + 1]
-    begun, ended = np.maximum(since, idle.start_ns[gap]), np.minimum(until, idle.end_ns[gap])
-    paid = ended > begun
-    call = halts.call_index[owner[paid]]
-    return np.stack((call, np.full(len(call), device), begun[paid], ended[paid]), axis=1)
+    own_index = by_event[
+        np.searchsorted(calls.event_id, idle.launch_id[blocking_gaps], sorter=by_event)
+    ]
+    return (
+        np.append(gap_index[is_awaited], blocking_gaps),
+        np.append(stall_index[is_awaited], own_index),
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingCallMetrics:
-    """The blocking calls of one API at one place, ns.
+    """The blocking calls of one API at one call site, ns.
 
     Attributes:
         idle_after_ns: the part of the caused idle after the calls had returned.
         waited_for: the activity for which they blocked longest.
+
+    Example row: ``BlockingCallMetrics(rank=0, step=3, api="cudaStreamSynchronize", kind="stream",
+    count=2, blocked_ns=700, caused_idle_ns=300, idle_after_ns=100, waited_for="gemm",
+    operator="aten::item", annotation=None, function="step", file="train.py", line=31)``: the
+    ``.item()`` in line 31 was called twice and cost 300 ns of idle time.
     """
 
     rank: int

@@ -1,4 +1,4 @@
-"""When a host thread got no further, and whose fault that was."""
+"""When a host thread made no progress, and which blocking call caused that."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class HostStalls:
-    """The stretches in which a thread got no further; what the blocking calls held up comes last.
+class HostStalls(Frozen):
+    """The times in which a host thread made no progress: blocking calls, then stalled calls.
 
     Attributes:
-        call: intp[h], index into the blocking calls: whose fault it was.
-        thread: int32[h], index into `Trace.threads` of who got no further.
+        call_index: intp[h], index into the blocking calls: the call that caused it.
+        thread_index: int32[h], index into `Trace.threads` of the thread that made no progress.
         start_ns, end_ns: int64[h], ns.
-        groups: the halts of one thread and sort, each by start and by end.
+        groups: the host stalls of one thread and sort, each by start and by end: positions here.
+
+    Example row: ``(call_index=2, thread_index=0, start_ns=400, end_ns=900)``: the third blocking
+    call stopped the first thread for 500 ns.
     """
 
     call_index: NDArray[np.intp]
@@ -32,35 +36,48 @@ class HostStalls:
 
 
 def host_stalls(host: Host) -> HostStalls:
-    """The blocking calls, each of its own thread, and what allocations held up."""
-    calls, held = host.blocking_calls, host.stalled_calls
-    thread = np.concatenate((calls.thread_index, held.thread_index))
-    number = np.arange(len(thread))
+    """The blocking calls, each of its own thread, and the calls that allocations stalled.
+
+    The slow reference models are ``tests/reference/ticks.py`` and ``tests/reference/walks.py``.
+    """
+    calls, stalled = host.blocking_calls, host.stalled_calls
+    thread_index = np.concatenate((calls.thread_index, stalled.thread_index))
     return HostStalls(
-        call_index=np.concatenate((number[: len(calls)], held.allocation_index)),
-        thread_index=thread,
-        start_ns=np.concatenate((calls.start_ns, held.start_ns)),
-        end_ns=np.concatenate((calls.end_ns, held.end_ns)),
+        call_index=np.concatenate((np.arange(len(calls)), stalled.allocation_index)),
+        thread_index=thread_index,
+        start_ns=np.concatenate((calls.start_ns, stalled.start_ns)),
+        end_ns=np.concatenate((calls.end_ns, stalled.end_ns)),
         groups=tuple(
-            group
-            for _, own in groups_of(thread)
-            for group in np.split(own, [np.searchsorted(own, len(calls))])
+            read_only(group)
+            for _, stall_index in groups_of(thread_index)
+            for group in np.split(stall_index, [np.searchsorted(stall_index, len(calls))])
         ),
     )
 
 
 def waits_for(
     host: Host,
-    thread: NDArray[np.integer[Any]],
-    other: NDArray[np.integer[Any]],
-    moment_ns: Int64Array,
+    thread_index: NDArray[np.integer[Any]],
+    other_thread_index: NDArray[np.integer[Any]],
+    time_ns: Int64Array,
 ) -> NDArray[np.bool_]:
-    """bool[k], whether launching threads wait for what begins then in others, or in themselves."""
-    waits = np.isin(other, list(host.launching_threads))
-    for number, places in groups_of(thread):
-        if number in host.states:
-            recorded, moments = host.states[number].recorded, moment_ns[places]
-            begun = np.searchsorted(recorded.starts, moments, side="right")
-            waits[places] &= begun == np.searchsorted(recorded.ends, moments, side="right")
-    own: NDArray[np.bool_] = other == thread
-    return waits | own
+    """Whether launching threads wait for what begins then in other threads, or in themselves.
+
+    A thread waits for another one that launches while nothing is recorded of itself.
+
+    Args:
+        host: the host side of the timeline.
+        thread_index: int[k], the threads that may wait.
+        other_thread_index: int[k], the threads in which something begins.
+        time_ns: int64[k], ns, when it does.
+
+    Returns:
+        bool[k].
+    """
+    waits = np.isin(other_thread_index, list(host.launching_threads))
+    for thread, indices in groups_of(thread_index):
+        if thread in host.states:
+            recorded, times_ns = host.states[thread].recorded, time_ns[indices]
+            begun = np.searchsorted(recorded.starts, times_ns, side="right")
+            waits[indices] &= begun == np.searchsorted(recorded.ends, times_ns, side="right")
+    return read_only(waits | (other_thread_index == thread_index))

@@ -1,4 +1,4 @@
-"""What held each bubble: the host's call, operator or region, or the work that was waited for."""
+"""What each bubble waited for: the host's call, operator or region, or the work on the GPU."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
@@ -27,129 +28,182 @@ _MOST_SIBLINGS = 500  # functions that returned before, looked over on the way o
 
 
 def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
-    """Per piece of idle time, the event that held it: int64[k], ABSENT where the file has none.
+    """Per piece of idle time, the event that the device waited for.
 
-    Of `host_blocked` it is the blocking call, where another thread's allocation held up the thread
-    that launched next that allocation; of `input` the region or function that loads; of
-    `host_busy` the operator or else the Python function that the host was in half-way through, else
-    the launch that came late;
-    of `dependency` the activity that was waited for; of `launch` and `graph` the launch call. The
-    edges of the file and idle of unknown cause have none.
+    Of `host_blocked` it is the blocking call, or the allocation of another thread that stalled the
+    thread that launched next; of `input` the region or function that loads; of `host_busy` the
+    operator or else the Python function that the host was in half-way through, else the launch that
+    came late; of `dependency` the activity that was waited for; of `launch` and `graph` the launch
+    call. The edges of the file and idle of unknown cause have none.
+
+    There is no slow reference model: ``tests/unit/measures/test_idle_culprits.py`` has a trace for
+    each cause.
+
+    Args:
+        graph: the file's dependencies.
+        bubbles: its idle time.
+
+    Returns:
+        int64[k], event ids, ABSENT where the file has none: ``[17, ABSENT]``.
     """
-    timeline, blocking = graph.host.timeline, graph.host.blocking_calls
-    trace = timeline.trace
-    order = np.argsort(timeline.event_id)
-    at = np.searchsorted(timeline.event_id[order], bubbles.next_id)
-    row = order[np.minimum(at, len(order) - 1)]
-    launch = np.where(bubbles.next_id == ABSENT, ABSENT, timeline.launch_id[row])
-    source = np.where(bubbles.next_id == ABSENT, ABSENT, graph.awaited_row[row])
-    thread = np.where(launch == ABSENT, ABSENT, trace.thread_index[launch])
-    middle = bubbles.start_ns + (bubbles.end_ns - bubbles.start_ns) // 2
-    held = np.full(len(launch), ABSENT, dtype=np.int64)
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    next_row = _rows_of(timeline.event_id, bubbles.next_id)
+    launch_id = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
+    awaited_row = np.where(next_row == ABSENT, ABSENT, graph.awaited_row[next_row])
+    thread_index = np.where(launch_id == ABSENT, ABSENT, trace.thread_index[launch_id])
+    middle_ns = bubbles.start_ns + (bubbles.end_ns - bubbles.start_ns) // 2
 
-    def give(cause: Cause, events: NDArray[np.integer[Any]]) -> None:
-        mine = bubbles.cause == cause
-        held[mine] = _around(trace, events, middle[mine], thread[mine])
+    def outermost_of(event_id: NDArray[np.integer[Any]], cause: Cause) -> Int64Array:
+        is_cause = bubbles.cause == cause
+        culprit_id = np.full(len(middle_ns), ABSENT, dtype=np.int64)
+        culprit_id[is_cause] = _outermost(
+            trace, event_id, middle_ns[is_cause], thread_index[is_cause]
+        )
+        return culprit_id
 
-    give(Cause.HOST_BLOCKED, blocking.event_id)
-    holder = _holder(graph.host, middle, thread)
-    others = (bubbles.cause == Cause.HOST_BLOCKED) & (holder != ABSENT)
-    held[others] = holder[others]
-    give(Cause.INPUT, input_regions(trace))
-    give(Cause.HOST_BUSY, trace.of_category(Category.OPERATOR))
-    python = (bubbles.cause == Cause.HOST_BUSY) & (held == ABSENT)
-    held[python] = _innermost(trace, middle[python], thread[python])
-    late = np.isin(bubbles.cause, (Cause.HOST_BUSY, Cause.LAUNCH, Cause.GRAPH)) & (held == ABSENT)
-    held[late] = launch[late]
-    waited = (bubbles.cause == Cause.DEPENDENCY) & (source != ABSENT)
-    held[waited] = timeline.event_id[source[waited]]
-    return held
+    blocking_id = outermost_of(graph.host.blocking_calls.event_id, Cause.HOST_BLOCKED)
+    stalling_id = _stalling_allocations(graph.host, middle_ns, thread_index)
+    operator_id = outermost_of(trace.of_category(Category.OPERATOR), Cause.HOST_BUSY)
+    function_id = operator_id.copy()
+    has_no_operator = (bubbles.cause == Cause.HOST_BUSY) & (operator_id == ABSENT)
+    function_id[has_no_operator] = _innermost_python(
+        trace, middle_ns[has_no_operator], thread_index[has_no_operator]
+    )
+    awaited_id = np.where(awaited_row == ABSENT, ABSENT, timeline.event_id[awaited_row])
+    of_cause = {
+        Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
+        Cause.INPUT: outermost_of(input_regions(trace), Cause.INPUT),
+        Cause.HOST_BUSY: np.where(function_id == ABSENT, launch_id, function_id),
+        Cause.DEPENDENCY: awaited_id,
+        Cause.LAUNCH: launch_id,
+        Cause.GRAPH: launch_id,
+    }
+    is_cause = [bubbles.cause == cause for cause in of_cause]
+    return read_only(np.select(is_cause, list(of_cause.values()), ABSENT).astype(np.int64))
 
 
-def _holder(host: Host, moments: Int64Array, threads: NDArray[np.integer[Any]]) -> Int64Array:
-    """The allocation that held each thread up at each moment: int64[k], else ABSENT.
+def _rows_of(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
+    """The positions of events that are in a column, ABSENT for ABSENT: intp[k].
+
+    >>> _rows_of(np.array([7, 3, 5]), np.array([5, ABSENT, 7])).tolist()
+    [2, -1, 0]
+    """
+    order = np.argsort(event_id)
+    position = np.searchsorted(event_id[order], wanted_id)
+    row = order[np.minimum(position, len(order) - 1)]
+    return np.where(wanted_id == ABSENT, ABSENT, row)
+
+
+def _stalling_allocations(
+    host: Host, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+) -> Int64Array:
+    """The allocation that stalled each thread at each moment: int64[k], else ABSENT.
 
     Of several the one that began last.
     """
-    held, holder = host.stalled_calls, np.full(len(moments), ABSENT, dtype=np.int64)
-    asked_of = dict(groups_of(threads)) if len(held) else {}
-    for thread, own in groups_of(held.thread_index):
-        asked = asked_of.get(thread, np.zeros(0, dtype=np.intp))
-        place = _last_begun(held.start_ns[own], held.end_ns[own], moments[asked], len(own))
-        found = place != ABSENT
-        holder[asked[found]] = host.blocking_calls.event_id[
-            held.allocation_index[own[place[found]]]
-        ]
-    return holder
+    stalled, allocation_id = host.stalled_calls, np.full(len(times_ns), ABSENT, dtype=np.int64)
+    indices_of = dict(groups_of(thread_index)) if len(stalled) else {}
+    for thread, stalled_index in groups_of(stalled.thread_index):
+        indices = indices_of.get(thread, np.zeros(0, dtype=np.intp))
+        last = _last_around(
+            stalled.start_ns[stalled_index],
+            stalled.end_ns[stalled_index],
+            times_ns[indices],
+            len(stalled_index),
+        )
+        is_stalled = last != ABSENT
+        allocation_index = stalled.allocation_index[stalled_index[last[is_stalled]]]
+        allocation_id[indices[is_stalled]] = host.blocking_calls.event_id[allocation_index]
+    return allocation_id
 
 
-def _last_begun(
-    start_ns: Int64Array, end_ns: Int64Array, moments: Int64Array, most: int
+def _last_around(
+    start_ns: Int64Array, end_ns: Int64Array, times_ns: Int64Array, most: int
 ) -> NDArray[np.intp]:
-    """The last of some stretches, by start, to hold each moment: intp[k], else ABSENT.
+    """The last of some stretches, by start, around each moment: intp[k], else ABSENT.
 
     It is looked for among the `most` last ones that had begun.
+
+    >>> start_ns, end_ns = np.array([0, 10, 20]), np.array([100, 15, 25])
+    >>> _last_around(start_ns, end_ns, np.array([12, 22, 50, 200]), most=3).tolist()
+    [1, 2, 0, -1]
     """
-    found = np.full(len(moments), ABSENT, dtype=np.intp)
-    reach = np.maximum.accumulate(end_ns)
-    place = np.searchsorted(start_ns, moments, side="right") - 1
-    open_ = np.arange(len(moments))
+    last = np.full(len(times_ns), ABSENT, dtype=np.intp)
+    reach_ns = np.maximum.accumulate(end_ns)
+    position = np.searchsorted(start_ns, times_ns, side="right") - 1
+    open_index = np.arange(len(times_ns))
     for _ in range(most):  # all that have found nothing yet step back at once
-        open_ = open_[place[open_] >= 0]
-        open_ = open_[reach[place[open_]] > moments[open_]]
-        if not len(open_):
+        open_index = open_index[position[open_index] >= 0]
+        open_index = open_index[reach_ns[position[open_index]] > times_ns[open_index]]
+        if not len(open_index):
             break
-        holds = end_ns[place[open_]] > moments[open_]
-        found[open_[holds]] = place[open_[holds]]
-        open_ = open_[~holds]
-        place[open_] -= 1
-    return found
+        is_around = end_ns[position[open_index]] > times_ns[open_index]
+        last[open_index[is_around]] = position[open_index[is_around]]
+        open_index = open_index[~is_around]
+        position[open_index] -= 1
+    return last
 
 
-def _around(
+def _outermost(
     trace: Trace,
-    events: NDArray[np.integer[Any]],
-    moments: Int64Array,
-    threads: NDArray[np.integer[Any]],
+    event_id: NDArray[np.integer[Any]],
+    times_ns: Int64Array,
+    thread_index: NDArray[np.integer[Any]],
 ) -> Int64Array:
     """The outermost of some events around each moment: of its thread, else of any: int64[k]."""
-    around = np.full(len(moments), ABSENT, dtype=np.int64)
-    events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    for thread, places in groups_of(trace.thread_index[events]):
-        own = events[places]
-        reach = np.maximum.accumulate(trace.end_ns[own])
-        outer = own[np.concatenate(([True], trace.start_ns[own][1:] >= reach[:-1]))]
-        place = np.searchsorted(trace.start_ns[outer], moments, side="right") - 1
-        inside = (place >= 0) & (trace.end_ns[outer[place]] > moments)
-        inside &= (threads == thread) | (around == ABSENT)
-        around[inside] = outer[place[inside]]
-    return around
+    around_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
+    event_id = _by_start(trace, event_id)
+    for thread, indices in groups_of(trace.thread_index[event_id]):
+        of_thread = event_id[indices]
+        start_ns, reach_ns = (
+            trace.start_ns[of_thread],
+            np.maximum.accumulate(trace.end_ns[of_thread]),
+        )
+        outer_id = of_thread[np.concatenate(([True], start_ns[1:] >= reach_ns[:-1]))]
+        position = np.searchsorted(trace.start_ns[outer_id], times_ns, side="right") - 1
+        is_around = (position >= 0) & (trace.end_ns[outer_id[position]] > times_ns)
+        is_around &= (thread_index == thread) | (around_id == ABSENT)
+        around_id[is_around] = outer_id[position[is_around]]
+    return around_id
 
 
-def _innermost(trace: Trace, moments: Int64Array, threads: NDArray[np.integer[Any]]) -> Int64Array:
+def _innermost_python(
+    trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+) -> Int64Array:
     """The innermost Python function of its thread around each moment: int64[k], else ABSENT."""
-    inner = np.full(len(moments), ABSENT, dtype=np.int64)
-    events = trace.of_category(Category.PYTHON)
-    events = events[np.lexsort((-trace.end_ns[events], trace.start_ns[events]))]
-    of_thread = dict(groups_of(trace.thread_index[events]))
-    for thread, asked in groups_of(threads):
-        own = events[of_thread.get(thread, np.zeros(0, dtype=np.intp))]
-        place = _last_begun(trace.start_ns[own], trace.end_ns[own], moments[asked], _MOST_SIBLINGS)
-        found = place != ABSENT
-        inner[asked[found]] = own[place[found]]
-    return inner
+    innermost_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
+    function_id = _by_start(trace, trace.of_category(Category.PYTHON))
+    indices_of = dict(groups_of(trace.thread_index[function_id]))
+    for thread, indices in groups_of(thread_index):
+        of_thread = function_id[indices_of.get(thread, np.zeros(0, dtype=np.intp))]
+        last = _last_around(
+            trace.start_ns[of_thread], trace.end_ns[of_thread], times_ns[indices], _MOST_SIBLINGS
+        )
+        is_inside = last != ABSENT
+        innermost_id[indices[is_inside]] = of_thread[last[is_inside]]
+    return innermost_id
+
+
+def _by_start(trace: Trace, event_id: NDArray[np.integer[Any]]) -> NDArray[np.integer[Any]]:
+    """These events by start, the outermost first."""
+    return event_id[np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))]
 
 
 @dataclass(frozen=True, slots=True)
 class CulpritMetrics:
-    """The idle of one device and cause that one thing at one place held, ns.
+    """The idle of one device and cause with one culprit at one call site, ns.
 
     Attributes:
-        name: the call, operator, region or activity that held it.
-        operator, function, file, line: where it is in the program, of things on the host.
+        name: the call, operator, region or activity that the device waited for.
+        operator, function, file, line: where it is in the program, of calls and operators.
         count: how many bubbles.
         longest_start_ns, longest_ns: the longest of them.
-        event: event id of what held the longest.
+        event: event id of the culprit of the longest.
+
+    Example row: ``CulpritMetrics(rank=0, step=None, device=0, cause="host_blocked",
+    name="cudaStreamSynchronize", operator="aten::item", function="step", file="train.py", line=31,
+    count=4, idle_ns=900, longest_start_ns=4_000, longest_ns=300, event=17)``: in four bubbles GPU 0
+    waited 900 ns for the ``.item()`` in line 31.
     """
 
     rank: int

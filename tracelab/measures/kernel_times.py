@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +22,9 @@ class NameTimes:
     Attributes:
         steps_ns, step_counts: what each step launched, in the order of the steps.
         total_ns, count: in the whole trace.
+
+    Example row: ``NameTimes(name="gemm", steps_ns=(400, 380), step_counts=(2, 2), total_ns=790,
+    count=5)``: each of two steps launched it twice, and it ran once more outside them.
     """
 
     name: str
@@ -33,34 +37,43 @@ class NameTimes:
 def kernel_times(graph: Graph) -> tuple[NameTimes, ...]:
     """The time of every name among the GPU activities, per step that launched them.
 
-    Activities that no step launched count in the whole trace only.
+    Activities that no step launched count in the whole trace only. There is no slow reference
+    model: ``tests/unit/measures/test_kernel_times.py`` has traces made by hand.
+
+    Args:
+        graph: the file's dependencies.
     """
     timeline = graph.host.timeline
-    names, name = np.unique(timeline.trace.name_index[timeline.event_id], return_inverse=True)
-    length = timeline.end_ns - timeline.start_ns
-    columns = len(timeline.steps) + 1
-    # Row by name; the first column holds what no step launched. Sums below 2**53 are exact.
-    cell = name * columns + (timeline.step_index + 1)
-    cells = len(names) * columns
-    times = np.bincount(cell, weights=length, minlength=cells).astype(np.int64)
-    counts = np.bincount(cell, minlength=cells)
+    length_ns = timeline.end_ns - timeline.start_ns
+    names, name_position = np.unique(
+        timeline.trace.name_index[timeline.event_id], return_inverse=True
+    )
+    # A cell for each name and step; the first column holds what no step launched.
+    shape = len(names), len(timeline.steps) + 1
+    cell = name_position * shape[1] + (timeline.step_index + 1)
+    # Sums below 2**53 are exact.
+    totals_ns = np.bincount(cell, weights=length_ns, minlength=math.prod(shape)).astype(np.int64)
+    counts = np.bincount(cell, minlength=math.prod(shape))
     return tuple(
         NameTimes(
-            name=timeline.trace.strings[text],
-            steps_ns=tuple(row_ns[1:].tolist()),
-            step_counts=tuple(row[1:].tolist()),
-            total_ns=int(row_ns.sum()),
-            count=int(row.sum()),
+            name=timeline.trace.strings[name_index],
+            steps_ns=tuple(name_ns[1:].tolist()),
+            step_counts=tuple(name_counts[1:].tolist()),
+            total_ns=int(name_ns.sum()),
+            count=int(name_counts.sum()),
         )
-        for text, row_ns, row in zip(
-            names.tolist(), times.reshape(-1, columns), counts.reshape(-1, columns), strict=True
+        for name_index, name_ns, name_counts in zip(
+            names.tolist(), totals_ns.reshape(shape), counts.reshape(shape), strict=True
         )
     )
 
 
 @dataclass(frozen=True, slots=True)
 class KernelTotal:
-    """All activities of one name."""
+    """All activities of one name.
+
+    Example row: ``KernelTotal(name="my_kernel", count=5, total_ns=790)``.
+    """
 
     name: str
     count: int
@@ -68,19 +81,28 @@ class KernelTotal:
 
 
 def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
-    """Long kernels that no rule knows, which count as compute; the longest first."""
+    """Long kernels that no rule knows, which count as compute; the longest first.
+
+    There is no slow reference model: ``tests/unit/measures/test_kernel_times.py`` has traces made
+    by hand.
+
+    Args:
+        graph: the file's dependencies.
+    """
     timeline = graph.host.timeline
     trace = timeline.trace
     is_kernel = trace.category[timeline.event_id] == Category.KERNEL
     rows = np.flatnonzero((timeline.kind == Kind.COMPUTE) & is_kernel)
-    names, inverse = np.unique(trace.name_index[timeline.event_id[rows]], return_inverse=True)
+    names, name_position = np.unique(trace.name_index[timeline.event_id[rows]], return_inverse=True)
     length_ns = timeline.end_ns - timeline.start_ns
-    totals = np.bincount(inverse, weights=length_ns[rows], minlength=len(names)).astype(np.int64)
-    counts = np.bincount(inverse, minlength=len(names))
+    totals_ns = np.bincount(name_position, weights=length_ns[rows], minlength=len(names))
+    counts = np.bincount(name_position, minlength=len(names))
     least_ns = _WORTH_ASKING * float(length_ns.sum())
     kernels = [
-        KernelTotal(trace.strings[name_index], int(counts[i]), int(totals[i]))
-        for i, name_index in enumerate(names.tolist())
-        if totals[i] >= least_ns and not is_recognised(trace.strings[name_index])
+        KernelTotal(trace.strings[name_index], count, int(total_ns))
+        for name_index, count, total_ns in zip(
+            names.tolist(), counts.tolist(), totals_ns.tolist(), strict=True
+        )
+        if total_ns >= least_ns and not is_recognised(trace.strings[name_index])
     ]
     return tuple(sorted(kernels, key=lambda kernel: (-kernel.total_ns, kernel.name)))

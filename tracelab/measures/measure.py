@@ -1,9 +1,57 @@
-"""What a measure tells the rest of the program about itself: its table in the report.
+'''A measure, and how to write one.
 
-A new measure is one file beside this one and one line in `tracelab.measures.registry`. Its rows
-then reach the merged report of several ranks, the JSON and its schema, the text and comparisons by
-the same way as all others, keyed by rank and step.
-"""
+A measure is one file with the type of its rows and one function, which gives the rows of a file.
+Its table reaches the report, the merged report of several ranks, the JSON and its schema, the text
+and comparisons by the same way as all others, keyed by rank and step. To add one:
+
+1. Write ``short_activities.py``, such as the one below. A measure from outside the package may be
+   in any module; its key is none that the report has:
+
+       """GPU activities that took less time than their launch, by name."""
+
+       from dataclasses import dataclass
+
+       import numpy as np
+
+       from tracelab.measures.measure import Measure
+
+       _LAUNCH_NS = 5_000
+
+
+       @dataclass(frozen=True, slots=True)
+       class ShortActivities:
+           """The short GPU activities of one name that started in one window.
+
+           Example row: ``ShortActivities(rank=0, step=3, name="add", count=40, total_ns=90_000)``.
+           """
+
+           rank: int
+           step: int | None
+           name: str
+           count: int
+           total_ns: int
+
+
+       def short_activities(graph, windows):
+           timeline, strings = graph.host.timeline, graph.host.timeline.trace.strings
+           name_index = timeline.trace.name_index[timeline.event_id]
+           start_ns, length_ns = timeline.start_ns, timeline.end_ns - timeline.start_ns
+           for window in windows:
+               is_short = (start_ns >= window.start_ns) & (start_ns < window.end_ns)
+               is_short &= length_ns < _LAUNCH_NS
+               for name in np.unique(name_index[is_short]):
+                   short_ns = length_ns[is_short & (name_index == name)]
+                   row = len(short_ns), int(short_ns.sum())
+                   yield ShortActivities(0, window.step, strings[name], *row)
+
+
+       MEASURE = Measure("short_activities", ShortActivities, short_activities)
+
+2. Add the line ``short_activities.MEASURE`` to `tracelab.measures.registry.MEASURES`, or from
+   outside: ``tracelab.analyze(path, measures=(*tracelab.MEASURES, short_activities.MEASURE))``.
+3. Test it on a trace made by hand, in ``tests/unit/measures/test_short_activities.py``, and against
+   a slow model of its definition, in ``tests/reference``.
+'''
 
 from __future__ import annotations
 
@@ -22,21 +70,14 @@ class Measure:
         row: the type of its rows, a frozen dataclass. The first two fields are ``rank: int``, which
             the measure leaves at 0, and ``step: int | None``, None for the whole trace; lengths of
             time end in ``_ns``. Its docstring describes the columns in the schema.
-        rows: gives the rows of one file. Its parameters are named after results of the analysis,
-            ``graph`` and ``windows`` for most (`tracelab.analysis.STAGES` lists them all).
+        rows: gives the rows of one file. Its parameters are named after results of the analysis:
+            ``graph`` first, then ``windows``, then results of other measures such as ``bubbles``
+            (`tracelab.analysis.STAGES` lists them all).
 
     Example:
-        >>> @dataclass(frozen=True, slots=True)
-        ... class Launches:
-        ...     rank: int
-        ...     step: int | None
-        ...     launches: int
-        >>> def launches(graph, windows):
-        ...     launch_id = graph.host.timeline.launch_id
-        ...     return [Launches(0, window.step, len(set(launch_id))) for window in windows[:1]]
-        >>> LAUNCHES = Measure("launches", Launches, launches)
-        >>> LAUNCHES.key
-        'launches'
+        >>> from tracelab.measures.overlap import OverlapMetrics, overlaps
+        >>> Measure("overlaps", OverlapMetrics, overlaps).key
+        'overlaps'
     """
 
     key: str
@@ -59,11 +100,17 @@ def keyed_by(members: Iterable[IntEnum], *, complete: bool) -> Mapping[str, Any]
     Args:
         members: whose names in small letters may be keys.
         complete: every one of them is a key.
+
+    Example:
+        >>> class Phase(IntEnum):
+        ...     FORWARD = 0
+        >>> keyed_by(Phase, complete=True)["schema"]["required"]
+        ['forward']
     """
     names = [member.name.lower() for member in members]
-    lengths = {"type": "integer", "minimum": 0}
+    length = {"type": "integer", "minimum": 0}
     return constrained(
         additionalProperties=False,
-        properties=dict.fromkeys(names, lengths),
+        properties=dict.fromkeys(names, length),
         required=names if complete else [],
     )

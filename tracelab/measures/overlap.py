@@ -1,17 +1,18 @@
 """How busy each device and stream was, and what ran at the same time.
 
 Overlap of A and B is the time in which some activity of A and some activity of B ran. Exposed time
-of A is the time in which A ran and what should hide it did not.
+of A is the time in which A ran and what should overlap it did not.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 
 import numpy as np
 
+from tracelab.arrays import Frozen
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -32,7 +33,10 @@ _SELECTION = r"^(stream:\d+/\d+|kind:\d+/(compute|comm|copy|memset)|device:\d+)$
 
 @dataclass(frozen=True, slots=True)
 class StreamTime:
-    """One stream in one window, ns."""
+    """One stream in one window, ns.
+
+    Example row: ``StreamTime(stream=7, busy_ns=600, activities=12)``.
+    """
 
     stream: int
     busy_ns: int
@@ -43,8 +47,12 @@ class StreamTime:
 class DeviceTime:
     """One device in one window, ns; ``busy_ns + idle_ns`` is the window's length.
 
-    Exposed communication is not hidden by compute; an exposed copy not by compute or
+    Exposed communication is not overlapped with compute; an exposed copy not with compute or
     communication.
+
+    Example row: ``DeviceTime(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
+    copy_ns=300, memset_ns=0, exposed_comm_ns=0, exposed_copy_ns=100, comm_compute_overlap_ns=0,
+    copy_compute_overlap_ns=200, streams=(StreamTime(7, 600, 12), StreamTime(20, 300, 2)))``.
     """
 
     device: int
@@ -70,9 +78,8 @@ class OverlapMetrics:
         a_ns, b_ns: how long any activity of each ran.
         overlap_ns: how long activities of both ran at the same time.
 
-    Example:
-        ``OverlapMetrics(rank=0, step=3, a="kind:0/compute", b="kind:0/copy", a_ns=900, b_ns=300,
-        overlap_ns=250)``: 250 of the copies' 300 ns ran beside compute.
+    Example row: ``OverlapMetrics(rank=0, step=3, a="kind:0/compute", b="kind:0/copy", a_ns=900,
+    b_ns=300, overlap_ns=250)``: 250 of the copies' 300 ns were overlapped with compute.
     """
 
     rank: int
@@ -84,76 +91,93 @@ class OverlapMetrics:
     overlap_ns: int
 
 
-def device_times(graph: Graph, windows: Sequence[Window] | None = None) -> list[list[DeviceTime]]:
+def device_times(
+    graph: Graph, windows: Sequence[Window] | None = None
+) -> tuple[tuple[DeviceTime, ...], ...]:
     """What each device did: per window, per device.
+
+    The slow reference model is ``tests/reference/ticks.py``.
 
     Args:
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
-
-    The slow reference model is ``tests/reference/ticks.py``.
     """
     timeline = graph.host.timeline
-    spans = _Spans(timeline.windows if windows is None else windows)
+    spans = _Spans.of(timeline.windows if windows is None else windows)
     columns = [_device_columns(timeline, device, spans) for device in timeline.device_numbers]
-    return [[column[i] for column in columns] for i in range(len(spans.starts))]
+    return tuple(tuple(column[i] for column in columns) for i in range(len(spans.start_ns)))
 
 
 def overlaps(graph: Graph, windows: Sequence[Window] | None = None) -> tuple[OverlapMetrics, ...]:
     """What ran together: per window, every pair of kinds of a device, of streams and of devices.
 
-    Pairs of which one side did nothing in the window are left out.
+    Pairs of which one side did nothing in the window are left out. The slow reference model is
+    ``tests/reference/ticks.py``.
 
     Args:
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
-
-    The slow reference model is ``tests/reference/ticks.py``.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
-    spans = _Spans(windows)
-    groups: list[dict[str, Intervals]] = []
-    for device in timeline.device_numbers:
-        kinds = {kind: timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind}
-        groups.append({f"kind:{device}/{kind.name.lower()}": busy for kind, busy in kinds.items()})
-    groups.append(
-        {
-            f"stream:{lane.device_number}/{lane.stream_number}": timeline.busy(
-                slice(lane.first_row, lane.end_row)
-            )
-            for lane in timeline.streams
-        }
-    )
-    groups.append(
-        {f"device:{x}": timeline.busy(timeline.select(device=x)) for x in timeline.device_numbers}
-    )
+    spans = _Spans.of(windows)
     pairs: list[list[OverlapMetrics]] = [[] for _ in windows]
-    for group in groups:
-        lengths = {name: spans.measure(busy) for name, busy in group.items()}
+    for group in _selections(timeline):
+        lengths_ns = {name: spans.measure(busy) for name, busy in group.items()}
         for a, b in combinations(group, 2):
-            window_indices = np.flatnonzero((lengths[a] > 0) & (lengths[b] > 0)).tolist()
+            window_indices = np.flatnonzero((lengths_ns[a] > 0) & (lengths_ns[b] > 0)).tolist()
             if not window_indices:
                 continue
-            both = spans.measure(intersect(group[a], group[b]))
+            overlap_ns = spans.measure(intersect(group[a], group[b]))
             for i in window_indices:
-                times = int(lengths[a][i]), int(lengths[b][i]), int(both[i])
-                pairs[i].append(OverlapMetrics(0, windows[i].step, a, b, *times))
+                times_ns = int(lengths_ns[a][i]), int(lengths_ns[b][i]), int(overlap_ns[i])
+                pairs[i].append(OverlapMetrics(0, windows[i].step, a, b, *times_ns))
     return tuple(pair for of_window in pairs for pair in of_window)
 
 
-class _Spans:
-    """Measures a set inside every window at once."""
+def _selections(timeline: Timeline) -> Iterator[dict[str, Intervals]]:
+    """The groups of which each pair is compared: selections by name, and when any of each ran."""
+    for device in timeline.device_numbers:
+        yield {
+            f"kind:{device}/{kind.name.lower()}": timeline.busy(
+                timeline.select(device=device, kind=kind)
+            )
+            for kind in Kind
+        }
+    yield {
+        f"stream:{stream.device_number}/{stream.stream_number}": timeline.busy(
+            slice(stream.first_row, stream.end_row)
+        )
+        for stream in timeline.streams
+    }
+    yield {
+        f"device:{device}": timeline.busy(timeline.select(device=device))
+        for device in timeline.device_numbers
+    }
 
-    def __init__(self, windows: Iterable[Window]) -> None:
-        bounds = [(window.start_ns, window.end_ns) for window in windows]
-        self.starts, self.ends = np.array(bounds, dtype=np.int64).reshape(-1, 2).T
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Spans(Frozen):
+    """Measures a set inside every window at once.
+
+    Attributes:
+        start_ns, end_ns: int64[windows], ns.
+    """
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    @classmethod
+    def of(cls, windows: Sequence[Window]) -> _Spans:
+        """Those of some windows."""
+        bounds_ns = [(window.start_ns, window.end_ns) for window in windows]
+        return cls(*np.array(bounds_ns, dtype=np.int64).reshape(-1, 2).T)
 
     def measure(self, busy: Intervals) -> Int64Array:
         """int64[windows], ns."""
         if not len(busy):  # of many streams, most pairs never meet
-            return np.zeros(len(self.starts), dtype=np.int64)
-        return measure_within(busy, self.starts, self.ends)
+            return np.zeros(len(self.start_ns), dtype=np.int64)
+        return measure_within(busy, self.start_ns, self.end_ns)
 
 
 def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[DeviceTime]:
@@ -161,10 +185,10 @@ def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[Devi
     compute, comm, copy, memset = (
         timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind
     )
-    busy = spans.measure(timeline.busy(timeline.select(device=device)))
-    times = {
-        "busy_ns": busy,
-        "idle_ns": spans.ends - spans.starts - busy,
+    busy_ns = spans.measure(timeline.busy(timeline.select(device=device)))
+    times_ns = {
+        "busy_ns": busy_ns,
+        "idle_ns": spans.end_ns - spans.start_ns - busy_ns,
         "compute_ns": spans.measure(compute),
         "comm_ns": spans.measure(comm),
         "copy_ns": spans.measure(copy),
@@ -178,7 +202,7 @@ def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[Devi
         DeviceTime(
             device=device,
             streams=streams,
-            **{name: int(column[i]) for name, column in times.items()},
+            **{name: int(column[i]) for name, column in times_ns.items()},
         )
         for i, streams in enumerate(_stream_columns(timeline, device, spans))
     ]
@@ -186,19 +210,19 @@ def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[Devi
 
 def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tuple[StreamTime, ...]]:
     """Each stream of one device, per window; an activity is counted wherever it is seen."""
-    columns: list[list[StreamTime]] = [[] for _ in spans.starts]
-    for lane in timeline.streams:
-        if lane.device_number != device:
+    columns: list[list[StreamTime]] = [[] for _ in spans.start_ns]
+    for stream in timeline.streams:
+        if stream.device_number != device:
             continue
-        rows = slice(lane.first_row, lane.end_row)
-        busy = spans.measure(timeline.busy(rows))
-        start, end = timeline.start_ns[rows], timeline.end_ns[rows]
+        rows = slice(stream.first_row, stream.end_row)
+        busy_ns = spans.measure(timeline.busy(rows))
+        start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
         # An activity of no length is over one nanosecond later, so that it is seen where it is.
-        over = np.sort(np.maximum(end, start + 1))
-        begun = np.searchsorted(np.sort(start), spans.ends)
-        seen = begun - np.searchsorted(over, spans.starts, side="right")
+        over_ns = np.sort(np.maximum(end_ns, start_ns + 1))
+        begun = np.searchsorted(np.sort(start_ns), spans.end_ns)
+        seen = begun - np.searchsorted(over_ns, spans.start_ns, side="right")
         for i, column in enumerate(columns):
-            column.append(StreamTime(lane.stream_number, int(busy[i]), int(seen[i])))
+            column.append(StreamTime(stream.stream_number, int(busy_ns[i]), int(seen[i])))
     return [tuple(column) for column in columns]
 
 

@@ -1,18 +1,19 @@
-"""Compute in two streams of a device that took turns, and what made it.
+"""Compute in two streams of a device that ran serialized, and what serialized it.
 
 Only streams that both compute are looked at, and only time in which one of them computed while the
-other one's next kernel was held. Whether there was room for both at once, the kernels' sizes tell,
-which a rule asks for.
+other one's next kernel was blocked. Whether there was room for both at once, the kernels' sizes
+tell, which a rule asks for.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import Frozen, concatenated, read_only
 from tracelab.intervals import Int64Array, intersect, measure, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.graph import Graph
@@ -21,21 +22,25 @@ from tracelab.model.timeline import Stream, Timeline
 from tracelab.model.trace import ABSENT
 
 _MUCH_OF_A_STREAM = 0.05  # of the whole trace: less compute than this is no independent work
-_AT_ONCE = 0.2  # of the lesser: streams that overlap more than this do not take turns
+_AT_ONCE = 0.2  # of the lesser: streams that overlap more than this are not serialized
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class SerializedStreams:
+class SerializedStreams(Frozen):
     """Where one stream of a device computed and the next kernel of another could not.
 
     Attributes:
-        row: intp[k], the timeline row that was held.
-        other: intp[k], the last timeline row that ran before it in the other stream.
+        row: intp[k], the timeline row that was blocked.
+        other_row: intp[k], the last timeline row that ran before it in the other stream.
         start_ns, end_ns: int64[k], ns, while the other stream ran.
-        obstacle: int8[k], an `Obstacle`.
-        held_by: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
-        bound_ns: int64[k], the compute that the held stream then did before it was held again, at
-            most the length.
+        blocker: int8[k], an `OverlapBlocker`.
+        blocking_call_id: int64[k], event id of the blocking call behind HOST_SYNC, else ABSENT.
+        bound_ns: int64[k], the compute that the blocked stream then did before it was blocked
+            again, at most the length.
+
+    Example row: ``(row=40, other_row=11, start_ns=400, end_ns=900,
+    blocker=OverlapBlocker.EVENT_WAIT, blocking_call_id=ABSENT, bound_ns=350)``: the kernel in row
+    40 waited for an event while another stream computed for 500 ns; then its own ran for 350 ns.
     """
 
     row: NDArray[np.intp]
@@ -48,69 +53,79 @@ class SerializedStreams:
 
 
 def serialized_streams(graph: Graph) -> SerializedStreams:
-    """Find the streams that took turns, on every device."""
-    timeline = graph.host.timeline
-    obstacles = OverlapBlockers(graph)
-    found = [
-        _turns_of(timeline, obstacles, a, b)
-        for a, b in combinations(_computing(timeline), 2)
-        if a.device_number == b.device_number and _exclude_each_other(timeline, a, b)
+    """Find the streams that ran serialized, on every device.
+
+    What blocked a kernel is judged by `OverlapBlockers`, whose slow reference model is
+    ``tests/reference/walks.py``.
+
+    Args:
+        graph: the file's dependencies.
+    """
+    timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
+    pairs = [
+        _serialized_pair(blockers, one, other)
+        for one, other in combinations(_computing_streams(timeline), 2)
+        if one.device_number == other.device_number and _exclude_each_other(timeline, one, other)
     ]
-    nothing = np.zeros(0, dtype=np.int64)
-    none = SerializedStreams(
-        nothing, nothing, nothing, nothing, nothing.astype(np.int8), nothing, nothing
-    )
-    return SerializedStreams(
-        *(
-            np.concatenate([getattr(x, y.name) for x in (none, *found)])
-            for y in fields(SerializedStreams)
-        )
-    )
+    return concatenated([_none(), *pairs])
 
 
-def _computing(timeline: Timeline) -> list[Stream]:
+def _none() -> SerializedStreams:
+    empty = np.zeros(0, dtype=np.int64)
+    return SerializedStreams(empty, empty, empty, empty, empty.astype(np.int8), empty, empty)
+
+
+def _computing_streams(timeline: Timeline) -> list[Stream]:
     """The streams that computed for a good part of the trace."""
-    least = _MUCH_OF_A_STREAM * timeline.windows[0].length_ns
-    return [x for x in timeline.streams if measure(timeline.busy(_compute(timeline, x))) >= least]
+    least_ns = _MUCH_OF_A_STREAM * timeline.windows[0].length_ns
+    return [
+        stream
+        for stream in timeline.streams
+        if measure(timeline.busy(_is_compute(timeline, stream))) >= least_ns
+    ]
 
 
-def _compute(timeline: Timeline, lane: Stream) -> NDArray[np.bool_]:
-    rows = np.zeros(len(timeline.event_id), dtype=np.bool_)
-    rows[lane.first_row : lane.end_row] = (
-        timeline.kind[lane.first_row : lane.end_row] == Kind.COMPUTE
-    )
-    return rows
+def _is_compute(timeline: Timeline, stream: Stream) -> NDArray[np.bool_]:
+    """bool[m], which timeline rows are the compute of a stream."""
+    is_compute = np.zeros(len(timeline.event_id), dtype=np.bool_)
+    in_stream = slice(stream.first_row, stream.end_row)
+    is_compute[in_stream] = timeline.kind[in_stream] == Kind.COMPUTE
+    return read_only(is_compute)
 
 
-def _exclude_each_other(timeline: Timeline, a: Stream, b: Stream) -> bool:
-    one, other = (timeline.busy(_compute(timeline, x)) for x in (a, b))
-    return measure(intersect(one, other)) <= _AT_ONCE * min(measure(one), measure(other))
+def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
+    """Whether the compute of two streams hardly overlaps."""
+    one_busy, other_busy = (timeline.busy(_is_compute(timeline, stream)) for stream in (one, other))
+    lesser_ns = min(measure(one_busy), measure(other_busy))
+    return measure(intersect(one_busy, other_busy)) <= _AT_ONCE * lesser_ns
 
 
-def _turns_of(
-    timeline: Timeline, obstacles: OverlapBlockers, a: Stream, b: Stream
-) -> SerializedStreams:
+def _serialized_pair(blockers: OverlapBlockers, one: Stream, other: Stream) -> SerializedStreams:
     """Every change from one of two streams to the other, unless the launch alone came late."""
-    rows = np.flatnonzero(_compute(timeline, a) | _compute(timeline, b))
+    timeline = blockers.timeline
+    rows = np.flatnonzero(_is_compute(timeline, one) | _is_compute(timeline, other))
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
-    begins = np.flatnonzero(np.diff(timeline.stream_index[rows], prepend=ABSENT))
-    worked = np.add.reduceat(timeline.end_ns[rows] - timeline.start_ns[rows], begins)
-    row, other = rows[begins[1:]], rows[begins[1:] - 1]
-    start = timeline.start_ns[rows[begins[:-1]]]
-    end = np.minimum(timeline.end_ns[other], timeline.start_ns[row])
-    blocked = union(obstacles.blocking.start_ns, obstacles.blocking.end_ns)
-    launch_ns = obstacles.launch_ns[row]
-    waited = measure_within(blocked, start, np.maximum(start, launch_ns)) > 0
-    turns = np.flatnonzero((end > start) & ((launch_ns < start) | waited))
-    obstacle, held_by = obstacles.between(row[turns], other[turns], start[turns])
-    held = ~np.isin(obstacle, (OverlapBlocker.TRUE_DEPENDENCY, OverlapBlocker.LATE_LAUNCH))
-    turns = turns[held]
+    # A run is what one of the two computes before the other does.
+    first = np.flatnonzero(np.diff(timeline.stream_index[rows], prepend=ABSENT))
+    run_ns = np.add.reduceat(timeline.end_ns[rows] - timeline.start_ns[rows], first)
+    row, other_row = rows[first[1:]], rows[first[1:] - 1]
+    start_ns = timeline.start_ns[rows[first[:-1]]]
+    end_ns = np.minimum(timeline.end_ns[other_row], timeline.start_ns[row])
+    calls, launched_ns = blockers.blocking_calls, blockers.launched_ns[row]
+    in_blocking_calls = union(calls.start_ns, calls.end_ns)
+    host_blocked_ns = measure_within(in_blocking_calls, start_ns, np.maximum(start_ns, launched_ns))
+    is_candidate = (end_ns > start_ns) & ((launched_ns < start_ns) | (host_blocked_ns > 0))
+    change = np.flatnonzero(is_candidate)
+    blocker, blocking_call_id = blockers.between(row[change], other_row[change], start_ns[change])
+    unblocked = (OverlapBlocker.TRUE_DEPENDENCY, OverlapBlocker.LATE_LAUNCH)
+    is_blocked = ~np.isin(blocker, unblocked)
+    change = change[is_blocked]
     return SerializedStreams(
-        row=row[turns],
-        other_row=other[turns],
-        start_ns=start[turns],
-        end_ns=end[turns],
-        blocker=obstacle[held],
-        blocking_call_id=held_by[held],
-        bound_ns=np.minimum(end[turns] - start[turns], worked[turns + 1]),
+        row=row[change],
+        other_row=other_row[change],
+        start_ns=start_ns[change],
+        end_ns=end_ns[change],
+        blocker=blocker[is_blocked],
+        blocking_call_id=blocking_call_id[is_blocked],
+        bound_ns=np.minimum(end_ns[change] - start_ns[change], run_ns[change + 1]),
     )

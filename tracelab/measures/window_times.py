@@ -26,6 +26,11 @@ class DeviceMetrics:
         blocking_comm_ns, blocking_copy_ns: the exposed time that the next compute waited for.
         bubbles: idle by cause.
         unknown_reasons: the idle of cause "unknown", by why it is.
+
+    Example row: ``DeviceMetrics(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
+    copy_ns=300, ..., exposed_copy_ns=100, blocking_copy_ns=50, copy_compute_overlap_ns=200,
+    streams=(StreamTime(7, 600, 12), ...), bubbles={"host_blocked": 150, "launch": 50, ...},
+    unknown_reasons={})``.
     """
 
     device: int
@@ -53,6 +58,9 @@ class WindowMetrics:
     Attributes:
         unprofiled_ns: what it would take without the profiler, as the capture measured, where that
             is at least a tenth less; else None.
+
+    Example row: ``WindowMetrics(rank=0, step=3, start_ns=4_000, end_ns=4_900,
+    devices=(DeviceMetrics(device=0, ...),), unprofiled_ns=800)``.
     """
 
     rank: int
@@ -69,15 +77,25 @@ class WindowMetrics:
 
 
 def window_times(
-    graph: Graph, windows: Sequence[Window], bubbles: Bubbles, exposed: Exposed
-) -> list[WindowMetrics]:
-    """The metrics of each window, with all of its devices."""
+    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, exposed: Exposed
+) -> tuple[WindowMetrics, ...]:
+    """The metrics of each window, with all of its devices.
+
+    The slow reference model of what it brings together is ``tests/reference/ticks.py``.
+
+    Args:
+        graph: the file's dependencies.
+        windows: what to measure; None for the whole trace and every step.
+        bubbles: the idle time, at least of these windows.
+        exposed: the exposed communication and copies.
+    """
+    windows = graph.host.timeline.windows if windows is None else windows
     devices = _device_metrics(graph, windows, bubbles, exposed)
-    unprofiled = unprofiled_ns(graph.host.timeline, bubbles, windows)
-    return [
+    unprofiled = unprofiled_ns(graph, windows, bubbles)
+    return tuple(
         WindowMetrics(0, window.step, window.start_ns, window.end_ns, of_window, without_profiler)
         for window, of_window, without_profiler in zip(windows, devices, unprofiled, strict=True)
-    ]
+    )
 
 
 def _device_metrics(
@@ -85,14 +103,14 @@ def _device_metrics(
 ) -> list[tuple[DeviceMetrics, ...]]:
     """The metrics of every device, per window."""
     timeline = graph.host.timeline
-    starts = [window.start_ns for window in windows]
-    ends = [window.end_ns for window in windows]
+    start_ns = [window.start_ns for window in windows]
+    end_ns = [window.end_ns for window in windows]
     device_numbers = timeline.device_numbers
     causes = {number: bubbles.by_cause(number, windows) for number in device_numbers}
     reasons = {number: bubbles.by_reason(number, windows) for number in device_numbers}
-    comm, copies = (
+    comm_ns, copy_ns = (
         {
-            number: measure_within(exposed.blocking(timeline, number, kind), starts, ends)
+            number: measure_within(exposed.blocking(timeline, number, kind), start_ns, end_ns)
             for number in device_numbers
         }
         for kind in (Kind.COMM, Kind.COPY)
@@ -101,8 +119,8 @@ def _device_metrics(
         tuple(
             DeviceMetrics(
                 **{name: getattr(times, name) for name in times.__slots__},
-                blocking_comm_ns=int(comm[times.device][i]),
-                blocking_copy_ns=int(copies[times.device][i]),
+                blocking_comm_ns=int(comm_ns[times.device][i]),
+                blocking_copy_ns=int(copy_ns[times.device][i]),
                 bubbles=causes[times.device][i],
                 unknown_reasons=reasons[times.device][i],
             )

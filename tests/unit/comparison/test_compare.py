@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build.reports import report as hand_made
-from tests.build.rows import annotation, graph, kernel, launch
+from tests.build.rows import graph, kernel
 from tracelab.comparison.compare import compare, match
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
 from tracelab.comparison.noise import change, median, spread
@@ -299,24 +299,6 @@ def test_saved_reports_leave_out_kernels():
     assert found.ranks[0].kernels is None
     assert "are saved reports" in render_diff(found, **PLAIN)
     assert verdict(found.ranks[0]) == "No difference beyond the noise."
-
-
-def test_kernels_are_added_up_by_name_and_launching_step():
-    made = graph(
-        annotation("ProfilerStep#1", 0, 10),
-        annotation("ProfilerStep#2", 10, 20),
-        launch(1, 2, 1),
-        launch(3, 4, 2),
-        launch(11, 12, 3),
-        kernel(2, 5, "a", correlation=1),
-        kernel(5, 9, "a", correlation=2, stream=9),
-        kernel(12, 19, "b", correlation=3),
-        kernel(30, 35, "a"),
-    )
-    a, b = kernel_times(made)
-    assert (a.name, a.steps_ns, a.step_counts) == ("a", (7, 0), (2, 0))
-    assert (a.total_ns, a.count) == (12, 3)
-    assert (b.name, b.steps_ns, b.total_ns) == ("b", (0, 7), 7)
 
 
 def test_kernels_of_both_sides():

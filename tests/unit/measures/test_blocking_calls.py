@@ -25,7 +25,7 @@ from tracelab.model.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
 
 
-def prices(*rows):
+def costs(*rows):
     """Event id of each blocking call to the idle that it caused."""
     measured = blocking_calls(graph(*rows))
     return dict(
@@ -39,23 +39,25 @@ def prices(*rows):
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
-    account, found = Account(rows), graph(*scaled(rows))
-    timeline = found.host.timeline
+    account, made_graph = Account(rows), graph(*scaled(rows))
+    timeline = made_graph.host.timeline
 
-    measured = blocking_calls(found)
+    measured = blocking_calls(made_graph)
 
     paid = dict(
         zip(measured.calls.event_id.tolist(), measured.caused_idle_ns.tolist(), strict=True)
     )
-    assert paid == {i: ticks * TICK for i, ticks in account.prices().items()}
-    (whole,) = device_times(found, timeline.windows[:1])
+    assert paid == {i: ticks * TICK for i, ticks in account.costs().items()}
+    (whole,) = device_times(made_graph, timeline.windows[:1])
     assert measured.caused_idle_ns.sum() <= sum(device.idle_ns for device in whole)
     assert (measured.blocked_ns == measured.calls.end_ns - measured.calls.start_ns).all()
-    charged = [0] * len(measured.calls)
-    charges = measured.attributed_idle
-    for charge, number in enumerate(charges.call_index.tolist()):
-        charged[number] += int(charges.end_ns[charge] - charges.start_ns[charge])
-    assert charged == measured.caused_idle_ns.tolist()
+    attributed_ns = [0] * len(measured.calls)
+    idle = measured.attributed_idle
+    for call_index, length_ns in zip(
+        idle.call_index.tolist(), idle.length_ns.tolist(), strict=True
+    ):
+        attributed_ns[call_index] += length_ns
+    assert attributed_ns == measured.caused_idle_ns.tolist()
     assert (measured.idle_after_ns >= 0).all()
     assert (measured.idle_after_ns <= measured.caused_idle_ns).all()
     for i, index in zip(
@@ -69,7 +71,7 @@ def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_i
         assert index == next(around_it, ABSENT)
 
 
-# In these tests the GPU works in [1, 10), and again from 60 on, launched at 50.
+# In these tests the GPU computes in [1, 10), and again from 60 on, launched at 50.
 
 
 def around(*rows, thread=MAIN):
@@ -84,7 +86,7 @@ def around(*rows, thread=MAIN):
 
 def test_idle_while_blocked_and_until_work_arrives_again():
     # The call blocks in [5, 30): idle from 10 to 30, and then until the next kernel at 60: 50 ns.
-    assert prices(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 50}
+    assert costs(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 50}
 
 
 def test_idle_after_the_call_is_told_apart_and_what_it_waited_for():
@@ -100,18 +102,18 @@ def test_blocking_copy_waits_for_its_own_copy():
 
 
 def test_call_that_begins_in_the_bubble_pays_from_its_beginning():
-    assert prices(*around(call("cudaStreamSynchronize", 20, 30))) == {4: 40}
+    assert costs(*around(call("cudaStreamSynchronize", 20, 30))) == {4: 40}
 
 
 def test_two_calls_in_one_bubble_share_it():
     # The first from the bubble's start at 10 to 25, where the second begins; that until 60.
     rows = around(call("cudaStreamSynchronize", 5, 20), call("cudaFree", 25, 26))
 
-    assert prices(*rows) == {4: 15, 5: 35}
+    assert costs(*rows) == {4: 15, 5: 35}
 
 
 def busy_while_blocked(next_start):
-    """The call blocks in [2, 8), the GPU works in [1, 10), the next kernel is launched at 9."""
+    """The call blocks in [2, 8), the GPU computes in [1, 10), the next kernel is launched at 9."""
     return [
         launch(0, 1, 1),
         kernel(1, 10, correlation=1),
@@ -122,12 +124,12 @@ def busy_while_blocked(next_start):
 
 
 def test_call_while_the_gpu_is_busy_costs_nothing():
-    assert prices(*busy_while_blocked(next_start=10)) == {2: 0}
+    assert costs(*busy_while_blocked(next_start=10)) == {2: 0}
 
 
 def test_call_that_ends_while_the_gpu_is_busy_pays_for_what_came_too_late_after_it():
     # Nothing was launched until 9, so that the GPU ran dry from 10 to 12.
-    assert prices(*busy_while_blocked(next_start=12)) == {2: 2}
+    assert costs(*busy_while_blocked(next_start=12)) == {2: 2}
 
 
 def test_work_that_was_launched_before_the_call_is_not_late_through_it():
@@ -140,7 +142,7 @@ def test_work_that_was_launched_before_the_call_is_not_late_through_it():
         kernel(60, 70, correlation=2),
     ]
 
-    assert prices(*rows) == {3: 0}
+    assert costs(*rows) == {3: 0}
 
 
 def test_work_launched_between_the_call_and_the_bubble_acquits_the_call():
@@ -150,19 +152,19 @@ def test_work_launched_between_the_call_and_the_bubble_acquits_the_call():
         call("cudaStreamSynchronize", 2, 5), launch(6, 7, 3), kernel(20, 30, correlation=3)
     )
 
-    assert prices(*rows) == {4: 10}
+    assert costs(*rows) == {4: 10}
 
 
 def test_launch_that_is_not_in_the_file_charges_nobody():
     rows = [kernel(1, 10), call("cudaStreamSynchronize", 5, 30), kernel(60, 70)]
 
-    assert prices(*rows) == {1: 0}
+    assert costs(*rows) == {1: 0}
 
 
 def test_idle_after_the_last_activity_charges_nobody():
     rows = [launch(0, 1, 1), kernel(1, 10, correlation=1), call("cudaStreamSynchronize", 5, 30)]
 
-    assert prices(*rows, kernel(0, 90, device=1)) == {2: 0}
+    assert costs(*rows, kernel(0, 90, device=1)) == {2: 0}
 
 
 def test_call_holds_up_every_device():
@@ -175,7 +177,7 @@ def test_call_holds_up_every_device():
         kernel(61, 70, device=1, correlation=4),
     )
 
-    assert prices(*rows) == {4: 50 + 41}
+    assert costs(*rows) == {4: 50 + 41}
 
 
 def test_call_of_another_thread_counts_where_the_launching_thread_did_nothing():
@@ -184,7 +186,7 @@ def test_call_of_another_thread_counts_where_the_launching_thread_did_nothing():
         call("cudaStreamSynchronize", 5, 30), operator("Backward", 40, 56), thread=AUTOGRAD
     )
 
-    assert prices(*rows) == {4: 50}
+    assert costs(*rows) == {4: 50}
 
 
 def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work():
@@ -194,10 +196,10 @@ def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work()
         thread=AUTOGRAD,
     )
 
-    assert prices(*rows) == {4: 0}
+    assert costs(*rows) == {4: 0}
 
 
-def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_begun():
+def test_allocation_that_stalled_another_threads_launch_costs_from_when_both_had_begun():
     # GIVEN in us: idle in [10, 412); a synchronize in [5, 30), a launch call in [50, 410), and in
     # [40, 400) an allocation of a thread that launches nothing
     rows = [
@@ -209,8 +211,8 @@ def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_
         call("cudaHostAlloc", 40, 400, thread=AUTOGRAD),
     ]
 
-    # THEN the synchronize pays until the launch, 40 us, the allocation from there on, 362 us, of
-    # which 12 are after it
+    # THEN the synchronize is attributed the time until the launch, 40 us, the allocation from there
+    # on, 362 us, of which 12 are after it
     measured = blocking_calls(
         graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows))
     )
@@ -219,7 +221,7 @@ def test_allocation_that_held_up_another_threads_launch_pays_from_when_both_had_
     assert measured.idle_after_ns.tolist() == [20 * US, 12 * US]
 
 
-def test_allocation_that_held_up_a_call_before_the_launch_pays_until_the_work_arrives():
+def test_allocation_that_stalled_a_call_before_the_launch_costs_until_the_work_arrives():
     # In us: the record of an event returns at 210 instead of at once, the launch comes at 220.
     rows = [
         launch(0, 1, 1),
@@ -230,13 +232,13 @@ def test_allocation_that_held_up_a_call_before_the_launch_pays_until_the_work_ar
         call("cudaHostAlloc", 40, 205, thread=AUTOGRAD),
     ]
 
-    assert prices(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 165 * US}
+    assert costs(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 165 * US}
 
 
-def test_allocation_pays_nothing_beside_a_short_launch():
+def test_allocation_costs_nothing_beside_a_short_launch():
     rows = around(call("cudaHostAlloc", 5, 56, thread=AUTOGRAD))
 
-    assert prices(*rows) == {4: 0}
+    assert costs(*rows) == {4: 0}
 
 
 def test_pageable_copy_pays_before_and_after_itself():
@@ -245,8 +247,9 @@ def test_pageable_copy_pays_before_and_after_itself():
         launch(20, 40, 3, name="cudaMemcpyAsync"), copy(30, 38, PAGEABLE_H2D, correlation=3)
     )
 
-    # THEN it pays from its beginning to its copy, 10 ns, and from the end of that to 60, 22 ns
-    assert prices(*rows) == {4: 10 + 22}
+    # THEN it costs the time from its beginning to its copy, 10 ns, and from the end of that to 60,
+    # 22 ns
+    assert costs(*rows) == {4: 10 + 22}
 
 
 def test_blocking_calls_that_begin_with_a_blocking_copy_do_not_pay_for_it():
@@ -257,7 +260,7 @@ def test_blocking_calls_that_begin_with_a_blocking_copy_do_not_pay_for_it():
         call("cudaFree", 20, 60, thread=AUTOGRAD),
     )
 
-    assert prices(*rows) == {4: 10, 6: 0}
+    assert costs(*rows) == {4: 10, 6: 0}
 
 
 # Where in the program.
@@ -310,8 +313,8 @@ def test_without_a_place_to_look_no_source_is_read(tmp_path):
         call("cudaStreamSynchronize", 5, 30),
     )
 
-    assert [place.line for place in blocking_calls(graph(*rows)).call_sites] == [None]
-    assert [place.line for place in blocking_calls(graph(*rows), SourceLines()).call_sites] == [2]
+    assert [site.line for site in blocking_calls(graph(*rows)).call_sites] == [None]
+    assert [site.line for site in blocking_calls(graph(*rows), SourceLines()).call_sites] == [2]
 
 
 def test_file_without_blocking_calls():

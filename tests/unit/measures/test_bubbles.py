@@ -31,11 +31,11 @@ from tracelab.model.trace import ABSENT
 
 def pieces(*rows, device=0):
     """Start, end and cause of each piece of a device's idle in the whole trace; reasons as such."""
-    found = graph(*rows)
-    idle = bubbles(found, found.host.timeline.windows[:1])
+    made_graph = graph(*rows)
+    idle = bubbles(made_graph, made_graph.host.timeline.windows[:1])
     return [
         (start, end, (Reason(reason) if cause == Cause.UNKNOWN else Cause(cause)).name.lower())
-        for place, start, end, cause, reason in zip(
+        for number, start, end, cause, reason in zip(
             idle.device_number.tolist(),
             idle.start_ns.tolist(),
             idle.end_ns.tolist(),
@@ -43,7 +43,7 @@ def pieces(*rows, device=0):
             idle.reason.tolist(),
             strict=True,
         )
-        if place == device
+        if number == device
     ]
 
 
@@ -54,18 +54,18 @@ def pieces(*rows, device=0):
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN
-    account, found = Account(rows), graph(*scaled(rows))
-    timeline = found.host.timeline
+    account, made_graph = Account(rows), graph(*scaled(rows))
+    timeline = made_graph.host.timeline
     events = timeline.event_id.tolist()
     awaited = {
         event: int(timeline.end_ns[source]) // TICK
-        for event, source in zip(events, found.awaited_row.tolist(), strict=True)
+        for event, source in zip(events, made_graph.awaited_row.tolist(), strict=True)
         if source != ABSENT
     }
-    unknown = set(timeline.event_id[found.after_unresolved_wait].tolist())
+    unknown = set(timeline.event_id[made_graph.after_unresolved_wait].tolist())
 
     # WHEN
-    idle = bubbles(found, timeline.windows[:1])
+    idle = bubbles(made_graph, timeline.windows[:1])
 
     # THEN the pieces of a device are disjoint, in order, and tick for tick what they should be
     for device in timeline.device_numbers:
@@ -81,10 +81,10 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(random_rows())
 def test_causes_add_up_to_the_idle_of_every_window_and_reasons_to_the_unknown(rows):
-    account, found = Account(rows), graph(*scaled(rows))
-    windows = found.host.timeline.windows
+    account, made_graph = Account(rows), graph(*scaled(rows))
+    windows = made_graph.host.timeline.windows
 
-    idle = bubbles(found, windows)
+    idle = bubbles(made_graph, windows)
 
     for device in account.devices:
         busy = account.busy(account.of(device))
@@ -144,7 +144,7 @@ def launched_slowly(*allocations, until=410, thread=AUTOGRAD):
         [(40, 140), (140, 240)],  # 90 and 100 us: more than half
     ],
 )
-def test_launch_that_another_threads_allocation_held_up_was_blocked(allocations):
+def test_launch_that_another_threads_allocation_stalled_was_blocked(allocations):
     assert launched_slowly(*allocations) == [
         (10, 50, "host_not_recorded"),
         (50, 410, "host_blocked"),
@@ -152,7 +152,7 @@ def test_launch_that_another_threads_allocation_held_up_was_blocked(allocations)
     ]
 
 
-def test_held_up_launch_is_blocked_from_the_allocations_beginning():
+def test_stalled_launch_is_blocked_from_the_allocations_beginning():
     assert launched_slowly((60, 400))[1:3] == [(50, 60, "host_busy"), (60, 410, "host_blocked")]
 
 
@@ -165,7 +165,7 @@ def test_held_up_launch_is_blocked_from_the_allocations_beginning():
         [(200, 200)],
     ],
 )
-def test_long_launch_that_no_allocation_held_up_is_a_launch(allocations):
+def test_long_launch_that_no_allocation_stalled_is_a_launch(allocations):
     assert launched_slowly(*allocations) == [(10, 50, "host_not_recorded"), (50, 412, "launch")]
 
 
@@ -185,8 +185,8 @@ def test_allocation_of_the_launching_thread_itself_is_an_ordinary_blocking_call(
 
 
 def test_step_hides_neither_what_another_thread_waited_for_nor_what_is_unknown_outside_it():
-    # The step is named, not told: [20, 30) another thread is blocked, which is; the rest of the
-    # step, [10, 20) and [30, 40), is taken for Python; in [40, 50) nothing is known at all.
+    # The step has a name and no events: [20, 30) another thread is blocked, which is; the rest of
+    # the step, [10, 20) and [30, 40), is taken for Python; in [40, 50) nothing is known at all.
     rows = idle_until_launched_at_50(
         annotation("ProfilerStep#1", 5, 40),
         call("cudaStreamSynchronize", 20, 30, thread=AUTOGRAD),
@@ -356,8 +356,8 @@ def test_start_long_after_the_end_of_the_launch_with_nothing_in_the_way(start_us
 
 
 def test_dependency_on_another_device():
-    # GIVEN device 1's kernel, launched at 4, waits for an event of device 0, which works until 50;
-    # device 1 idles from 10 on
+    # GIVEN device 1's kernel, launched at 4, waits for an event of device 0, which computes until
+    # 50; device 1 idles from 10 on
     rows = [
         launch(0, 1, 1),
         kernel(2, 50, correlation=1),
@@ -536,9 +536,9 @@ def test_of_activities_that_start_together_the_one_of_the_lowest_stream_tells_th
 
 
 def test_next_event_is_the_activity_that_ended_the_bubble():
-    found = graph(kernel(10, 20), kernel(30, 40), kernel(0, 90, device=1))
+    made_graph = graph(kernel(10, 20), kernel(30, 40), kernel(0, 90, device=1))
 
-    idle = bubbles(found, found.host.timeline.windows[:1])
+    idle = bubbles(made_graph, made_graph.host.timeline.windows[:1])
 
     # Before the first, between the two, and after the last activity of device 0.
     assert idle.next_id.tolist() == [0, 1, ABSENT]
@@ -546,11 +546,11 @@ def test_next_event_is_the_activity_that_ended_the_bubble():
 
 def test_windows_cut_the_bubbles():
     # GIVEN idle in [10, 50) for the host and in [50, 60) for the launch
-    found = graph(*idle_until_launched_at_50(operator("aten::mm", 0, 50)))
+    made_graph = graph(*idle_until_launched_at_50(operator("aten::mm", 0, 50)))
     windows = [Window(1, 0, 30), Window(2, 30, 55), Window(3, 55, 70), Window(4, 70, 90)]
 
     # WHEN
-    causes = bubbles(found, windows).by_cause(0, windows)
+    causes = bubbles(made_graph, windows).by_cause(0, windows)
 
     # THEN each window has its part, and what is after the last activity is the edge
     empty = dict.fromkeys((cause.name.lower() for cause in Cause), 0)
@@ -563,11 +563,11 @@ def test_windows_cut_the_bubbles():
 
 
 def test_causes_of_neighbouring_windows_add_up_to_those_of_both():
-    found = graph(*idle_until_launched_at_50(call("cudaStreamSynchronize", 5, 30)))
+    made_graph = graph(*idle_until_launched_at_50(call("cudaStreamSynchronize", 5, 30)))
     bounds = [0, 7, 13, 30, 31, 70]
     parts = [Window(i, start, end) for i, (start, end) in enumerate(pairwise(bounds))]
     whole = Window(None, 0, 70)
 
-    *each, together = bubbles(found, [*parts, whole]).by_cause(0, [*parts, whole])
+    *each, together = bubbles(made_graph, [*parts, whole]).by_cause(0, [*parts, whole])
 
     assert {name: sum(part[name] for part in each) for name in together} == together

@@ -38,13 +38,13 @@ LAUNCH, QUEUE, HOST, SYNC = PathKind.LAUNCH, PathKind.QUEUE, PathKind.HOST, Path
 COMPUTE, COMM, COPY, MEMSET = (PathKind[kind.name] for kind in Kind)
 
 
-def segments(found):
+def segments(path):
     return list(
         zip(
-            found.start_ns.tolist(),
-            found.end_ns.tolist(),
-            map(PathKind, found.kind.tolist()),
-            found.event_id.tolist(),
+            path.start_ns.tolist(),
+            path.end_ns.tolist(),
+            map(PathKind, path.kind.tolist()),
+            path.event_id.tolist(),
             strict=True,
         )
     )
@@ -52,8 +52,8 @@ def segments(found):
 
 def path(*rows, window=0):
     """The segments of the whole trace, or of another window of the timeline."""
-    found = graph(*rows)
-    return segments(critical_paths(found, [found.host.timeline.windows[window]])[0])
+    made_graph = graph(*rows)
+    return segments(critical_paths(made_graph, [made_graph.host.timeline.windows[window]])[0])
 
 
 # What must hold of every trace; that it ends at all is a part of it.
@@ -62,8 +62,8 @@ def path(*rows, window=0):
 @settings(derandomize=True, deadline=None, max_examples=240)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
-    found = graph(*scaled(rows))
-    timeline = found.host.timeline
+    made_graph = graph(*scaled(rows))
+    timeline = made_graph.host.timeline
     recorded, launches = (
         timeline.trace,
         dict(zip(timeline.event_id.tolist(), timeline.launch_id.tolist(), strict=True)),
@@ -72,7 +72,7 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
     first, last = int(recorded.start_ns.min()), int(recorded.end_ns.max())
     windows = [*timeline.windows, Window(99, first, last), Window(98, last, last)]
 
-    for window, measured in zip(windows, critical_paths(found, windows), strict=True):
+    for window, measured in zip(windows, critical_paths(made_graph, windows), strict=True):
         parts = segments(measured)
         bounds = [window.start_ns, *(end for _, end, _, _ in parts)]
         assert [start for start, *_ in parts] == bounds[:-1]
@@ -90,8 +90,8 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
                 assert end <= recorded.start_ns[event]
             elif kind == SYNC:
                 assert (
-                    event in found.host.blocking_calls.event_id
-                    or event in found.host.stalled_calls.event_id
+                    event in made_graph.host.blocking_calls.event_id
+                    or event in made_graph.host.stalled_calls.event_id
                 )
                 assert recorded.start_ns[event] <= start < end <= recorded.end_ns[event]
 
@@ -100,16 +100,16 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_path_is_the_one_that_a_slow_walk_finds(rows):
     rows = scaled(rows)
-    found = graph(*rows)
-    whole, walks = found.host.timeline.windows[0], Walks(rows, found)
+    made_graph = graph(*rows)
+    whole, walks = made_graph.host.timeline.windows[0], Walks(rows, made_graph)
     middle = (whole.start_ns + whole.end_ns) // 2
     windows = [
-        *found.host.timeline.windows,
+        *made_graph.host.timeline.windows,
         Window(None, middle, whole.end_ns + 5 * US),
         Window(None, whole.start_ns, middle),
     ]
 
-    paths = critical_paths(found, windows)
+    paths = critical_paths(made_graph, windows)
 
     assert [segments(x) for x in paths] == [walks.critical_path(x) for x in windows]
 
@@ -259,8 +259,8 @@ def path_beside_pin(*rows):
     """The segments of the whole trace."""
     rows = [replace(row, start=row.start * US, end=row.end * US) for row in rows]
     recorded = trace(*rows, threads=(*THREADS, "thread 4 (pt_data_pin)"))
-    found = build_graph(observe_host(build_timeline(recorded)))
-    (whole,) = critical_paths(found, found.host.timeline.windows[:1])
+    made_graph = build_graph(observe_host(build_timeline(recorded)))
+    (whole,) = critical_paths(made_graph, made_graph.host.timeline.windows[:1])
     return [(start // US, end // US, *rest) for start, end, *rest in segments(whole)]
 
 
@@ -284,7 +284,7 @@ def launched_slowly(*allocations, start=412):
         ([(60, 140), (55, 240)], 55),
     ],
 )
-def test_launch_that_an_allocation_held_up_was_blocked_until_it_returned(allocations, since):
+def test_launch_that_an_allocation_stalled_was_blocked_until_it_returned(allocations, since):
     assert launched_slowly(*allocations) == [
         (1, since, HOST, 2),
         (since, 410, SYNC, 2),
@@ -293,7 +293,7 @@ def test_launch_that_an_allocation_held_up_was_blocked_until_it_returned(allocat
     ]
 
 
-def test_held_up_launch_is_blocked_no_longer_than_until_its_work_begins():
+def test_stalled_launch_is_blocked_no_longer_than_until_its_work_begins():
     assert launched_slowly((40, 400), start=408) == [
         (1, 50, HOST, 2),
         (50, 408, SYNC, 2),
@@ -301,7 +301,7 @@ def test_held_up_launch_is_blocked_no_longer_than_until_its_work_begins():
     ]
 
 
-def test_long_launch_that_no_allocation_held_up_is_a_launch():
+def test_long_launch_that_no_allocation_stalled_is_a_launch():
     # The allocation returns 1 us after the launch, which therefore did not wait for it.
     assert launched_slowly((40, 411)) == [
         (1, 50, HOST, 3),
@@ -311,7 +311,7 @@ def test_long_launch_that_no_allocation_held_up_is_a_launch():
 
 
 @pytest.mark.parametrize("thread", [MAIN, AUTOGRAD])
-def test_call_that_an_allocation_held_up_before_the_launch(thread):
+def test_call_that_an_allocation_stalled_before_the_launch(thread):
     # The record of an event takes from 50 to 410, the launch comes at 450: from the same thread, or
     # from autograd's, of which nothing else is recorded.
     rows = [
@@ -332,7 +332,7 @@ def test_call_that_an_allocation_held_up_before_the_launch(thread):
     ]
 
 
-def test_call_that_an_allocation_held_up_in_another_thread_than_the_one_at_work():
+def test_call_that_an_allocation_stalled_in_another_thread_than_the_one_at_work():
     rows = [
         launch(0, 1, 1),
         kernel(1, 10, correlation=1),
@@ -411,7 +411,7 @@ def test_stream_wait_leads_to_another_device():
     assert path(*rows) == [(2, 40, COMPUTE, 0), (40, 42, QUEUE, 1), (42, 50, COMPUTE, 1)]
 
 
-def test_activity_that_ended_just_before_held_up_what_starts_late_for_no_known_reason():
+def test_activity_that_ended_just_before_blocked_what_starts_late_for_no_known_reason():
     # Stream 13's kernel was launched at 5 us and starts at 100 us. Its stream was free; stream 7's
     # ended 4 us before. The 16 us that a queue may take are long over.
     rows = [
@@ -428,7 +428,7 @@ def test_activity_that_ended_just_before_held_up_what_starts_late_for_no_known_r
     ]
 
 
-def test_activity_that_still_runs_held_up_what_starts_late_where_none_has_ended():
+def test_activity_that_still_runs_blocked_what_starts_late_where_none_has_ended():
     # As before, but stream 7's kernel runs on until 110 us: no multiprocessor was free before.
     rows = [
         launch(0, US, 1),
@@ -509,9 +509,9 @@ def test_lengths_by_kind():
         launch(50, 55, 2),
         comm(60, 70, correlation=2),
     ]
-    found = graph(*rows)
+    made_graph = graph(*rows)
 
-    (whole,) = critical_paths(found, found.host.timeline.windows[:1])
+    (whole,) = critical_paths(made_graph, made_graph.host.timeline.windows[:1])
 
     assert whole.by_kind() == {
         "compute": 8,

@@ -21,7 +21,8 @@ from tests.build.rows import (
     operator,
 )
 from tests.reference.ticks import FAR, TICK, Account, far_away, scaled, wait, work
-from tracelab.measures.exposed import Side, exposed, side_of_independent_work
+from tracelab.measures.exposed import exposed
+from tracelab.measures.independent_work import Side, side_of_independent_work
 from tracelab.measures.overlap import device_times
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
@@ -33,8 +34,8 @@ SEND_RECV = "ncclDevKernel_SendRecv"
 BACKWARD = "autograd::engine::evaluate_function: MmBackward0"
 
 
-def found(*rows):
-    """What was exposed: name, start, end, obstacle, name of what was held, bound."""
+def exposed_pieces(*rows):
+    """What was exposed: name, start, end, blocker, name of the blocked row, bound."""
     measured = graph(*scaled(rows))
     timeline, pieces = measured.host.timeline, exposed(measured)
 
@@ -42,8 +43,15 @@ def found(*rows):
         return None if row == ABSENT else timeline.trace.name_of(int(timeline.event_id[row]))
 
     return [
-        (name(row), start // TICK, end // TICK, OverlapBlocker(obstacle), name(held), bound // TICK)
-        for row, start, end, obstacle, held, bound in zip(
+        (
+            name(row),
+            start // TICK,
+            end // TICK,
+            OverlapBlocker(blocker),
+            name(blocked),
+            bound // TICK,
+        )
+        for row, start, end, blocker, blocked, bound in zip(
             pieces.row.tolist(),
             pieces.start_ns.tolist(),
             pieces.end_ns.tolist(),
@@ -101,9 +109,9 @@ def test_pieces_are_what_ran_unhidden(rows):
         (pieces.end_ns // TICK).tolist(),
         strict=True,
     ):
-        mine = rows[int(timeline.event_id[row])]
-        assert mine.start <= start < end <= mine.end
-        ticks[mine.device, Kind(timeline.kind[row])].update(range(start, end))
+        activity = rows[int(timeline.event_id[row])]
+        assert activity.start <= start < end <= activity.end
+        ticks[activity.device, Kind(timeline.kind[row])].update(range(start, end))
     for time in times:
         for kind, expected in account.exposed(time.device).items():
             assert ticks[time.device, kind] == Counter(expected)
@@ -131,9 +139,9 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
         (pieces.blocking_call_id != ABSENT) <= (pieces.blocker == OverlapBlocker.HOST_SYNC)
     ).all()
 
-    # AND all of one row is at most the work on its side that hides nothing yet, and all rows of a
-    # side together no more than all such work; a copy or an all-gather before all work of the file
-    # has its work before the recording
+    # AND all of one row is at most the work on its side that overlaps nothing yet, and all rows of
+    # a side together no more than all such work; a copy or an all-gather before all work of the
+    # file has its work before the recording
     for device in account.devices:
         compute, communication, copies = (
             account.busy(account.of(device, kind)) for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
@@ -146,15 +154,15 @@ def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
         for row, won in _bound_of_rows(pieces).items():
             if timeline.device_number[row] != device:
                 continue
-            mine, kind = rows[int(timeline.event_id[row])], Kind(timeline.kind[row])
+            activity, kind = rows[int(timeline.event_id[row])], Kind(timeline.kind[row])
             side = Side(side_of_independent_work(timeline, np.array([row]))[0])
-            hiding = compute if kind == Kind.COMM else compute | communication
-            if side == Side.BEFORE and mine.start < min(hiding, default=mine.start + 1):
+            covering = compute if kind == Kind.COMM else compute | communication
+            if side == Side.BEFORE and activity.start < min(covering, default=activity.start + 1):
                 continue
             assert won <= TICK * {
                 Side.NONE: 0,
-                Side.BEFORE: sum(t < mine.start for t in free[kind]),
-                Side.AFTER: sum(t >= mine.end for t in free[kind]),
+                Side.BEFORE: sum(t < activity.start for t in free[kind]),
+                Side.AFTER: sum(t >= activity.end for t in free[kind]),
             }.get(side, 0)
             total[kind, side] += won
         assert all(won <= TICK * len(free[kind]) for (kind, _), won in total.items())
@@ -168,7 +176,7 @@ def _bound_of_rows(pieces):
 
 
 def test_trace_without_copies_and_communication_has_nothing_exposed():
-    assert found(*work(10, 20, 0, 1)) == []
+    assert exposed_pieces(*work(10, 20, 0, 1)) == []
 
 
 @pytest.mark.parametrize(
@@ -205,10 +213,10 @@ def test_tiny_copies_are_no_work_for_another_stream():
 
 
 def test_pieces_lie_around_what_hid_the_rest():
-    # Compute hides [25, 30) of a collective from 20 to 40.
+    # Compute overlaps [25, 30) of a collective from 20 to 40.
     rows = [*work(20, 40, 0, 1, maker=comm, stream=20), *work(25, 30, 2, 2)]
 
-    assert [x[:3] for x in found(*rows)] == [
+    assert [x[:3] for x in exposed_pieces(*rows)] == [
         ("ncclDevKernel_AllReduce", 20, 25),
         ("ncclDevKernel_AllReduce", 30, 40),
     ]
@@ -221,7 +229,7 @@ def test_stretch_of_two_at_once_is_the_firsts_until_it_ends():
         *work(26, 28, 2, 3, maker=copy, name=P2P, stream=22),
     ]
 
-    assert [x[:3] for x in found(*rows)] == [(H2D, 20, 30), (D2H, 30, 40)]
+    assert [x[:3] for x in exposed_pieces(*rows)] == [(H2D, 20, 30), (D2H, 30, 40)]
 
 
 def test_communication_hides_a_copy_and_a_copy_hides_no_communication():
@@ -230,7 +238,7 @@ def test_communication_hides_a_copy_and_a_copy_hides_no_communication():
         *work(25, 50, 1, 2, maker=copy, stream=21),
     ]
 
-    assert [x[:3] for x in found(*rows)] == [
+    assert [x[:3] for x in exposed_pieces(*rows)] == [
         ("ncclDevKernel_AllReduce", 20, 40),
         (H2D, 40, 50),
     ]
@@ -239,7 +247,7 @@ def test_communication_hides_a_copy_and_a_copy_hides_no_communication():
 def test_other_devices_and_memsets_hide_nothing():
     rows = [*work(20, 40, 0, 1, maker=copy), *work(20, 40, 1, 2, device=1)]
 
-    assert [x[:3] for x in found(*rows)] == [(H2D, 20, 40)]
+    assert [x[:3] for x in exposed_pieces(*rows)] == [(H2D, 20, 40)]
 
 
 # Copies.
@@ -257,7 +265,7 @@ def test_copies_to_the_gpu_in_the_stream_that_computes():
     ]
 
     # THEN the first copy fits under the 20 ticks before it, of the second no more than 6 do
-    assert found(*rows) == [
+    assert exposed_pieces(*rows) == [
         (H2D, 30, 40, OverlapBlocker.SAME_STREAM, H2D, 10),
         (H2D, 46, 56, OverlapBlocker.SAME_STREAM, H2D, 6),
     ]
@@ -266,12 +274,12 @@ def test_copies_to_the_gpu_in_the_stream_that_computes():
 def test_first_copy_to_the_gpu_has_nothing_before_it():
     rows = [*work(10, 20, 0, 1, maker=copy), *work(20, 50, 2, 2)]
 
-    assert found(*rows) == [(H2D, 10, 20, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
+    assert exposed_pieces(*rows) == [(H2D, 10, 20, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
 
 
 def test_first_copy_is_like_the_ones_after_it():
-    # GIVEN three copies of 10 in the stream that computes: of the second, 10 could hide, of the
-    # third 6, so 16 of 20; what the first one could have run beside was not recorded
+    # GIVEN three copies of 10 in the stream that computes: of the second, 10 could be overlapped,
+    # of the third 6, so 16 of 20; what the first one could have overlapped was not recorded
     rows = [
         *work(10, 20, 0, 1, maker=copy),
         *work(20, 40, 1, 2),
@@ -282,7 +290,7 @@ def test_first_copy_is_like_the_ones_after_it():
     ]
 
     # THEN
-    assert [x[3:] for x in found(*rows)] == [
+    assert [x[3:] for x in exposed_pieces(*rows)] == [
         (OverlapBlocker.SAME_STREAM, H2D, 8),
         (OverlapBlocker.SAME_STREAM, H2D, 10),
         (OverlapBlocker.SAME_STREAM, H2D, 6),
@@ -297,33 +305,33 @@ def test_first_copy_is_not_like_those_of_another_stream():
         *work(50, 70, 4, 4),
     ]
 
-    assert [x[5] for x in found(*rows)] == [0, 10]
+    assert [x[5] for x in exposed_pieces(*rows)] == [0, 10]
 
 
 def test_two_copies_to_the_gpu_share_the_compute_before_them():
     # Both copies of a batch, 10 + 10 ticks, stand behind 14 ticks of compute. The first one takes
-    # 10 of them; between the two is nothing, so the second one wins nothing.
+    # 10 of them; between the two is nothing, so the second one saves nothing.
     rows = [
         *work(10, 24, 0, 1),
         *work(24, 34, 2, 2, maker=copy),
         *work(34, 44, 3, 3, maker=copy),
     ]
 
-    assert [x[3:] for x in found(*rows)] == [
+    assert [x[3:] for x in exposed_pieces(*rows)] == [
         (OverlapBlocker.SAME_STREAM, H2D, 10),
         (OverlapBlocker.TRUE_DEPENDENCY, H2D, 0),
     ]
 
 
 def test_compute_that_hides_another_copy_has_no_room_for_one_more():
-    # Of the 20 ticks of compute, another copy already runs beside 15.
+    # Of the 20 ticks of compute, another copy already overlaps 15.
     rows = [
         *work(10, 30, 0, 1),
         *work(15, 30, 1, 2, maker=copy, name=D2H, stream=21),
         *work(30, 40, 2, 3, maker=copy),
     ]
 
-    assert found(*rows)[-1][3:] == (OverlapBlocker.SAME_STREAM, H2D, 5)
+    assert exposed_pieces(*rows)[-1][3:] == (OverlapBlocker.SAME_STREAM, H2D, 5)
 
 
 def test_copy_to_the_gpu_that_waits_for_compute_it_does_not_need():
@@ -335,7 +343,7 @@ def test_copy_to_the_gpu_that_waits_for_compute_it_does_not_need():
         *work(40, 50, 6, 3),
     ]
 
-    assert found(*rows) == [(H2D, 30, 40, OverlapBlocker.EVENT_WAIT, H2D, 10)]
+    assert exposed_pieces(*rows) == [(H2D, 30, 40, OverlapBlocker.EVENT_WAIT, H2D, 10)]
 
 
 def test_copy_to_the_gpu_behind_a_blocking_call():
@@ -349,7 +357,7 @@ def test_copy_to_the_gpu_behind_a_blocking_call():
 
     pieces = exposed(graph(*scaled(rows)))
 
-    assert found(*rows) == [(H2D, 33, 43, OverlapBlocker.HOST_SYNC, H2D, 10)]
+    assert exposed_pieces(*rows) == [(H2D, 33, 43, OverlapBlocker.HOST_SYNC, H2D, 10)]
     assert pieces.blocking_call_id.tolist() == [2]
 
 
@@ -360,7 +368,7 @@ def test_copy_to_the_gpu_that_is_launched_late():
         *work(43, 50, 34, 3),
     ]
 
-    assert found(*rows) == [(H2D, 33, 43, OverlapBlocker.LATE_LAUNCH, H2D, 10)]
+    assert exposed_pieces(*rows) == [(H2D, 33, 43, OverlapBlocker.LATE_LAUNCH, H2D, 10)]
 
 
 def test_copies_from_the_gpu_hold_up_what_comes_after_them():
@@ -372,7 +380,7 @@ def test_copies_from_the_gpu_hold_up_what_comes_after_them():
         *work(48, 60, 6, 4, maker=copy, name=D2H),
     ]
 
-    assert found(*rows) == [
+    assert exposed_pieces(*rows) == [
         (D2H, 30, 40, OverlapBlocker.SAME_STREAM, "second", 8),
         (D2H, 48, 60, OverlapBlocker.TRUE_DEPENDENCY, None, 0),
     ]
@@ -386,13 +394,13 @@ def test_copies_within_a_gpu_are_part_of_its_work():
         *work(40, 60, 4, 3),
     ]
 
-    assert found(*rows) == [(D2D, 30, 40, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
+    assert exposed_pieces(*rows) == [(D2D, 30, 40, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
 
 
 # Collectives.
 
 
-def test_all_gather_could_run_beside_the_compute_before_it():
+def test_all_gather_could_overlap_the_compute_before_it():
     # It takes 15 ticks and waits for 20 ticks of compute of which it needs nothing; that the next
     # compute has to wait for it is right.
     rows = [
@@ -403,13 +411,15 @@ def test_all_gather_could_run_beside_the_compute_before_it():
         *work(45, 60, 6, 3),
     ]
 
-    assert found(*rows) == [(ALL_GATHER, 30, 45, OverlapBlocker.EVENT_WAIT, ALL_GATHER, 15)]
+    assert exposed_pieces(*rows) == [
+        (ALL_GATHER, 30, 45, OverlapBlocker.EVENT_WAIT, ALL_GATHER, 15)
+    ]
 
 
 def test_first_all_gather_has_nothing_before_it():
     rows = [*work(10, 30, 0, 1, name=ALL_GATHER, stream=20), *work(30, 60, 3, 2)]
 
-    assert found(*rows)[0][3:] == (OverlapBlocker.TRUE_DEPENDENCY, None, 0)
+    assert exposed_pieces(*rows)[0][3:] == (OverlapBlocker.TRUE_DEPENDENCY, None, 0)
 
 
 def test_first_all_reduce_was_in_nobodys_way_whatever_the_next_one_was():
@@ -425,7 +435,7 @@ def test_first_all_reduce_was_in_nobodys_way_whatever_the_next_one_was():
     ]
 
     # THEN
-    assert [x[3:] for x in found(*rows)] == [
+    assert [x[3:] for x in exposed_pieces(*rows)] == [
         (OverlapBlocker.TRUE_DEPENDENCY, "first", 0),
         (OverlapBlocker.EVENT_WAIT, "second", 10),
     ]
@@ -449,7 +459,7 @@ def all_reduces(thread=AUTOGRAD, *more):
 
 def test_all_reduce_can_hide_under_what_comes_before_the_next_one():
     # Nothing tells when the results are needed: the first one has 10 ticks until the next one.
-    assert [x[3:] for x in found(*all_reduces())] == [
+    assert [x[3:] for x in exposed_pieces(*all_reduces())] == [
         (OverlapBlocker.SAME_STREAM, "second layer", 10),
         (OverlapBlocker.SAME_STREAM, "first layer", 5),
     ]
@@ -460,7 +470,7 @@ def test_all_reduce_of_a_backward_pass_can_hide_under_all_that_is_left_of_it():
     # the next one, may take 10 of the 15 that are left.
     backward = operator(BACKWARD, 0, 7, thread=AUTOGRAD)
 
-    assert [x[3:] for x in found(*all_reduces(AUTOGRAD, backward))] == [
+    assert [x[3:] for x in exposed_pieces(*all_reduces(AUTOGRAD, backward))] == [
         (OverlapBlocker.SAME_STREAM, "second layer", 20),
         (OverlapBlocker.SAME_STREAM, "first layer", 5),
     ]
@@ -472,7 +482,7 @@ def test_all_reduce_at_the_end_of_a_backward_pass_has_nothing_to_hide_under():
     rows = [row for row in all_reduces(AUTOGRAD, *last) if row.name != "optimizer"]
     rows += [*work(85, 115, 8, 8, name="optimizer"), operator(BACKWARD, 0, 7, thread=AUTOGRAD)]
 
-    assert found(*rows)[-1] == (
+    assert exposed_pieces(*rows)[-1] == (
         "ncclDevKernel_AllReduce",
         75,
         85,
@@ -497,7 +507,7 @@ def test_what_is_left_of_a_backward_pass_is_not_the_next_steps():
     ]
 
     # THEN
-    assert [x[-1] for x in found(*rows, backward)] == [4, 4]
+    assert [x[-1] for x in exposed_pieces(*rows, backward)] == [4, 4]
 
 
 def test_what_a_stage_receives_is_needed_at_once():
@@ -507,10 +517,10 @@ def test_what_a_stage_receives_is_needed_at_once():
         *work(40, 60, 4, 3),
     ]
 
-    assert found(*rows) == [(SEND_RECV, 30, 40, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
+    assert exposed_pieces(*rows) == [(SEND_RECV, 30, 40, OverlapBlocker.TRUE_DEPENDENCY, None, 0)]
 
 
-def test_kernel_that_divides_gradients_in_a_side_stream_is_not_what_was_held():
+def test_kernel_that_divides_gradients_in_a_side_stream_is_not_the_blocked_one():
     # GIVEN in stream 20 an all-reduce from 30 to 50 and what divides its result; stream 7 computes
     # before 30, and from 52 on, since it waited for both
     rows = [
@@ -523,7 +533,7 @@ def test_kernel_that_divides_gradients_in_a_side_stream_is_not_what_was_held():
     ]
 
     # THEN
-    assert found(*rows) == [
+    assert exposed_pieces(*rows) == [
         ("ncclDevKernel_AllReduce", 30, 50, OverlapBlocker.EVENT_WAIT, "first layer", 20)
     ]
 
@@ -536,14 +546,14 @@ def test_all_reduce_that_waits_for_a_hardware_queue():
         *work(50, 90, 4, 3, name="first layer"),
     ]
 
-    assert found(*rows) == [
+    assert exposed_pieces(*rows) == [
         ("ncclDevKernel_AllReduce", 12, 50, OverlapBlocker.HARDWARE_QUEUE, "first layer", 38)
     ]
 
 
-def test_stretch_that_held_nothing_up_takes_no_room_from_the_next():
-    # GIVEN an all-reduce from 20 to 40, of which compute from 25 to 30 hides a part; that compute
-    # did not wait, the 8 ticks from 40 on did
+def test_piece_that_delayed_nothing_takes_no_room_from_the_next():
+    # GIVEN an all-reduce from 20 to 40, of which compute from 25 to 30 overlaps a part; that
+    # compute did not wait, the 8 ticks from 40 on did
     rows = [
         *work(10, 20, 0, 1, name="first"),
         *work(20, 40, 1, 2, maker=comm, stream=20),
@@ -552,8 +562,8 @@ def test_stretch_that_held_nothing_up_takes_no_room_from_the_next():
         *work(40, 48, 5, 4, name="third"),
     ]
 
-    # THEN all 8 can hide a part of the second stretch
-    assert [x[1:] for x in found(*rows)] == [
+    # THEN all 8 can overlap a part of the second stretch
+    assert [x[1:] for x in exposed_pieces(*rows)] == [
         (20, 25, OverlapBlocker.TRUE_DEPENDENCY, "second", 0),
         (30, 40, OverlapBlocker.EVENT_WAIT, "third", 8),
     ]

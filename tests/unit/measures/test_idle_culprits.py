@@ -9,8 +9,8 @@ from tracelab.measures.bubbles import bubbles
 from tracelab.measures.idle_culprits import idle_culprits
 
 
-def held(tmp_path, events):
-    """(cause, name, function, count, idle in us) of what held device 0, the dearest first."""
+def culprits(tmp_path, events):
+    """(cause, name, function, count, idle in us) of the culprits of device 0, the top first."""
     report = analyze(write(tmp_path / "hand.json", events))
     return [
         (x.cause, x.name, x.function, x.count, x.idle_ns / US)
@@ -19,7 +19,7 @@ def held(tmp_path, events):
     ]
 
 
-def test_each_bubble_names_what_held_it(tmp_path):
+def test_each_bubble_names_its_culprit(tmp_path):
     # [10, 20) blocked in the synchronize; [20, 50) half-way in aten::mm; [50, 60) from the launch
     # call to the start.
     events = [
@@ -32,14 +32,14 @@ def test_each_bubble_names_what_held_it(tmp_path):
         launch(50, 1, 2),
         kernel("gemm", 60, 40, correlation=2),
     ]
-    assert held(tmp_path, events) == [
+    assert culprits(tmp_path, events) == [
         ("host_busy", "aten::mm", "train", 1, 30.0),
         ("host_blocked", "cudaStreamSynchronize", "train", 1, 10.0),
         ("launch", "cudaLaunchKernel", "train", 1, 10.0),
     ]
 
 
-def test_a_held_up_launch_names_the_allocation_and_not_a_third_threads_call(tmp_path):
+def test_a_stalled_launch_names_the_allocation_and_not_a_third_threads_call(tmp_path):
     # Device 0 is idle in [10, 412); the launch call lasts from 20 to 410, beside an allocation.
     events = [
         step(1, 0, 500),
@@ -50,7 +50,7 @@ def test_a_held_up_launch_names_the_allocation_and_not_a_third_threads_call(tmp_
         event("cudaStreamSynchronize", "cuda_runtime", 15, 400, tid=200),
         event("cudaHostAlloc", "cuda_runtime", 18, 390, tid=300),
     ]
-    assert held(tmp_path, events) == [
+    assert culprits(tmp_path, events) == [
         ("host_blocked", "cudaHostAlloc", None, 1, 390.0),
         ("host_busy", "cudaLaunchKernel", None, 1, 10.0),
         ("launch", "cudaLaunchKernel", None, 1, 2.0),
@@ -68,7 +68,7 @@ def test_a_late_launch_without_an_operator_names_the_launch(tmp_path):
         kernel("gemm", 61, 9, correlation=3),
     ]
     # Two bubbles, [10, 31) and [40, 61), each with 1 us of launch.
-    assert held(tmp_path, events) == [
+    assert culprits(tmp_path, events) == [
         ("host_busy", "cudaLaunchKernel", None, 2, 40.0),
         ("launch", "cudaLaunchKernel", None, 2, 2.0),
     ]
@@ -88,12 +88,12 @@ def test_a_dependency_names_the_work_that_was_waited_for(tmp_path):
         launch(8, 1, 3),
         kernel("second", 52, 8, correlation=3),
     ]
-    assert ("dependency", "other", None, 1, 40.0) in held(tmp_path, events)
+    assert ("dependency", "other", None, 1, 40.0) in culprits(tmp_path, events)
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
 @given(random_rows())
-def test_holders_are_the_same_at_the_latest_times(rows):
+def test_culprits_are_the_same_at_the_latest_times(rows):
     early, late = (graph(*x) for x in (scaled(rows), far_away(scaled(rows))))
 
     first, second = (idle_culprits(x, bubbles(x, x.host.timeline.windows)) for x in (early, late))

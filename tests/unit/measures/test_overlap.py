@@ -44,14 +44,14 @@ def _expected_device(account, device, window):
         "copy_compute_overlap_ns": len(copies & compute),
         "streams": {
             stream: (
-                len(_within(account.busy(mine), window)),
+                len(_within(account.busy(rows_of_stream), window)),
                 sum(
                     rows[i].start < window.end
                     and (rows[i].end > window.start or rows[i].start >= window.start)
-                    for i in mine
+                    for i in rows_of_stream
                 ),
             )
-            for stream, mine in streams.items()
+            for stream, rows_of_stream in streams.items()
         },
     }
 
@@ -59,9 +59,9 @@ def _expected_device(account, device, window):
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_device_times_are_those_of_the_definition(rows):
-    account, found = Account(rows), graph(*scaled(rows))
+    account, made_graph = Account(rows), graph(*scaled(rows))
 
-    measured = device_times(found)
+    measured = device_times(made_graph)
 
     for window, devices in zip(account.windows, measured, strict=True):
         assert [x.device for x in devices] == account.devices
@@ -84,12 +84,12 @@ def _expected_overlaps(account, window):
         }
         for device in account.devices
     ]
-    lanes = sorted({(rows[i].device, rows[i].stream) for i in account.activities})
+    streams = sorted({(rows[i].device, rows[i].stream) for i in account.activities})
     streams = {
         f"stream:{device}/{stream}": account.busy(
             [i for i in account.of(device) if rows[i].stream == stream]
         )
-        for device, stream in lanes
+        for device, stream in streams
     }
     devices = {f"device:{x}": account.busy(account.of(x)) for x in account.devices}
     for group in (*kinds, streams, devices):
@@ -102,14 +102,14 @@ def _expected_overlaps(account, window):
 @settings(derandomize=True, deadline=None, max_examples=60)
 @given(random_rows())
 def test_overlaps_are_those_of_the_definition(rows):
-    account, found = Account(rows), graph(*scaled(rows))
+    account, made_graph = Account(rows), graph(*scaled(rows))
 
-    measured = overlaps(found)
+    measured = overlaps(made_graph)
 
     pairs = [(x.a, x.b, x.a_ns // TICK, x.b_ns // TICK, x.overlap_ns // TICK) for x in measured]
     expected = [list(_expected_overlaps(account, window)) for window in account.windows]
     assert pairs == [pair for of_window in expected for pair in of_window]
-    steps = [window.step for window in found.host.timeline.windows]
+    steps = [window.step for window in made_graph.host.timeline.windows]
     counts = zip(steps, map(len, expected), strict=True)
     assert [x.step for x in measured] == [step for step, count in counts for _ in range(count)]
 
@@ -119,7 +119,7 @@ def test_one_device_by_hand():
     #   7   compute [0, 40)          [70, 80)
     #   13         comm [30, 60)   memset [62, 65)
     #   20  copy [10, 20), [50, 70)
-    found = graph(
+    made_graph = graph(
         kernel(0, 40),
         kernel(70, 80),
         comm(30, 60, stream=13),
@@ -129,10 +129,10 @@ def test_one_device_by_hand():
     )
 
     # WHEN it is measured in [0, 100)
-    ((time,),) = device_times(found, [Window(None, 0, 100)])
+    ((time,),) = device_times(made_graph, [Window(None, 0, 100)])
 
-    # THEN all of [0, 80) is busy; communication is bare from 40 to 60; the first copy is hidden by
-    # compute, the second by communication until 60 and bare from 60 to 70
+    # THEN all of [0, 80) is busy; communication is bare from 40 to 60; the first copy is overlapped
+    # with compute, the second by communication until 60 and bare from 60 to 70
     assert time == DeviceTime(
         device=0,
         busy_ns=80,
@@ -150,19 +150,20 @@ def test_one_device_by_hand():
 
 
 def test_touching_activities_do_not_overlap():
-    found = graph(kernel(0, 10), comm(10, 20, stream=13))
+    made_graph = graph(kernel(0, 10), comm(10, 20, stream=13))
 
-    kinds, streams = overlaps(found)
+    kinds, streams = overlaps(made_graph)
 
     assert kinds == OverlapMetrics(0, None, "kind:0/compute", "kind:0/comm", 10, 10, 0)
     assert streams == OverlapMetrics(0, None, "stream:0/7", "stream:0/13", 10, 10, 0)
 
 
 def test_devices_and_streams_of_different_devices():
-    # Device 0 works in [0, 10) and [20, 30), device 1 in [5, 25): they share [5, 10) and [20, 25).
-    found = graph(kernel(0, 10), kernel(20, 30), kernel(5, 25, device=1, stream=9))
+    # Device 0 is busy in [0, 10) and [20, 30), device 1 in [5, 25): they share [5, 10) and [20,
+    # 25).
+    made_graph = graph(kernel(0, 10), kernel(20, 30), kernel(5, 25, device=1, stream=9))
 
-    pairs = overlaps(found)
+    pairs = overlaps(made_graph)
 
     assert pairs == (
         OverlapMetrics(0, None, "stream:0/7", "stream:1/9", 20, 20, 10),
@@ -171,25 +172,25 @@ def test_devices_and_streams_of_different_devices():
 
 
 def test_pair_of_which_one_side_did_nothing_in_the_window_is_left_out():
-    found = graph(kernel(0, 10), kernel(50, 60, stream=13))
+    made_graph = graph(kernel(0, 10), kernel(50, 60, stream=13))
 
-    assert overlaps(found, [Window(1, 0, 40)]) == ()
+    assert overlaps(made_graph, [Window(1, 0, 40)]) == ()
 
 
 def test_activities_of_one_stream_at_once_count_once():
     # [0, 10) and [5, 15) on one stream: 15 ns busy, not 20.
-    found = graph(kernel(0, 10), kernel(5, 15))
+    made_graph = graph(kernel(0, 10), kernel(5, 15))
 
-    ((time,),) = device_times(found)
+    ((time,),) = device_times(made_graph)
 
     assert (time.busy_ns, time.compute_ns) == (15, 15)
     assert time.streams == (StreamTime(7, 15, 2),)
 
 
 def test_activity_of_no_length_is_seen_in_the_one_window_that_holds_its_moment():
-    found = graph(kernel(10, 10), kernel(0, 5))
+    made_graph = graph(kernel(10, 10), kernel(0, 5))
 
-    before, after = device_times(found, [Window(1, 0, 10), Window(2, 10, 20)])
+    before, after = device_times(made_graph, [Window(1, 0, 10), Window(2, 10, 20)])
 
     assert before[0].streams == (StreamTime(7, 5, 1),)
     assert after[0].streams == (StreamTime(7, 0, 1),)

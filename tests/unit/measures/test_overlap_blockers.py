@@ -25,29 +25,29 @@ ROW, OTHER = 0, 2  # event ids: each of the two comes with its launch, see `betw
 
 
 def between(row, other, *rows, since):
-    """What kept the first activity from running beside the second, which ran since a tick."""
-    found = graph(*scaled([*row, *other, *rows]))
-    events = found.host.timeline.event_id.tolist()
-    [obstacle], [call_behind] = OverlapBlockers(found).between(
+    """What kept the first activity from overlapping the second, which ran since a tick."""
+    made_graph = graph(*scaled([*row, *other, *rows]))
+    events = made_graph.host.timeline.event_id.tolist()
+    [blocker], [blocking_call_id] = OverlapBlockers(made_graph).between(
         *(np.array([x]) for x in (events.index(ROW), events.index(OTHER), since * TICK))
     )
-    return obstacle, call_behind
+    return blocker, blocking_call_id
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
-def test_obstacle_is_the_one_that_a_slow_walk_finds(rows):
+def test_blocker_is_the_one_that_a_slow_walk_finds(rows):
     rows = scaled(rows)
-    found = graph(*rows)
-    walks, start = Walks(rows, found), found.host.timeline.start_ns
+    made_graph = graph(*rows)
+    walks, start = Walks(rows, made_graph), made_graph.host.timeline.start_ns
     row, other = (x.ravel() for x in np.indices((len(start), len(start))))
 
     for since in (start[other], np.maximum(start[row] - 8 * TICK, 0)):
-        obstacle, call_behind = OverlapBlockers(found).between(row, other, since)
+        blocker, blocking_call_id = OverlapBlockers(made_graph).between(row, other, since)
 
-        asked = zip(row.tolist(), other.tolist(), since.tolist(), strict=True)
-        expected = [walks.between(*x) for x in asked]
-        assert list(zip(obstacle.tolist(), call_behind.tolist(), strict=True)) == expected
+        cases = zip(row.tolist(), other.tolist(), since.tolist(), strict=True)
+        expected = [walks.between(*case) for case in cases]
+        assert list(zip(blocker.tolist(), blocking_call_id.tolist(), strict=True)) == expected
 
 
 # In every other test, a collective runs in stream 20 of device 0 from tick 10 to 30.
@@ -59,17 +59,17 @@ def collective(**changed):
 
 def test_same_stream():
     # Both in stream 7, launched at 1 and 3: what begins at 30 had to come after.
-    found = between(work(30, 40, 3, 3), collective(stream=7), since=10)
+    explanation = between(work(30, 40, 3, 3), collective(stream=7), since=10)
 
-    assert found == (OverlapBlocker.SAME_STREAM, ABSENT)
+    assert explanation == (OverlapBlocker.SAME_STREAM, ABSENT)
 
 
 def test_same_stream_over_a_memset():
     between_them = work(30, 31, 2, 2, maker=memset)
 
-    found = between(work(31, 40, 3, 3), collective(stream=7), *between_them, since=10)
+    explanation = between(work(31, 40, 3, 3), collective(stream=7), *between_them, since=10)
 
-    assert found == (OverlapBlocker.SAME_STREAM, ABSENT)
+    assert explanation == (OverlapBlocker.SAME_STREAM, ABSENT)
 
 
 def test_event_wait():
@@ -87,9 +87,9 @@ def test_event_wait_over_a_memset():
     waits = wait(3, 10, stream=7, of=20, recorded=2)
     waiting = work(30, 31, 4, 4, maker=memset)
 
-    found = between(work(31, 40, 5, 5), collective(), *waits, *waiting, since=10)
+    explanation = between(work(31, 40, 5, 5), collective(), *waits, *waiting, since=10)
 
-    assert found == (OverlapBlocker.EVENT_WAIT, ABSENT)
+    assert explanation == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_event_wait_for_what_came_after_in_the_other_stream():
@@ -97,9 +97,9 @@ def test_event_wait_for_what_came_after_in_the_other_stream():
     after = work(30, 32, 2, 2, stream=20)
     waits = wait(4, 10, stream=7, of=20, recorded=3)
 
-    found = between(work(32, 40, 5, 5), collective(), *after, *waits, since=10)
+    explanation = between(work(32, 40, 5, 5), collective(), *after, *waits, since=10)
 
-    assert found == (OverlapBlocker.EVENT_WAIT, ABSENT)
+    assert explanation == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_wait_that_names_nothing_is_an_event_wait():
@@ -110,15 +110,15 @@ def test_wait_that_names_nothing_is_an_event_wait():
         sync_row("Stream Wait Event", 3, 3, correlation=10, device=0, stream=7),
     ]
 
-    found = between(work(40, 50, 4, 4), collective(), *waits, since=10)
+    explanation = between(work(40, 50, 4, 4), collective(), *waits, since=10)
 
-    assert found == (OverlapBlocker.EVENT_WAIT, ABSENT)
+    assert explanation == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
 def test_late_launch():
-    found = between(work(36, 40, 35, 3), collective(), since=10)
+    explanation = between(work(36, 40, 35, 3), collective(), since=10)
 
-    assert found == (OverlapBlocker.LATE_LAUNCH, ABSENT)
+    assert explanation == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 def test_host_sync_is_the_call_that_held_longest_since_the_other_ran():
@@ -131,10 +131,10 @@ def test_host_sync_is_the_call_that_held_longest_since_the_other_ran():
     ]
 
     # WHEN
-    found = between(work(36, 40, 35, 3), collective(), *calls, since=10)
+    explanation = between(work(36, 40, 35, 3), collective(), *calls, since=10)
 
     # THEN
-    assert found == (OverlapBlocker.HOST_SYNC, 5)
+    assert explanation == (OverlapBlocker.HOST_SYNC, 5)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +143,9 @@ def test_host_sync_is_the_call_that_held_longest_since_the_other_ran():
 def test_blocking_call_at_another_time_made_no_launch_late(start, end):
     blocking = call("cudaStreamSynchronize", start, end)
 
-    found = between(work(41, 45, 35, 3), collective(), blocking, since=10)
+    explanation = between(work(41, 45, 35, 3), collective(), blocking, since=10)
 
-    assert found == (OverlapBlocker.LATE_LAUNCH, ABSENT)
+    assert explanation == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
@@ -165,7 +165,7 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     assert waiting == (OverlapBlocker.HOST_SYNC, 4)
 
 
-# A kernel whose launch call took long: allocations of another thread may have held it up.
+# A kernel whose launch call took long: allocations of another thread may have stalled it.
 
 
 @pytest.mark.parametrize("launched", [12, 5], ids=["after", "before the other began"])
@@ -179,20 +179,22 @@ def test_blocking_call_of_another_thread_is_to_blame_only_if_this_one_waited():
     ],
 )
 def test_allocation_that_held_up_the_launch_is_to_blame(launched, allocations, guilty):
-    held = [kernel(36, 40, correlation=3), launch(launched, 35, 3)]
+    blocked = [kernel(36, 40, correlation=3), launch(launched, 35, 3)]
     calls = [call("cudaHostAlloc", *x, thread=AUTOGRAD) for x in allocations]
 
-    found = between(held, collective(), *calls, since=10)
+    explanation = between(blocked, collective(), *calls, since=10)
 
-    assert found == (OverlapBlocker.HOST_SYNC, guilty)
+    assert explanation == (OverlapBlocker.HOST_SYNC, guilty)
 
 
 def test_allocation_that_returned_after_the_launch_is_not_to_blame():
     slow = [kernel(36, 40, correlation=3), launch(12, 35, 3)]
 
-    found = between(slow, collective(), call("cudaHostAlloc", 4, 36, thread=AUTOGRAD), since=10)
+    explanation = between(
+        slow, collective(), call("cudaHostAlloc", 4, 36, thread=AUTOGRAD), since=10
+    )
 
-    assert found == (OverlapBlocker.LATE_LAUNCH, ABSENT)
+    assert explanation == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 # Nothing orders the two.
@@ -203,18 +205,18 @@ def test_hardware_queue():
     # ticks later is more than a launch takes.
     before = work(4, 8, 0, 2)
 
-    found = between(work(30, 40, 2, 3), collective(), *before, since=10)
+    explanation = between(work(30, 40, 2, 3), collective(), *before, since=10)
 
-    assert found == (OverlapBlocker.HARDWARE_QUEUE, ABSENT)
+    assert explanation == (OverlapBlocker.HARDWARE_QUEUE, ABSENT)
 
 
 @pytest.mark.parametrize(
-    ("start", "obstacle"),
+    ("start", "blocker"),
     [(15, OverlapBlocker.TRUE_DEPENDENCY), (16, OverlapBlocker.HARDWARE_QUEUE)],
 )
-def test_start_within_a_launchs_latency_needs_no_queue(start, obstacle):
+def test_start_within_a_launchs_latency_needs_no_queue(start, blocker):
     # It could have begun at 10: 50 us are a launch's latency, 60 us are not.
-    assert between(work(start, 40, 2, 3), collective(), since=10)[0] == obstacle
+    assert between(work(start, 40, 2, 3), collective(), since=10)[0] == blocker
 
 
 # A collective behind another one: NCCL runs those of a communicator in turn, whatever their stream.
@@ -225,10 +227,10 @@ def second_collective(*, first_device=0):
 
     The second begins at 41, in stream 21, launched at 5 and waiting for no event.
     """
-    held = work(41, 50, 5, 5, maker=comm, stream=21)
+    blocked = work(41, 50, 5, 5, maker=comm, stream=21)
     compute = work(10, 30, 1, 1, maker=kernel)
     first = work(30, 40, 4, 4, maker=comm, stream=20, device=first_device)
-    return [held, compute, *first, *wait(3, 10, stream=20, of=7, recorded=2)]
+    return [blocked, compute, *first, *wait(3, 10, stream=20, of=7, recorded=2)]
 
 
 def test_collective_behind_another_waits_for_what_that_one_waited_for():
@@ -270,18 +272,18 @@ def test_own_work_that_ended_before_was_not_in_the_way():
     # 12, a launch's latency after it could.
     before = work(4, 9, 0, 2)
 
-    found = between(work(12, 20, 3, 3), collective(), *before, since=10)
+    explanation = between(work(12, 20, 3, 3), collective(), *before, since=10)
 
-    assert found == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
+    assert explanation == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
 
 def test_own_work_that_ended_before_is_not_in_the_way_even_of_its_kind():
     # As before, and the other is compute as well, in a stream of its own.
     before, other = work(4, 9, 0, 2), work(10, 30, 1, 1, stream=13)
 
-    found = between(work(12, 20, 3, 3), other, *before, since=10)
+    explanation = between(work(12, 20, 3, 3), other, *before, since=10)
 
-    assert found == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
+    assert explanation == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
 
 def test_work_without_a_launch_in_the_file_is_not_late():
@@ -294,6 +296,6 @@ def test_way_back_without_end_is_given_up():
     # Twenty memsets of one tick, one after the other, none longer than a latency.
     memsets = [row for i in range(20) for row in work(10 + i, 11 + i, 1, 20 + i, maker=memset)]
 
-    found = between(work(30, 40, 3, 3), collective(), *memsets, since=10)
+    explanation = between(work(30, 40, 3, 3), collective(), *memsets, since=10)
 
-    assert found == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
+    assert explanation == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)

@@ -1,4 +1,4 @@
-"""Streams that took turns. Times are ticks of 10 us."""
+"""Streams that ran serialized. Times are ticks of 10 us."""
 
 import pytest
 from hypothesis import given, settings
@@ -12,28 +12,28 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 
 
-def found(*rows):
-    """Every turn: what was held, what ran, start, end, obstacle, call, bound."""
+def pieces(*rows):
+    """Every piece: what was blocked, what ran, start, end, blocker, call, bound."""
     measured = graph(*scaled(rows))
-    timeline, taken = measured.host.timeline, serialized_streams(measured)
+    timeline, serialized = measured.host.timeline, serialized_streams(measured)
     return [
         (
             timeline.trace.name_of(int(timeline.event_id[row])),
             timeline.trace.name_of(int(timeline.event_id[other])),
             start // TICK,
             end // TICK,
-            OverlapBlocker(obstacle),
-            held_by,
+            OverlapBlocker(blocker),
+            blocking_call_id,
             bound // TICK,
         )
-        for row, other, start, end, obstacle, held_by, bound in zip(
-            taken.row.tolist(),
-            taken.other_row.tolist(),
-            taken.start_ns.tolist(),
-            taken.end_ns.tolist(),
-            taken.blocker.tolist(),
-            taken.blocking_call_id.tolist(),
-            taken.bound_ns.tolist(),
+        for row, other, start, end, blocker, blocking_call_id, bound in zip(
+            serialized.row.tolist(),
+            serialized.other_row.tolist(),
+            serialized.start_ns.tolist(),
+            serialized.end_ns.tolist(),
+            serialized.blocker.tolist(),
+            serialized.blocking_call_id.tolist(),
+            serialized.bound_ns.tolist(),
             strict=True,
         )
     ]
@@ -41,29 +41,32 @@ def found(*rows):
 
 @settings(derandomize=True, deadline=None, max_examples=100)
 @given(random_rows())
-def test_turn_is_time_in_which_one_stream_computed_and_the_other_was_held(rows):
+def test_one_stream_computed_while_the_other_was_blocked(rows):
     account, measured = Account(rows), graph(*scaled(rows))
     timeline = measured.host.timeline
 
-    taken = serialized_streams(measured)
+    serialized = serialized_streams(measured)
 
     for row, other, start, end, bound in zip(
-        taken.row.tolist(),
-        taken.other_row.tolist(),
-        (taken.start_ns // TICK).tolist(),
-        (taken.end_ns // TICK).tolist(),
-        (taken.bound_ns // TICK).tolist(),
+        serialized.row.tolist(),
+        serialized.other_row.tolist(),
+        (serialized.start_ns // TICK).tolist(),
+        (serialized.end_ns // TICK).tolist(),
+        (serialized.bound_ns // TICK).tolist(),
         strict=True,
     ):
-        held, ran = (rows[int(timeline.event_id[x])] for x in (row, other))
-        assert held.device == ran.device
-        assert held.stream != ran.stream
-        assert start < end <= min(held.start, ran.end)
+        blocked, ran = (rows[int(timeline.event_id[x])] for x in (row, other))
+        assert blocked.device == ran.device
+        assert blocked.stream != ran.stream
+        assert start < end <= min(blocked.start, ran.end)
         assert 0 <= bound <= end - start
-        mine = [x for x in account.of(held.device, Kind.COMPUTE) if rows[x].stream == held.stream]
-        assert bound <= len({t for t in account.busy(mine) if t >= held.start})
-    assert not (taken.blocker == OverlapBlocker.TRUE_DEPENDENCY).any()
-    assert ((taken.blocking_call_id != ABSENT) == (taken.blocker == OverlapBlocker.HOST_SYNC)).all()
+        compute = account.of(blocked.device, Kind.COMPUTE)
+        of_stream = [i for i in compute if rows[i].stream == blocked.stream]
+        assert bound <= len({t for t in account.busy(of_stream) if t >= blocked.start})
+    assert not (serialized.blocker == OverlapBlocker.TRUE_DEPENDENCY).any()
+    assert (
+        (serialized.blocking_call_id != ABSENT) == (serialized.blocker == OverlapBlocker.HOST_SYNC)
+    ).all()
 
 
 def in_turns_by_events():
@@ -82,7 +85,7 @@ def in_turns_by_events():
 
 def test_turns_by_events():
     # The side stream could have done its 20 ticks in the 20 of the first; the second kernel is 8.
-    assert found(*in_turns_by_events()) == [
+    assert pieces(*in_turns_by_events()) == [
         ("side", "first", 10, 30, OverlapBlocker.EVENT_WAIT, ABSENT, 20),
         ("second", "side", 30, 50, OverlapBlocker.EVENT_WAIT, ABSENT, 8),
     ]
@@ -96,7 +99,7 @@ def test_turns_by_a_blocking_call():
         *work(33, 45, 32, 2, name="side", stream=13),
     ]
 
-    assert found(*rows) == [("side", "first", 10, 30, OverlapBlocker.HOST_SYNC, 2, 12)]
+    assert pieces(*rows) == [("side", "first", 10, 30, OverlapBlocker.HOST_SYNC, 2, 12)]
 
 
 def test_turns_by_the_hardware_queue():
@@ -105,7 +108,7 @@ def test_turns_by_the_hardware_queue():
         *work(30, 50, 2, 2, name="side", stream=13),
     ]
 
-    assert found(*rows) == [("side", "first", 10, 30, OverlapBlocker.HARDWARE_QUEUE, ABSENT, 20)]
+    assert pieces(*rows) == [("side", "first", 10, 30, OverlapBlocker.HARDWARE_QUEUE, ABSENT, 20)]
 
 
 def test_turn_of_several_kernels_is_one():
@@ -119,7 +122,7 @@ def test_turn_of_several_kernels_is_one():
         *work(48, 55, 6, 5, name="more", stream=13),
     ]
 
-    assert found(*rows) == [("side", "c", 10, 40, OverlapBlocker.EVENT_WAIT, ABSENT, 12)]
+    assert pieces(*rows) == [("side", "c", 10, 40, OverlapBlocker.EVENT_WAIT, ABSENT, 12)]
 
 
 # When nothing is said.
@@ -133,7 +136,7 @@ def test_streams_that_overlap_take_no_turns(start):
         *work(start, 42 if start == 26 else 32, 2, 2, stream=13),
     ]
 
-    assert found(*rows) == []
+    assert pieces(*rows) == []
 
 
 @pytest.mark.parametrize(("length", "heard"), [(4, 0), (5, 2)])
@@ -148,24 +151,24 @@ def test_stream_with_little_compute_takes_no_turns(length, heard):
         *work(middle, 110, 6, 3, name="second"),
     ]
 
-    assert len(found(*rows)) == heard
+    assert len(pieces(*rows)) == heard
 
 
 def test_other_devices_take_no_turns():
     rows = [*work(10, 30, 0, 1), *work(30, 50, 2, 2, device=1)]
 
-    assert found(*rows) == []
+    assert pieces(*rows) == []
 
 
 def test_communication_and_copies_take_no_turns():
-    # What hides them is for `exposed` to say.
+    # What overlaps them is for `exposed` to say.
     rows = [
         *work(10, 30, 0, 1),
         *work(30, 50, 2, 2, maker=kernel, name="ncclDevKernel_AllReduce", stream=13),
     ]
 
-    assert found(*rows) == []
+    assert pieces(*rows) == []
 
 
 def test_one_stream_takes_no_turns():
-    assert found(*work(10, 30, 0, 1), *work(30, 50, 2, 2)) == []
+    assert pieces(*work(10, 30, 0, 1), *work(30, 50, 2, 2)) == []

@@ -56,8 +56,10 @@ def test_calls_that_allocations_stalled_are_those_of_the_definition(rows):
         observed.stalled_calls.event_id.tolist(),
         strict=True,
     )
-    assert list(stalled) == account.held
-    assert observed.stalled_calls.end_ns.tolist() == [rows[i].end * TICK for *_, i in account.held]
+    assert list(stalled) == account.stalled
+    assert observed.stalled_calls.end_ns.tolist() == [
+        rows[i].end * TICK for *_, i in account.stalled
+    ]
     for i in {x for x in account.launch.values() if x is not None}:
         assert observed.launched_ns[i] == account.launched_at(i) * TICK
 

@@ -6,7 +6,7 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_exposed import candidates_of_exposed
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.measures.exposed import needed_at_once
+from tracelab.measures.independent_work import needed_at_once
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 

@@ -1,0 +1,102 @@
+"""What windows would take without the profiler, in nanoseconds."""
+
+from dataclasses import replace
+from types import MappingProxyType
+
+import pytest
+
+from tests.build.rows import kernel, launch, operator, step, trace
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.profiler_overhead import (
+    active_devices,
+    profiler_overhead_ns,
+    unprofiled_ns,
+    unprofiled_step_ns,
+)
+from tracelab.model.graph import build_graph
+from tracelab.model.host import observe_host
+from tracelab.model.timeline import build_timeline
+from tracelab.options import PROFILER_STEP
+
+MS = 1_000_000
+
+
+def recorded(unprofiled_step_ms, *rows):
+    """The graph of a file whose capture says how long a step takes without the profiler."""
+    about = MappingProxyType({"tracelab": {"unprofiled_step_ms": unprofiled_step_ms}})
+    made = replace(trace(*rows), metadata=about)
+    return build_graph(observe_host(build_timeline(made, step_pattern=PROFILER_STEP)))
+
+
+def host_bound_steps():
+    """Two steps of 10 ms; in each the GPU computes for 4 ms after 6 ms of operators."""
+    return [
+        row
+        for number in range(2)
+        for start in [10 * number * MS]
+        for row in (
+            step(number, start, start + 10 * MS),
+            operator("aten::mm", start, start + 6 * MS),
+            launch(start + 6 * MS, start + 6 * MS, number + 1),
+            kernel(start + 6 * MS, start + 10 * MS, correlation=number + 1),
+        )
+    ]
+
+
+def measured(graph):
+    """Overhead of device 0 and length without the profiler, both in ms, of each window."""
+    idle = bubbles(graph)
+    overhead_ns = profiler_overhead_ns(graph, None, idle)[0]
+    lengths_ns = unprofiled_ns(graph, None, idle)
+    return (
+        [ns / MS for ns in overhead_ns.tolist()],
+        [None if ns is None else ns / MS for ns in lengths_ns],
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "step_ns"),
+    [("7.5", 7.5e6), ("", None), ("soon", None), ("0", None), ("-1", None), ("inf", None)],
+)
+def test_unprofiled_step_is_what_the_capture_says(text, step_ns):
+    graph = recorded(text, *host_bound_steps())
+
+    assert unprofiled_step_ns(graph.host.timeline.trace) == step_ns
+
+
+def test_what_a_step_takes_longer_is_the_profilers():
+    # The trace begins with the first kernel, at 6 ms: 14 ms for two steps. What comes before it is
+    # not known to be the host's.
+    overhead_ms, length_ms = measured(recorded("7", *host_bound_steps()))
+
+    assert overhead_ms == [0, 0, 3]
+    assert length_ms == [None, None, 7]
+
+
+def test_no_more_than_the_host_kept_the_gpu_idle_is_the_profilers():
+    overhead_ms, length_ms = measured(recorded("1", *host_bound_steps()))
+
+    assert overhead_ms == [6, 0, 6]
+    assert length_ms == [8, None, 4]
+
+
+def test_hardly_less_is_not_spoken_of():
+    # 9.5 ms are not a tenth less than 10 ms.
+    overhead_ms, length_ms = measured(recorded("9.5", *host_bound_steps()))
+
+    assert overhead_ms == [0, 0, 0.5]
+    assert length_ms == [None, None, None]
+
+
+def test_capture_that_says_nothing():
+    assert measured(recorded("", *host_bound_steps())) == ([0, 0, 0], [None, None, None])
+
+
+def test_active_devices_do_a_hundredth_of_what_the_busiest_does():
+    rows = [kernel(0, 1_000), kernel(0, 10, device=1), kernel(0, 9, device=2)]
+
+    assert {device: x.tolist() for device, x in active_devices(recorded("", *rows)).items()} == {
+        0: [True],
+        1: [True],
+        2: [False],
+    }

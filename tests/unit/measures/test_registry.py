@@ -1,0 +1,85 @@
+"""The measures themselves."""
+
+import inspect
+from dataclasses import fields, is_dataclass
+from typing import get_type_hints
+
+import numpy as np
+import pytest
+
+from tests.build.rows import call, comm, copy, graph, kernel, launch, operator, step
+from tests.reference.ticks import scaled
+from tracelab.measures.blocking_calls import blocking_calls
+from tracelab.measures.bubbles import bubbles, device_gaps
+from tracelab.measures.critical_path import critical_paths
+from tracelab.measures.exposed import exposed
+from tracelab.measures.host_stalls import host_stalls
+from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.profiler_overhead import active_devices, profiler_overhead_ns
+from tracelab.measures.registry import MEASURES
+from tracelab.measures.serialized_streams import serialized_streams
+
+
+def test_every_measure_has_its_own_key():
+    assert len({measure.key for measure in MEASURES}) == len(MEASURES)
+
+
+@pytest.mark.parametrize("measure", MEASURES, ids=lambda measure: measure.key)
+def test_every_row_begins_with_its_rank_and_step_and_is_explained(measure):
+    columns = get_type_hints(measure.row)
+
+    assert list(columns)[:2] == ["rank", "step"]
+    assert (columns["rank"], columns["step"]) == (int, int | None)
+    assert "Example row: " in inspect.getdoc(measure.row)
+    assert next(iter(inspect.signature(measure.rows).parameters)) == "graph"
+
+
+def test_measure_is_its_key_its_rows_and_their_type():
+    measure = Measure("nothing", int, lambda: [])
+
+    assert (measure.key, measure.row, measure.rows()) == ("nothing", int, [])
+    assert constrained(minimum=1) == {"schema": {"minimum": 1}}
+
+
+def test_no_result_can_be_written_to():
+    measured = graph(
+        *scaled(
+            [
+                step(1, 0, 90),
+                operator("aten::mm", 0, 80),
+                launch(1, 2, 1),
+                copy(3, 10, correlation=1),
+                launch(3, 4, 2),
+                kernel(10, 20, correlation=2),
+                call("cudaStreamSynchronize", 12, 21),
+                launch(30, 31, 3),
+                comm(32, 50, correlation=3, stream=20),
+            ]
+        )
+    )
+    idle, host = bubbles(measured), measured.host
+    results = [
+        idle,
+        device_gaps(host, 0),
+        exposed(measured),
+        serialized_streams(measured),
+        blocking_calls(measured),
+        blocking_calls(measured).attributed_idle,
+        host_stalls(host),
+        *critical_paths(measured),
+        idle_culprits(measured, idle),
+        *active_devices(measured).values(),
+        *profiler_overhead_ns(measured, None, idle).values(),
+    ]
+
+    arrays = [array for result in results for array in _arrays(result)]
+
+    assert len(arrays) > 40
+    assert not any(array.flags.writeable for array in arrays)
+
+
+def _arrays(result):
+    values = [getattr(result, x.name) for x in fields(result)] if is_dataclass(result) else [result]
+    parts = [part for value in values for part in (value if isinstance(value, tuple) else (value,))]
+    return [part for part in parts if isinstance(part, np.ndarray)]

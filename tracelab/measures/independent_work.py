@@ -1,0 +1,201 @@
+"""Which work a copy or a collective could have overlapped, and how much of it there was.
+
+That depends on what it does: the data of a copy to the GPU, and the shards that an all-gather
+collects, are there early, so the work *before* them is independent; what an all-reduce, a
+reduce-scatter or a copy from the GPU makes is needed late, so the work *after* it is. What a stage
+of a pipeline receives is needed at once: nothing is independent.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import IntEnum
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import read_only
+from tracelab.intervals import Int64Array, Intervals, measure_within
+from tracelab.measures.overlap_blockers import OverlapBlockers
+from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.lookup import match_names
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+_END_OF_TIME = np.iinfo(np.int64).max
+_AUTOGRAD = "autograd::engine::evaluate_function"
+_NEEDS_NOTHING_BEFORE = re.compile(r"all_?gather", re.IGNORECASE)
+_NEEDED_AT_ONCE = re.compile(
+    r"send_?recv|send|recv|dispatch|combine|all_?to_?all|a2a", re.IGNORECASE
+)
+_TINY_COPY_NS = 10_000
+
+
+class Side(IntEnum):
+    """Where the work is that does not depend on a copy or a collective."""
+
+    NONE = 0
+    BEFORE = 1
+    AFTER = 2
+
+
+_SIDES_OF_COPIES = {"h2d": Side.BEFORE, "d2h": Side.AFTER, "p2p": Side.AFTER}
+
+
+def side_of_independent_work(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.int8]:
+    """Where the work is that copies or collectives could have overlapped.
+
+    Args:
+        timeline: the GPU activities.
+        rows: intp[k], timeline rows of copies and collectives.
+
+    Returns:
+        int8[k], a `Side`: ``[Side.BEFORE, Side.AFTER]`` for an all-gather and an all-reduce.
+    """
+    trace, event_id = timeline.trace, timeline.event_id[rows]
+    side = np.full(len(rows), Side.AFTER, dtype=np.int8)
+    side[match_names(trace, event_id, needed_at_once)] = Side.NONE
+    side[match_names(trace, event_id, _NEEDS_NOTHING_BEFORE.search)] = Side.BEFORE
+    copies = np.flatnonzero(timeline.kind[rows] == Kind.COPY)
+    side[copies] = Side.NONE
+    # For a tiny copy another stream would cost more.
+    length_ns = timeline.end_ns[rows[copies]] - timeline.start_ns[rows[copies]]
+    copies = copies[length_ns >= _TINY_COPY_NS]
+    for direction, side_of_copy in _SIDES_OF_COPIES.items():
+        is_of_direction = match_names(trace, event_id[copies], partial(_copies_to, direction))
+        side[copies[is_of_direction]] = side_of_copy
+    return read_only(side)
+
+
+def needed_at_once(name: str) -> bool:
+    """Whether a collective of this name brings what the next kernel needs.
+
+    >>> needed_at_once("ncclDevKernel_SendRecv"), needed_at_once("ncclDevKernel_AllReduce")
+    (True, False)
+    """
+    return _NEEDED_AT_ONCE.search(name) is not None
+
+
+def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
+    """Which rows of a timeline one of autograd's threads launched: bool[m]."""
+    trace = timeline.trace
+    operator_id = trace.of_category(Category.OPERATOR)
+    is_autograd = match_names(trace, operator_id, lambda name: name.startswith(_AUTOGRAD))
+    thread_indices = np.unique(trace.thread_index[operator_id[is_autograd]])
+    is_in_backward = np.isin(trace.thread_index[timeline.launch_id], thread_indices)
+    return read_only(is_in_backward & (timeline.launch_id != ABSENT))
+
+
+def independent_work_ns(
+    blockers: OverlapBlockers,
+    is_in_backward: NDArray[np.bool_],
+    rows: NDArray[np.intp],
+    other_rows: NDArray[np.intp],
+    free: Intervals,
+    exposed_ns: Int64Array,
+) -> Int64Array:
+    """How much independent work each copy or collective could have overlapped.
+
+    The same work is given to one of them only.
+
+    Args:
+        blockers: of the file.
+        is_in_backward: bool[m], which rows of its timeline `launched_in_backward`.
+        rows: intp[k], timeline rows of copies or collectives of one device, by start.
+        other_rows: intp[l], timeline rows of the work that could overlap them, by start.
+        free: when that work ran and nothing of these rows did.
+        exposed_ns: int64[k], ns, how long each row was exposed: more is not given to it.
+
+    Returns:
+        int64[k], ns.
+    """
+    timeline = blockers.timeline
+    side = side_of_independent_work(timeline, rows)
+    before, after = (np.flatnonzero(side == value) for value in (Side.BEFORE, Side.AFTER))
+    work_ns = np.zeros(len(rows), dtype=np.int64)
+    work_ns[before] = _work_before_ns(timeline, rows[before], free, exposed_ns[before])
+    gradients = np.flatnonzero(is_in_backward[rows[after]])
+    backward_end_ns = np.full(len(after), ABSENT, dtype=np.int64)
+    backward_end_ns[gradients] = _backward_end_ns(blockers, rows[after[gradients]], other_rows)
+    work_ns[after] = _work_after_ns(timeline, rows[after], free, exposed_ns[after], backward_end_ns)
+    return read_only(work_ns)
+
+
+def _work_before_ns(
+    timeline: Timeline, rows: NDArray[np.intp], free: Intervals, exposed_ns: Int64Array
+) -> Int64Array:
+    """The free work since the row before each one: int64[k], ns."""
+    start_ns = timeline.start_ns[rows]
+    reach_ns = np.maximum.accumulate(timeline.end_ns[rows])
+    since_ns = np.minimum(np.concatenate(([ABSENT], reach_ns))[: len(rows)], start_ns)
+    return np.minimum(exposed_ns, measure_within(free, since_ns, start_ns))
+
+
+def _work_after_ns(
+    timeline: Timeline,
+    rows: NDArray[np.intp],
+    free: Intervals,
+    exposed_ns: Int64Array,
+    backward_end_ns: Int64Array,
+) -> list[int]:
+    """The free work until the next row begins, ns, per row.
+
+    Gradients are needed when the backward pass is over, so all that is left of it can overlap
+    them. Of other results nothing is known but what comes next.
+    """
+    start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
+    until_ns = np.append(start_ns, _END_OF_TIME)[1:]
+    until_ns = np.where(backward_end_ns == ABSENT, until_ns, np.minimum(until_ns, backward_end_ns))
+    free_ns = measure_within(free, end_ns, np.maximum(end_ns, until_ns))
+    work_ns: list[int] = []
+    left_ns, later_backward_end_ns = 0, ABSENT
+    # From the last one on: what it leaves is there for the ones before it.
+    columns = (column[::-1].tolist() for column in (exposed_ns, free_ns, backward_end_ns))
+    for row_exposed_ns, row_free_ns, row_backward_end_ns in zip(*columns, strict=True):
+        is_same_pass = row_backward_end_ns == later_backward_end_ns
+        available_ns = row_free_ns + (left_ns if is_same_pass else 0)
+        work_ns.append(min(row_exposed_ns, available_ns))
+        is_in_backward = row_backward_end_ns != ABSENT
+        left_ns = available_ns - work_ns[-1] if is_in_backward else 0
+        later_backward_end_ns = row_backward_end_ns
+    return work_ns[::-1]
+
+
+def _backward_end_ns(
+    blockers: OverlapBlockers, rows: NDArray[np.intp], other_rows: NDArray[np.intp]
+) -> Int64Array:
+    """When the backward pass ended that launched each of these rows: int64[k], ns.
+
+    That is when the last work ended that the row's thread launched before another thread did.
+    """
+    timeline, launched_ns = blockers.timeline, blockers.launched_ns
+    ordered_rows = other_rows[np.argsort(launched_ns[other_rows], kind="stable")]
+    thread_index = blockers.thread_index[ordered_rows]
+    next_index = np.searchsorted(launched_ns[ordered_rows], launched_ns[rows])
+    has_next = np.flatnonzero(next_index < len(ordered_rows))
+    is_same_thread = thread_index[next_index[has_next]] == blockers.thread_index[rows[has_next]]
+    followed = has_next[is_same_thread]
+    end_ns = timeline.end_ns[rows]
+    run_end_ns = _last_of_run(thread_index, timeline.end_ns[ordered_rows])
+    end_ns[followed] = run_end_ns[next_index[followed]]
+    return end_ns
+
+
+def _last_of_run(thread_index: NDArray[np.integer[Any]], end_ns: Int64Array) -> Int64Array:
+    """The greatest end from each entry on, up to where the thread changes: int64[k], ns.
+
+    >>> _last_of_run(np.array([1, 1, 1, 2]), np.array([30, 50, 40, 90])).tolist()
+    [50, 50, 40, 90]
+    """
+    unique_end_ns, end_index = np.unique(end_ns, return_inverse=True)
+    # From the back each run ranks above the ones before, so that a maximum never leaves its run.
+    run = np.cumsum(np.diff(thread_index[::-1], prepend=thread_index[-1:]) != 0)
+    rank = np.maximum.accumulate(run * len(unique_end_ns) + end_index[::-1])
+    last_ns: Int64Array = unique_end_ns[(rank - run * len(unique_end_ns))[::-1]]
+    return last_ns
+
+
+def _copies_to(direction: str, name: str) -> bool:
+    return copy_direction(name) == direction
