@@ -18,17 +18,18 @@ from hypothesis import given, settings, strategies as st
 
 from tests.build.files import (
     LAYOUTS,
+    US,
     annotation,
+    complete_event,
     copy,
     damaged,
-    event,
+    event_row,
     kernel,
     launch,
     memset,
     operator,
     read,
-    record,
-    sync,
+    sync_row,
     text,
     thread_name,
     trace as trace_of,
@@ -143,8 +144,8 @@ def test_touching_activities_touch(tmp_path):
     # 1365627949885.185 + 3.072 = 1365627949888.257
     trace = trace_of(
         tmp_path,
-        kernel("a", 1365627949885.185, 3.072),
-        kernel("b", 1365627949888.257, 1),
+        kernel(1_365_627_949_885_185, 1_365_627_949_888_257, "a"),
+        kernel(1_365_627_949_888_257, 1_365_627_949_889_257, "b"),
     )
     assert trace.end_ns[0] == trace.start_ns[1] == 3072
 
@@ -200,12 +201,18 @@ def test_real_traces_survive_being_saved_again_and_being_cut(tmp_path, real_trac
 
 SCENE = [
     thread_name("main"),
-    annotation("ProfilerStep#1", 4359759616840.547, 100.25),
-    operator("aten::mm é", 4359759616841.5, 10),
-    launch(4359759616842, 5.001, 17),
-    kernel("k<}, {>", 4359759616850.125, 20, correlation=17, shape=[{"ph": "X"}, {"a": "]}"}]),
+    annotation("ProfilerStep#1", 4_359_759_616_840_547, 4_359_759_616_940_797),
+    operator("aten::mm é", 4_359_759_616_841_500, 4_359_759_616_851_500),
+    launch(4_359_759_616_842 * US, 4_359_759_616_847_001, 17),
+    kernel(
+        4_359_759_616_850_125,
+        4_359_759_616_870_125,
+        "k<}, {>",
+        correlation=17,
+        shape=[{"ph": "X"}, {"a": "]}"}],
+    ),
     {"ph": "s", "id": 17, "pid": 0, "tid": 7, "ts": 4359759616842, "cat": "ac2g", "name": "ac2g"},
-    copy(4359759616870.125, 3, stream=20, bytes=4096),
+    copy(4_359_759_616_870_125, 4_359_759_616_873_125, stream=20, bytes=4096),
     {"ph": "i", "s": "g", "name": "Record Window End", "pid": "", "tid": "", "ts": 4359759616999},
 ]
 
@@ -242,25 +249,27 @@ def test_columns_say_what_the_file_says(tmp_path):
     THEN each column is as worked out by hand."""
     trace = trace_of(
         tmp_path,
-        launch(10, 1.5, 3),
-        kernel("k", 12, 4, device=1, stream=7, correlation=3),
-        copy(20, 1, device=1, stream=8, correlation=4),
-        memset(22, 1, device=1, stream=8, correlation=5),
-        sync(
+        launch(10 * US, 11_500, 3),
+        kernel(12 * US, 16 * US, "k", device=1, stream=7, correlation=3),
+        copy(20 * US, 21 * US, device=1, stream=8, correlation=4),
+        memset(22 * US, 23 * US, device=1, stream=8, correlation=5),
+        sync_row(
             "Stream Wait Event",
-            23,
-            0.5,
+            23 * US,
+            23_500,
             device=1,
             stream=8,
             correlation=6,
             wait_stream=7,
             wait_correlation=3,
-            wait_event=21,
+            event=21,
         ),
-        sync("Context Sync", 24, 0.5, device=1, correlation=7),
-        record(25, 22, 8, device=1, stream=7),
-        operator("aten::mm", 9, 30),
-        event("triton", "cpu_op", 9, 30, stream=7, device=0, correlation=3),  # no GPU work
+        sync_row("Context Sync", 24 * US, 24_500, device=1, correlation=7),
+        event_row(25 * US, correlation=8, event=22, device=1, stream=7),
+        operator("aten::mm", 9 * US, 39 * US),
+        complete_event(
+            "triton", "cpu_op", 9 * US, 39 * US, stream=7, device=0, correlation=3
+        ),  # no GPU work
     )
     expected = {
         "start_ns": [1000, 3000, 11000, 13000, 14000, 15000, 16000, 0, 0],
@@ -348,9 +357,9 @@ def test_a_sparse_column_reads_and_compares_like_an_array(tmp_path):
     ],
 )
 def test_categories_of_all_ages(tmp_path, cat, expected):
-    trace = trace_of(tmp_path, kernel("k", 1, 2) | {"cat": cat})
+    trace = trace_of(tmp_path, kernel(US, 3 * US, "k") | {"cat": cat})
     assert trace.category.tolist() == [expected]
-    event_without = kernel("k", 1, 2)
+    event_without = kernel(US, 3 * US, "k")
     del event_without["cat"]
     assert trace_of(tmp_path, event_without).category.tolist() == [Category.OTHER]
 
@@ -378,8 +387,8 @@ def test_categories_of_all_ages(tmp_path, cat, expected):
     ],
 )
 def test_where_a_gpu_activity_ran(tmp_path, args, lane):
-    got_events = [kernel("k", 1, 2) | {"pid": 4, "tid": "stream 9", "args": args}]
-    trace = trace_of(tmp_path, *got_events, operator("keeps the trace readable", 0, 1))
+    got_events = [kernel(US, 3 * US, "k") | {"pid": 4, "tid": "stream 9", "args": args}]
+    trace = trace_of(tmp_path, *got_events, operator("keeps the trace readable", 0, US))
     if lane[0] is None:
         assert dict(trace.losses) == {"activities_without_lane": 1}
     else:
@@ -387,9 +396,9 @@ def test_where_a_gpu_activity_ran(tmp_path, args, lane):
 
 
 def test_an_activity_without_args_and_lane_is_counted(tmp_path):
-    nowhere = kernel("k", 1, 2) | {"pid": "Spans", "tid": "PyTorch Profiler"}
+    nowhere = kernel(US, 3 * US, "k") | {"pid": "Spans", "tid": "PyTorch Profiler"}
     del nowhere["args"]
-    trace = trace_of(tmp_path, nowhere, operator("o", 0, 1))
+    trace = trace_of(tmp_path, nowhere, operator("o", 0, US))
     assert len(trace) == 1
     assert dict(trace.losses) == {"activities_without_lane": 1}
 
@@ -400,7 +409,7 @@ def test_threads_are_words_or_numbers_of_any_sign(tmp_path):
     names = [(100, 100), ("100", "100"), (-(2**31), 5), ("Spans", ""), (None, None), ([1], {})]
     trace = trace_of(
         tmp_path,
-        *(operator("o", 1, 2) | {"pid": pid, "tid": tid} for pid, tid in names),
+        *(operator("o", US, 3 * US) | {"pid": pid, "tid": tid} for pid, tid in names),
         thread_name("main", pid="100", tid=100),
         thread_name("odd", pid=-(2**31), tid="5"),
         thread_name("unused", pid=1, tid=1),
@@ -420,7 +429,8 @@ def test_threads_are_words_or_numbers_of_any_sign(tmp_path):
 def test_names_that_are_no_strings_stand_as_text(tmp_path):
     names = ["7", 7, ["a"], {"b": 1}, True, "7"]
     trace = trace_of(
-        tmp_path, *(operator("o", i, 2) | {"name": name} for i, name in enumerate(names))
+        tmp_path,
+        *(operator("o", i * US, (i + 2) * US) | {"name": name} for i, name in enumerate(names)),
     )
     assert [trace.name_of(i) for i in range(6)] == ["7", "7", "['a']", "{'b': 1}", "True", "7"]
     assert trace.name_index[0] == trace.name_index[1] == trace.name_index[5]
@@ -442,7 +452,7 @@ def test_begin_and_end_events_become_complete_ones(tmp_path):
         half("B", "other", 4359759616841.5, tid=2),  # 2
         half("E", "", 4359759616842.001),  # 3: inner
         half("E", "outer", 4359759616850.5),  # 4: outer
-        operator("complete", 4359759616843, 1),  # 5
+        operator("complete", 4_359_759_616_843 * US, 4_359_759_616_844 * US),  # 5
         half("E", "", 4359759616841.75, tid=2),  # 6: other
         half("B", "late in the file", 4359759616840, tid=3),  # 7
         half("E", "late in the file", 4359759616840, tid=3),  # 8: nothing long
@@ -495,7 +505,7 @@ def test_halves_without_a_partner_are_counted(tmp_path):
 
 # --- losses ---------------------------------------------------------------------------------
 
-GOOD = json.dumps(operator("good", 1, 2))
+GOOD = json.dumps(operator("good", US, 3 * US))
 # The text of an event that is left out, and the one loss that it counts as.
 LEFT_OUT = {
     "garbage": ("{oops}", "unparsable_events"),
@@ -603,7 +613,10 @@ def test_nothing_is_dropped_silently(scratch, kinds, separator, piece_bytes):
 def test_a_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
     """GIVEN a file cut at every byte
     THEN it is refused, or its events are a prefix and the cut is counted."""
-    events = [thread_name("main"), *(kernel(f"k{i}", 10 * i, 5.5) for i in range(4))]
+    events = [
+        thread_name("main"),
+        *(kernel(10 * i * US, (10 * i + 5.5) * US, f"k{i}") for i in range(4)),
+    ]
     content = text(events, before={"a": [1]}, after={"distributedInfo": {"rank": 3}}).rstrip()
     whole = read_bytes(tmp_path, content)
     assert not whole.losses
@@ -623,7 +636,9 @@ def test_a_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
 
 
 def test_a_compressed_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
-    content = gzip.compress(text([kernel(f"k{i * i * 7919}", 10 * i, 5.5) for i in range(30)]))
+    content = gzip.compress(
+        text([kernel(10 * i * US, (10 * i + 5.5) * US, f"k{i * i * 7919}") for i in range(30)])
+    )
     for end in range(0, len(content), 3):
         try:
             trace = read_bytes(tmp_path, content[:end])
@@ -755,7 +770,7 @@ def test_mutations_raise_nothing_else(scratch, mutations, piece_bytes):
             ),
         )
         | st.builds(
-            lambda spoiled: kernel("k", 1, 2) | spoiled,
+            lambda spoiled: kernel(US, 3 * US, "k") | spoiled,
             st.dictionaries(
                 st.sampled_from(["ph", "pid", "tid", "ts", "dur", "args"]),
                 st.sampled_from(["X", "B", "E", None, [], {}, -1, 1e18, 2**63, "9" * 5000, "7"]),
@@ -771,7 +786,11 @@ def test_any_values_under_the_known_keys_raise_nothing_else(scratch, events):
 
 def test_times_at_the_ends_of_their_range_do_not_wrap(tmp_path):
     last = 2**52
-    trace = trace_of(tmp_path, operator("a", -last, 2**43 - 1), operator("b", last, 2**43 - 1))
+    trace = trace_of(
+        tmp_path,
+        operator("a", (-last) * US, (-last + 2**43 - 1) * US),
+        operator("b", last * US, (last + 2**43 - 1) * US),
+    )
     assert not trace.losses
     assert trace.origin_ns == -last * 1000
     assert trace.end_ns.tolist() == [(2**43 - 1) * 1000, (2 * last + 2**43 - 1) * 1000]
@@ -806,12 +825,12 @@ def test_arguments_of_a_few_events(tmp_path):
     """GIVEN a trace with damage before its end
     WHEN the arguments of some of its events are asked for by `Trace.file_index`
     THEN they are those of the file, in pieces of any size."""
-    without, odd = operator("without", 50, 1), operator("odd", 51, 1)
+    without, odd = operator("without", 50 * US, 51 * US), operator("odd", 51 * US, 52 * US)
     del without["args"]
     odd["args"] = [1]
     events = [
         *SCENE,
-        *(kernel(f"k{i}", 100 + i, 1, grid=[i, 1, 1]) for i in range(30)),
+        *(kernel((100 + i) * US, (i + 101) * US, f"k{i}", grid=[i, 1, 1]) for i in range(30)),
         without,
         odd,
     ]
@@ -854,8 +873,10 @@ def test_arguments_of_real_traces(real_trace):
 
 def test_blocks_per_multiprocessor_where_the_file_says_how_many(tmp_path):
     counts = [2.5, 3, None, "4"]
-    kernels = [kernel(f"k{i}", i, 1, **{"blocks per SM": x}) for i, x in enumerate(counts)]
-    path = write(tmp_path / "a.json", [*kernels, kernel("without", 9, 1)])
+    kernels = [
+        kernel(i * US, (i + 1) * US, f"k{i}", **{"blocks per SM": x}) for i, x in enumerate(counts)
+    ]
+    path = write(tmp_path / "a.json", [*kernels, kernel(9 * US, 10 * US, "without")])
     source = Source(path, None, True)
     assert read_blocks_per_sm(source, range(5)) == {0: 2.5, 1: 3.0}
     assert read_blocks_per_sm(source, [4]) == {}
@@ -892,7 +913,9 @@ def test_the_collector_is_left_as_it_was(tmp_path):
 
 
 def test_a_negative_number_is_absent_and_zero_is_not(tmp_path):
-    trace = trace_of(tmp_path, launch(1, 2, 0), launch(2, 2, -5), operator("o", 1, 1))
+    trace = trace_of(
+        tmp_path, launch(US, 3 * US, 0), launch(2 * US, 4 * US, -5), operator("o", US, 2 * US)
+    )
     assert trace.correlation[:].tolist() == [0, ABSENT, ABSENT]
 
 
@@ -900,8 +923,8 @@ def test_a_negative_number_is_absent_and_zero_is_not(tmp_path):
 def test_one_long_text_among_numbers_takes_no_more_memory_than_it_has(tmp_path, key):
     """GIVEN a text of 100,000 letters where a number should be, among 3,000 events
     THEN reading it takes no array that is as wide for every event."""
-    events = [kernel(f"k{i}", 10 * i, 5.5) for i in range(3000)]
-    event = json.loads(text([kernel("wide", 1, 2)]))["traceEvents"][0]
+    events = [kernel(10 * i * US, (10 * i + 5.5) * US, f"k{i}") for i in range(3000)]
+    event = json.loads(text([kernel(US, 3 * US, "wide")]))["traceEvents"][0]
     (event if key in event else event["args"])[key] = "7" * 100_000
     tracemalloc.start()
     trace = read_bytes(tmp_path, text([*events, event]))
