@@ -1,7 +1,4 @@
-"""The rules together; each one alone is in ``rules/``.
-
-Times are microseconds.
-"""
+"""The rules together; each one alone is in ``rules/``."""
 
 from tests.build.files import US, call, copy, event_row, kernel, launch, python, read, step, write
 from tests.build.rows import D2H, H2D
