@@ -104,9 +104,9 @@ class Report:
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
         >>> report
-        <Report of 1 file, 6 windows, 7 findings>
+        <Report of 1 file, 6 windows, 2 findings>
         >>> report.windows[0].devices[0].idle_ns
-        1208498
+        600184
     """
 
     schema: str
