@@ -1,4 +1,4 @@
-"""Hand-made traces as files: events as a profiler writes them, in every layout that files have.
+"""For tests that begin with a file: hand-made events as a profiler writes them, in every layout.
 
 Every maker here gives one event: ``kernel(10 * US, 20 * US, correlation=1)``. Its arguments are
 those of `tests.build.rows`, with times in nanoseconds; the event has them in microseconds, as the

@@ -1,4 +1,4 @@
-"""Pieces of programs whose findings are known, as events with times in nanoseconds."""
+"""For tests of the rules: pieces of programs whose findings are known, as events of a file."""
 
 from tests.build.files import HOST, US, call, kernel, launch, operator, python, sync_row
 

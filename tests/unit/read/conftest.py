@@ -1,4 +1,4 @@
-"""What several tests of the reader share."""
+"""For tests of the reader: a folder that the examples of a property share."""
 
 from __future__ import annotations
 

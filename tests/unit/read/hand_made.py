@@ -1,4 +1,4 @@
-"""Traces of bytes and of one small scene, and how two traces compare."""
+"""For tests of the reader: a small scene, traces of any bytes, and how two traces compare."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline that most pictures show."""
+"""For tests of the picture: the timeline that most pictures show."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""A small timeline to draw, and what a picture of it shows where."""
+"""For tests of the picture: a small timeline to draw, and what a picture shows where."""
 
 import numpy as np
 from matplotlib.image import imread

@@ -1,4 +1,4 @@
-"""Reports made by hand: tables with a default for all that a test is not about."""
+"""For tests of the text: reports with a default for all that a test is not about."""
 
 from tests.build.reports import report
 from tracelab.findings.finding import Finding, Where
