@@ -1,4 +1,11 @@
-"""What several test files share."""
+"""What tests of every folder share: the command line as a function, a cache folder, GPU tests.
+
+What goes where: ``unit/`` mirrors the package, module by module; ``cli/`` runs each command as a
+user does; ``golden/`` compares whole reports of bundled and of real traces with what is known of
+them; ``reference/`` defines the measures once more, slowly; ``build/`` makes traces and reports by
+hand; ``programs/`` are recorded, ``benchmarks/`` are run by hand. Fixtures of one folder stand in
+its own ``conftest.py``, and makers that only its tests need in its ``hand_made.py``.
+"""
 
 import sys
 from dataclasses import dataclass

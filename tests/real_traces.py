@@ -1,4 +1,4 @@
-"""The real traces that lie beside the repository: too large and not ours to keep in it."""
+"""For tests on real traces: those beside the repository, too large and not ours to keep in it."""
 
 from __future__ import annotations
 

@@ -3,9 +3,10 @@
 >>> import tracelab
 >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
 >>> report.windows[0].devices[0].idle_ns
-1208498
->>> print(report.findings[0].title)
-`item` in item (workloads/events.py:58) makes the host wait for the GPU (cudaStreamSynchronize)
+600184
+>>> finding = report.findings[0]
+>>> finding.rule, finding.where.function, finding.where.file, finding.where.line
+('TL101', 'read_a_value', 'workloads/events.py', 65)
 
 `draw` makes a picture of a trace, `compare` holds two of them against each other. A loop of this
 program is recorded with `capture`, or a function that is its step with `profile_step`; these two

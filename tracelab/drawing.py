@@ -45,7 +45,7 @@ def draw(
 
     Example:
         >>> tracelab.draw("traces/events_item.pt.trace.json.gz", "item.png", lanes="host")
-        <Picture of 1 timeline>
+        Picture(figure=<Figure size 1600x222 with 1 Axes>)
 
     Raises:
         UsageError: there is nothing to draw, a part is asked for of several files, or `path`

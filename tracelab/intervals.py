@@ -16,7 +16,7 @@ from tracelab.arrays import Frozen
 Int64Array = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Intervals(Frozen):
     """A set of nanoseconds in normal form; make one with `union`.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tracelab.arrays import OneLine
+
 PROFILER_STEP = r"^ProfilerStep#\d+$"
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+@dataclass(frozen=True, slots=True, repr=False)
+class Options(OneLine):
     """What may differ from one analysis to the next.
 
     Attributes:

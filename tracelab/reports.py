@@ -9,6 +9,7 @@ from os import PathLike
 from typing import Any
 
 from tracelab.analysis import Analysis, analyze_source
+from tracelab.arrays import OneLine
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
@@ -22,8 +23,8 @@ from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, 
 from tracelab.report.schema import Report, UnreadFile
 
 
-@dataclass(frozen=True, slots=True)
-class FileResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class FileResult(OneLine):
     """What became of one of several files.
 
     Attributes:

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
+from tracelab.arrays import OneLine
 
-@dataclass(frozen=True, slots=True)
-class Stage:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Stage(OneLine):
     """One stage of the analysis.
 
     Attributes:

@@ -1,7 +1,8 @@
-"""Hand-made traces: events as a profiler writes them, in every layout that files have.
+"""For tests that begin with a file: hand-made events as a profiler writes them, in every layout.
 
-Times are microseconds, as in the files. Everything is a plain dict, so that a test can spoil it:
-``kernel("k", 0, 5) | {"dur": -1}``.
+Every maker here gives one event: ``kernel(10 * US, 20 * US, correlation=1)``. Its arguments are
+those of `tests.build.rows`, with times in nanoseconds; the event has them in microseconds, as the
+files do. It is a plain dict, so that a test can spoil it: ``kernel(0, 5 * US) | {"dur": -1}``.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from tracelab.model.trace import Trace
+from tests.build.rows import H2D, US
+from tracelab.model.trace import ABSENT, Trace
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 
@@ -20,11 +22,16 @@ Event = dict[str, Any]
 HOST = 100  # process and main thread of the host's events
 
 
-def event(
+def _microseconds(ns: float) -> float:
+    whole_us, rest_ns = divmod(round(ns), US)
+    return round(ns) / US if rest_ns else whole_us
+
+
+def complete_event(
     name: str,
     cat: str,
-    start_us: float | str,
-    dur_us: float | str,
+    start: float,
+    end: float,
     *,
     pid: int | str = HOST,
     tid: int | str = HOST,
@@ -32,13 +39,13 @@ def event(
 ) -> Event:
     """A complete event of any category."""
     fields = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": tid}
-    return {**fields, "ts": start_us, "dur": dur_us, "args": args}
+    return {**fields, "ts": _microseconds(start), "dur": _microseconds(end - start), "args": args}
 
 
 def kernel(
-    name: str,
-    start_us: float | str,
-    dur_us: float | str,
+    start: float,
+    end: float,
+    name: str = "gemm",
     *,
     device: int = 0,
     stream: int = 7,
@@ -48,94 +55,95 @@ def kernel(
 ) -> Event:
     """A kernel, or with another `cat` any other GPU activity."""
     lane = {"device": device, "stream": stream, "correlation": correlation}
-    return event(name, cat, start_us, dur_us, pid=device, tid=stream, **lane, **args)
+    return complete_event(name, cat, start, end, pid=device, tid=stream, **lane, **args)
 
 
-def copy(
-    start_us: float | str,
-    dur_us: float | str,
-    *,
-    name: str = "Memcpy HtoD (Pinned -> Device)",
-    **lane_and_args: Any,
-) -> Event:
+def copy(start: float, end: float, name: str = H2D, **lane_and_args: Any) -> Event:
     """A copy on the GPU; its name says between what."""
-    return kernel(name, start_us, dur_us, cat="gpu_memcpy", **lane_and_args)
+    return kernel(start, end, name, cat="gpu_memcpy", **lane_and_args)
 
 
-def memset(start_us: float | str, dur_us: float | str, **lane_and_args: Any) -> Event:
+def memset(start: float, end: float, **lane_and_args: Any) -> Event:
     """A memset on the GPU."""
-    return kernel("Memset (Device)", start_us, dur_us, cat="gpu_memset", **lane_and_args)
+    return kernel(start, end, "Memset (Device)", cat="gpu_memset", **lane_and_args)
+
+
+def call(name: str, start: float, end: float, *, tid: int = HOST, **args: Any) -> Event:
+    """A call of the CUDA runtime on the host."""
+    return complete_event(name, "cuda_runtime", start, end, tid=tid, **args)
 
 
 def launch(
-    start_us: float | str,
-    dur_us: float | str,
+    start: float,
+    end: float,
     correlation: int,
     *,
     name: str = "cudaLaunchKernel",
     tid: int = HOST,
 ) -> Event:
-    """A call of the CUDA runtime on the host."""
-    return event(name, "cuda_runtime", start_us, dur_us, tid=tid, correlation=correlation)
+    """A call that launches what has its correlation."""
+    return call(name, start, end, tid=tid, correlation=correlation)
 
 
-def operator(name: str, start_us: float | str, dur_us: float | str, *, tid: int = HOST) -> Event:
+def operator(name: str, start: float, end: float, *, tid: int = HOST) -> Event:
     """A PyTorch operator on the host."""
-    return event(name, "cpu_op", start_us, dur_us, tid=tid)
+    return complete_event(name, "cpu_op", start, end, tid=tid)
 
 
-def python(name: str, start_us: float | str, dur_us: float | str, *, tid: int = HOST) -> Event:
+def python(name: str, start: float, end: float, *, tid: int = HOST) -> Event:
     """A Python function on the host, named like ``train.py(3): step``."""
-    return event(name, "python_function", start_us, dur_us, tid=tid)
+    return complete_event(name, "python_function", start, end, tid=tid)
 
 
-def annotation(name: str, start_us: float | str, dur_us: float | str, *, tid: int = HOST) -> Event:
+def annotation(name: str, start: float, end: float, *, tid: int = HOST) -> Event:
     """A region that the user named."""
-    return event(name, "user_annotation", start_us, dur_us, tid=tid)
+    return complete_event(name, "user_annotation", start, end, tid=tid)
 
 
-def step(number: int, start_us: float | str, dur_us: float | str) -> Event:
+def step(number: int, start: float, end: float) -> Event:
     """A step of the profiler."""
-    return annotation(f"ProfilerStep#{number}", start_us, dur_us)
+    return annotation(f"ProfilerStep#{number}", start, end)
 
 
-def sync(
+def sync_row(
     kind: str,
-    start_us: float | str,
-    dur_us: float | str,
+    start: float,
+    end: float,
     *,
-    device: int = 0,
-    stream: int = -1,
     correlation: int = 0,
-    wait_stream: int = -1,
-    wait_correlation: int = -1,
-    wait_event: int = -1,
+    device: int = 0,
+    stream: int = ABSENT,
+    wait_stream: int = ABSENT,
+    wait_correlation: int = ABSENT,
+    event: int = ABSENT,
 ) -> Event:
-    """CUPTI's record of a synchronisation ("Event Sync", "Stream Wait Event", ...)."""
-    return event(
+    """CUPTI's row of a wait: "Context Sync", "Stream Sync", "Event Sync", "Stream Wait Event"."""
+    return complete_event(
         kind,
         "cuda_sync",
-        start_us,
-        dur_us,
+        start,
+        end,
         pid=device,
         tid=1,
         cuda_sync_kind=kind,
         wait_on_stream=wait_stream,
         wait_on_cuda_event_record_corr_id=wait_correlation,
-        wait_on_cuda_event_id=wait_event,
+        wait_on_cuda_event_id=event,
         stream=stream,
         correlation=correlation,
         device=device,
     )
 
 
-def record(
-    start_us: float | str, event_id: int, correlation: int, *, device: int = 0, stream: int = 7
+def event_row(
+    start: float, *, correlation: int, event: int, device: int = 0, stream: int = 7
 ) -> Event:
     """CUPTI's record of a CUDA event that the GPU reached."""
     lane = {"device": device, "stream": stream}
-    ids = {"event_id": event_id, "correlation": correlation}
-    return event("cudaEvent", "cuda_event", start_us, 0.001, pid=device, tid=stream, **ids, **lane)
+    ids = {"event_id": event, "correlation": correlation}
+    return complete_event(
+        "cudaEvent", "cuda_event", start, start + 1, pid=device, tid=stream, **ids, **lane
+    )
 
 
 def thread_name(name: str, *, pid: int | str = HOST, tid: int | str = HOST) -> Event:

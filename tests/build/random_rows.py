@@ -1,4 +1,4 @@
-"""Random rows of whole traces, for Hypothesis: every kind of work, wait and oddity of files.
+"""For properties of any trace: random rows for Hypothesis, with every kind of work and wait.
 
 Times are ticks (`tests.reference.ticks`). Correlations grow with each group of rows.
 """

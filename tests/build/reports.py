@@ -1,4 +1,4 @@
-"""Reports made by hand: the tables that a test is about, and nothing else."""
+"""For tests that begin with a report: the tables that a test is about, and nothing else."""
 
 from __future__ import annotations
 

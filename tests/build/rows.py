@@ -1,4 +1,4 @@
-"""Timelines made by hand, past the reader: a trace straight from its columns, in nanoseconds.
+"""For tests that begin with a trace: hand-made columns, past the reader, in nanoseconds.
 
 Every maker here gives one row: ``trace(kernel(10, 20, correlation=1), launch(2, 4, 1))``. Times
 are a start and an end, so that the arithmetic of a test reads off the page. The event id of a row

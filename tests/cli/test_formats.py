@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.files import annotation, kernel, launch, operator, write
+from tests.build.files import US, annotation, kernel, launch, operator, write
 
 WAIT = Path(__file__).parents[2] / "traces" / "events_wait.pt.trace.json.gz"
 NS = 1795263371755872579
@@ -24,9 +24,9 @@ def spans(*names):
         event
         for i, name in enumerate(names)
         for event in (
-            annotation(name, 100 * i, 100),
-            launch(100 * i + 10, 5, i + 1),
-            kernel("gemm", 100 * i + 20, 40, correlation=i + 1),
+            annotation(name, 100 * i * US, (100 * i + 100) * US),
+            launch((100 * i + 10) * US, (100 * i + 15) * US, i + 1),
+            kernel((100 * i + 20) * US, (100 * i + 60) * US, correlation=i + 1),
         )
     ]
 
@@ -228,9 +228,9 @@ def test_lightning(analyze, tmp_path):
     THEN the rank is the one inside the file: the one in the name is of one machine only."""
     events = [
         *spans("ProfilerStep#3", "ProfilerStep#4"),
-        annotation("[pl][profile]run_training_batch", 5, 60),
-        annotation("[pl][profile][Strategy]DDPStrategy.training_step", 8, 20),
-        annotation("[pl][profile]run_training_batch", 105, 60),
+        annotation("[pl][profile]run_training_batch", 5 * US, 65 * US),
+        annotation("[pl][profile][Strategy]DDPStrategy.training_step", 8 * US, 28 * US),
+        annotation("[pl][profile]run_training_batch", 105 * US, 165 * US),
     ]
     for rank, local in ((2, 0), (3, 1)):
         action = f"[Strategy]DDPStrategy.training_step.{NS}.pt.trace.json"
@@ -294,7 +294,7 @@ def vllm(tmp_path):
         name = f"dp0_pp0_tp{rank}_dcp0_ep{rank}_rank{rank}.{NS}.pt.trace.json.gz"
         save(tmp_path / name, events, rank=rank)
         litter(tmp_path, f"profiler_out_{rank}.txt")
-    save(tmp_path / f"host_77.async_llm.{NS}.pt.trace.json.gz", [operator("o", 1, 2)])
+    save(tmp_path / f"host_77.async_llm.{NS}.pt.trace.json.gz", [operator("o", US, 3 * US)])
     return tmp_path
 
 

@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 from tests.build.files import (
+    US,
     annotation,
     copy,
     kernel,
     launch,
     operator,
     step,
-    sync,
+    sync_row,
     text,
     write,
 )
@@ -23,18 +24,16 @@ from tracelab.reports import analyze_file, merge_results
 
 TRACES = Path(__file__).parents[2] / "traces"
 
-US = 1000
-
 
 def small(start=0.0):
     """Two steps of 50 us with a kernel each, launched and run in its step."""
     return [
-        step(1, start, 50),
-        launch(start + 1, 2, 1),
-        kernel("gemm", start + 5, 30, correlation=1),
-        step(2, start + 50, 50),
-        launch(start + 51, 2, 2),
-        kernel("my_ring", start + 60, 30, correlation=2),
+        step(1, start * US, (start + 50) * US),
+        launch((start + 1) * US, (start + 3) * US, 1),
+        kernel((start + 5) * US, (start + 35) * US, correlation=1),
+        step(2, (start + 50) * US, (start + 100) * US),
+        launch((start + 51) * US, (start + 53) * US, 2),
+        kernel((start + 60) * US, (start + 90) * US, "my_ring", correlation=2),
     ]
 
 
@@ -79,7 +78,7 @@ def test_step_that_is_not_there_is_wrong_usage(tmp_path):
 
 
 def test_step_of_a_file_without_steps_is_wrong_usage(tmp_path):
-    path = write(tmp_path / "t.json", [kernel("gemm", 0, 10)])
+    path = write(tmp_path / "t.json", [kernel(0, 10 * US)])
 
     with pytest.raises(UsageError, match="no step 1; the file's steps are: none"):
         analyze(path, Options(step=1))
@@ -98,7 +97,7 @@ def test_comm_patterns(tmp_path):
 
 
 def test_step_pattern(tmp_path):
-    events = [*small(), annotation("epoch", 0, 95)]
+    events = [*small(), annotation("epoch", 0, 95 * US)]
 
     report = analyze(write(tmp_path / "t.json", events), Options(step_pattern="^epoch$"))
 
@@ -113,7 +112,10 @@ def test_pattern_that_is_no_regular_expression_is_wrong_usage(tmp_path, options)
 
 
 def test_trace_without_gpu_activities_says_so(tmp_path):
-    path = write(tmp_path / "cpu.json", [operator("aten::mm", 0, 10), operator("aten::mm", 10, 5)])
+    path = write(
+        tmp_path / "cpu.json",
+        [operator("aten::mm", 0, 10 * US), operator("aten::mm", 10 * US, 15 * US)],
+    )
 
     with pytest.raises(
         UnreadableInputError,
@@ -147,10 +149,10 @@ def test_facts_of_a_trace(tmp_path):
         "deviceProperties": [{"id": 0, "name": "NVIDIA H200"}, {"id": 1, "name": "NVIDIA H200"}],
     }
     events = [
-        launch(0, 2, 1),
-        kernel("gemm", 5, 10, correlation=1),
-        kernel("gemm", 8, 10, correlation=9),
-        sync("Stream Wait Event", 3, 0, stream=7, correlation=3),
+        launch(0, 2 * US, 1),
+        kernel(5 * US, 15 * US, correlation=1),
+        kernel(8 * US, 18 * US, correlation=9),
+        sync_row("Stream Wait Event", 3 * US, 3 * US, stream=7, correlation=3),
     ]
 
     # WHEN
@@ -196,11 +198,11 @@ def test_file_without_losses_has_none(tmp_path):
 def test_long_kernels_that_no_rule_knows_are_listed(tmp_path):
     # 200 us in all: 1 % is 2 us. my_b takes 3 us in two calls, my_c 1.9 us.
     events = [
-        kernel("gemm", 0, 150),
-        kernel("my_a", 150, 45.1),
-        kernel("my_b", 196, 1),
-        kernel("my_b", 198, 2),
-        kernel("my_c", 200, 1.9),
+        kernel(0, 150 * US),
+        kernel(150 * US, 195_100, "my_a"),
+        kernel(196 * US, 197 * US, "my_b"),
+        kernel(198 * US, 200 * US, "my_b"),
+        kernel(200 * US, 201_900, "my_c"),
     ]
 
     (facts,) = analyze(write(tmp_path / "t.json", events)).traces
@@ -214,11 +216,11 @@ def test_long_kernels_that_no_rule_knows_are_listed(tmp_path):
 def test_whole_trace_again_without_what_was_launched_before_it(tmp_path):
     # Without the kernel whose launch is not there, it is [20, 40) with 5 us idle.
     events = [
-        kernel("gemm", 0, 10, correlation=7),
-        launch(12, 1, 1),
-        kernel("gemm", 20, 10, correlation=1),
-        launch(14, 1, 2),
-        kernel("gemm", 35, 5, correlation=2),
+        kernel(0, 10 * US, correlation=7),
+        launch(12 * US, 13 * US, 1),
+        kernel(20 * US, 30 * US, correlation=1),
+        launch(14 * US, 15 * US, 2),
+        kernel(35 * US, 40 * US, correlation=2),
     ]
 
     (facts,) = analyze(write(tmp_path / "t.json", events)).traces
@@ -231,7 +233,7 @@ def test_whole_trace_again_without_what_was_launched_before_it(tmp_path):
 
 
 def test_file_in_which_nothing_was_launched_is_not_measured_again(tmp_path):
-    (facts,) = analyze(write(tmp_path / "t.json", [kernel("gemm", 0, 10)])).traces
+    (facts,) = analyze(write(tmp_path / "t.json", [kernel(0, 10 * US)])).traces
 
     assert facts.losses == {"activities_without_launch": 1}
     assert facts.launched_only is None
@@ -242,20 +244,22 @@ def test_blocking_calls_are_summed_by_place_the_dearest_first(tmp_path):
     events = []
     for number, start in ((1, 0), (2, 100)):
         events += [
-            step(number, start, 100),
-            launch(start + 1, 2, 10 * number),
-            kernel("gemm", start + 5, 15, correlation=10 * number),
-            operator("aten::item", start + 8, 20),
-            launch(start + 10, 12, 10 * number + 1, name="cudaStreamSynchronize"),
-            launch(start + 40, 2, 10 * number + 2),
-            kernel("gemm", start + 44, 20, correlation=10 * number + 2),
+            step(number, start * US, (start + 100) * US),
+            launch((start + 1) * US, (start + 3) * US, 10 * number),
+            kernel((start + 5) * US, (start + 20) * US, correlation=10 * number),
+            operator("aten::item", (start + 8) * US, (start + 28) * US),
+            launch(
+                (start + 10) * US, (start + 22) * US, 10 * number + 1, name="cudaStreamSynchronize"
+            ),
+            launch((start + 40) * US, (start + 42) * US, 10 * number + 2),
+            kernel((start + 44) * US, (start + 64) * US, correlation=10 * number + 2),
         ]
     events += [
-        operator("aten::to", 146, 30),
-        launch(147, 27, 50, name="cudaMemcpyAsync"),
-        copy(166, 6, name="Memcpy DtoH (Device -> Pageable)", correlation=50),
-        launch(180, 1, 51),
-        kernel("gemm", 182, 3, correlation=51),
+        operator("aten::to", 146 * US, 176 * US),
+        launch(147 * US, 174 * US, 50, name="cudaMemcpyAsync"),
+        copy(166 * US, 172 * US, name="Memcpy DtoH (Device -> Pageable)", correlation=50),
+        launch(180 * US, 181 * US, 51),
+        kernel(182 * US, 185 * US, correlation=51),
     ]
 
     # WHEN
@@ -332,7 +336,7 @@ def test_file_that_cannot_be_read_does_not_stop_the_others(tmp_path):
     good = write(tmp_path / "good.json", small())
     bad = tmp_path / "bad.json"
     bad.write_text("no trace")
-    cpu = write(tmp_path / "cpu.json", [operator("aten::mm", 0, 10)])
+    cpu = write(tmp_path / "cpu.json", [operator("aten::mm", 0, 10 * US)])
 
     report = analyze([str(bad), good, cpu])
 
@@ -343,7 +347,7 @@ def test_file_that_cannot_be_read_does_not_stop_the_others(tmp_path):
 
 def test_step_that_one_file_lacks_does_not_stop_the_others(tmp_path):
     good = write(tmp_path / "good.json", small())
-    other = write(tmp_path / "other.json", [kernel("gemm", 0, 10)])
+    other = write(tmp_path / "other.json", [kernel(0, 10 * US)])
 
     report = analyze([good, other], Options(step=1))
 
@@ -354,7 +358,9 @@ def test_step_that_one_file_lacks_does_not_stop_the_others(tmp_path):
 
 
 def test_nothing_that_can_be_read_raises_the_first_error(tmp_path):
-    paths = [write(tmp_path / name, [operator("aten::mm", 0, 10)]) for name in ("a.json", "b.json")]
+    paths = [
+        write(tmp_path / name, [operator("aten::mm", 0, 10 * US)]) for name in ("a.json", "b.json")
+    ]
 
     with pytest.raises(UnreadableInputError, match=r"a\.json"):
         analyze(paths)
@@ -378,7 +384,7 @@ def test_any_map_runs_over_the_files(tmp_path):
 
 
 def test_expected_errors_are_returned_so_that_they_can_cross_processes(tmp_path):
-    (source,) = find_sources([write(tmp_path / "cpu.json", [operator("aten::mm", 0, 10)])])
+    (source,) = find_sources([write(tmp_path / "cpu.json", [operator("aten::mm", 0, 10 * US)])])
 
     result = analyze_file(source, Options())
 

@@ -14,6 +14,7 @@ from functools import partial
 from itertools import chain
 from statistics import median
 
+from tracelab.arrays import OneLine
 from tracelab.comparison.noise import interquartile
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import INFO, Finding
@@ -39,8 +40,8 @@ TABLE = "tool.tracelab.check"  # of a pyproject.toml
 _MS = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Budgets:
+@dataclass(frozen=True, slots=True, repr=False)
+class Budgets(OneLine):
     """What is allowed; None or empty where a budget is not set.
 
     Example row: ``Budgets(max_idle=5.0, min_overlap={("comm", "compute"): 80.0}, forbid=("TL1",))``
@@ -88,8 +89,8 @@ class Budgets:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class BudgetResult:
+@dataclass(frozen=True, slots=True, repr=False)
+class BudgetResult(OneLine):
     """One budget, checked against what was measured; the texts are for people.
 
     Example row: ``BudgetResult("max-idle", "6.8 %", "at most 5 %", passed=False, where="GPU 0")``

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import orjson
 
 from tracelab import shown
+from tracelab.arrays import OneLine
 from tracelab.comparison.noise import Change
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
@@ -27,8 +28,8 @@ FIGURES = (
 NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
 
 
-@dataclass(frozen=True, slots=True)
-class Side:
+@dataclass(frozen=True, slots=True, repr=False)
+class Side(OneLine):
     """One of the two: what was measured, and where there were traces, the times of their kernels.
 
     Example row: ``Side(report=load_report("before.json"), kernels=None)``
@@ -41,8 +42,8 @@ class Side:
     kernels: tuple[tuple[NameTimes, ...], ...] | None
 
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class FileInfo(OneLine):
     """One file of one side.
 
     Example row: ``FileInfo("a.json", rank=0, steps=4, shown=3, start_ns=5_000, end_ns=9_000)``
@@ -61,8 +62,8 @@ class FileInfo:
     end_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class StreamDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class StreamDiff(OneLine):
     """A stream's busy time on both sides.
 
     Example row: ``StreamDiff(before=20, after=24, matched="order", busy=Change(...))``
@@ -79,8 +80,8 @@ class StreamDiff:
     busy: Change
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceDiff(OneLine):
     """A device on both sides.
 
     Attributes:
@@ -104,8 +105,8 @@ class DeviceDiff:
         return (*self.figures.values(), *self.bubbles.values(), *streams)
 
 
-@dataclass(frozen=True, slots=True)
-class FindingDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class FindingDiff(OneLine):
     """A finding of the whole trace on both sides.
 
     Attributes:
@@ -132,8 +133,8 @@ class FindingDiff:
     beyond_noise: bool
 
 
-@dataclass(frozen=True, slots=True)
-class KernelDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class KernelDiff(OneLine):
     """The GPU activities of one name: their time added up, and how many (medians per step).
 
     Example row: ``KernelDiff("gemm", before_count=4, after_count=4, total=Change(...))``
@@ -145,8 +146,8 @@ class KernelDiff:
     total: Change
 
 
-@dataclass(frozen=True, slots=True)
-class CallDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class CallDiff(OneLine):
     """The blocking calls of one API at one place (counts are medians per step)."""
 
     api: str
@@ -161,8 +162,8 @@ class CallDiff:
     caused_idle: Change
 
 
-@dataclass(frozen=True, slots=True)
-class TableDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class TableDiff(OneLine):
     """One row of a further table on both sides: what has the same names in it is the same row.
 
     Attributes:
@@ -175,8 +176,8 @@ class TableDiff:
     times: Mapping[str, Change]
 
 
-@dataclass(frozen=True, slots=True)
-class RankDiff:
+@dataclass(frozen=True, slots=True, repr=False)
+class RankDiff(OneLine):
     """One file against one file.
 
     Attributes:
@@ -220,8 +221,8 @@ class RankDiff:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Diff:
+@dataclass(frozen=True, slots=True, repr=False)
+class Diff(OneLine):
     """What changed.
 
     Attributes:

@@ -6,12 +6,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tracelab.arrays import OneLine
+
 FEWEST_STEPS = 3  # fewer have no spread to speak of
 LEAST_PERCENT = 1  # of the step: a smaller change is always noise
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
+@dataclass(frozen=True, slots=True, repr=False)
+class Change(OneLine):
     """A length of time on both sides, ns: per-step medians, or of the whole trace.
 
     Example row: ``Change(before_ns=100, after_ns=130, difference_ns=30, before_spread_ns=4,

@@ -7,6 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from tracelab.arrays import OneLine
 from tracelab.findings.finding import Where
 from tracelab.intervals import Intervals
 from tracelab.model.call_sites import CallSite
@@ -16,8 +17,8 @@ MOST_EVIDENCE = 20
 _Key = TypeVar("_Key", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+@dataclass(frozen=True, slots=True, repr=False)
+class Candidate(OneLine):
     """A finding to be: the time that its fix would win, if it were the only one.
 
     `find_all` makes a finding of it, with what is not attributed to an earlier one.

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
+from tracelab.arrays import OneLine, read_only
 from tracelab.findings.wording import short_kernel_name
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
@@ -33,8 +33,8 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 
 
-@dataclass(frozen=True)
-class Context:
+@dataclass(frozen=True, repr=False)
+class Context(OneLine):
     """One window of one file, and what was measured of it.
 
     Columns of the measures have their own docstrings: ``context.exposed.row[i]`` is the timeline

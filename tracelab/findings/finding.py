@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tracelab.arrays import OneLine
 from tracelab.measures.measure import constrained
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
+@dataclass(frozen=True, slots=True, repr=False)
+class Where(OneLine):
     """Where a finding is, as far as the file says; None where it does not.
 
     Example row: ``Where(count=12, api="cudaStreamSynchronize", operator="aten::item",
@@ -36,8 +37,8 @@ class Where:
     activity: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+@dataclass(frozen=True, slots=True, repr=False)
+class Finding(OneLine):
     """One thing to do about the time that a window lost.
 
     Example row: ``Finding(rule="TL101", title="`item` makes the host wait for the GPU",

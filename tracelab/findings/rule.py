@@ -54,12 +54,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from tracelab.arrays import OneLine
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Rule:
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Rule(OneLine):
     """A rule: what it says of itself, and the function that applies it.
 
     Attributes:

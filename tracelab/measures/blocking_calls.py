@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated
+from tracelab.arrays import Frozen, OneLine, concatenated
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Gaps, device_gaps
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
@@ -33,7 +33,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class AttributedIdle(Frozen):
     """Which stretches of idle time are attributed to which call; disjoint on each device.
 
@@ -56,7 +56,7 @@ class AttributedIdle(Frozen):
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BlockingCallCosts(Frozen):
     """The blocking calls, by start, and what they cost.
 
@@ -214,8 +214,8 @@ def _stalls_before_gaps(
     )
 
 
-@dataclass(frozen=True, slots=True)
-class BlockingCallMetrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class BlockingCallMetrics(OneLine):
     """The blocking calls of one API at one call site, ns.
 
     Attributes:

@@ -72,7 +72,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Bubbles(Frozen):
     """The idle time of every device, cut into pieces of one cause each; by device and start.
 
@@ -127,7 +127,7 @@ class Bubbles(Frozen):
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Gaps(Frozen):
     """The bubbles of one device between its first and its last activity, in order.
 
@@ -199,7 +199,7 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     return _in_order(concatenated(explained))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Pieces(Frozen):
     """Disjoint stretches of idle time, ascending, each with the row that ends its gap."""
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
+from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array
 from tracelab.measures.critical_path_links import HOST, PathLinks, path_links
 from tracelab.measures.measure import Measure, keyed_by
@@ -41,7 +41,7 @@ class PathKind(IntEnum):
 _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class CriticalPath(Frozen):
     """The segments of one window's critical path, ascending.
 
@@ -67,8 +67,8 @@ class CriticalPath(Frozen):
         return dict(zip(_KIND_NAMES, totals_ns.tolist(), strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class CriticalPathMetrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class CriticalPathMetrics(OneLine):
     """The critical path of one window, ns per kind.
 
     Example row: ``CriticalPathMetrics(rank=0, step=3, total_ns=900, by_kind={"compute": 600,

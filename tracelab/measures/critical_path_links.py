@@ -32,7 +32,7 @@ _NEVER = 2**63 - 1
 HOST = -2  # in the place of a row: the path goes on on the host
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class RowsByEnd(Frozen):
     """The timeline rows of one device by end.
 
@@ -94,7 +94,7 @@ class PathStalls:
         return ABSENT
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class PathLinks(Frozen):
     """What each activity and each host stall waited for; what a walk asks one by one is a tuple.
 

@@ -31,7 +31,7 @@ _END_OF_TIME = np.iinfo(np.int64).max
 _Integer = TypeVar("_Integer", bound=np.integer[Any])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Exposed(Frozen):
     """The exposed pieces of communication and copies; by device, kind and start.
 
@@ -64,7 +64,7 @@ class Exposed(Frozen):
         return union(self.start_ns[is_chosen], self.end_ns[is_chosen])
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Pieces(Frozen):
     """The exposed time of one kind and device; columns as in `Exposed`."""
 
@@ -77,7 +77,7 @@ class _Pieces(Frozen):
         return self.end_ns - self.start_ns
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Explanation(Frozen):
     """What kept other work from overlapping each piece; columns as in `Exposed`."""
 

@@ -14,7 +14,7 @@ from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class HostStalls(Frozen):
     """The times in which a host thread made no progress: blocking calls, then stalled calls.
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import read_only
+from tracelab.arrays import OneLine, read_only
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
@@ -189,8 +189,8 @@ def _by_start(trace: Trace, event_id: NDArray[np.integer[Any]]) -> NDArray[np.in
     return event_id[np.lexsort((-trace.end_ns[event_id], trace.start_ns[event_id]))]
 
 
-@dataclass(frozen=True, slots=True)
-class CulpritMetrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class CulpritMetrics(OneLine):
     """The idle of one device and cause with one culprit at one call site, ns.
 
     Attributes:

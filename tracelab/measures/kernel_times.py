@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tracelab.arrays import OneLine
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised
 from tracelab.model.trace import Category
@@ -15,8 +16,8 @@ from tracelab.model.trace import Category
 _WORTH_ASKING = 0.01
 
 
-@dataclass(frozen=True, slots=True)
-class NameTimes:
+@dataclass(frozen=True, slots=True, repr=False)
+class NameTimes(OneLine):
     """The GPU activities of one name, on all devices of a file.
 
     Attributes:

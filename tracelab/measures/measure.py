@@ -60,9 +60,11 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
+from tracelab.arrays import OneLine
 
-@dataclass(frozen=True, slots=True)
-class Measure:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Measure(OneLine):
     """One table of the report.
 
     Attributes:

@@ -12,7 +12,7 @@ from itertools import combinations
 
 import numpy as np
 
-from tracelab.arrays import Frozen
+from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -43,8 +43,8 @@ class StreamTime:
     activities: int
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceTime:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceTime(OneLine):
     """One device in one window, ns; ``busy_ns + idle_ns`` is the window's length.
 
     Exposed communication is not overlapped with compute; an exposed copy not with compute or
@@ -69,8 +69,8 @@ class DeviceTime:
     streams: tuple[StreamTime, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class OverlapMetrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class OverlapMetrics(OneLine):
     """Two selections of activities in one window, ns.
 
     Attributes:
@@ -156,7 +156,7 @@ def _selections(timeline: Timeline) -> Iterator[dict[str, Intervals]]:
     }
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Spans(Frozen):
     """Measures a set inside every window at once.
 

@@ -38,7 +38,7 @@ class OverlapBlocker(IntEnum):
     TRUE_DEPENDENCY = 6  # there was no other work that did not need it
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _StallsOfThread(Frozen):
     """The host stalls of one thread, by start.
 
@@ -53,7 +53,7 @@ class _StallsOfThread(Frozen):
     reach_ns: Int64Array
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class _Hop(Frozen):
     """One step back from each of some rows to what was binding.
 

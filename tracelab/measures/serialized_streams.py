@@ -25,7 +25,7 @@ _MUCH_OF_A_STREAM = 0.05  # of the whole trace: less compute than this is no ind
 _AT_ONCE = 0.2  # of the lesser: streams that overlap more than this are not serialized
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SerializedStreams(Frozen):
     """Where one stream of a device computed and the next kernel of another could not.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from tracelab.arrays import OneLine
 from tracelab.intervals import measure_within
 from tracelab.measures.bubbles import REASONS, Bubbles, Cause
 from tracelab.measures.exposed import Exposed
@@ -16,8 +17,8 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceMetrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class DeviceMetrics(OneLine):
     """One device in one window, ns.
 
     ``busy_ns + idle_ns`` is the window's length, and the bubbles add up to ``idle_ns``.
@@ -51,8 +52,8 @@ class DeviceMetrics:
     unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
 
 
-@dataclass(frozen=True, slots=True)
-class WindowMetrics:
+@dataclass(frozen=True, slots=True, repr=False)
+class WindowMetrics(OneLine):
     """One step, or the whole trace where `step` is None.
 
     Attributes:

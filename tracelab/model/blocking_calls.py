@@ -53,7 +53,7 @@ _BLOCKS: Mapping[Blocking, Callable[[str], bool]] = MappingProxyType(
 _WATCHDOG = re.compile(r"nccl|rccl|watchd|heartbeat|monitor", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class BlockingCalls(Frozen):
     """The host calls that blocked, by start; the profiler's own and watchdogs' are left out.
 

@@ -11,6 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.model.frames import (
     called_name,
@@ -32,8 +33,8 @@ from tracelab.model.trace import ABSENT, Category
 from tracelab.options import PROFILER_STEP
 
 
-@dataclass(frozen=True, slots=True)
-class CallSite:
+@dataclass(frozen=True, slots=True, repr=False)
+class CallSite(OneLine):
     """Where in the program a call was made, as far as the trace and the source say.
 
     Example: ``CallSite(operator="aten::item", function="step", file="train.py", line=31,

@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from tracelab.arrays import OneLine
 
-@dataclass(frozen=True, slots=True)
-class FileInfo:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FileInfo(OneLine):
     """What a file says beside its events, each thing once, with one type.
 
     Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},

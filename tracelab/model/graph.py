@@ -50,7 +50,7 @@ class EventLinks:
     unresolved: int
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Graph(Frozen):
     """The dependencies of a whole file.
 

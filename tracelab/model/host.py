@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
-from tracelab.arrays import read_only
+from tracelab.arrays import OneLine, read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import BlockingCalls, find_blocking_calls
 from tracelab.model.stalled_calls import StalledCalls, find_stalled_calls
@@ -16,8 +16,8 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 
-@dataclass(frozen=True, eq=False)
-class Host:
+@dataclass(frozen=True, eq=False, repr=False)
+class Host(OneLine):
     """The host side of a timeline.
 
     Attributes:

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal
 
+from tracelab.arrays import OneLine
 
-@dataclass(frozen=True, slots=True)
-class Loss:
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Loss(OneLine):
     """A kind of loss; a report counts how often it happened.
 
     Example: ``Loss("negative_durations", "warning", "reader", "events with a negative duration

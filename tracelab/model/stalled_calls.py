@@ -20,7 +20,7 @@ from tracelab.model.trace import HOST_CALLS, Trace
 _SHORTEST_STALL_NS = 100_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StalledCalls(Frozen):
     """The calls that got no further while other threads allocated; by start, allocation and call.
 

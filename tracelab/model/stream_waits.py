@@ -33,7 +33,7 @@ from tracelab.model.upstream import Upstream, find_upstream
 from tracelab.model.wait_records import WaitRecords, find_wait_records
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class StreamWaits(Frozen):
     """What the activities of a file waited for on other streams.
 

@@ -10,6 +10,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, join, union
 from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
 from tracelab.model.lookup import groups_of, match_names
@@ -24,8 +25,8 @@ _INPUT = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ThreadState:
+@dataclass(frozen=True, slots=True, repr=False)
+class ThreadState(OneLine):
     """What one host thread was recorded doing, and when.
 
     Attributes:

@@ -33,7 +33,7 @@ class Stream:
     end_row: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Timeline(Frozen):
     """A trace's GPU activities, ordered by device, stream, start, end and event id.
 

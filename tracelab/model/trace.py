@@ -61,7 +61,7 @@ class Thread:
     name: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class SparseColumn(Frozen):
     """Integers that few events have, read like an array of one per event.
 
@@ -99,7 +99,7 @@ class SparseColumn(Frozen):
         return np.asarray(self[:], dtype=dtype)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trace(Frozen):
     """One file's complete events, in the file's order; every array is read-only.
 

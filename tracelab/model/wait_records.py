@@ -15,7 +15,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 _STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class WaitRecords(Frozen):
     """The waits of streams, in the order in which the host made them, and their records.
 

@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, cast
 
+from tracelab.arrays import OneLine
 from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
 
 fast_zlib: Any = zlib
@@ -22,8 +23,8 @@ _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
 READ_ERRORS = (EOFError, OSError, zlib.error, fast_zlib.error)
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+@dataclass(frozen=True, slots=True, repr=False)
+class Source(OneLine):
     """One file to read.
 
     Example: ``Source(path="traces/ddp_rank3.pt.trace.json.gz", rank=3, named=False)``.

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any, cast
 
+from tracelab.arrays import OneLine
 from tracelab.errors import UsageError
 
 REPORT = "tracelab.report.schema:Report"
@@ -20,8 +21,8 @@ BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
 PICTURE = "tracelab.render.picture.save:Picture"
 
 
-@dataclass(frozen=True, slots=True)
-class Renderer:
+@dataclass(frozen=True, slots=True, repr=False)
+class Renderer(OneLine):
     """One way to show one sort of result.
 
     Example row: ``Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",))``

@@ -19,6 +19,7 @@ from typing import Any
 import orjson
 
 from tracelab import shown
+from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
@@ -40,8 +41,8 @@ class UnreadFile:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
-class Provenance:
+@dataclass(frozen=True, slots=True, repr=False)
+class Provenance(OneLine):
     """What the report was made from, and how."""
 
     paths: tuple[str, ...]
@@ -50,8 +51,8 @@ class Provenance:
     unread: tuple[UnreadFile, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchedOnly:
+@dataclass(frozen=True, slots=True, repr=False)
+class LaunchedOnly(OneLine):
     """The whole trace measured again without the activities whose launch is not in the file."""
 
     start_ns: int
@@ -60,8 +61,8 @@ class LaunchedOnly:
     devices: tuple[DeviceMetrics, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class TraceInfo:
+@dataclass(frozen=True, slots=True, repr=False)
+class TraceInfo(OneLine):
     """One file.
 
     Attributes:
@@ -102,9 +103,9 @@ class Report:
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
         >>> report
-        <Report of 1 file, 6 windows, 7 findings>
+        <Report of 1 file, 6 windows, 2 findings>
         >>> report.windows[0].devices[0].idle_ns
-        1208498
+        600184
     """
 
     schema: str

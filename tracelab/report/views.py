@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
@@ -21,8 +22,8 @@ from tracelab.measures.window_times import WindowMetrics
 from tracelab.report.schema import Report, TraceInfo
 
 
-@dataclass(frozen=True, slots=True)
-class View:
+@dataclass(frozen=True, slots=True, repr=False)
+class View(OneLine):
     """Everything that a report says of one window of one rank.
 
     Attributes:
@@ -81,8 +82,8 @@ class View:
         return "Whole trace" if self.step is None else f"Step {self.step}"
 
 
-@dataclass(frozen=True, slots=True)
-class RankView:
+@dataclass(frozen=True, slots=True, repr=False)
+class RankView(OneLine):
     """Everything that a report says of one rank.
 
     Attributes:

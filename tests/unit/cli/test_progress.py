@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from tests.benchmarks.large_traces import PLAIN, repeat
-from tests.build.files import operator, text
+from tests.build.files import US, operator, text
 from tracelab.cli import progress as progress_module
 from tracelab.cli.progress import Bar, progress
 from tracelab.read.reader import read_trace
@@ -134,7 +134,7 @@ def test_it_is_drawn_while_the_block_runs_and_taken_away(open_terminal):
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_every_byte_of_a_file_is_told_once(tmp_path, pack):
     path = tmp_path / "a.json"
-    path.write_bytes(pack(text([operator(f"o{i}", i, 1) for i in range(20_000)])))
+    path.write_bytes(pack(text([operator(f"o{i}", i * US, (i + 1) * US) for i in range(20_000)])))
     source = Source(str(path), None, named=True)
     told = []
     with watched(told.append):

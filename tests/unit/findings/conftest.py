@@ -1,4 +1,4 @@
-"""Findings of hand-made traces."""
+"""For tests of the rules: from hand-made events to their findings, told in few words."""
 
 import pytest
 

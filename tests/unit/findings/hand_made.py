@@ -1,9 +1,7 @@
-"""Pieces of programs, as events with times in microseconds."""
+"""For tests of the rules: pieces of programs whose findings are known, as events of a file."""
 
-from tests.build.files import HOST, copy, event, kernel, launch, operator, python, sync
+from tests.build.files import HOST, US, call, kernel, launch, operator, python, sync_row
 
-US = 1000
-D2H = "Memcpy DtoH (Device -> Pinned)"
 D2H_PAGEABLE = "Memcpy DtoH (Device -> Pageable)"
 H2D_PAGEABLE = "Memcpy HtoD (Pageable -> Device)"
 P2P = "Memcpy PtoP (Device -> Device)"
@@ -13,25 +11,23 @@ LOADER = "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__"
 OTHER_THREAD = 300
 
 
-def work(name, start, dur, launched, correlation, *, maker=kernel, tid=HOST, **more):
+def work(start, end, name="gemm", *, launched, correlation, maker=kernel, tid=HOST, **more):
     """An activity, and its launch, which takes 2 us."""
-    activity = (
-        copy(start, dur, name=name, correlation=correlation, **more)
-        if maker is copy
-        else kernel(name, start, dur, correlation=correlation, **more)
-    )
-    return [launch(launched, 2, correlation, tid=tid), activity]
+    return [
+        launch(launched, launched + 2 * US, correlation, tid=tid),
+        maker(start, end, name, correlation=correlation, **more),
+    ]
 
 
 def wait(at, correlation, *, stream, of, recorded):
     """A stream that waits, from a call at `at`, for an event of another."""
     return [
-        event("cudaEventRecord", "cuda_runtime", recorded, 0.5, correlation=correlation),
-        event("cudaStreamWaitEvent", "cuda_runtime", at, 0.5, correlation=correlation + 1),
-        sync(
+        call("cudaEventRecord", recorded, recorded + 500, correlation=correlation),
+        call("cudaStreamWaitEvent", at, at + 500, correlation=correlation + 1),
+        sync_row(
             "Stream Wait Event",
             at,
-            0,
+            at,
             stream=stream,
             correlation=correlation + 1,
             wait_stream=of,
@@ -40,50 +36,45 @@ def wait(at, correlation, *, stream, of, recorded):
     ]
 
 
-def call(name, start, dur):
-    return event(name, "cuda_runtime", start, dur)
-
-
-def blocking(*between, second=118):
-    """The GPU computes until 110 and again from 130 on; what is between is up to the test."""
+def blocking(*between, second=118 * US):
+    """The GPU computes until 110 us and again from 130 on; what is between is up to the test."""
     return [
-        *work("gemm", 10, 100, 0, 1),
+        *work(10 * US, 110 * US, launched=0, correlation=1),
         *between,
-        *work("gemm", second + 12, 200, second, 2),
+        *work(second + 12 * US, second + 212 * US, launched=second, correlation=2),
     ]
 
 
 def serialized_kernels(room, *, names=("scan", "scan", "scan")):
     """Three kernels of 200 us that are serialized, the second one in a side stream."""
     return [
-        *work(names[0], 10, 200, 0, 1, **room),
-        *wait(4, 10, stream=13, of=7, recorded=3),
-        *work(names[1], 210, 200, 5, 2, stream=13, **room),
-        *wait(9, 12, stream=7, of=13, recorded=8),
-        *work(names[2], 410, 200, 10, 3, **room),
+        *work(10 * US, 210 * US, names[0], launched=0, correlation=1, **room),
+        *wait(4 * US, 10, stream=13, of=7, recorded=3 * US),
+        *work(210 * US, 410 * US, names[1], launched=5 * US, correlation=2, stream=13, **room),
+        *wait(9 * US, 12, stream=7, of=13, recorded=8 * US),
+        *work(410 * US, 610 * US, names[2], launched=10 * US, correlation=3, **room),
     ]
 
 
-def launched_one_by_one(*, first=0, kernels=10, every=20, tid=HOST):
+def launched_one_by_one(*, first=0, kernels=10, every=20 * US, tid=HOST):
     """From 10 us after `first`; a launch takes 2 us, and its kernel starts when it is over."""
-    return [
-        operator("aten::add", first, 10 + every * kernels, tid=tid),
-        *(
-            row
-            for i in range(kernels)
-            for row in work(
-                "add", first + 10 + every * i, 5, first + 8 + every * i, first + i + 1, tid=tid
-            )
-        ),
-    ]
+    rows = [operator("aten::add", first, first + 10 * US + every * kernels, tid=tid)]
+    for i in range(kernels):
+        start = first + 10 * US + every * i
+        correlation = first // US + i + 1
+        launched = start - 2 * US
+        rows += work(
+            start, start + 5 * US, "add", launched=launched, correlation=correlation, tid=tid
+        )
+    return rows
 
 
 def clean():
     """A file that lacks nothing: two launched kernels in a row and a Python function."""
     return [
-        python("train.py(3): step", 0, 200),
-        launch(1, 2, 1),
-        kernel("gemm", 10, 90, correlation=1),
-        launch(5, 2, 2),
-        kernel("gemm", 100, 100, correlation=2),
+        python("train.py(3): step", 0, 200 * US),
+        launch(US, 3 * US, 1),
+        kernel(10 * US, 100 * US, correlation=1),
+        launch(5 * US, 7 * US, 2),
+        kernel(100 * US, 200 * US, correlation=2),
     ]

@@ -1,15 +1,10 @@
-"""The rules together; each one alone is in ``rules/``.
+"""The rules together; each one alone is in ``rules/``."""
 
-Times are microseconds.
-"""
-
-from tests.build.files import copy, kernel, launch, python, read, record, step, write
+from tests.build.files import US, call, copy, event_row, kernel, launch, python, read, step, write
+from tests.build.rows import D2H, H2D
 from tests.unit.findings.hand_made import (
     ALL_REDUCE,
-    D2H,
     SMALL,
-    US,
-    call,
     clean,
     launched_one_by_one,
     serialized_kernels,
@@ -25,11 +20,11 @@ from tracelab.findings.registry import RULES
 def test_findings_of_several_rules_share_no_time(findings):
     # GIVEN a copy between two kernels, a blocking call after the second, ten late launches at last
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work("Memcpy HtoD (Pinned -> Device)", 210, 50, 3, 2, maker=copy),
-        *work("gemm", 260, 200, 6, 3),
-        call("cudaStreamSynchronize", 12, 450),
-        *launched_one_by_one(first=465),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, H2D, launched=3 * US, correlation=2, maker=copy),
+        *work(260 * US, 460 * US, launched=6 * US, correlation=3),
+        call("cudaStreamSynchronize", 12 * US, 462 * US),
+        *launched_one_by_one(first=465 * US),
     ]
 
     # WHEN
@@ -45,9 +40,9 @@ def test_findings_of_several_rules_share_no_time(findings):
 
 def test_evidence_names_a_copy_and_what_it_blocked(findings, tmp_path):
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work("Memcpy DtoH (Device -> Pinned)", 210, 50, 3, 2, maker=copy),
-        *work("gemm", 260, 200, 6, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, D2H, launched=3 * US, correlation=2, maker=copy),
+        *work(260 * US, 460 * US, launched=6 * US, correlation=3),
     ]
 
     [finding] = findings(*rows)
@@ -60,7 +55,9 @@ def test_evidence_names_a_copy_and_what_it_blocked(findings, tmp_path):
 def test_record_rows_change_nothing(summaries):
     # CUPTI's row of the record names a stream: what it says is what the wait's row said.
     assert summaries(
-        *serialized_kernels(SMALL), record(210, 1, 10), record(410, 2, 12, stream=13)
+        *serialized_kernels(SMALL),
+        event_row(210 * US, correlation=10, event=1),
+        event_row(410 * US, correlation=12, event=2, stream=13),
     ) == [("TL203", "event_wait", CRITICAL, 200)]
 
 
@@ -73,11 +70,11 @@ def test_slow_host_code_behind_a_synchronize_is_not_the_synchronizes(alarms):
     for i in range(4):
         at = 2_200 * i
         rows += [
-            python("train.py(3): step", at, 2_190),
-            launch(at, 5, 10 * i + 1),
-            kernel("gemm", at + 10, 100, correlation=10 * i + 1),
-            launch(at + 20, 90, 10 * i + 2, name="cudaStreamSynchronize"),
-            python("metrics.py(8): update", at + 115, 2_070),
+            python("train.py(3): step", at * US, (at + 2_190) * US),
+            launch(at * US, (at + 5) * US, 10 * i + 1),
+            kernel((at + 10) * US, (at + 110) * US, correlation=10 * i + 1),
+            launch((at + 20) * US, (at + 110) * US, 10 * i + 2, name="cudaStreamSynchronize"),
+            python("metrics.py(8): update", (at + 115) * US, (at + 2_185) * US),
         ]
     # Three gaps of 2,100 us: the four calls blocked for 360, the rest is the host's.
     slow_host, blocking_call = alarms(*rows)
@@ -89,13 +86,13 @@ def test_slow_host_code_behind_a_synchronize_is_not_the_synchronizes(alarms):
 
 def test_branches_of_one_graph_replay_are_not_in_each_others_way(alarms):
     # The replay runs an all-reduce beside nothing and two streams in turns; nothing tells why.
-    rows = [launch(0, 5, 1, name="cudaGraphLaunch")]
+    rows = [launch(0, 5 * US, 1, name="cudaGraphLaunch")]
     for i in range(10):
         at = 10 + 400 * i
         rows += [
-            kernel("gemm", at, 100, correlation=1, **SMALL),
-            kernel("gemm", at + 110, 100, stream=9, correlation=1, **SMALL),
-            kernel(ALL_REDUCE, at + 220, 100, stream=11, correlation=1),
+            kernel(at * US, (at + 100) * US, correlation=1, **SMALL),
+            kernel((at + 110) * US, (at + 210) * US, stream=9, correlation=1, **SMALL),
+            kernel((at + 220) * US, (at + 320) * US, ALL_REDUCE, stream=11, correlation=1),
         ]
     assert alarms(*rows) == []
 
@@ -115,7 +112,7 @@ def test_findings_about_the_trace_are_known_by_their_rule(tmp_path):
 
 
 def test_it_is_said_of_a_single_step_as_well(tmp_path, lacks_of_files):
-    path = write(tmp_path / "t.json", [step(1, 0, 200), *clean()[1:]])
+    path = write(tmp_path / "t.json", [step(1, 0, 200 * US), *clean()[1:]])
 
     assert lacks_of_files(path) == [("TL903", INFO, 1)]
     assert lacks_of_files(path, options=Options(step=1)) == [("TL903", INFO, 1)]

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.build.files import event, kernel, launch, write
+from tests.build.files import US, complete_event, kernel, launch, write
 from tracelab import analyze
 from tracelab.findings import rule as recipe
 from tracelab.findings.registry import RULES
@@ -25,14 +25,22 @@ def own_rule():
 
 def test_rule_of_the_recipe_works_with_one_line_of_registration(own_rule, tmp_path):
     # GIVEN a memset of 50 us between two kernels, and its launch
-    memset = event(
-        "Memset (Device)", "gpu_memset", 60, 50, device=0, stream=7, correlation=2, pid=0, tid=7
+    memset = complete_event(
+        "Memset (Device)",
+        "gpu_memset",
+        60 * US,
+        110 * US,
+        device=0,
+        stream=7,
+        correlation=2,
+        pid=0,
+        tid=7,
     )
     events = [
-        *(launch(3 * i, 2, i + 1) for i in range(3)),
-        kernel("gemm", 10, 50, correlation=1),
+        *(launch(3 * i * US, (3 * i + 2) * US, i + 1) for i in range(3)),
+        kernel(10 * US, 60 * US, correlation=1),
         memset,
-        kernel("gemm", 110, 50, correlation=3),
+        kernel(110 * US, 160 * US, correlation=3),
     ]
 
     # WHEN

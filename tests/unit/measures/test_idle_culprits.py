@@ -1,6 +1,16 @@
 from hypothesis import given, settings
 
-from tests.build.files import event, kernel, launch, operator, python, record, step, sync, write
+from tests.build.files import (
+    call,
+    event_row,
+    kernel,
+    launch,
+    operator,
+    python,
+    step,
+    sync_row,
+    write,
+)
 from tests.build.random_rows import random_rows
 from tests.build.rows import US, graph
 from tests.reference.ticks import far_away, scaled
@@ -23,14 +33,14 @@ def test_each_bubble_names_its_culprit(tmp_path):
     # [10, 20) blocked in the synchronize; [20, 50) half-way in aten::mm; [50, 60) from the launch
     # call to the start.
     events = [
-        step(1, 0, 100),
-        python("train.py(3): train", 0, 95),
-        launch(0, 1, 1),
-        kernel("gemm", 2, 8, correlation=1),
-        launch(5, 15, 9, name="cudaStreamSynchronize"),
-        operator("aten::mm", 21, 30),
-        launch(50, 1, 2),
-        kernel("gemm", 60, 40, correlation=2),
+        step(1, 0, 100 * US),
+        python("train.py(3): train", 0, 95 * US),
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, correlation=1),
+        launch(5 * US, 20 * US, 9, name="cudaStreamSynchronize"),
+        operator("aten::mm", 21 * US, 51 * US),
+        launch(50 * US, 51 * US, 2),
+        kernel(60 * US, 100 * US, correlation=2),
     ]
     assert culprits(tmp_path, events) == [
         ("host_busy", "aten::mm", "train", 1, 30.0),
@@ -42,13 +52,13 @@ def test_each_bubble_names_its_culprit(tmp_path):
 def test_a_stalled_launch_names_the_allocation_and_not_a_third_threads_call(tmp_path):
     # Device 0 is idle in [10, 412); the launch call lasts from 20 to 410, beside an allocation.
     events = [
-        step(1, 0, 500),
-        launch(0, 1, 1),
-        kernel("gemm", 2, 8, correlation=1),
-        launch(20, 390, 2),
-        kernel("gemm", 412, 8, correlation=2),
-        event("cudaStreamSynchronize", "cuda_runtime", 15, 400, tid=200),
-        event("cudaHostAlloc", "cuda_runtime", 18, 390, tid=300),
+        step(1, 0, 500 * US),
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, correlation=1),
+        launch(20 * US, 410 * US, 2),
+        kernel(412 * US, 420 * US, correlation=2),
+        call("cudaStreamSynchronize", 15 * US, 415 * US, tid=200),
+        call("cudaHostAlloc", 18 * US, 408 * US, tid=300),
     ]
     assert culprits(tmp_path, events) == [
         ("host_blocked", "cudaHostAlloc", None, 1, 390.0),
@@ -59,13 +69,13 @@ def test_a_stalled_launch_names_the_allocation_and_not_a_third_threads_call(tmp_
 
 def test_a_late_launch_without_an_operator_names_the_launch(tmp_path):
     events = [
-        step(1, 0, 100),
-        launch(0, 1, 1),
-        kernel("gemm", 2, 8, correlation=1),
-        launch(30, 1, 2),
-        kernel("gemm", 31, 9, correlation=2),
-        launch(60, 1, 3),
-        kernel("gemm", 61, 9, correlation=3),
+        step(1, 0, 100 * US),
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, correlation=1),
+        launch(30 * US, 31 * US, 2),
+        kernel(31 * US, 40 * US, correlation=2),
+        launch(60 * US, 61 * US, 3),
+        kernel(61 * US, 70 * US, correlation=3),
     ]
     # Two bubbles, [10, 31) and [40, 61), each with 1 us of launch.
     assert culprits(tmp_path, events) == [
@@ -77,16 +87,24 @@ def test_a_late_launch_without_an_operator_names_the_launch(tmp_path):
 def test_a_dependency_names_the_work_that_was_waited_for(tmp_path):
     # Device 0 waits from 10 on for a kernel of device 1 that ends at 50.
     events = [
-        launch(0, 1, 1),
-        kernel("first", 2, 8, correlation=1),
-        launch(2, 1, 2),
-        kernel("other", 4, 46, device=1, stream=9, correlation=2),
-        launch(4, 1, 7, name="cudaEventRecord"),
-        sync("Stream Wait Event", 6, 0, stream=7, correlation=8, wait_stream=9, wait_correlation=7),
-        launch(6, 1, 8, name="cudaStreamWaitEvent"),
-        record(50, 3, 7, device=1, stream=9),
-        launch(8, 1, 3),
-        kernel("second", 52, 8, correlation=3),
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, "first", correlation=1),
+        launch(2 * US, 3 * US, 2),
+        kernel(4 * US, 50 * US, "other", device=1, stream=9, correlation=2),
+        launch(4 * US, 5 * US, 7, name="cudaEventRecord"),
+        sync_row(
+            "Stream Wait Event",
+            6 * US,
+            6 * US,
+            stream=7,
+            correlation=8,
+            wait_stream=9,
+            wait_correlation=7,
+        ),
+        launch(6 * US, 7 * US, 8, name="cudaStreamWaitEvent"),
+        event_row(50 * US, correlation=7, event=3, device=1, stream=9),
+        launch(8 * US, 9 * US, 3),
+        kernel(52 * US, 60 * US, "second", correlation=3),
     ]
     assert ("dependency", "other", None, 1, 40.0) in culprits(tmp_path, events)
 

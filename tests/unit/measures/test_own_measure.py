@@ -12,7 +12,7 @@ import orjson
 import pytest
 
 import tracelab
-from tests.build.files import kernel, launch, step, write
+from tests.build.files import US, kernel, launch, step, write
 from tracelab.comparison.compare import compare_sides
 from tracelab.comparison.diff import Side
 from tracelab.measures import measure as recipe
@@ -59,11 +59,16 @@ def _events(add_us):
         for number in range(2)
         for start_us in [100 * number]
         for event in (
-            step(number, start_us, 100),
-            launch(start_us, 2, 10 * number + 1),
-            launch(start_us + 3, 2, 10 * number + 2),
-            kernel("gemm", start_us + 10, 50, correlation=10 * number + 1),
-            kernel("add", start_us + 60, add_us, correlation=10 * number + 2),
+            step(number, start_us * US, (start_us + 100) * US),
+            launch(start_us * US, (start_us + 2) * US, 10 * number + 1),
+            launch((start_us + 3) * US, (start_us + 5) * US, 10 * number + 2),
+            kernel((start_us + 10) * US, (start_us + 60) * US, correlation=10 * number + 1),
+            kernel(
+                (start_us + 60) * US,
+                (start_us + add_us + 60) * US,
+                "add",
+                correlation=10 * number + 2,
+            ),
         )
     ]
 

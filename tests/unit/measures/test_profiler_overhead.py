@@ -1,9 +1,6 @@
 """What windows would take without the profiler, in nanoseconds."""
 
 from dataclasses import replace
-from types import MappingProxyType
-
-import pytest
 
 from tests.build.rows import kernel, launch, operator, step, trace
 from tracelab.measures.bubbles import bubbles
@@ -11,8 +8,8 @@ from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
     unprofiled_ns,
-    unprofiled_step_ns,
 )
+from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.timeline import build_timeline
@@ -23,8 +20,7 @@ MS = 1_000_000
 
 def recorded(unprofiled_step_ms, *rows):
     """The graph of a file whose capture says how long a step takes without the profiler."""
-    about = MappingProxyType({"tracelab": {"unprofiled_step_ms": unprofiled_step_ms}})
-    made = replace(trace(*rows), metadata=about)
+    made = replace(trace(*rows), info=FileInfo(unprofiled_step_ns=unprofiled_step_ms * MS))
     return build_graph(observe_host(build_timeline(made, step_pattern=PROFILER_STEP)))
 
 
@@ -54,27 +50,17 @@ def measured(graph):
     )
 
 
-@pytest.mark.parametrize(
-    ("text", "step_ns"),
-    [("7.5", 7.5e6), ("", None), ("soon", None), ("0", None), ("-1", None), ("inf", None)],
-)
-def test_unprofiled_step_is_what_the_capture_says(text, step_ns):
-    graph = recorded(text, *host_bound_steps())
-
-    assert unprofiled_step_ns(graph.host.timeline.trace) == step_ns
-
-
 def test_what_a_step_takes_longer_is_the_profilers():
     # The trace begins with the first kernel, at 6 ms: 14 ms for two steps. What comes before it is
     # not known to be the host's.
-    overhead_ms, length_ms = measured(recorded("7", *host_bound_steps()))
+    overhead_ms, length_ms = measured(recorded(7, *host_bound_steps()))
 
     assert overhead_ms == [0, 0, 3]
     assert length_ms == [None, None, 7]
 
 
 def test_no_more_than_the_host_kept_the_gpu_idle_is_the_profilers():
-    overhead_ms, length_ms = measured(recorded("1", *host_bound_steps()))
+    overhead_ms, length_ms = measured(recorded(1, *host_bound_steps()))
 
     assert overhead_ms == [6, 0, 6]
     assert length_ms == [8, None, 4]
@@ -82,7 +68,7 @@ def test_no_more_than_the_host_kept_the_gpu_idle_is_the_profilers():
 
 def test_hardly_less_is_not_spoken_of():
     # 9.5 ms are not a tenth less than 10 ms.
-    overhead_ms, length_ms = measured(recorded("9.5", *host_bound_steps()))
+    overhead_ms, length_ms = measured(recorded(9.5, *host_bound_steps()))
 
     assert overhead_ms == [0, 0, 0.5]
     assert length_ms == [None, None, None]

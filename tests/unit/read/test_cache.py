@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.build.files import operator, text
+from tests.build.files import US, operator, text
 from tracelab import Options, analyze
 from tracelab.model.trace import SparseColumn
 from tracelab.read import cache
@@ -58,7 +58,9 @@ def load(path):
 
 def small(folder, name="a.json", events=20):
     path = folder / name
-    path.write_bytes(text([operator(f"o{i}", 10 * i, 5) for i in range(events)]))
+    path.write_bytes(
+        text([operator(f"o{i}", 10 * i * US, (10 * i + 5) * US) for i in range(events)])
+    )
     return path
 
 

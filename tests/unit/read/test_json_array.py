@@ -14,7 +14,7 @@ import orjson
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.build.files import LAYOUTS, damaged, event, kernel, text
+from tests.build.files import LAYOUTS, US, complete_event, damaged, kernel, text
 from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array
 from tracelab.read.json_array import ArrayReader
@@ -98,9 +98,11 @@ def test_every_layout_cut_anywhere_equals_plain_json(events, layout, before, aft
 
 
 NESTED = [
-    event("a", "c", 1, 2, list=[{"ph": "X", "a": 1}, {"ph": "X", "b": [{}, {}]}]),
-    event("}, {", "c", 1, 2, text='{"ph": "X"}, {"ph": "X"}]}', list=[{"ph": "X"}, {"ph": "X"}]),
-    event("b", "c", 1, 2),
+    complete_event("a", "c", US, 3 * US, list=[{"ph": "X", "a": 1}, {"ph": "X", "b": [{}, {}]}]),
+    complete_event(
+        "}, {", "c", US, 3 * US, text='{"ph": "X"}, {"ph": "X"}]}', list=[{"ph": "X"}, {"ph": "X"}]
+    ),
+    complete_event("b", "c", US, 3 * US),
 ] * 3
 
 
@@ -127,7 +129,7 @@ def test_objects_in_the_arguments_are_no_elements_at_any_cut(layout):
 )
 @pytest.mark.parametrize("piece_bytes", [1, 7, 64, 4096])
 def test_metadata_may_stand_before_and_after_the_array(before, after, piece_bytes):
-    events = [kernel("k", 1, 2), kernel("l", 3, 4)]
+    events = [kernel(US, 3 * US, "k"), kernel(3 * US, 7 * US, "l")]
     elements, metadata, losses = read(text(events, before=before, after=after), piece_bytes)
     assert elements == events
     assert metadata == {**before, **after}
@@ -135,19 +137,21 @@ def test_metadata_may_stand_before_and_after_the_array(before, after, piece_byte
 
 
 def test_byte_order_mark_and_blanks_before_the_object():
-    content = b"\xef\xbb\xbf" + b" \r\n\t" * 100 + text([kernel("k", 1, 2)], layout="one_line")
+    content = (
+        b"\xef\xbb\xbf" + b" \r\n\t" * 100 + text([kernel(US, 3 * US, "k")], layout="one_line")
+    )
     assert len(read(content, 64)[0]) == 1
 
 
 def test_separators_may_change_within_a_file():
-    a, b, c = (json.dumps(kernel(name, 1, 2)) for name in "abc")
+    a, b, c = (json.dumps(kernel(US, 3 * US, name)) for name in "abc")
     content = f'{{"traceEvents": [{a},{b} ,\n{c} , {a},\t{b}\n]}}'.encode()
     for piece_bytes in range(1, 200):
         assert [e["name"] for e in read(content, piece_bytes)[0]] == list("abcab")
 
 
 # One damaged text between good events: what comes out of it, and the losses.
-GOOD = json.dumps(kernel("good", 1, 2))
+GOOD = json.dumps(kernel(US, 3 * US, "good"))
 DAMAGED = {
     "garbage": ("{oops}", [], {"unparsable_events": 1}),
     "bare_text": ("oops", [], {"unparsable_events": 1}),
@@ -281,8 +285,16 @@ def test_damage_is_told_and_reads_the_same_at_any_cut(layout, mutations):
     """GIVEN a trace with a few wrong bytes
     WHEN it is read in pieces of several sizes
     THEN all read the same; without a loss it is what plain JSON says, else something is counted."""
-    nested = event("}, {", "c", 1, 2, text='"}], {', list=[{"a": 1}, {"b": [{}, {}]}])
-    events = [nested, kernel("k", 1.5, 2), {"ph": "M", "name": "x"}, nested, kernel("l", 3, 4)]
+    nested = complete_event(
+        "}, {", "c", US, 3 * US, text='"}], {', list=[{"a": 1}, {"b": [{}, {}]}]
+    )
+    events = [
+        nested,
+        kernel(1_500, 3_500, "k"),
+        {"ph": "M", "name": "x"},
+        nested,
+        kernel(3 * US, 7 * US, "l"),
+    ]
     content = text(events, layout=layout, before={"a": [1]}, after={"rank": {"b": 3}})
     start = content.index(b'"ph"')  # after it, because a wrong header is another file
     content = content[:start] + damaged(content[start:], mutations)
@@ -343,7 +355,9 @@ def test_a_file_that_ends_early_gives_all_events_before(layout):
     """GIVEN a file cut at every byte
     WHEN it is read in pieces of two sizes
     THEN every event that is complete is there, and the cut is counted."""
-    events = [event("é}, {", "c", 1.5, 2, list=[{"ph": "X"}, {"a": [1]}]) for _ in range(3)]
+    events = [
+        complete_event("é}, {", "c", 1_500, 3_500, list=[{"ph": "X"}, {"a": [1]}]) for _ in range(3)
+    ]
     content = text(events, layout=layout, before={"a": [1]}, after={"b": {"c": 1}}).rstrip()
     ends = ends_of_elements(content)
     assert len(ends) == 3
@@ -364,7 +378,7 @@ def test_a_file_that_ends_early_gives_all_events_before(layout):
 def test_damaged_compression_gives_the_events_before():
     """GIVEN compressed files cut at every byte, or with a wrong byte
     THEN the events are a prefix, and no good byte before the damage is thrown away."""
-    events = [event(f"name {i * i * 7919}", "c", i, 2) for i in range(40)]
+    events = [complete_event(f"name {i * i * 7919}", "c", i * US, (i + 2) * US) for i in range(40)]
     packed = gzip.compress(text(events))
     counts = []
     for end in range(30, len(packed)):
@@ -390,7 +404,7 @@ def test_an_error_of_the_disk_is_an_early_end():
                 raise OSError("input/output error")
             return super().read1(size)
 
-    content = text([kernel("k", 1, 2), kernel("l", 1, 2)])
+    content = text([kernel(US, 3 * US, "k"), kernel(US, 3 * US, "l")])
     reader = reader_of(b"")
     reader._stream = Failing(content[:-70])
     assert [e["name"] for piece in reader for e in piece] == ["k"]
@@ -452,7 +466,7 @@ class Endless(io.BufferedIOBase):
     """A trace of `count` events of about 1 kB that never exists as a whole."""
 
     def __init__(self, count: int) -> None:
-        self._event = (json.dumps(kernel("k", 1, 2, text="x" * 900)) + ",\n").encode()
+        self._event = (json.dumps(kernel(US, 3 * US, "k", text="x" * 900)) + ",\n").encode()
         self._left = count
         self._rest = b'{"traceEvents": ['
 

@@ -6,6 +6,11 @@ import os
 
 import pytest
 
+from tests.build.files import (
+    read,
+    write,
+)
+from tests.unit.read.hand_made import SCENE
 from tracelab.model.file_info import FileInfo
 from tracelab.read.metadata import read_file_info
 from tracelab.read.streams import Source
@@ -91,3 +96,25 @@ def test_what_was_read_cannot_be_changed():
     for mapping in (read.software, read.device_names):
         with pytest.raises(TypeError):
             mapping["x"] = "y"
+
+
+@pytest.mark.parametrize(
+    ("name", "after", "expected"),
+    [
+        ("a.json", {"distributedInfo": {"rank": 3, "world_size": 8}}, (3, "metadata")),
+        ("rank5.json", {"distributedInfo": {"rank": 3}}, (3, "metadata")),
+        ("rank5.json", {"distributedInfo": {"rank": 0, "world_size": 2}}, (0, "metadata")),
+        # Alone in its job it is rank 0 in any case: the name may count independent replicas.
+        ("rank5.json", {"distributedInfo": {"rank": 0, "world_size": 1}}, (5, "filename")),
+        ("a.json", {"distributedInfo": {"rank": 0, "world_size": 1}}, (0, "metadata")),
+        ("rank5.json", {"distributedInfo": {}}, (5, "filename")),
+        ("rank5.json", {"distributedInfo": {"rank": None}}, (5, "filename")),
+        ("rank5.json", {"distributedInfo": [1]}, (5, "filename")),
+        ("rank5.json", {}, (5, "filename")),
+        ("a.json", {}, (None, "none")),
+    ],
+)
+def test_rank_comes_from_the_metadata_or_the_name(tmp_path, name, after, expected):
+    trace = read(write(tmp_path / name, SCENE, after=after))
+    assert (trace.info.rank, trace.info.rank_source) == expected
+    assert dict(trace.metadata) == after

@@ -11,7 +11,7 @@ from unittest import mock
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.build.files import kernel, operator, text
+from tests.build.files import US, kernel, operator, text
 from tests.unit.read.test_cache import assert_equal
 from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array, parallel
@@ -70,7 +70,7 @@ def test_other_layouts_are_the_same(tmp_path, options):
 
 def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
     events = [{"ph": "B", "name": "outer", "pid": 1, "tid": 1, "ts": 0}]
-    events += [operator(f"o{i}", 10 * i, 5) for i in range(6000)]
+    events += [operator(f"o{i}", 10 * i * US, (10 * i + 5) * US) for i in range(6000)]
     events += [{"ph": "E", "pid": 1, "tid": 1, "ts": 100_000}]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
@@ -82,7 +82,7 @@ def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
 
 
 def many(*last, count=6000):
-    return text([*(operator(f"o{i}", 10 * i, 5) for i in range(count)), *last])
+    return text([*(operator(f"o{i}", 10 * i * US, (10 * i + 5) * US) for i in range(count)), *last])
 
 
 def test_what_only_looks_like_a_gap_is_noticed(tmp_path):
@@ -134,7 +134,10 @@ def test_losses_of_events_are_counted_in_parts_as_well(tmp_path):
 @given(st.integers(300, 5000), st.integers(100, 4000), st.integers(10, 500), st.booleans())
 def test_wherever_it_is_cut(tmp_path_factory, chunk_bytes, glance_bytes, piece_bytes, is_bare):
     events = [
-        operator(f"o{i}", 10 * i, 5) if i % 3 else kernel(f"k{i}", 10 * i, 5) for i in range(60)
+        operator(f"o{i}", 10 * i * US, (10 * i + 5) * US)
+        if i % 3
+        else kernel(10 * i * US, (10 * i + 5) * US, f"k{i}")
+        for i in range(60)
     ]
     content = text(events)
     if is_bare:

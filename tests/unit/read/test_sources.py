@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.build.files import operator, read, text
+from tests.build.files import US, operator, read, text
 from tracelab.errors import MissingSupportError, UnreadableInputError
 from tracelab.read import sources, streams
 from tracelab.read.reader import read_trace
@@ -71,11 +71,11 @@ def test_a_folder_stands_for_its_traces_at_any_depth(tmp_path):
 @pytest.mark.parametrize(
     ("content", "is_found"),
     [
-        (text([operator("o", 1, 2)]), True),
-        (text([operator("o", 1, 2)], layout="bare"), True),
-        (text([operator("o", 1, 2)], before={"distributedInfo": {"pg": "x" * 70_000}}), True),
-        (gzip.compress(text([operator("o", 1, 2)])), True),
-        (gzip.compress(text([operator("o", 1, 2)]))[:-20], True),
+        (text([operator("o", US, 3 * US)]), True),
+        (text([operator("o", US, 3 * US)], layout="bare"), True),
+        (text([operator("o", US, 3 * US)], before={"distributedInfo": {"pg": "x" * 70_000}}), True),
+        (gzip.compress(text([operator("o", US, 3 * US)])), True),
+        (gzip.compress(text([operator("o", US, 3 * US)]))[:-20], True),
         (b'{"schema": "tracelab.report/1", "traces": []}', False),
         (b'[{"name": "a"}]', False),
         (b"{}", False),
@@ -389,7 +389,7 @@ def test_a_pipe_can_be_read():
     """A shell's ``<(zcat ...)`` is a path that can be read once and not be sought in."""
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb") as pipe:
-        pipe.write(gzip.compress(text([operator("o", 1, 2)])))
+        pipe.write(gzip.compress(text([operator("o", US, 3 * US)])))
     try:
         assert len(read(f"/dev/fd/{reading}")) == 1
     finally:
@@ -402,7 +402,7 @@ def test_a_pipe_can_be_read():
 @pytest.mark.parametrize("pack", [bytes, gzip.compress])
 def test_a_url_is_read_through_fsspec(pack):
     fsspec = pytest.importorskip("fsspec")
-    content = text([operator("o", 1, 2)])
+    content = text([operator("o", US, 3 * US)])
     fsspec.filesystem("memory").pipe("/folder/rank2.json", pack(content))
     (source,) = find_sources(["memory://folder/rank2.json"])
     assert bytes_of(source.path) == content

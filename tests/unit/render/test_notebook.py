@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 import tracelab
-from tests.build.files import kernel, write
+from tests.build.files import US, kernel, write
 from tracelab.render.notebook import show_reports
 from tracelab.render.text.report import render_text
 
@@ -34,7 +34,7 @@ def test_report_shows_itself(shown):
 
 
 def test_names_in_a_trace_are_escaped(shown, tmp_path):
-    path = write(tmp_path / "a.json", [kernel("<script>alert(1)</script>", 0, 5)])
+    path = write(tmp_path / "a.json", [kernel(0, 5 * US, "<script>alert(1)</script>")])
     page = shown(tracelab.analyze(path))["text/html"]
     assert "<script>" not in page
     assert "&lt;script&gt;" in page

@@ -4,8 +4,7 @@ from pathlib import Path
 import orjson
 import pytest
 
-from tests.build.files import kernel, launch, operator, python, step, write
-from tests.build.rows import US
+from tests.build.files import US, kernel, launch, operator, python, step, write
 from tracelab import analyze, load_report
 from tracelab.errors import UnreadableInputError
 
@@ -16,15 +15,15 @@ BEFORE = {"distributedInfo": {"rank": 3}}
 def report(tmp_path):
     """A report in which every list has something in it."""
     events = [
-        step(1, 0, 90),
-        python("train.py(3): step", 1, 80),
-        operator("aten::item", 20, 30),
-        launch(1, 2, 1),
-        kernel("my_own", 3, 17, correlation=1),
-        kernel("ncclDevKernel_AllReduce", 10, 10, stream=13),
-        launch(22, 6, 2, name="cudaStreamSynchronize"),
-        launch(50, 5, 3),
-        kernel("my_own", 60, 40, correlation=3),
+        step(1, 0, 90 * US),
+        python("train.py(3): step", US, 81 * US),
+        operator("aten::item", 20 * US, 50 * US),
+        launch(US, 3 * US, 1),
+        kernel(3 * US, 20 * US, "my_own", correlation=1),
+        kernel(10 * US, 20 * US, "ncclDevKernel_AllReduce", stream=13),
+        launch(22 * US, 28 * US, 2, name="cudaStreamSynchronize"),
+        launch(50 * US, 55 * US, 3),
+        kernel(60 * US, 100 * US, "my_own", correlation=3),
     ]
     return analyze(write(tmp_path / "hand.json", events, before=BEFORE))
 

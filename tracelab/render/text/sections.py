@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from tracelab.arrays import OneLine
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import PART
 from tracelab.report.views import View
@@ -37,8 +38,8 @@ class Column:
     fit: Fit = Fit.NUMBER
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
+@dataclass(frozen=True, slots=True, repr=False)
+class Section(OneLine):
     """Sentences, a table and notes below it, under a title; each may be missing."""
 
     title: str
@@ -49,8 +50,8 @@ class Section:
     tone: Tone = Tone.PLAIN
 
 
-@dataclass(frozen=True, slots=True)
-class Chapter:
+@dataclass(frozen=True, slots=True, repr=False)
+class Chapter(OneLine):
     """Sections about one file or one step."""
 
     title: str

@@ -2,18 +2,18 @@
 
 import pytest
 
-from tests.build.files import HOST, event, kernel, launch, operator, python, step, thread_name
-from tests.unit.findings.hand_made import OTHER_THREAD, US, blocking, call, work
+from tests.build.files import HOST, US, call, kernel, launch, operator, python, step, thread_name
+from tests.unit.findings.hand_made import OTHER_THREAD, blocking, work
 from tracelab.findings.finding import CRITICAL, WARNING
 
 
 def test_allocator(findings):
     rows = [
-        *work("gemm", 10, 100, 0, 1),
-        call("cudaFree", 4, 108),
-        operator("aten::empty", 112, 19),
-        call("cudaMalloc", 113, 17),
-        *work("gemm", 135, 200, 132, 2),
+        *work(10 * US, 110 * US, launched=0, correlation=1),
+        call("cudaFree", 4 * US, 112 * US),
+        operator("aten::empty", 112 * US, 131 * US),
+        call("cudaMalloc", 113 * US, 130 * US),
+        *work(135 * US, 335 * US, launched=132 * US, correlation=2),
     ]
 
     [finding] = findings(*rows)
@@ -25,7 +25,7 @@ def test_allocator(findings):
 
 
 def test_blames_who_allocates_if_nobody_frees(findings):
-    rows = blocking(operator("aten::empty", 3, 114), call("cudaMalloc", 4, 112))
+    rows = blocking(operator("aten::empty", 3 * US, 117 * US), call("cudaMalloc", 4 * US, 116 * US))
 
     [finding] = findings(*rows)
 
@@ -34,9 +34,19 @@ def test_blames_who_allocates_if_nobody_frees(findings):
 
 
 def test_is_silent_where_the_queue_is_full(summaries):
-    rows = [*work("gemm", 10, 100, 0, 1), *work("gemm", 110, 200, 3, 2)]
+    rows = [
+        *work(10 * US, 110 * US, launched=0, correlation=1),
+        *work(110 * US, 310 * US, launched=3 * US, correlation=2),
+    ]
 
-    assert summaries(*rows, call("cudaMalloc", 6, 106), *work("gemm", 310, 50, 114, 3)) == []
+    assert (
+        summaries(
+            *rows,
+            call("cudaMalloc", 6 * US, 112 * US),
+            *work(310 * US, 360 * US, launched=114 * US, correlation=3),
+        )
+        == []
+    )
 
 
 # While another thread allocates from 105 to 480, a launch call lasts from 108 to 490 instead of 2:
@@ -45,10 +55,10 @@ def test_is_silent_where_the_queue_is_full(summaries):
 
 def stalled_launch(*, allocates="cudaHostAlloc", name="pt_data_pin", pid=HOST):
     rows = [
-        *work("gemm", 10, 100, 0, 1),
-        launch(108, 382, 2),
-        kernel("gemm", 495, 515, correlation=2),
-        event(allocates, "cuda_runtime", 105, 375, pid=pid, tid=OTHER_THREAD),
+        *work(10 * US, 110 * US, launched=0, correlation=1),
+        launch(108 * US, 490 * US, 2),
+        kernel(495 * US, 1_010 * US, correlation=2),
+        call(allocates, 105 * US, 480 * US, pid=pid, tid=OTHER_THREAD),
     ]
     return [*rows, thread_name(f"thread 300 ({name})", pid=pid, tid=OTHER_THREAD)]
 
@@ -76,7 +86,9 @@ def test_allocation_of_any_other_thread_that_stalled_a_launch(findings):
 def test_tells_stalled_launches_from_what_the_launching_thread_allocates(findings):
     # The main thread's own cudaFree lasts from 520 to 1,120; the GPU is idle from 1,010 to 1,130.
     stalled_and_own = findings(
-        *stalled_launch(), call("cudaFree", 520, 600), *work("gemm", 1_130, 50, 1_125, 3)
+        *stalled_launch(),
+        call("cudaFree", 520 * US, 1_120 * US),
+        *work(1_130 * US, 1_180 * US, launched=1_125 * US, correlation=3),
     )
 
     assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in stalled_and_own] == [
@@ -97,12 +109,12 @@ def test_an_allocation_of_another_thread_beside_ordinary_launches_is_no_alarm(al
     for i in range(4):
         at = 1_000 * i
         rows += [
-            python("train.py(3): step", at, 990),
-            launch(at + 140, 5, i + 1),
-            kernel("gemm", at + 150, 850, correlation=i + 1),
+            python("train.py(3): step", at * US, (at + 990) * US),
+            launch((at + 140) * US, (at + 145) * US, i + 1),
+            kernel((at + 150) * US, (at + 1_000) * US, correlation=i + 1),
         ]
         if allocating:
-            rows.append(event("cudaHostAlloc", "cuda_runtime", at + 10, 300, tid=200))
+            rows.append(call("cudaHostAlloc", (at + 10) * US, (at + 310) * US, tid=200))
     assert [(rule, cause) for rule, cause, _ in alarms(*rows)] == [("TL301", "launch_bound")]
 
 
@@ -111,10 +123,10 @@ def test_allocations_of_the_first_step_are_a_warm_up(alarms):
     for i in range(3):
         at = 1_000 * i
         rows += [
-            step(i, at, 990),
-            launch(at + 300, 5, i + 1),
-            kernel("gemm", at + 310, 650, correlation=i + 1),
+            step(i, at * US, (at + 990) * US),
+            launch((at + 300) * US, (at + 305) * US, i + 1),
+            kernel((at + 310) * US, (at + 960) * US, correlation=i + 1),
         ]
-    rows.append(event("cudaMalloc", "cuda_runtime", 20, 250))
-    rows += [launch(2, 2, 90), kernel("first", 5, 10, correlation=90)]
+    rows.append(call("cudaMalloc", 20 * US, 270 * US))
+    rows += [launch(2 * US, 4 * US, 90), kernel(5 * US, 15 * US, "first", correlation=90)]
     assert [rule for rule, *_ in alarms(*rows) if rule == "TL103"] == []

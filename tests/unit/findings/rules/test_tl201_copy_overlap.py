@@ -1,16 +1,17 @@
 """TL201: a pinned copy of 50 us stands between 200 and 200 us of compute."""
 
-from tests.build.files import copy, operator
-from tests.unit.findings.hand_made import US, call, wait, work
+from tests.build.files import US, call, copy, operator
+from tests.build.rows import H2D
+from tests.unit.findings.hand_made import wait, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 
 def test_copy_in_the_stream_that_computes(summaries):
     # 50 of 450 us.
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work("Memcpy HtoD (Pinned -> Device)", 210, 50, 3, 2, maker=copy),
-        *work("gemm", 260, 200, 6, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, H2D, launched=3 * US, correlation=2, maker=copy),
+        *work(260 * US, 460 * US, launched=6 * US, correlation=3),
     ]
 
     assert summaries(*rows) == [("TL201", "same_stream", CRITICAL, 50)]
@@ -19,12 +20,12 @@ def test_copy_in_the_stream_that_computes(summaries):
 def test_copy_behind_a_blocking_call_names_it(findings):
     # The synchronize ends at 212, the copy runs in [215, 265), and the kernel after it waits.
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        operator("aten::nonzero", 3, 210),
-        call("cudaStreamSynchronize", 4, 208),
-        *work("Memcpy HtoD (Pinned -> Device)", 216, 50, 213, 2, maker=copy, stream=20),
-        *wait(217, 10, stream=7, of=20, recorded=216),
-        *work("gemm", 266, 200, 218, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        operator("aten::nonzero", 3 * US, 213 * US),
+        call("cudaStreamSynchronize", 4 * US, 212 * US),
+        *work(216 * US, 266 * US, H2D, launched=213 * US, correlation=2, maker=copy, stream=20),
+        *wait(217 * US, 10, stream=7, of=20, recorded=216 * US),
+        *work(266 * US, 466 * US, launched=218 * US, correlation=3),
     ]
 
     copied, blocked = findings(*rows)
@@ -36,9 +37,9 @@ def test_copy_behind_a_blocking_call_names_it(findings):
 
 def test_is_silent_beside_compute(summaries):
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work("Memcpy HtoD (Pinned -> Device)", 12, 50, 3, 2, maker=copy, stream=20),
-        *work("gemm", 210, 200, 6, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(12 * US, 62 * US, H2D, launched=3 * US, correlation=2, maker=copy, stream=20),
+        *work(210 * US, 410 * US, launched=6 * US, correlation=3),
     ]
 
     assert summaries(*rows) == []
@@ -46,8 +47,8 @@ def test_is_silent_beside_compute(summaries):
 
 def test_first_copy_alarms_nobody(summaries):
     rows = [
-        *work("Memcpy HtoD (Pinned -> Device)", 10, 50, 0, 1, maker=copy),
-        *work("gemm", 60, 400, 3, 2),
+        *work(10 * US, 60 * US, H2D, launched=0, correlation=1, maker=copy),
+        *work(60 * US, 460 * US, launched=3 * US, correlation=2),
     ]
 
     assert summaries(*rows) == [("TL201", "true_dependency", INFO, 0)]

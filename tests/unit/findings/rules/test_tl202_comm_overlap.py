@@ -1,15 +1,15 @@
 """TL202: an all-reduce of 50 us."""
 
-from tests.build.files import kernel, launch, step
+from tests.build.files import US, kernel, launch, step
 from tests.unit.findings.hand_made import ALL_REDUCE, wait, work
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
 
 def test_collective_in_the_stream_that_computes(summaries):
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work(ALL_REDUCE, 210, 50, 3, 2),
-        *work("gemm", 260, 200, 6, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, ALL_REDUCE, launched=3 * US, correlation=2),
+        *work(260 * US, 460 * US, launched=6 * US, correlation=3),
     ]
 
     assert summaries(*rows) == [("TL202", "same_stream", CRITICAL, 50)]
@@ -18,11 +18,11 @@ def test_collective_in_the_stream_that_computes(summaries):
 def test_compute_that_waits_for_a_collective(summaries):
     # Of the 30 us that compute after it, it can hide 30.
     rows = [
-        *work("gemm", 10, 400, 0, 1),
-        *wait(4, 10, stream=20, of=7, recorded=3),
-        *work(ALL_REDUCE, 410, 50, 5, 2, stream=20),
-        *wait(9, 12, stream=7, of=20, recorded=8),
-        *work("gemm", 460, 30, 10, 3),
+        *work(10 * US, 410 * US, launched=0, correlation=1),
+        *wait(4 * US, 10, stream=20, of=7, recorded=3 * US),
+        *work(410 * US, 460 * US, ALL_REDUCE, launched=5 * US, correlation=2, stream=20),
+        *wait(9 * US, 12, stream=7, of=20, recorded=8 * US),
+        *work(460 * US, 490 * US, launched=10 * US, correlation=3),
     ]
 
     assert summaries(*rows) == [("TL202", "event_wait", WARNING, 30)]
@@ -30,9 +30,9 @@ def test_compute_that_waits_for_a_collective(summaries):
 
 def test_is_silent_beside_compute(summaries):
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work(ALL_REDUCE, 210, 50, 3, 2, stream=20),
-        *work("gemm", 210, 200, 6, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, ALL_REDUCE, launched=3 * US, correlation=2, stream=20),
+        *work(210 * US, 410 * US, launched=6 * US, correlation=3),
     ]
 
     assert summaries(*rows) == []
@@ -40,9 +40,9 @@ def test_is_silent_beside_compute(summaries):
 
 def test_what_a_stage_receives_alarms_nobody(summaries):
     rows = [
-        *work("gemm", 10, 200, 0, 1),
-        *work("ncclDevKernel_SendRecv", 210, 50, 3, 2),
-        *work("gemm", 260, 200, 6, 3),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, "ncclDevKernel_SendRecv", launched=3 * US, correlation=2),
+        *work(260 * US, 460 * US, launched=6 * US, correlation=3),
     ]
 
     assert summaries(*rows) == [("TL202", "true_dependency", INFO, 0)]
@@ -52,13 +52,17 @@ def test_collectives_between_layers_are_no_alarm(alarms):
     # Four layers a step, each with an all-reduce in the compute stream that the next layer needs.
     rows, number = [], 0
     for i in range(3):
-        rows.append(step(i, 10_000 * i, 900))
+        rows.append(step(i, 10_000 * i * US, (10_000 * i + 900) * US))
         for layer in range(4):
             for name, at, length in (("gemm", 0, 500), (ALL_REDUCE, 510, 300)):
                 number += 1
                 start = 10_000 * i + 1_000 * layer + at + 1_000
                 rows += [
-                    launch(10_000 * i + 10 * number % 800, 2, number),
-                    kernel(name, start, length, correlation=number),
+                    launch(
+                        (10_000 * i + 10 * number % 800) * US,
+                        (10_000 * i + 10 * number % 800 + 2) * US,
+                        number,
+                    ),
+                    kernel(start * US, (start + length) * US, name, correlation=number),
                 ]
     assert [rule for rule, *_ in alarms(*rows) if rule.startswith("TL2")] == []

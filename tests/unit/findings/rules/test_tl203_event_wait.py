@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.build.files import US
 from tests.unit.findings.hand_made import LARGE, SMALL, serialized_kernels, wait, work
 from tracelab.findings.finding import CRITICAL, INFO
 
@@ -29,10 +30,10 @@ def test_kernels_without_room_alarm_nobody(summaries, room):
 
 def test_is_silent_where_the_streams_overlap(summaries):
     rows = [
-        *work("scan", 10, 200, 0, 1, **SMALL),
-        *work("scan", 12, 200, 5, 2, stream=13, **SMALL),
-        *wait(9, 12, stream=7, of=13, recorded=8),
-        *work("scan", 212, 200, 10, 3, **SMALL),
+        *work(10 * US, 210 * US, "scan", launched=0, correlation=1, **SMALL),
+        *work(12 * US, 212 * US, "scan", launched=5 * US, correlation=2, stream=13, **SMALL),
+        *wait(9 * US, 12, stream=7, of=13, recorded=8 * US),
+        *work(212 * US, 412 * US, "scan", launched=10 * US, correlation=3, **SMALL),
     ]
 
     assert summaries(*rows) == []

@@ -1,15 +1,15 @@
 """TL204: compute, launched at 5 us in a stream free from 60 on, begins after the all-reduce."""
 
-from tests.build.files import kernel
-from tests.unit.findings.hand_made import ALL_REDUCE, US, work
+from tests.build.files import US, kernel
+from tests.unit.findings.hand_made import ALL_REDUCE, work
 from tracelab.findings.finding import CRITICAL
 
 
 def test_hardware_queue(findings):
     rows = [
-        *work("gemm", 10, 50, 0, 1),
-        *work(ALL_REDUCE, 60, 200, 3, 2, stream=20),
-        *work("gemm", 260, 200, 5, 3),
+        *work(10 * US, 60 * US, launched=0, correlation=1),
+        *work(60 * US, 260 * US, ALL_REDUCE, launched=3 * US, correlation=2, stream=20),
+        *work(260 * US, 460 * US, launched=5 * US, correlation=3),
     ]
 
     [finding] = findings(*rows)
@@ -21,9 +21,9 @@ def test_hardware_queue(findings):
 
 def test_is_silent_where_each_stream_has_a_queue(summaries):
     rows = [
-        *work("gemm", 10, 50, 0, 1),
-        *work(ALL_REDUCE, 60, 200, 3, 2, stream=20),
-        *work("gemm", 60, 200, 5, 3),
+        *work(10 * US, 60 * US, launched=0, correlation=1),
+        *work(60 * US, 260 * US, ALL_REDUCE, launched=3 * US, correlation=2, stream=20),
+        *work(60 * US, 260 * US, launched=5 * US, correlation=3),
     ]
 
     assert summaries(*rows) == []
@@ -34,8 +34,8 @@ def test_without_a_launch_nothing_is_called_a_full_queue(alarms):
         row
         for i in range(10)
         for row in (
-            kernel("gemm", 400 * i, 150),
-            kernel(ALL_REDUCE, 400 * i + 160, 150, stream=11),
+            kernel(400 * i * US, (400 * i + 150) * US),
+            kernel((400 * i + 160) * US, (400 * i + 310) * US, ALL_REDUCE, stream=11),
         )
     ]
     assert [rule for rule, *_ in alarms(*rows)] == ["TL905"]

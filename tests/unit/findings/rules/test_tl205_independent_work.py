@@ -1,6 +1,7 @@
 """TL205: two streams, 200 us each, that no event orders."""
 
-from tests.unit.findings.hand_made import LARGE, SMALL, US, call, work
+from tests.build.files import US, call
+from tests.unit.findings.hand_made import LARGE, SMALL, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 
@@ -8,9 +9,9 @@ def test_streams_serialized_by_the_host(findings):
     # The host waits until 212 before it launches the side stream's work, which begins at 216. That
     # idle is the call's; the 200 us before it, in which both could have run, are not.
     rows = [
-        *work("scan", 10, 200, 0, 1, **SMALL),
-        call("cudaStreamSynchronize", 4, 208),
-        *work("scan", 216, 200, 213, 2, stream=13, **SMALL),
+        *work(10 * US, 210 * US, "scan", launched=0, correlation=1, **SMALL),
+        call("cudaStreamSynchronize", 4 * US, 212 * US),
+        *work(216 * US, 416 * US, "scan", launched=213 * US, correlation=2, stream=13, **SMALL),
     ]
 
     turns, blocked = findings(*rows)
@@ -26,8 +27,8 @@ def test_streams_serialized_by_the_host(findings):
 
 def test_streams_serialized_by_nothing_that_the_file_shows(summaries):
     rows = [
-        *work("scan", 10, 200, 0, 1, **SMALL),
-        *work("scan", 210, 200, 4, 2, stream=13, **SMALL),
+        *work(10 * US, 210 * US, "scan", launched=0, correlation=1, **SMALL),
+        *work(210 * US, 410 * US, "scan", launched=4 * US, correlation=2, stream=13, **SMALL),
     ]
 
     assert summaries(*rows) == [("TL205", "hardware_queue", CRITICAL, 200)]
@@ -36,8 +37,8 @@ def test_streams_serialized_by_nothing_that_the_file_shows(summaries):
 def test_large_kernels_alarm_nobody(summaries):
     # 0.3 and 0.8 of the GPU's room do not fit.
     rows = [
-        *work("scan", 10, 200, 0, 1, **SMALL),
-        *work("scan", 210, 200, 4, 2, stream=13, **LARGE),
+        *work(10 * US, 210 * US, "scan", launched=0, correlation=1, **SMALL),
+        *work(210 * US, 410 * US, "scan", launched=4 * US, correlation=2, stream=13, **LARGE),
     ]
 
     assert summaries(*rows) == [("TL205", "no_free_sm", INFO, 0)]
@@ -45,8 +46,8 @@ def test_large_kernels_alarm_nobody(summaries):
 
 def test_is_silent_where_the_streams_overlap(summaries):
     rows = [
-        *work("scan", 10, 200, 0, 1, **SMALL),
-        *work("scan", 12, 200, 4, 2, stream=13, **SMALL),
+        *work(10 * US, 210 * US, "scan", launched=0, correlation=1, **SMALL),
+        *work(12 * US, 212 * US, "scan", launched=4 * US, correlation=2, stream=13, **SMALL),
     ]
 
     assert summaries(*rows) == []

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.build.files import copy
-from tests.unit.findings.hand_made import P2P, US, work
+from tests.build.files import US, copy
+from tests.unit.findings.hand_made import P2P, work
 from tracelab.findings.finding import CRITICAL
 
 
@@ -13,11 +13,17 @@ def peer_copy(*, stream, resume, receiver=None):
     The receiver may resume at another time.
     """
     return [
-        *work("gemm", 10, 200, 0, 1),
-        *work("gemm", 10, 200, 3, 2, device=1),
-        *work(P2P, 210, 50, 6, 3, maker=copy, stream=stream),
-        *work("gemm", resume, 200, 9, 4),
-        *work("gemm", receiver or resume, 200, 12, 5, device=1),
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(10 * US, 210 * US, launched=3 * US, correlation=2, device=1),
+        *work(210 * US, 260 * US, P2P, launched=6 * US, correlation=3, maker=copy, stream=stream),
+        *work(resume * US, (resume + 200) * US, launched=9 * US, correlation=4),
+        *work(
+            (receiver or resume) * US,
+            ((receiver or resume) + 200) * US,
+            launched=12 * US,
+            correlation=5,
+            device=1,
+        ),
     ]
 
 

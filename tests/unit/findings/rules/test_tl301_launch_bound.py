@@ -2,8 +2,8 @@
 
 import pytest
 
-from tests.build.files import kernel, launch, operator, step
-from tests.unit.findings.hand_made import US, blocking, call, launched_one_by_one, work
+from tests.build.files import US, call, kernel, launch, operator, step
+from tests.unit.findings.hand_made import blocking, launched_one_by_one, work
 from tracelab import Options
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
@@ -22,9 +22,15 @@ def test_launch_bound(findings):
 
 
 def test_is_silent_where_launches_are_ahead(summaries):
-    rows = [row for i in range(10) for row in work("add", 40 + 5 * i, 5, 3 * i, i + 1)]
+    rows = [
+        row
+        for i in range(10)
+        for row in work(
+            (40 + 5 * i) * US, (45 + 5 * i) * US, "add", launched=3 * i * US, correlation=i + 1
+        )
+    ]
 
-    assert summaries(operator("aten::add", 0, 40), *rows) == []
+    assert summaries(operator("aten::add", 0, 40 * US), *rows) == []
 
 
 @pytest.mark.parametrize(
@@ -45,18 +51,18 @@ def test_wins_no_more_than_a_step_loses_without_the_profiler(
 ):
     about = {"tracelab": {"unprofiled_step_ms": unprofiled_ms}}
 
-    assert summaries(step(1, 0, 210), *launched_one_by_one(), before=about) == [
+    assert summaries(step(1, 0, 210 * US), *launched_one_by_one(), before=about) == [
         ("TL301", "launch_bound", severity, bound)
     ]
 
 
 def test_of_two_steps_counts_the_profiler_twice(summaries):
     # GIVEN two steps of 10 kernels each, with 15 us between them: 385 us, of which 100 busy
-    rows = [*launched_one_by_one(), *launched_one_by_one(first=200)]
+    rows = [*launched_one_by_one(), *launched_one_by_one(first=200 * US)]
     about = {"tracelab": {"unprofiled_step_ms": 0.1}}
 
     # THEN of 2 x 100 us, 100 are left for the host
-    assert summaries(step(1, 0, 200), step(2, 200, 200), *rows, before=about) == [
+    assert summaries(step(1, 0, 200 * US), step(2, 200 * US, 400 * US), *rows, before=about) == [
         ("TL301", "launch_bound", CRITICAL, 100)
     ]
 
@@ -64,10 +70,10 @@ def test_of_two_steps_counts_the_profiler_twice(summaries):
 def test_of_one_step_cites_what_is_in_it(findings):
     # GIVEN long waits in the first step, shorter ones in the second
     rows = [
-        step(1, 0, 400),
-        *launched_one_by_one(kernels=4, every=100),
-        step(2, 400, 200),
-        *launched_one_by_one(first=400),
+        step(1, 0, 400 * US),
+        *launched_one_by_one(kernels=4, every=100 * US),
+        step(2, 400 * US, 600 * US),
+        *launched_one_by_one(first=400 * US),
     ]
 
     # WHEN
@@ -81,20 +87,24 @@ def test_of_one_step_cites_what_is_in_it(findings):
 
 def test_leaves_idle_behind_a_blocking_call_to_the_call(summaries):
     # The host is in an operator from 0 to 200, and blocked in it until 112.
-    rows = blocking(operator("aten::item", 0, 200), call("cudaStreamSynchronize", 4, 108))
+    rows = blocking(
+        operator("aten::item", 0, 200 * US), call("cudaStreamSynchronize", 4 * US, 112 * US)
+    )
 
     assert summaries(*rows) == [("TL101", "host_sync", WARNING, 20)]
 
 
 def test_a_gpu_that_is_hardly_used_is_no_loss(alarms):
-    rows = [launch(0, 5, 1), kernel("gemm", 10, 10_000, device=1, correlation=1)]
+    rows = [launch(0, 5 * US, 1), kernel(10 * US, 10_010 * US, device=1, correlation=1)]
     rows += [
         row
         for i in range(4)
         for row in (
-            operator("aten::add", 1_000 * i + 10, 900),
-            launch(1_000 * i + 900, 2, i + 2),
-            kernel("add", 1_000 * i + 905, 2, device=0, correlation=i + 2),
+            operator("aten::add", (1_000 * i + 10) * US, (1_000 * i + 910) * US),
+            launch((1_000 * i + 900) * US, (1_000 * i + 902) * US, i + 2),
+            kernel(
+                (1_000 * i + 905) * US, (1_000 * i + 907) * US, "add", device=0, correlation=i + 2
+            ),
         )
     ]
     assert alarms(*rows) == []

@@ -1,15 +1,15 @@
 """TL302: the loader takes until 160 us; the next kernel is launched at 162 and begins at 165."""
 
-from tests.build.files import annotation, operator
-from tests.unit.findings.hand_made import LOADER, OTHER_THREAD, US, work
+from tests.build.files import US, annotation, operator
+from tests.unit.findings.hand_made import LOADER, OTHER_THREAD, work
 from tracelab.findings.finding import CRITICAL
 
 
 def loading(first_ends, second):
     return [
-        *work("gemm", 10, first_ends - 10, 0, 1),
-        annotation(LOADER, 2, 158),
-        *work("gemm", second, 200, 162, 2),
+        *work(10 * US, first_ends * US, launched=0, correlation=1),
+        annotation(LOADER, 2 * US, 160 * US),
+        *work(second * US, (second + 200) * US, launched=162 * US, correlation=2),
     ]
 
 
@@ -29,10 +29,10 @@ def test_is_silent_where_the_queue_is_full(summaries):
 
 def test_counts_no_loader_of_another_thread_while_the_launching_one_works(summaries):
     rows = [
-        *work("gemm", 10, 50, 0, 1),
-        operator("aten::add", 2, 160),
-        annotation(LOADER, 2, 158, tid=OTHER_THREAD),
-        *work("gemm", 165, 200, 162, 2),
+        *work(10 * US, 60 * US, launched=0, correlation=1),
+        operator("aten::add", 2 * US, 162 * US),
+        annotation(LOADER, 2 * US, 160 * US, tid=OTHER_THREAD),
+        *work(165 * US, 365 * US, launched=162 * US, correlation=2),
     ]
 
     assert [x[0] for x in summaries(*rows)] == ["TL301"]

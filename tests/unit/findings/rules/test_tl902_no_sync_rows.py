@@ -2,16 +2,16 @@
 
 import pytest
 
-from tests.build.files import event, sync, thread_name
+from tests.build.files import US, call, complete_event, sync_row, thread_name
 from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import INFO
 
-SYNC_CALL = event("cudaStreamSynchronize", "cuda_runtime", 4, 40, correlation=8)
-PROFILERS_OWN = event("cudaDeviceSynchronize", "cuda_runtime", 300, 5)
+SYNC_CALL = call("cudaStreamSynchronize", 4 * US, 44 * US, correlation=8)
+PROFILERS_OWN = call("cudaDeviceSynchronize", 300 * US, 305 * US)
 
 
 def test_waits_without_sync_rows(lacks):
-    wait = event("cudaStreamWaitEvent", "cuda_runtime", 8, 1, correlation=9)
+    wait = call("cudaStreamWaitEvent", 8 * US, 9 * US, correlation=9)
 
     # What the stream waited for is unresolved, too.
     assert lacks(*clean(), SYNC_CALL, wait, PROFILERS_OWN) == [
@@ -21,7 +21,7 @@ def test_waits_without_sync_rows(lacks):
 
 
 def test_synchronize_inside_another_is_one_wait(lacks):
-    inner = event("cuStreamSynchronize", "cuda_driver", 5, 38)
+    inner = complete_event("cuStreamSynchronize", "cuda_driver", 5 * US, 43 * US)
 
     assert lacks(*clean(), SYNC_CALL, inner) == [("TL902", INFO, 1)]
 
@@ -31,9 +31,9 @@ def test_synchronize_inside_another_is_one_wait(lacks):
     [
         [],
         [PROFILERS_OWN],
-        [SYNC_CALL, sync("Stream Sync", 4, 40, stream=7, correlation=8)],
+        [SYNC_CALL, sync_row("Stream Sync", 4 * US, 44 * US, stream=7, correlation=8)],
         [SYNC_CALL | {"tid": 9}, thread_name("pt_nccl_watchdg", tid=9)],
-        [event("cudaEventQuery", "cuda_runtime", 8, 1)],
+        [call("cudaEventQuery", 8 * US, 9 * US)],
     ],
     ids=["no waits", "the profiler's own", "with its row", "watchdog", "nobody waits"],
 )

@@ -1,6 +1,6 @@
 """TL904: waits that name no record."""
 
-from tests.build.files import event, record, sync
+from tests.build.files import US, call, event_row, sync_row
 from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import INFO
 
@@ -8,13 +8,13 @@ from tracelab.findings.finding import INFO
 def waiting(*, record_correlation):
     """A stream wait, after a record of stream 7 at 3, for what stream 13 is given then."""
     return [
-        event("cudaEventRecord", "cuda_runtime", 3, 1, correlation=20),
-        record(100, 5, 20),
-        event("cudaStreamWaitEvent", "cuda_runtime", 8, 1, correlation=21),
-        sync(
+        call("cudaEventRecord", 3 * US, 4 * US, correlation=20),
+        event_row(100 * US, correlation=20, event=5),
+        call("cudaStreamWaitEvent", 8 * US, 9 * US, correlation=21),
+        sync_row(
             "Stream Wait Event",
-            8,
-            0,
+            8 * US,
+            8 * US,
             stream=13,
             correlation=21,
             wait_stream=7 if record_correlation != -1 else -1,

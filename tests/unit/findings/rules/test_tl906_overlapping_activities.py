@@ -2,14 +2,14 @@
 
 import pytest
 
-from tests.build.files import kernel, launch, write
+from tests.build.files import US, kernel, launch, write
 from tests.unit.findings.hand_made import clean
 from tracelab import analyze
 from tracelab.findings.finding import INFO
 
 
 def test_activities_of_a_stream_that_overlap(lacks):
-    early = [launch(6, 1, 3), kernel("next", 190, 20, correlation=3)]
+    early = [launch(6 * US, 7 * US, 3), kernel(190 * US, 210 * US, "next", correlation=3)]
 
     assert lacks(*clean(), *early) == [("TL906", INFO, 1)]
 
@@ -17,7 +17,10 @@ def test_activities_of_a_stream_that_overlap(lacks):
 @pytest.mark.parametrize("name", ["cudaLaunchKernelExC", "cuLaunchKernelEx_ptsz"])
 def test_kernel_that_its_launch_lets_begin_early(tmp_path, name, lacks_of_files):
     # GIVEN a kernel from 190 to 210 us, while the one before it in its stream ends at 200
-    early = [launch(6, 1, 3, name=name), kernel("next", 190, 20, correlation=3)]
+    early = [
+        launch(6 * US, 7 * US, 3, name=name),
+        kernel(190 * US, 210 * US, "next", correlation=3),
+    ]
     path = write(tmp_path / "t.json", [*clean(), *early])
 
     # WHEN
@@ -32,6 +35,9 @@ def test_kernel_that_its_launch_lets_begin_early(tmp_path, name, lacks_of_files)
 
 
 def test_activities_of_two_streams_may_overlap(lacks):
-    beside = [launch(6, 1, 3), kernel("next", 190, 20, correlation=3, stream=13)]
+    beside = [
+        launch(6 * US, 7 * US, 3),
+        kernel(190 * US, 210 * US, "next", correlation=3, stream=13),
+    ]
 
     assert lacks(*clean(), *beside) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.files import kernel, launch
+from tests.build.files import US, kernel, launch
 from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import WARNING
 
@@ -10,6 +10,9 @@ from tracelab.findings.finding import WARNING
 @pytest.mark.parametrize(("launched", "said"), [(200, []), (200.001, [("TL907", WARNING, 1)])])
 def test_activity_that_begins_before_its_launch(lacks, launched, said):
     # It begins at 200.
-    rows = [launch(launched, 1, 3), kernel("next", 200, 20, correlation=3)]
+    rows = [
+        launch(launched * US, (launched + 1) * US, 3),
+        kernel(200 * US, 220 * US, "next", correlation=3),
+    ]
 
     assert lacks(*clean(), *rows) == said

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.files import kernel, launch, python, step
+from tests.build.files import US, kernel, launch, python, step
 from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import INFO
 
@@ -25,12 +25,12 @@ from tracelab.findings.finding import INFO
 def test_a_window_that_is_a_tenth_longer_than_without_the_profiler(lacks, unprofiled_ms, said):
     # 290 us, in which the GPU waits for the host for 100: 10 % more than 263.6.
     rows = [
-        python("train.py(3): step", 0, 300),
-        launch(1, 2, 1),
-        kernel("gemm", 10, 90, correlation=1),
-        launch(190, 2, 2),
-        kernel("gemm", 200, 100, correlation=2),
-        step(1, 0, 300),
+        python("train.py(3): step", 0, 300 * US),
+        launch(US, 3 * US, 1),
+        kernel(10 * US, 100 * US, correlation=1),
+        launch(190 * US, 192 * US, 2),
+        kernel(200 * US, 300 * US, correlation=2),
+        step(1, 0, 300 * US),
     ]
     assert lacks(*rows, before={"tracelab": {"unprofiled_step_ms": unprofiled_ms}}) == said
 
@@ -39,12 +39,16 @@ def test_the_profiler_is_not_blamed_for_one_slow_step(lacks):
     # GIVEN three steps of 100 us, and a fourth in which Python takes 900
     times = (0, 100, 200, 300)
     rows = [
-        python("train.py(3): step", 0, 1_300),
-        *(row for i, t in enumerate(times) for row in (step(i, t, 100), launch(t, 2, i + 1))),
-        *(kernel("gemm", t + 2, 90, correlation=i + 1) for i, t in enumerate(times)),
-        step(4, 400, 900),
-        launch(1_200, 2, 5),
-        kernel("gemm", 1_202, 90, correlation=5),
+        python("train.py(3): step", 0, 1_300 * US),
+        *(
+            row
+            for i, t in enumerate(times)
+            for row in (step(i, t * US, (t + 100) * US), launch(t * US, (t + 2) * US, i + 1))
+        ),
+        *(kernel((t + 2) * US, (t + 92) * US, correlation=i + 1) for i, t in enumerate(times)),
+        step(4, 400 * US, 1_300 * US),
+        launch(1_200 * US, 1_202 * US, 5),
+        kernel(1_202 * US, 1_292 * US, correlation=5),
     ]
     assert lacks(*rows, before={"tracelab": {"unprofiled_step_ms": 0.1}}) == []
     # 5 steps of 100 us, where half of it is the profiler's
@@ -52,7 +56,10 @@ def test_the_profiler_is_not_blamed_for_one_slow_step(lacks):
 
 
 def test_the_profiler_is_not_blamed_where_the_gpu_did_not_wait_for_the_host(lacks):
-    assert lacks(*clean(), step(1, 0, 200), before={"tracelab": {"unprofiled_step_ms": 0.1}}) == []
+    assert (
+        lacks(*clean(), step(1, 0, 200 * US), before={"tracelab": {"unprofiled_step_ms": 0.1}})
+        == []
+    )
 
 
 def test_file_without_steps_has_no_step_to_compare(lacks):
@@ -60,4 +67,4 @@ def test_file_without_steps_has_no_step_to_compare(lacks):
 
 
 def test_capture_that_says_something_else_has_no_time_to_compare(lacks):
-    assert lacks(*clean(), step(1, 0, 250), before={"tracelab": "0.2"}) == []
+    assert lacks(*clean(), step(1, 0, 250 * US), before={"tracelab": "0.2"}) == []

@@ -1,0 +1,38 @@
+"""The examples in the package's docstrings, a test for each module that has some."""
+
+import doctest
+import importlib
+from pathlib import Path
+
+import pytest
+
+import tracelab
+
+ROOT = Path(__file__).parents[1]
+
+
+def modules_with_examples():
+    # Known by their text: importing all of them here would import torch as well.
+    folders = {"tracelab": ROOT / "tracelab", "tracelab.workloads": ROOT / "workloads"}
+    return sorted(
+        ".".join([package, *path.relative_to(folder).with_suffix("").parts])
+        for package, folder in folders.items()
+        for path in folder.rglob("*.py")
+        if ">>> " in path.read_text(encoding="utf-8")
+    )
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
+def test_examples_hold(name, tmp_path, monkeypatch):
+    for folder in ("traces", "workloads"):  # what they read, where they may write
+        (tmp_path / folder).symlink_to(ROOT / folder)
+    monkeypatch.chdir(tmp_path)
+    try:
+        module = importlib.import_module(name.removesuffix(".__init__"))
+    except ModuleNotFoundError as error:
+        pytest.skip(f"{error.name} is not installed")
+
+    failed, attempted = doctest.testmod(module, extraglobs={"tracelab": tracelab})
+
+    assert attempted
+    assert not failed

@@ -1,0 +1,11 @@
+"""For tests of the picture: the timeline that most pictures show."""
+
+import pytest
+
+from tests.unit.render.picture.hand_made import EVENTS, make_trace
+from tracelab.model.timeline import build_timeline
+
+
+@pytest.fixture(scope="module")
+def timeline():
+    return build_timeline(make_trace(*EVENTS))

@@ -1,0 +1,122 @@
+"""Shapes and colors of the lanes: work, idle time, gaps."""
+
+import numpy as np
+import pytest
+from matplotlib.colors import to_rgb
+
+from tests.unit.render.picture.hand_made import (
+    COLUMNS,
+    COPY,
+    GEMM,
+    LEFT,
+    MS,
+    NO_CALLS,
+    draw,
+    extent,
+    lane_middles,
+    make_trace,
+    on_gpu,
+    pixels_of,
+    shapes_of,
+    texts_of,
+)
+from tracelab.model.timeline import build_timeline
+from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.lanes import Mark, device_busy
+from tracelab.render.picture.style import PAINTS
+
+
+def test_shapes_stand_at_their_times_in_their_lanes(timeline):
+    figure = draw(timeline)
+    (gemm,) = shapes_of(figure, "compute")
+    (reduce,) = shapes_of(figure, "comm")
+    (copy,) = shapes_of(figure, "copy")
+    (blocked,) = shapes_of(figure, "blocking")
+    assert extent(gemm)[:2] == (0, 40)
+    assert extent(reduce)[:2] == (30, 50)
+    assert extent(copy)[:2] == (70, 100)
+    assert extent(blocked)[:2] == (10, 60)
+    assert extent(gemm)[2:] == extent(copy)[2:]
+    assert extent(blocked)[3] < extent(gemm)[2] < extent(gemm)[3] < extent(reduce)[2]
+    assert figure.axes[0].get_xlim() == (0, 100 * MS)
+
+
+def test_idle_is_hatched_across_the_lanes_of_the_device(timeline):
+    figure = draw(timeline)
+    (idle,) = shapes_of(figure, "idle")
+    left, right, top, bottom = extent(idle)
+    assert (left, right) == (50, 70)
+    assert top == extent(shapes_of(figure, "compute")[0])[2]
+    assert bottom == extent(shapes_of(figure, "comm")[0])[3]
+
+
+def test_idle_means_every_stream_of_the_device_even_those_that_are_not_shown(timeline):
+    (idle,) = shapes_of(draw(timeline, lanes=["stream:0/7"]), "idle")
+    assert extent(idle)[:2] == (50, 70)
+    assert device_busy(timeline, 0, Grid(45 * MS, 80 * MS, 100)).starts.tolist() == [
+        45 * MS,
+        70 * MS,
+    ]
+
+
+def test_another_device_has_its_own_idle():
+    events = (on_gpu(GEMM, 0, 50), on_gpu(GEMM, 50, 100, device=1))
+    timeline = build_timeline(make_trace(*events))
+    figure = draw(timeline, blocking_calls=NO_CALLS)
+    first, second = (extent(shape) for shape in shapes_of(figure, "idle"))
+    assert (first[:2], second[:2]) == ((50, 100), (0, 50))
+    assert first[3] < second[2]
+    assert {"GPU 0", "GPU 1"} <= set(texts_of(figure))
+
+
+def test_idle_below_a_pixel_is_not_hatched():
+    events = (on_gpu(GEMM, 0, 50), on_gpu(GEMM, 50.05, 100))
+    figure = draw(build_timeline(make_trace(*events)), blocking_calls=NO_CALLS)
+    assert shapes_of(figure, "idle") == []
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["compute"]
+
+
+def test_pixels_have_the_colours_of_what_ran(timeline, tmp_path):
+    figure = draw(timeline)
+    pixels = pixels_of(figure, tmp_path / "picture.png")
+    assert pixels.shape[1] == 1600
+    rows = lane_middles(figure)
+
+    def colour(label, at_ms, down=0):
+        return pixels[rows[label] + down, LEFT + round(at_ms / 100 * COLUMNS)]
+
+    def paint(mark):
+        return pytest.approx(to_rgb(PAINTS[mark].fill), abs=0.01)
+
+    assert colour("stream 7", 10) == paint(Mark.COMPUTE)
+    assert colour("stream 7", 40 - 0.08) == paint(Mark.COMPUTE)
+    assert colour("stream 13", 32) == paint(Mark.COMM)
+    assert colour("host thread 7", 12, down=-10) == paint(Mark.BLOCKING)
+    # The gap has no colour: it is nearly white and grey, hatched or not.
+    for label, at_ms in (("stream 7", 41), ("stream 7", 60), ("stream 13", 60), ("stream 13", 10)):
+        there = colour(label, at_ms)
+        assert np.ptp(there) < 0.06
+        assert there.min() > 0.7
+
+
+def test_a_gap_between_thin_kernels_stays_open_in_the_picture(tmp_path):
+    starts = [i / 50 for i in range(5000) if not 2000 <= i < 2010]  # 15 us each, every 20 us
+    timeline = build_timeline(make_trace(*(on_gpu(GEMM, s, s + 0.015) for s in starts)))
+    figure = draw(timeline, blocking_calls=NO_CALLS)
+    pixels = pixels_of(figure, tmp_path / "picture.png")
+    bottom = lane_middles(figure)["stream 7"] + 18
+    row = pixels[bottom, LEFT : LEFT + COLUMNS]
+    blue = np.abs(row - to_rgb(PAINTS[Mark.COMPUTE].fill)).max(axis=1) < 0.02
+    open_columns = np.flatnonzero(~blue)
+    # From 39.995 to 40.2 ms no kernel runs: pixels 531.9 to 534.7, two whole columns.
+    assert open_columns.tolist() == [532, 533]
+
+
+def test_a_lone_microsecond_is_seen_in_the_picture(tmp_path):
+    timeline = build_timeline(make_trace(on_gpu(GEMM, 500, 500.001), on_gpu(COPY, 0, 1)))
+    figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=1000 * MS)
+    pixels = pixels_of(figure, tmp_path / "picture.png")
+    bottom = lane_middles(figure)["stream 7"] + 18
+    assert pixels[bottom, LEFT + COLUMNS // 2] == pytest.approx(
+        to_rgb(PAINTS[Mark.COMPUTE].fill), abs=0.02
+    )

@@ -1,0 +1,63 @@
+"""The header, the labels of the lanes and of the steps."""
+
+import numpy as np
+
+from tests.unit.render.picture.hand_made import MS, draw, shapes_of, texts_of
+from tracelab.model.steps import Step
+from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.labels import step_labels
+
+
+def test_step_labels_are_thinned_out():
+    grid = Grid(0, 1000 * MS, 1000)
+    few = [Step(i, 0, i * 250 * MS, (i + 1) * 250 * MS) for i in range(4)]
+    assert step_labels(few, grid) == [
+        (0, "step 0"),
+        (250, "step 1"),
+        (500, "step 2"),
+        (750, "step 3"),
+    ]
+    many = [Step(i, 0, i * 10 * MS, (i + 1) * 10 * MS) for i in range(100)]
+    at = [x for x, _ in step_labels(many, grid)]
+    assert 5 <= len(at) <= 20
+    assert len(set(np.diff(at))) == 1
+    assert step_labels([], grid) == []
+
+
+def test_step_boundaries_are_lines_with_labels(timeline):
+    figure = draw(timeline)
+    at = [path.vertices[0, 0] / MS for path in shapes_of(figure, "steps")]
+    # Step 4 ends when the host does, step 5 with the copy that it launched.
+    assert at == [0, 62, 100]
+    assert {"step 4", "step 5"} <= set(texts_of(figure))
+    inside_5 = draw(timeline, start_ns=70 * MS)
+    assert [t for t in texts_of(inside_5) if t.startswith("step ")] == ["step 5"]
+
+
+def test_labels_say_lane_share_and_names(timeline):
+    texts = texts_of(draw(timeline))
+    assert texts.count("cudaDeviceSynchronize") == 1
+    expected = {
+        "hand_made.json.gz",
+        "GPU 0",
+        "80 % busy",
+        "stream 7",
+        "70 % busy",
+        "stream 13",
+        "20 % busy",
+        "host thread 7",
+        "50 % blocked",
+        "host thread 8",
+        "0 % blocked",
+        "gemm_$x_$",
+        "HtoD (Pageable -> Device)",
+        "time (ms)",
+    }
+    assert expected <= set(texts)
+    assert any(text.startswith("ncclDevKernel_AllReduce_") for text in texts)
+
+
+def test_a_title_replaces_the_files_name(timeline):
+    texts = texts_of(draw(timeline, title="rank 3, step $5$"))
+    assert "rank 3, step $5$" in texts
+    assert "hand_made.json.gz" not in texts

@@ -1,0 +1,115 @@
+"""Which lanes are drawn, what they hold, and what the caption says of them."""
+
+import numpy as np
+import pytest
+
+from tests.unit.render.picture.hand_made import (
+    ALL_REDUCE,
+    CALLS,
+    COLUMNS,
+    GEMM,
+    MS,
+    NO_CALLS,
+    draw,
+    make_trace,
+    on_gpu,
+    texts_of,
+)
+from tracelab.errors import UsageError
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import build_timeline
+from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.lanes import Mark, build_lanes, busiest, caption, choose
+
+
+def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline):
+    choice = choose(timeline, CALLS, None)
+    assert choice.streams == (0, 1)
+    assert choice.kinds == (Kind.COMPUTE, Kind.COMM, Kind.COPY)
+    assert choice.threads == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("names", "streams", "kinds", "threads"),
+    [
+        (["stream:0/13"], (1,), 3, 0),
+        (["device:0"], (0, 1), 3, 0),
+        (["host"], (), 3, 2),
+        (["kind:comm"], (1,), 1, 0),
+        (["kind:copy", "kind:comm", "host"], (0, 1), 2, 2),
+        (["kind:comm", "device:0"], (1,), 1, 0),
+    ],
+)
+def test_lanes_are_chosen_by_place_and_by_kind(timeline, names, streams, kinds, threads):
+    choice = choose(timeline, CALLS, names)
+    assert (choice.streams, len(choice.kinds), len(choice.threads)) == (streams, kinds, threads)
+
+
+@pytest.mark.parametrize("name", ["stream:0/99", "device:1", "kind:memset", "gpu", ""])
+def test_a_lane_that_does_not_exist_is_answered_with_those_that_do(timeline, name):
+    with pytest.raises(UsageError) as caught:
+        draw(timeline, lanes=[name])
+    known = "host, device:0, stream:0/7, stream:0/13, kind:compute, kind:comm, kind:copy"
+    assert str(caught.value) == f"there is no lane {name!r}; there are: {known}"
+
+
+def test_rows_hold_what_lies_in_the_picture(timeline):
+    grid = Grid(35 * MS, 75 * MS, COLUMNS)
+    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
+    assert [(r.label, r.device, r.busy_ns / MS) for r in rows] == [
+        ("host thread 7", None, 25),
+        ("host thread 8", None, 0),
+        ("stream 7", 0, 10),
+        ("stream 13", 0, 15),
+    ]
+    compute, comm, copy = rows[2].bands[0].layers
+    assert [layer.mark for layer in (compute, comm, copy)] == [Mark.COMPUTE, Mark.COMM, Mark.COPY]
+    assert [layer.event_ids.tolist() for layer in (compute, comm, copy)] == [[0], [], [2]]
+    assert (copy.covered.starts / MS).tolist() == [70]
+    assert (copy.covered.ends / MS).tolist() == [75]
+
+
+def test_a_call_that_blocks_is_not_drawn_as_a_launch_too(timeline):
+    grid = Grid(0, 100 * MS, COLUMNS)
+    calls = np.array([5, 6], dtype=np.int64)
+    main, *_ = build_lanes(timeline, calls, choose(timeline, calls, None), grid)
+    assert {b.layers[0].mark: b.layers[0].event_ids.tolist() for b in main.bands} == {
+        Mark.BLOCKING: [5, 6],
+        Mark.HOST_STEP: [7, 8],
+        Mark.LAUNCH: [3],
+    }
+
+
+def test_kinds_that_overlap_on_a_stream_are_busy_once():
+    timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10), on_gpu(ALL_REDUCE, 5, 15)))
+    grid = Grid(0, 20 * MS, COLUMNS)
+    (row,) = build_lanes(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
+    assert row.busy_ns == 15 * MS
+
+
+def test_the_end_of_a_long_stream_is_shown():
+    timeline = build_timeline(make_trace(on_gpu(GEMM, 0, 10, stream=140234567812345)))
+    assert "stream …7812345" in texts_of(draw(timeline, blocking_calls=NO_CALLS))
+
+
+def test_the_caption_says_what_is_shown(timeline):
+    grid = Grid(0, 100 * MS, COLUMNS)
+    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), grid)
+    assert caption(rows, grid, None, 4) == "100 ms from 0 ns into the trace  ·  3 GPU activities"
+    assert caption(rows[:1], grid, ["host"], 4) == (
+        "100 ms from 0 ns into the trace  ·  only host  ·  the 1 busiest of 4 lanes"
+    )
+    far = Grid(0, 100_000 * MS, COLUMNS)
+    rows = build_lanes(timeline, CALLS, choose(timeline, CALLS, None), far)
+    assert caption(rows, far, None, 4).endswith("low bars: busy share of one pixel (75.2 ms)")
+
+
+def test_of_too_many_lanes_the_busiest_stay_in_order():
+    events = [on_gpu(GEMM, 0, 1 + i % 7, stream=i) for i in range(420)]
+    timeline = build_timeline(make_trace(*events))
+    grid = Grid(0, 10 * MS, COLUMNS)
+    rows = build_lanes(timeline, NO_CALLS, choose(timeline, NO_CALLS, None), grid)
+    kept = busiest(rows, 60)
+    assert [r.label for r in kept] == [f"stream {i}" for i in range(420) if i % 7 == 6]
+    figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=10 * MS)
+    assert any("the 400 busiest of 420 lanes" in text for text in texts_of(figure))

@@ -1,0 +1,52 @@
+"""Files of pictures."""
+
+import matplotlib as mpl
+import pytest
+
+from tests.unit.render.picture.hand_made import NO_CALLS, draw, make_trace, on_gpu
+from tracelab.errors import UsageError
+from tracelab.model.timeline import build_timeline
+from tracelab.render.picture.save import save_figure
+
+
+@pytest.mark.parametrize(
+    ("name", "head"),
+    [("a.png", b"\x89PNG\r\n"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF-"), ("A.PNG", b"\x89PNG")],
+)
+def test_the_ending_says_the_format_and_a_picture_is_reproducible(timeline, tmp_path, name, head):
+    save_figure(draw(timeline), tmp_path / name)
+    first = (tmp_path / name).read_bytes()
+    assert first.startswith(head)
+    with mpl.rc_context(
+        {
+            "font.size": 30,
+            "axes.facecolor": "red",
+            "savefig.bbox": "tight",
+            "savefig.dpi": 40,
+            "svg.fonttype": "none",
+            "hatch.linewidth": 5,
+            "figure.autolayout": True,
+        }
+    ):
+        save_figure(draw(timeline), str(tmp_path / name))
+    assert (tmp_path / name).read_bytes() == first
+
+
+@pytest.mark.parametrize("name", ["a.jpg", "a", "a.png.gz"])
+def test_another_format_is_refused(timeline, tmp_path, name):
+    with pytest.raises(UsageError, match=r"\.png, \.svg or \.pdf"):
+        save_figure(draw(timeline), tmp_path / name)
+
+
+def test_a_folder_that_is_not_there_is_said(timeline, tmp_path):
+    with pytest.raises(UsageError, match="cannot be written: No such file"):
+        save_figure(draw(timeline), tmp_path / "nowhere" / "a.png")
+
+
+def test_hostile_names_are_only_text(tmp_path):
+    name = "$\\frac{1}{0}$ --> </text><script>&\x1b[31m \ud800 漢"
+    timeline = build_timeline(make_trace(on_gpu(name, 0, 100)))
+    figure = draw(timeline, blocking_calls=NO_CALLS, title=name)
+    for ending in ("png", "svg", "pdf"):
+        save_figure(figure, tmp_path / f"a.{ending}")
+    assert "<script>" not in (tmp_path / "a.svg").read_text()

@@ -1,0 +1,120 @@
+"""A whole picture: its size, its texts, what it refuses."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.unit.render.picture.hand_made import (
+    ALL_REDUCE,
+    COLUMNS,
+    GEMM,
+    MS,
+    NO_CALLS,
+    THREADS,
+    draw,
+    make_trace,
+    on_gpu,
+    on_host,
+    pixels_of,
+)
+from tracelab.errors import UsageError
+from tracelab.model.timeline import build_timeline
+from tracelab.model.trace import Trace
+
+
+def test_a_picture_of_nothing_is_refused(timeline):
+    with pytest.raises(UsageError, match="nothing to draw in kind:comm, stream:0/7"):
+        draw(timeline, lanes=["kind:comm", "stream:0/7"])
+    with pytest.raises(UsageError, match="nothing to draw in no lane"):
+        draw(timeline, lanes=[])
+    with pytest.raises(UsageError, match="would show nothing"):
+        draw(timeline, start_ns=5, end_ns=5)
+    with pytest.raises(UsageError, match="at least 400 pixels"):
+        draw(timeline, width_px=399)
+    only_host = build_timeline(make_trace(on_host("cudaDeviceSynchronize", 1, 2)))
+    with pytest.raises(UsageError, match="no GPU activity to draw"):
+        draw(only_host, blocking_calls=np.array([0]))
+
+
+def test_no_text_leaves_the_picture_or_enters_the_legend():
+    events = [on_gpu(GEMM, 2 * i, 2 * i + 3, device=i % 4, stream=2**40 + i) for i in range(40)] + [
+        on_host("cudaDeviceSynchronize", i, i + 1, thread=1) for i in range(3)
+    ]
+    timeline = build_timeline(make_trace(*events))
+    for width in (400, 1600):
+        for lanes in (None, ["device:0"]):
+            figure = draw(
+                timeline,
+                blocking_calls=np.arange(40, 43),
+                title="a long title " * 40,
+                lanes=lanes,
+                width_px=width,
+            )
+            figure.draw_without_rendering()
+            (axes,) = figure.axes
+            legend = figure.legends[0].get_window_extent()
+            for text in [*axes.texts, *axes.get_xticklabels()]:
+                box = text.get_window_extent()
+                assert box.x0 >= 0, text.get_text()
+                assert box.y0 >= legend.y1, text.get_text()
+                assert box.x1 <= figure.bbox.width, text.get_text()
+                assert box.y1 <= figure.bbox.height, text.get_text()
+            assert legend.y0 >= 0
+            assert legend.x1 <= figure.bbox.width
+
+
+@pytest.mark.parametrize("width", [401, 1000, 1600])
+def test_the_width_is_exact_and_the_height_grows_with_the_lanes(width, tmp_path):
+    heights = []
+    for count in (1, 2, 8, 40):
+        events = [on_gpu(GEMM, i, i + 20, stream=i) for i in range(count)]
+        figure = draw(build_timeline(make_trace(*events)), blocking_calls=NO_CALLS, width_px=width)
+        pixels = pixels_of(figure, tmp_path / "picture.png")
+        assert pixels.shape[:2] == (round(figure.bbox.height), width)
+        heights.append(len(pixels))
+    assert heights == sorted(set(heights))
+    assert heights[-1] > 40 * 22
+
+
+def test_pyplot_is_never_imported():
+    code = "import sys, tracelab.render.picture.timeline; print('matplotlib.pyplot' in sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+def test_a_million_activities_make_a_bounded_number_of_shapes():
+    count = 1_000_000
+    rng = np.random.default_rng(0)
+    absent = np.full(count, -1, dtype=np.int64)
+    trace = Trace(
+        path="million.json",
+        origin_ns=0,
+        start_ns=np.cumsum(rng.integers(200, 1500, count)),
+        duration_ns=rng.integers(1, 4000, count),
+        category=rng.choice([0, 0, 1, 2], count).astype(np.int8),
+        name_index=rng.integers(0, 2, count).astype(np.int32),
+        thread_index=np.zeros(count, dtype=np.int32),
+        device_number=rng.integers(0, 2, count).astype(np.int32),
+        stream_number=rng.integers(0, 4, count),
+        correlation=absent,
+        wait_stream_number=absent,
+        wait_correlation=absent,
+        cuda_event_number=absent,
+        file_index=np.arange(count, dtype=np.int64),
+        strings=(GEMM, ALL_REDUCE),
+        threads=THREADS,
+        metadata={},
+        objects=count,
+        losses={},
+    )
+    timeline = build_timeline(trace)
+    whole = timeline.windows[0]
+    for end_ns in (whole.end_ns, whole.start_ns + 5 * MS, whole.start_ns + 100_000):
+        figure = draw(timeline, blocking_calls=NO_CALLS, start_ns=whole.start_ns, end_ns=end_ns)
+        (axes,) = figure.axes
+        paths = [path for c in axes.collections for path in c.get_paths()]
+        assert len(paths) <= COLUMNS * len(timeline.streams) * 2
+        assert sum(len(path.vertices) for path in paths) <= COLUMNS * len(timeline.streams) * 4 * 5
+        assert len(axes.texts) <= 60 * len(timeline.streams)

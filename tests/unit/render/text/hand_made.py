@@ -1,0 +1,137 @@
+"""For tests of the text: reports with a default for all that a test is not about."""
+
+from tests.build.reports import report
+from tracelab.findings.finding import Finding, Where
+from tracelab.findings.registry import about_of
+from tracelab.measures.overlap import StreamTime
+from tracelab.render.text.report import chapters
+from tracelab.render.text.sections import Tone
+from tracelab.report.schema import (
+    BlockingCallMetrics,
+    DeviceMetrics,
+    EventLinks,
+    TraceInfo,
+    WindowMetrics,
+)
+
+MS = 1_000_000
+
+
+NASTY = "[red]a[/] \x1b[31mb\x1b[0m\nc\r\td\u202ee\u2066f\ud800g :smile: \x9b1m"
+
+
+def make_device(device=0, *, idle_ns=0, **figures):
+    """A device that was busy with compute on stream 7 for 10 ms, unless told otherwise."""
+    defaults = {
+        "device": device,
+        "busy_ns": 10 * MS,
+        "idle_ns": idle_ns,
+        "compute_ns": 10 * MS,
+        "comm_ns": 0,
+        "copy_ns": 0,
+        "memset_ns": 0,
+        "exposed_comm_ns": 0,
+        "exposed_copy_ns": 0,
+        "blocking_comm_ns": 0,
+        "blocking_copy_ns": 0,
+        "comm_compute_overlap_ns": 0,
+        "copy_compute_overlap_ns": 0,
+        "streams": (StreamTime(7, 10 * MS, 3),),
+        "bubbles": {},
+        "unknown_reasons": {},
+    }
+    return DeviceMetrics(**defaults | figures)
+
+
+def make_window(*devices, rank=0, step=None, start_ns=0):
+    devices = devices or (make_device(),)
+    length_ns = devices[0].busy_ns + devices[0].idle_ns
+    return WindowMetrics(rank, step, start_ns, start_ns + length_ns, devices)
+
+
+def make_trace(**facts):
+    defaults = {
+        "path": "run/trace.json.gz",
+        "rank": 0,
+        "rank_source": "metadata",
+        "objects": 20,
+        "events": 10,
+        "gpu_activities": 3,
+        "software": {},
+        "gpus": {},
+        "losses": {},
+        "event_links": EventLinks(0, 0, 0),
+        "unrecognised": (),
+        "launched_only": None,
+    }
+    return TraceInfo(**defaults | facts)
+
+
+def make_report(*windows, traces=None, provenance=None, **parts):
+    return report(
+        provenance=provenance,
+        traces=traces or (make_trace(),),
+        windows=windows or (make_window(),),
+        **parts,
+    )
+
+
+def make_finding(rule="TL101", *, severity="critical", bound_ns=4 * MS, **figures):
+    defaults = {
+        "title": "`item` in train (train.py:84) makes the host wait for the GPU",
+        "rank": 0,
+        "step": None,
+        "cause": "host_sync",
+        "cost_ns": 5 * MS,
+        "where": Where(count=3, annotation="backward"),
+        "evidence": (1,),
+        "fix": "Read it later.",
+        "about": about_of(rule),
+    }
+    return Finding(rule=rule, severity=severity, bound_ns=bound_ns, **defaults | figures)
+
+
+def make_sync(api="cudaStreamSynchronize", *, rank=0, step=None, **figures):
+    defaults = {
+        "kind": "stream",
+        "count": 5,
+        "blocked_ns": 9 * MS,
+        "caused_idle_ns": 1 * MS,
+        "idle_after_ns": 0,
+        "waited_for": None,
+        "operator": "aten::item",
+        "annotation": None,
+        "function": "train",
+        "file": "src/train.py",
+        "line": None,
+    }
+    return BlockingCallMetrics(rank, step, api, **defaults | figures)
+
+
+def make_steps(lengths_ms, rank=0):
+    whole = make_window(make_device(busy_ns=sum(lengths_ms) * MS), rank=rank)
+    return (
+        whole,
+        *(
+            make_window(make_device(busy_ns=length * MS), rank=rank, step=number)
+            for number, length in enumerate(lengths_ms)
+        ),
+    )
+
+
+def sections_of(report, **options):
+    return [section for chapter in chapters(report, **options) for section in chapter.sections]
+
+
+def section_of(report, title, **options):
+    found = [x for x in sections_of(report, **options) if x.title == title]
+    assert len(found) == 1, f"{title!r} is there {len(found)} times"
+    return found[0]
+
+
+def titles_of(report, **options):
+    return [x.title for x in sections_of(report, **options) if x.title]
+
+
+def headlines_of(report):
+    return [x.lines for x in sections_of(report) if x.tone is Tone.STRONG]

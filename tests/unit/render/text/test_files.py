@@ -1,0 +1,176 @@
+"""What is said of a file: its head, its losses, its steps, its kernels."""
+
+from dataclasses import replace
+
+from tests.unit.render.text.hand_made import (
+    MS,
+    make_device,
+    make_report,
+    make_steps,
+    make_sync,
+    make_trace,
+    make_window,
+    section_of,
+    sections_of,
+    titles_of,
+)
+from tracelab.render.text.report import chapters
+from tracelab.render.text.sections import Tone
+from tracelab.report.schema import (
+    EventLinks,
+    KernelTotal,
+    LaunchedOnly,
+    Provenance,
+    UnreadFile,
+)
+
+
+class TestHeader:
+    def test_says_what_the_file_is(self):
+        # GIVEN a file with two equal GPUs, whose name gives the rank
+        trace = make_trace(
+            rank=3,
+            rank_source="filename",
+            events=12_345,
+            gpus={"0": "NVIDIA H200", "1": "NVIDIA H200"},
+            software={"torch": "2.11", "cuda": "13.0", "other": "1"},
+        )
+        window = make_window(make_device(0), make_device(1), rank=3)
+        # WHEN it is reported
+        report = make_report(
+            window, replace(window, step=4), replace(window, step=5), traces=(trace,)
+        )
+        # THEN the header tells all of it
+        assert chapters(report)[1].title == "run/trace.json.gz"
+        assert sections_of(report)[0].lines == ("tracelab 1.2.3 · 1 file",)
+        assert sections_of(report)[1].lines == (
+            "rank 3 (from the file's name)",
+            "GPU 0, 1 NVIDIA H200 · PyTorch 2.11 · CUDA 13.0 · other 1",
+            "12,345 events · 3 GPU activities · 2 steps (4 to 5)",
+        )
+
+    def test_a_rank_that_the_file_gives_needs_no_remark(self):
+        assert sections_of(make_report())[1].lines[0] == "rank 0"
+
+    def test_losses_stand_before_the_first_number(self):
+        # GIVEN a damaged file
+        losses = {"truncated": 1, "activities_without_launch": 1968, "of_tomorrow": 2}
+        report = make_report(traces=(make_trace(losses=losses, event_links=EventLinks(0, 7, 0)),))
+        # WHEN the report is made
+        section = section_of(report, "Losses")
+        # THEN every loss is a warning with its count and its sentence
+        assert section.tone is Tone.WARNING
+        assert [row[0] for row in section.rows] == ["", "1,968", "2", "7"]
+        assert section.rows[0][1].startswith("the file breaks off")
+        assert section.rows[1][1].startswith("GPU activities whose launch is not in the file")
+        assert section.rows[2][1] == "of_tomorrow"
+        assert section.rows[3][1].startswith("stream waits whose event record was inferred")
+        assert titles_of(report).index("Losses") < titles_of(report).index("Whole trace")
+
+    def test_a_file_without_loss_has_no_such_section(self):
+        assert "Losses" not in titles_of(make_report())
+
+    def test_names_files_that_could_not_be_used(self):
+        # GIVEN one reason that names its file and one that does not
+        unread = (UnreadFile("a.json", "a.json: no trace"), UnreadFile("b.json", "no GPU"))
+        report = make_report(provenance=Provenance(("run",), ("^my_",), "", unread))
+        # WHEN / THEN
+        section = section_of(report, "Files that could not be used")
+        assert section.lines == ("a.json: no trace", "b.json: no GPU")
+        assert "kernels that match ^my_" in sections_of(report)[0].lines[1]
+
+
+class TestFileSections:
+    def test_unrecognised_kernels(self):
+        trace = make_trace(unrecognised=(KernelTotal("my kernel", 1234, 5 * MS),))
+        section = section_of(make_report(traces=(trace,)), "Unrecognised kernels")
+        assert section.rows == (("5.00 ms", "1,234", "my kernel"),)
+        assert "--comm-pattern" in section.lines[0]
+
+    def test_launched_only_beside_everything(self):
+        # GIVEN a file half of whose work has no launch
+        again = make_device(busy_ns=4 * MS, idle_ns=4 * MS, compute_ns=4 * MS)
+        trace = make_trace(
+            gpu_activities=10, launched_only=LaunchedOnly(100, 8 * MS + 100, 3, (again,))
+        )
+        # WHEN / THEN each side has its own window
+        report = make_report(traces=(trace,))
+        section = section_of(report, "Without activities of unknown launch")
+        assert section.rows == (
+            ("window", "10.00 ms", "", "8.00 ms", ""),
+            ("busy", "10.00 ms", "100 %", "4.00 ms", "50.0 %"),
+            ("idle", "0", "0 %", "4.00 ms", "50.0 %"),
+            ("compute", "10.00 ms", "100 %", "4.00 ms", "50.0 %"),
+        )
+        assert section.lines[0].startswith("3 of 10 GPU activities")
+
+    def test_launched_only_where_a_device_has_nothing_left(self):
+        trace = make_trace(launched_only=LaunchedOnly(0, 10 * MS, 3, (make_device(0),)))
+        report = make_report(make_window(make_device(0), make_device(1)), traces=(trace,))
+        rows = section_of(report, "Without activities of unknown launch").rows
+        assert ("GPU 0 busy", "10.00 ms", "100 %", "10.00 ms", "100 %") in rows
+        assert ("GPU 1 busy", "10.00 ms", "100 %", "0", "0 %") in rows
+
+    def test_launched_only_is_about_the_whole_trace(self):
+        trace = make_trace(launched_only=LaunchedOnly(0, 10 * MS, 3, (make_device(0),)))
+        report = make_report(make_window(step=3), traces=(trace,))
+        assert "Without activities of unknown launch" not in titles_of(report)
+
+
+class TestSteps:
+    def test_a_row_per_step(self):
+        # GIVEN two steps, one of which blocks and communicates
+        comm = make_device(
+            idle_ns=10 * MS,
+            comm_ns=2 * MS,
+            exposed_comm_ns=MS,
+            bubbles={"host_busy": 9 * MS, "edge": MS},
+        )
+        windows = (make_window(), make_window(step=1), make_window(comm, step=2))
+        report = make_report(*windows, syncs=(make_sync(step=2), make_sync(step=2)))
+        # WHEN / THEN
+        section = section_of(report, "Steps")
+        titles = ["step", "length", "busy", "idle", "exposed\ncomm", "idle by\nblocking"]
+        assert [column.title for column in section.columns[:-1]] == titles
+        assert section.rows == (
+            ("1", "10.00 ms", "100 %", "0", "0", "0", ""),
+            ("2", "20.00 ms", "50.0 %", "10.00 ms", "1.00 ms", "2.00 ms", "host_busy · 90.0 %"),
+        )
+        assert section.notes == ("Length: median 15.00 ms, shortest 10.00 ms, longest 20.00 ms.",)
+
+    def test_a_row_per_device_but_blocking_once(self):
+        window = make_window(make_device(0), make_device(1), step=1)
+        report = make_report(make_window(), window, syncs=(make_sync(step=1),))
+        section = section_of(report, "Steps")
+        assert [row[1] for row in section.rows] == ["0", "1"]
+        assert [row[5] for row in section.rows] == ["1.00 ms", ""]
+        assert section.notes == ()
+
+    def test_copies_have_their_column(self):
+        device = make_device(copy_ns=5, exposed_copy_ns=4)
+        report = make_report(make_window(), make_window(device, step=1))
+        assert section_of(report, "Steps").rows[0][4] == "4 ns"
+
+    def test_twenty_steps_are_all_shown(self):
+        assert len(section_of(make_report(*make_steps([1] * 20)), "Steps").rows) == 20
+
+    def test_of_many_the_first_the_slowest_and_the_last(self):
+        # GIVEN 30 steps with slow ones in the middle, at the beginning and at the end
+        lengths = [1] * 30
+        for slow in (2, 13, 14, 15, 29):
+            lengths[slow] = 5
+        # WHEN / THEN
+        section = section_of(make_report(*make_steps(lengths)), "Steps")
+        assert [int(row[0]) for row in section.rows] == [
+            *(0, 1, 2, 3, 4),
+            *(13, 14, 15),
+            *(25, 26, 27, 28, 29),
+        ]
+        assert section.notes == (
+            "These are the first 5, the slowest 5 and the last 5 of 30 steps; 17 are left out.",
+            "Length: median 1.00 ms, shortest 1.00 ms, longest 5.00 ms.",
+        )
+
+    def test_no_steps_are_said_in_words(self):
+        lines = section_of(make_report(), "Steps").lines
+        assert lines == (r"No step in the file: nothing is named like ^Step#\d+$",)

@@ -1,0 +1,50 @@
+"""Blocking calls with their places."""
+
+from tests.unit.render.text.hand_made import (
+    MS,
+    make_device,
+    make_report,
+    make_sync,
+    make_window,
+    section_of,
+)
+
+
+class TestBlocking:
+    def test_none_is_said_in_words(self):
+        assert section_of(make_report(), "Blocking calls").lines == ("No blocking calls.",)
+
+    def test_a_call_with_its_place_and_price(self):
+        device = make_device(idle_ns=2 * MS, bubbles={"host_blocked": 2 * MS})
+        report = make_report(make_window(device), syncs=(make_sync(line=12),))
+        section = section_of(report, "Blocking calls")
+        assert section.rows == (
+            (
+                "cudaStreamSynchronize · stream",
+                "5",
+                "9.00 ms",
+                "1.00 ms",
+                "aten::item · train · src/train.py:12",
+            ),
+        )
+        assert section.lines[1] == "All together: 1.00 ms, 50.0 % of the idle time."
+        assert section.notes == ()
+
+    def test_without_a_place_it_says_so_and_how_to_get_one(self):
+        sync = make_sync(operator=None, function=None, file=None, caused_idle_ns=0)
+        section = section_of(make_report(syncs=(sync,)), "Blocking calls")
+        assert section.rows[0][4] == "the file does not say"
+        assert section.lines[1] == "None of them caused any."
+        assert "with_stack=True" in section.notes[0]
+
+    def test_idle_beyond_the_window_is_no_share_of_it(self):
+        section = section_of(make_report(syncs=(make_sync(),)), "Blocking calls")
+        assert section.lines[1] == "All together: 1.00 ms."
+
+    def test_the_dearest_ten_are_enough(self):
+        syncs = tuple(make_sync(function=str(i), caused_idle_ns=1000) for i in range(12))
+        section = section_of(make_report(syncs=syncs), "Blocking calls")
+        assert len(section.rows) == 10
+        assert section.notes == (
+            "… and 2 places more that caused 2.00 µs idle (all of them in --json).",
+        )

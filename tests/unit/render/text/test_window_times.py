@@ -1,0 +1,116 @@
+"""How busy a window was, by kind and by stream."""
+
+from tests.unit.render.text.hand_made import (
+    MS,
+    headlines_of,
+    make_device,
+    make_report,
+    make_window,
+    section_of,
+    titles_of,
+)
+from tracelab.measures.overlap import StreamTime
+
+
+class TestHeadline:
+    def test_says_how_busy_and_why_not(self):
+        # GIVEN idle of four causes
+        bubbles = {"launch": 41, "host_busy": 30, "input": 20, "edge": 9, "unknown": 0}
+        device = make_device(
+            busy_ns=15 * MS, idle_ns=5 * MS, bubbles={x: n * 50_000 for x, n in bubbles.items()}
+        )
+        # WHEN / THEN the three largest are named, the rest is summed up
+        assert [lines[1:] for lines in headlines_of(make_report(make_window(device)))] == [
+            (
+                "GPU 0 was busy 75.0 % of 20.00 ms; the 5.00 ms idle: launch 41.0 %, "
+                "host_busy 30.0 %, input 20.0 %, other causes 9.0 %.",
+            )
+        ]
+
+    def test_a_device_that_was_never_idle(self):
+        [(verdict, *lines)] = headlines_of(make_report())
+        assert verdict.startswith("0 % of the trace is lost on GPU 0")
+        assert lines == ["GPU 0 was busy 100 % of 10.00 ms."]
+
+    def test_exposed_work_is_news_even_where_the_gpu_is_busy(self):
+        device = make_device(
+            comm_ns=6 * MS, exposed_comm_ns=4 * MS, copy_ns=MS, exposed_copy_ns=MS // 20
+        )
+        assert [lines[1:] for lines in headlines_of(make_report(make_window(device)))] == [
+            (
+                "GPU 0 was busy 100 % of 10.00 ms. "
+                "4.00 ms (40.0 %) was communication that no compute hid.",
+            )
+        ]
+
+    def test_every_device_has_its_sentence(self):
+        lines = headlines_of(make_report(make_window(make_device(0), make_device(3))))[0]
+        assert [line[:5] for line in lines[1:]] == ["GPU 0", "GPU 3"]
+
+
+class TestTimes:
+    def test_exposed_time_stands_below_its_kind(self):
+        # GIVEN communication and copies, partly hidden
+        device = make_device(
+            idle_ns=10 * MS,
+            comm_ns=4 * MS,
+            exposed_comm_ns=MS,
+            copy_ns=2 * MS,
+            exposed_copy_ns=2 * MS,
+            memset_ns=1_000,
+            bubbles={"launch": 10 * MS},
+        )
+        # WHEN / THEN
+        section = section_of(make_report(make_window(device)), "Whole trace")
+        assert section.rows == (
+            ("window", "20.00 ms", "100 %", ""),
+            ("busy", "10.00 ms", "50.0 %", "at least one activity ran"),
+            ("idle", "10.00 ms", "50.0 %", "none ran"),
+            ("compute", "10.00 ms", "50.0 %", ""),
+            ("comm", "4.00 ms", "20.0 %", ""),
+            ("  exposed", "1.00 ms", "5.0 %", "25.0 % of comm: no compute hid it"),
+            ("copy", "2.00 ms", "10.0 %", ""),
+            ("  exposed", "2.00 ms", "10.0 %", "100 % of copy: no compute or comm hid it"),
+            ("memset", "1.00 µs", "<0.1 %", ""),
+        )
+        assert section.notes == (
+            "The kinds add up to more than busy because some of them ran at the same time.",
+        )
+
+    def test_absent_kinds_are_said_in_words(self):
+        section = section_of(make_report(), "Whole trace")
+        assert [row[0] for row in section.rows] == ["window", "busy", "idle", "compute"]
+        assert section.notes == ("There were no communication kernels and no copies.",)
+
+    def test_every_device_has_its_table(self):
+        report = make_report(make_window(make_device(0), make_device(1)))
+        assert "Whole trace · GPU 0" in titles_of(report)
+        assert "Whole trace · GPU 1" in titles_of(report)
+
+
+class TestStreams:
+    def test_one_stream_cannot_overlap(self):
+        section = section_of(make_report(), "Streams")
+        assert section.rows == (("7", "10.00 ms", "100 %", "3"),)
+        assert section.notes == ("All work is on one stream: none of it can overlap.",)
+
+    def test_of_many_the_busiest_are_shown_in_order(self):
+        # GIVEN 12 streams that worked and one that did not, the first two of them the least busy
+        streams = tuple(StreamTime(i, (i + 1) * 1000, 1234) for i in range(12))
+        device = make_device(streams=(*streams, StreamTime(99, 0, 0)))
+        # WHEN / THEN
+        section = section_of(make_report(make_window(device)), "Streams")
+        assert [row[0] for row in section.rows] == [str(i) for i in range(2, 12)]
+        assert section.rows[0][3] == "1,234"
+        assert section.notes == (
+            "… and 2 streams more, none busy longer than 2.00 µs (all of them in --json).",
+        )
+
+    def test_of_several_devices_each_stream_has_its_device(self):
+        report = make_report(make_window(make_device(0), make_device(1)))
+        section = section_of(report, "Streams")
+        assert [row[:2] for row in section.rows] == [("0", "7"), ("1", "7")]
+
+    def test_a_window_without_work_has_no_streams(self):
+        device = make_device(streams=(StreamTime(7, 0, 0),))
+        assert "Streams" not in titles_of(make_report(make_window(device)))
