@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import fields
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-_LONGEST_LINE, _LONGEST_VALUE, _MOST_ITEMS = 100, 32, 3
+_LONGEST_LINE, _LONGEST_VALUE, _MOST_ITEMS = 100, 32, 4
 
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Result = TypeVar("_Result", bound="Frozen")
@@ -34,12 +34,13 @@ class OneLine:
         ... class Steps(OneLine):
         ...     path: str
         ...     length_ns: tuple[int, ...]
-        >>> Steps("step.json", (9, 8, 9, 9))
-        Steps(path='step.json', length_ns=<4 items>)
+        >>> Steps("step.json", (9, 8, 9, 9, 8))
+        Steps(path='step.json', length_ns=<5 items>)
     """
 
     __slots__ = ()
-    __dataclass_fields__: ClassVar[dict[str, Any]]  # every subclass is a dataclass
+    if TYPE_CHECKING:  # every subclass is a dataclass
+        __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __repr__(self) -> str:
         names = [name for name in self.__dataclass_fields__ if not name.startswith("_")]
@@ -56,9 +57,9 @@ class Frozen(OneLine):
         >>> @dataclass(frozen=True, slots=True, eq=False, repr=False)
         ... class Lengths(Frozen):
         ...     length_ns: NDArray[np.int64]
-        >>> lengths = Lengths(np.arange(3))
+        >>> lengths = Lengths(np.arange(30))
         >>> lengths, lengths.length_ns.flags.writeable
-        (Lengths(length_ns=int64[3]), False)
+        (Lengths(length_ns=int64[30]), False)
     """
 
     __slots__ = ()
@@ -95,7 +96,8 @@ def concatenated(results: Sequence[_Result]) -> _Result:
 def _brief(value: Any) -> str:
     """A value, or what it is where it is long."""
     if isinstance(value, np.ndarray):
-        return f"{value.dtype}{list(value.shape)}"
+        is_short = value.ndim == 1 and len(value) <= _MOST_ITEMS
+        return str(value.tolist() if is_short else f"{value.dtype}{list(value.shape)}")
     if isinstance(value, OneLine):
         return f"<{type(value).__name__}>"
     is_collection = isinstance(value, Sequence | Mapping | Set)

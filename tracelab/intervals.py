@@ -24,7 +24,7 @@ class Intervals(Frozen):
 
     >>> busy = union([0, 10, 40], [10, 30, 50])
     >>> len(busy), busy
-    (2, Intervals(starts=array([ 0, 40]), ends=array([30, 50])))
+    (2, Intervals(starts=[0, 40], ends=[30, 50]))
 
     Attributes:
         starts: int64[n], ascending.
@@ -42,7 +42,7 @@ def union(starts: ArrayLike, ends: ArrayLike) -> Intervals:
     """The set covered by any of the intervals ``[starts[i], ends[i])``, in any order.
 
     >>> union([40, 0, 10, 60], [50, 10, 30, 60])
-    Intervals(starts=array([ 0, 40]), ends=array([30, 50]))
+    Intervals(starts=[0, 40], ends=[30, 50])
     """
     start = np.asarray(starts, dtype=np.int64)
     end = np.asarray(ends, dtype=np.int64)
@@ -61,7 +61,7 @@ def join(a: Intervals, b: Intervals) -> Intervals:
     """The set covered by `a` or `b`.
 
     >>> join(union([0, 20], [10, 30]), union([5], [15]))
-    Intervals(starts=array([ 0, 20]), ends=array([15, 30]))
+    Intervals(starts=[0, 20], ends=[15, 30])
     """
     return union(np.concatenate((a.starts, b.starts)), np.concatenate((a.ends, b.ends)))
 
@@ -70,7 +70,7 @@ def intersect(a: Intervals, b: Intervals) -> Intervals:
     """The set covered by both `a` and `b`.
 
     >>> intersect(union([0, 20], [10, 30]), union([5], [25]))
-    Intervals(starts=array([ 5, 20]), ends=array([10, 25]))
+    Intervals(starts=[5, 20], ends=[10, 25])
     """
     left, right = overlapping_pairs(a, b)
     return Intervals(
@@ -82,7 +82,7 @@ def subtract(a: Intervals, b: Intervals) -> Intervals:
     """The set covered by `a` and not by `b`.
 
     >>> subtract(union([0, 20], [10, 30]), union([5], [25]))
-    Intervals(starts=array([ 0, 25]), ends=array([ 5, 30]))
+    Intervals(starts=[0, 25], ends=[5, 30])
     """
     if len(a) == 0:
         return a
@@ -93,7 +93,7 @@ def gaps(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
     """The part of ``[start_ns, end_ns)`` that `a` leaves free.
 
     >>> gaps(union([0, 20], [10, 30]), 5, 40)
-    Intervals(starts=array([10, 30]), ends=array([20, 40]))
+    Intervals(starts=[10, 30], ends=[20, 40])
     """
     inside = clip(a, start_ns, end_ns)
     gap_start_ns = np.concatenate((np.array([start_ns], dtype=np.int64), inside.ends))
@@ -106,7 +106,7 @@ def clip(a: Intervals, start_ns: int, end_ns: int) -> Intervals:
     """The part of `a` inside ``[start_ns, end_ns)``.
 
     >>> clip(union([0, 20], [10, 30]), 5, 25)
-    Intervals(starts=array([ 5, 20]), ends=array([10, 25]))
+    Intervals(starts=[5, 20], ends=[10, 25])
     """
     first = np.searchsorted(a.ends, start_ns, side="right")
     last = np.searchsorted(a.starts, end_ns, side="left") if end_ns > start_ns else first

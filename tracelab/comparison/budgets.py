@@ -72,7 +72,7 @@ class Budgets(OneLine):
 
         >>> Budgets(max_idle=5, forbid=("TL1",)).updated(Budgets(max_idle=9, forbid=("TL2",)))
         ... # doctest: +ELLIPSIS
-        Budgets(max_idle=9, ... forbid=('TL1', 'TL2'), ...)
+        Budgets(max_idle=9, ... forbid=('TL1', 'TL2')…)
         """
         numbers = {
             name: value

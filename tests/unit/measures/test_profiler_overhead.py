@@ -20,7 +20,8 @@ MS = 1_000_000
 
 def recorded(unprofiled_step_ms, *rows):
     """The graph of a file whose capture says how long a step takes without the profiler."""
-    made = replace(trace(*rows), info=FileInfo(unprofiled_step_ns=unprofiled_step_ms * MS))
+    step_ns = None if unprofiled_step_ms is None else unprofiled_step_ms * MS
+    made = replace(trace(*rows), info=FileInfo(unprofiled_step_ns=step_ns))
     return build_graph(observe_host(build_timeline(made, step_pattern=PROFILER_STEP)))
 
 
@@ -75,13 +76,13 @@ def test_hardly_less_is_not_spoken_of():
 
 
 def test_capture_that_says_nothing():
-    assert measured(recorded("", *host_bound_steps())) == ([0, 0, 0], [None, None, None])
+    assert measured(recorded(None, *host_bound_steps())) == ([0, 0, 0], [None, None, None])
 
 
 def test_active_devices_do_a_hundredth_of_what_the_busiest_does():
     rows = [kernel(0, 1_000), kernel(0, 10, device=1), kernel(0, 9, device=2)]
 
-    assert {device: x.tolist() for device, x in active_devices(recorded("", *rows)).items()} == {
+    assert {device: x.tolist() for device, x in active_devices(recorded(None, *rows)).items()} == {
         0: [True],
         1: [True],
         2: [False],

@@ -7,7 +7,6 @@ from io import BytesIO
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tracelab.arrays import OneLine
 from tracelab.errors import UsageError
 from tracelab.render.picture.style import fixed_style
 
@@ -17,8 +16,8 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Picture(OneLine):
+@dataclass(frozen=True, slots=True, eq=False)
+class Picture:
     """A drawn timeline, which shows itself in a notebook.
 
     Attributes:

@@ -22,7 +22,7 @@ from tests.unit.render.text.hand_made import (
     sections_of,
     titles_of,
 )
-from tracelab.analysis import analyze
+from tracelab import analyze
 from tracelab.measures.overlap import StreamTime
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
