@@ -58,7 +58,8 @@ class Analysis:
         return self.graph.host.timeline
 
     def __repr__(self) -> str:
-        return f"<Analysis of {self.timeline.trace.path}: {self.report!r}>"
+        name = self.timeline.trace.path.rpartition("/")[2]
+        return f"<Analysis of {name}: {self.report!r}>"
 
 
 # --- the stages ---

@@ -32,6 +32,19 @@ def test_graph_examples_run(tmp_path, monkeypatch):
     assert (tmp_path / "part.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_architecture_runs_the_stages_one_by_one(monkeypatch):
+    [block] = python_blocks(ROOT / "tracelab" / "docs" / "architecture.md")
+    monkeypatch.chdir(ROOT)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "architecture.md", "exec"), {})
+    lines = printed.getvalue().splitlines()
+    assert [line.split()[0] for line in lines[: len(tracelab.STAGES)]] == [
+        stage.name for stage in tracelab.STAGES
+    ]
+    assert any("GPU 0 was busy" in line for line in lines)
+
+
 @pytest.mark.parametrize("document", ["README.md", "tracelab/docs/profile.md"])
 def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -22,30 +23,39 @@ from tracelab.version import __version__
 
 COMMANDS = (analyze, check, diff, timeline, explain, run, workload)
 
-app = typer.Typer(
-    name="tracelab",
-    help="Why are my GPUs not busy? Answers from the traces of torch.profiler.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # its import would double the time of --help
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-)
-for command in COMMANDS:
-    app.command(
-        short_help=(command.__doc__ or "").partition("\n")[0],  # else it is cut to fit
-        context_settings=SETTINGS if command is run else None,
-    )(command)
 
+def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
+    """Run the command line; an expected error is one sentence and its exit code, Ctrl-C is 130.
 
-def main() -> None:
-    """Run the command line; an expected error is one sentence and its exit code, Ctrl-C is 130."""
+    Args:
+        commands: one function each, named as the command; its parameters are the command's
+            arguments and options.
+    """
     try:
         with terminable():  # so that nothing is left behind, no process either
-            app()
+            _app(commands)()
     except TracelabError as error:
         tell(sentence_of(error))
         sys.exit(error.exit_code)
+
+
+def _app(commands: Sequence[Callable[..., None]]) -> typer.Typer:
+    app = typer.Typer(
+        name="tracelab",
+        help="Why are my GPUs not busy? Answers from the traces of torch.profiler.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        rich_markup_mode=None,  # its import would double the time of --help
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+        callback=_options,
+    )
+    for command in commands:
+        app.command(
+            short_help=(command.__doc__ or "").partition("\n")[0],  # else it is cut to fit
+            context_settings=SETTINGS if command is run else None,
+        )(command)
+    return app
 
 
 def _print_version(wanted: bool) -> None:
@@ -54,7 +64,6 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool,

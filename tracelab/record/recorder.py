@@ -19,11 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tracelab.record.cupti import (
-    every_wait_is_resolved,
-    kineto_loses_records,
-    switch_event_records,
-)
+from tracelab.read.event_records import every_wait_is_resolved
+from tracelab.record.cupti import kineto_loses_records, switch_event_records
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.pytorch import require_pytorch
 from tracelab.system.signals import uninterrupted

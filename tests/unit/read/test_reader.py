@@ -142,8 +142,11 @@ def test_a_compressed_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
         (b'{"traceEvents": [{"ph": ', "no event in it can be read"),
         (b"[oops]", "no event in it can be read"),
         (b'{"trace', "it ends before the first event, or is not valid JSON"),
-        (gzip.compress(b""), "the file is empty"),
-        (gzip.compress(b"{}")[:15], "the compressed data is damaged before the first event"),
+        (gzip.compress(b"", mtime=0), "the file is empty"),
+        (
+            gzip.compress(b"{}", mtime=0)[:15],
+            "the compressed data is damaged before the first event",
+        ),
         (b"\x1f\x8b", "the compressed data is damaged before the first event"),
         (b"\x1f\x8bhello, this is no gzip", "the compressed data is damaged"),
     ],

@@ -1,6 +1,3 @@
-import gzip
-import json
-
 import pytest
 
 from tracelab.record import cupti
@@ -14,16 +11,6 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 def test_records_are_lost_from_cuda_12_9_on(monkeypatch, version, lost):
     monkeypatch.setattr(torch.version, "cuda", version)
     assert cupti.kineto_loses_records() is lost
-
-
-@pytest.mark.parametrize(
-    ("records", "resolved"), [([7, 8], True), ([7, -1], False), ([-1], False), ([], None)]
-)
-def test_result_is_looked_at(tmp_path, records, resolved):
-    file = tmp_path / "trace.json.gz"
-    rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
-    file.write_bytes(gzip.compress(json.dumps(rows).encode()))
-    assert cupti.every_wait_is_resolved(file) is resolved
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has loaded CUPTI here")

@@ -7,6 +7,8 @@ import pytest
 from tests.build.files import US, kernel, launch, operator, python, step, write
 from tracelab import analyze, load_report
 from tracelab.errors import UnreadableInputError
+from tracelab.report import schema
+from tracelab.report.json_schema import json_schema
 
 BEFORE = {"distributedInfo": {"rank": 3}}
 
@@ -185,3 +187,8 @@ def test_file_that_is_no_report_is_unreadable(tmp_path, content, reason):
 def test_missing_report_is_unreadable(tmp_path):
     with pytest.raises(UnreadableInputError, match="no such file"):
         load_report(Path(tmp_path) / "none.json")
+
+
+def test_the_published_schema_is_the_one_that_the_classes_make():
+    published = Path(schema.__file__).with_name("report.schema.json")
+    assert json.loads(published.read_text()) == json_schema()
