@@ -1,3 +1,4 @@
+import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -9,6 +10,9 @@ from tracelab.workloads.catalog import CATALOG
 
 TRACES = Path(__file__).parents[2] / "traces"
 MANIFEST = json.loads((TRACES / "manifest.json").read_text())["traces"]
+NEEDS_TORCH = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None, reason="torch is not installed"
+)
 
 
 def test_list_tells_every_variant_with_its_gpus(tracelab):
@@ -35,6 +39,7 @@ def test_unknown_variant_lists_those_there_are(tracelab):
     assert "event_synchronize" in ran.err
 
 
+@NEEDS_TORCH
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU here")
 def test_without_a_gpu_it_offers_the_bundled_trace(tracelab):
     ran = tracelab("workload", "events", "--variant", "item")
@@ -102,6 +107,15 @@ def test_verify_fails_where_an_expectation_is_broken(tracelab, monkeypatch, tmp_
     assert "! blocking calls: 5 x cudaStreamSynchronize (expected none)" in ran.out
 
 
+def test_without_torch_it_offers_the_bundled_trace(tracelab, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    ran = tracelab("workload", "events", "--variant", "item")
+    assert ran.code == 4
+    assert "running a workload needs torch: pip install" in ran.err
+    assert "events_item.pt.trace.json.gz" in ran.err
+
+
+@NEEDS_TORCH
 def test_verify_goes_on_after_a_program_that_failed(tracelab, monkeypatch):
     monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: Failed())
     ran = tracelab("workload", "two_streams", "--verify")
@@ -110,6 +124,7 @@ def test_verify_goes_on_after_a_program_that_failed(tracelab, monkeypatch):
     assert ran.out.splitlines()[-1] == "0 passed, 9 failed"
 
 
+@NEEDS_TORCH
 def test_command_that_says_nothing_is_still_told(monkeypatch, tracelab):
     monkeypatch.setattr(module.subprocess, "run", lambda *_, **__: Failed())
     monkeypatch.setattr(sys, "executable", "python")
