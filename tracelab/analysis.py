@@ -1,8 +1,4 @@
-"""The one list of what happens between a file and its report, in order.
-
-A stage is a function whose parameters are named after the results of the stages before it, so that
-the list can be read from the top, timed stage by stage, and extended from outside.
-"""
+"""The one list of what happens between a file and its report, in order: `STAGES`."""
 
 from __future__ import annotations
 
@@ -227,7 +223,7 @@ def analyze_source(
         stages: what happens in between.
 
     Raises:
-        UnreadableInputError: it is no trace, or it holds no GPU activity.
+        UnreadableInputError: it is not a trace, or it holds no GPU activity.
         UsageError: a pattern is wrong, or the step asked for is not in the file.
     """
     given = {

@@ -12,7 +12,6 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "comm_patterns": "--comm-pattern",
         "processes": "--jobs",
         "step": "--step",
-        "step_on": "--step-on",
         "step_pattern": "--step-on",
     }
 )

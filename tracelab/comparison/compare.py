@@ -52,8 +52,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Times = dict[tuple[tuple[str, str], ...], dict[str, list[int]]]
 
 # Tables that are compared in another way, or whose rows are not the same from run to run.
-_COMPARED_BY_THEMSELVES = ("overlaps", "syncs", "holders", "critical_path")
-
+_NOT_COMPARED_BY_ROW = ("overlaps", "syncs", "holders", "critical_path")
 
 # What one side of a comparison may be given as.
 Compared = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]
@@ -270,7 +269,7 @@ def _table_diffs(
     return {
         key: _table_diff(_times(before, key), _times(after, key), length_ns)
         for key in keys
-        if key not in _COMPARED_BY_THEMSELVES
+        if key not in _NOT_COMPARED_BY_ROW
     }
 
 
@@ -289,7 +288,7 @@ def _table_diff(before: _Times, after: _Times, length_ns: int) -> tuple[TableDif
 
 
 def _times(views: Sequence[View], key: str) -> _Times:
-    """The times of each row, told apart by its texts, in every window; 0 where it is not."""
+    """The times of each row, distinguished by its texts, in every window; 0 where it is not."""
     times: _Times = {}
     for i, view in enumerate(views):
         for row in view.tables.get(key, ()):

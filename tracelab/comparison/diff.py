@@ -183,7 +183,7 @@ class RankDiff(OneLine):
     Attributes:
         basis: "step" where per-step medians are compared, else "trace".
         length: of the step, or of the whole trace.
-        places: whether findings and calls were told apart by function and file; not where one
+        places: whether findings and calls were distinguished by function and file; not where one
             side was recorded without them.
         kernels: None where a side is a saved report. By the size of the change, as `calls` are.
         tables: of the report's further tables, by key, what both sides say; what changed most

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import keyword
+import re
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -19,7 +21,8 @@ from tracelab.read.streams import READ_ERRORS, Source, open_source
 from tracelab.report.schema import SCHEMA, Provenance, Report, TraceInfo
 
 _HEAD_BYTES = 4096  # in which a saved report names its schema
-_OTHER_KEYS = frozenset(("schema", "version", "provenance", "traces", "findings", "whatif", "job"))
+_OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"}
+_COLUMN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)  # no "__class__": they become attributes
 
 
 @overload
@@ -87,7 +90,7 @@ def is_saved_report_in_any_order(source: Source) -> bool:
 def parse_report(content: bytes, path: str) -> Report:
     """Read a report from the bytes of its file.
 
-    Tables that this version does not know are kept, whatever their columns are.
+    Tables that this version does not know are kept; any other key is ignored.
 
     Raises:
         UnreadableInputError: they are no report of this schema.
@@ -130,9 +133,13 @@ def _with_about(findings: list[Any]) -> list[Any]:
 
 
 def _is_table(value: Any) -> bool:
-    """Whether a value is rows of one window each."""
+    """Whether a value is rows of one window each, in columns that can be attributes of a row."""
     return isinstance(value, list) and all(
-        isinstance(row, dict) and {"rank", "step"} <= row.keys() for row in value
+        isinstance(row, dict)
+        and isinstance(row.get("rank"), int)
+        and isinstance(row.get("step", ""), int | None)
+        and all(_COLUMN_NAME.fullmatch(name) and not keyword.iskeyword(name) for name in row)
+        for row in value
     )
 
 

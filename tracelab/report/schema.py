@@ -121,7 +121,7 @@ class Report:
         object.__setattr__(self, "tables", MappingProxyType(dict(self.tables)))
 
     def __reduce__(self) -> Any:  # read-only mappings cannot be pickled
-        return _report, (
+        return Report, (
             self.schema,
             self.version,
             self.provenance,
@@ -198,7 +198,3 @@ class Report:
 def with_rank(rows: tuple[Any, ...], rank: int) -> tuple[Any, ...]:
     """The same rows, of another rank."""
     return tuple(row if row.rank == rank else replace(row, rank=rank) for row in rows)
-
-
-def _report(*parts: Any) -> Report:
-    return Report(*parts)

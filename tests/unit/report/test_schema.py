@@ -192,3 +192,30 @@ def test_missing_report_is_unreadable(tmp_path):
 def test_the_published_schema_is_the_one_that_the_classes_make():
     published = Path(schema.__file__).with_name("report.schema.json")
     assert json.loads(published.read_text()) == json_schema()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"rank": 0, "step": None, "__debug__": 1},
+        {"rank": 0, "step": None, "__dict__": 1},
+        {"rank": 0, "step": None, "class": 1},
+        {"rank": 0, "step": None, "two words": 1},
+        {"rank": "zero", "step": None},
+        {"rank": 0, "step": [1]},
+        {"rank": 0},
+    ],
+)
+def test_unknown_key_that_holds_no_table_is_ignored(report, tmp_path, row):
+    file = tmp_path / "report.json"
+    file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": [row]}))
+
+    assert load_report(file) == report
+
+
+def test_share_that_no_percentage_shows_is_shown_as_a_number(report, tmp_path):
+    rows = [{"rank": 3, "step": None, "q_share": 1e308}]
+    file = tmp_path / "report.json"
+    file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": rows}))
+
+    assert "Mine" in str(load_report(file))

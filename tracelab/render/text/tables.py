@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
@@ -62,7 +63,7 @@ def cell(name: str, value: Any) -> tuple[str, Fit]:
         return {True: "yes", False: "no", None: "-"}[value], Fit.NUMBER
     if isinstance(value, int) and name.endswith("_ns"):
         return time_text(value), Fit.NUMBER
-    if isinstance(value, int | float) and name.endswith("_share"):
+    if isinstance(value, int | float) and name.endswith("_share") and math.isfinite(1e6 * value):
         return percent_text(round(1_000_000 * value), 1_000_000), Fit.NUMBER
     if isinstance(value, int | float):
         return f"{value:,}", Fit.NUMBER
