@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
@@ -88,8 +88,31 @@ class TraceInfo(OneLine):
     launched_only: LaunchedOnly | None
 
 
+class Tables:
+    """Base of what holds rows by the key of their table: the package's tables, by name."""
+
+    __slots__ = ()
+    if TYPE_CHECKING:  # every subclass has this field
+        tables: Mapping[str, tuple[Any, ...]]
+
+    @property
+    def overlaps(self) -> tuple[OverlapMetrics, ...]:
+        """What ran at the same time."""
+        return self.tables.get("overlaps", ())
+
+    @property
+    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
+        """The blocking calls, and the idle time that they caused."""
+        return self.tables.get("syncs", ())
+
+    @property
+    def holders(self) -> tuple[CulpritMetrics, ...]:
+        """What kept the devices idle."""
+        return self.tables.get("holders", ())
+
+
 @dataclass(frozen=True)
-class Report:
+class Report(Tables):
     """Everything that was measured in one or several traces; `print` shows it as a terminal does.
 
     Attributes:
@@ -146,21 +169,6 @@ class Report:
     def windows(self) -> tuple[WindowMetrics, ...]:
         """The whole trace and then each step, of each rank."""
         return self.tables["windows"]
-
-    @property
-    def overlaps(self) -> tuple[OverlapMetrics, ...]:
-        """What ran at the same time."""
-        return self.tables.get("overlaps", ())
-
-    @property
-    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
-        """The blocking calls, and the idle time that they caused."""
-        return self.tables.get("syncs", ())
-
-    @property
-    def holders(self) -> tuple[CulpritMetrics, ...]:
-        """What kept the devices idle."""
-        return self.tables.get("holders", ())
 
     @property
     def critical_path(self) -> tuple[CriticalPathMetrics, ...]:

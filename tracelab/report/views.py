@@ -14,16 +14,13 @@ from typing import Any
 
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
-from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
-from tracelab.measures.idle_culprits import CulpritMetrics
-from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.window_times import WindowMetrics
-from tracelab.report.schema import Report, TraceInfo
+from tracelab.report.schema import Report, Tables, TraceInfo
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class View(OneLine):
+class View(OneLine, Tables):
     """Everything that a report says of one window of one rank.
 
     Attributes:
@@ -35,21 +32,6 @@ class View(OneLine):
     window: WindowMetrics
     tables: Mapping[str, tuple[Any, ...]]
     findings: tuple[Finding, ...]
-
-    @property
-    def overlaps(self) -> tuple[OverlapMetrics, ...]:
-        """What ran at the same time."""
-        return self.tables.get("overlaps", ())
-
-    @property
-    def syncs(self) -> tuple[BlockingCallMetrics, ...]:
-        """The blocking calls."""
-        return self.tables.get("syncs", ())
-
-    @property
-    def holders(self) -> tuple[CulpritMetrics, ...]:
-        """What kept the devices idle."""
-        return self.tables.get("holders", ())
 
     @property
     def path(self) -> CriticalPathMetrics | None:
