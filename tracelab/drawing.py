@@ -16,6 +16,7 @@ from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import Part
 
 
 def draw(
@@ -125,22 +126,21 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
     return start_ns, end_ns
 
 
-def _stacked(analyses: Sequence[Analysis], width_px: int) -> Picture:
-    from tracelab.render.picture.save import Picture
-    from tracelab.render.picture.timeline import Part, draw_stacked
+def part_of(analysis: Analysis, start_ns: int, end_ns: int, title: str) -> Part:
+    """A stretch of what was analyzed, to be drawn above or below others."""
+    from tracelab.render.picture.timeline import Part
 
-    return Picture(
-        draw_stacked(
-            [
-                Part(
-                    analysis.timeline,
-                    analysis.blocking_calls.calls.event_id,
-                    analysis.windows[0].start_ns,
-                    analysis.windows[0].end_ns,
-                    Path(analysis.timeline.trace.path).name,
-                )
-                for analysis in analyses
-            ],
-            width_px=width_px,
-        )
-    )
+    calls = analysis.blocking_calls.calls
+    return Part(analysis.timeline, calls.event_id, start_ns, end_ns, title)
+
+
+def _stacked(analyses: Sequence[Analysis], width_px: int) -> Picture:
+    """The whole of several files, one above the other."""
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.picture.timeline import draw_stacked
+
+    parts = []
+    for analysis in analyses:
+        window, name = analysis.windows[0], Path(analysis.timeline.trace.path).name
+        parts.append(part_of(analysis, window.start_ns, window.end_ns, name))
+    return Picture(draw_stacked(parts, width_px=width_px))

@@ -170,19 +170,14 @@ def _kept(analysis: Analysis) -> tuple[tuple[NameTimes, ...], Analysis]:
 
 def _draw(diff: Diff, analyses: list[Analysis], path: Path) -> None:
     """Draw the step of median length of each side, or the whole traces."""
+    from tracelab.drawing import part_of
     from tracelab.render.picture.save import save_figure
-    from tracelab.render.picture.timeline import Part, draw_stacked
+    from tracelab.render.picture.timeline import draw_stacked
     from tracelab.render.text.diff import picture_title
 
     (rank,) = diff.ranks
     parts = [
-        Part(
-            analysis.timeline,
-            analysis.blocking_calls.calls.event_id,
-            file.start_ns,
-            file.end_ns,
-            picture_title(file),
-        )
+        part_of(analysis, file.start_ns, file.end_ns, picture_title(file))
         for analysis, file in zip(analyses, (rank.before, rank.after), strict=True)
     ]
     save_figure(draw_stacked(parts), path)

@@ -101,7 +101,7 @@ def _bound_ns(
     bound_ns = {}
     for device, time in free.items():
         left_ns = measure(time)
-        if device in ledger.idle_left_ns:  # what the profiler made idle is nobody's to win
+        if device in ledger.idle_left_ns:  # no change saves what the profiler made idle
             idle_ns = measure(intersect(time, context.idle(device)))
             left_ns -= max(0, idle_ns - ledger.idle_left_ns[device])
         bound_ns[device] = min(left_ns, candidate.limit_ns.get(device, left_ns))
