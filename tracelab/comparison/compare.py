@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from os import PathLike
 from typing import TypeVar
@@ -22,9 +22,9 @@ from tracelab.comparison.diff import (
     ORDER,
     SCHEMA,
     CallDiff,
+    ComparedFile,
     DeviceDiff,
     Diff,
-    FileInfo,
     FindingDiff,
     KernelDiff,
     RankDiff,
@@ -126,13 +126,19 @@ def compare_sides(before: Side, after: Side) -> Diff:
         only_before: list[int] = []
         only_after: list[int] = []
     else:
-        by_rank = {file.facts.rank: file for file in files_after}
+        by_rank = {file.compared.rank: file for file in files_after}
         pairs = [
-            (file, by_rank[file.facts.rank]) for file in files_before if file.facts.rank in by_rank
+            (file, by_rank[file.compared.rank])
+            for file in files_before
+            if file.compared.rank in by_rank
         ]
-        common = {file.facts.rank for file, _ in pairs}
-        only_before = [file.facts.rank for file in files_before if file.facts.rank not in common]
-        only_after = [file.facts.rank for file in files_after if file.facts.rank not in common]
+        common = {file.compared.rank for file, _ in pairs}
+        only_before = [
+            file.compared.rank for file in files_before if file.compared.rank not in common
+        ]
+        only_after = [
+            file.compared.rank for file in files_after if file.compared.rank not in common
+        ]
     if not pairs:
         raise UsageError(
             f"nothing to compare: one side has rank {_listed(only_before)}, the other one "
@@ -177,7 +183,7 @@ def match(
 class _File:
     """One file with what its report says of it."""
 
-    facts: FileInfo
+    compared: ComparedFile
     rank: RankView
     kernels: tuple[NameTimes, ...] | None
 
@@ -213,15 +219,15 @@ def _file(rank: RankView, kernels: tuple[NameTimes, ...] | None) -> _File:
         by_length = sorted(rank.steps, key=lambda view: view.length_ns)
         shown = by_length[(len(by_length) - 1) // 2]
     window, trace = shown.window, rank.trace
-    facts = FileInfo(
+    compared = ComparedFile(
         trace.path, trace.rank, len(rank.steps), window.step, window.start_ns, window.end_ns
     )
-    return _File(facts, rank, kernels)
+    return _File(compared, rank, kernels)
 
 
-def _whole_shown(file: _File) -> FileInfo:
-    whole, facts = file.whole, file.facts
-    return FileInfo(facts.path, facts.rank, facts.steps, None, whole.start_ns, whole.end_ns)
+def _whole_shown(file: _File) -> ComparedFile:
+    whole = file.whole
+    return replace(file.compared, shown=None, start_ns=whole.start_ns, end_ns=whole.end_ns)
 
 
 def _listed(ranks: Iterable[int]) -> str:
@@ -246,8 +252,8 @@ def _compare_files(before: _File, after: _File) -> RankDiff:
     if before.kernels is not None and after.kernels is not None:
         both_kernels = _kernel_diffs(before.kernels, after.kernels, length_ns, per_step=per_step)
     return RankDiff(
-        before=before.facts if per_step else _whole_shown(before),
-        after=after.facts if per_step else _whole_shown(after),
+        before=before.compared if per_step else _whole_shown(before),
+        after=after.compared if per_step else _whole_shown(after),
         basis="step" if per_step else "trace",
         length=change(lengths_before, lengths_after, length_ns),
         devices=_device_diffs(windows_before, windows_after, length_ns),

@@ -43,10 +43,10 @@ class Side(OneLine):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class FileInfo(OneLine):
+class ComparedFile(OneLine):
     """One file of one side.
 
-    Example row: ``FileInfo("a.json", rank=0, steps=4, shown=3, start_ns=5_000, end_ns=9_000)``
+    Example row: ``ComparedFile("a.json", rank=0, steps=4, shown=3, start_ns=5_000, end_ns=9_000)``
 
     Attributes:
         steps: how many it has.
@@ -190,8 +190,8 @@ class RankDiff(OneLine):
             first.
     """
 
-    before: FileInfo
-    after: FileInfo
+    before: ComparedFile
+    after: ComparedFile
     basis: str
     length: Change
     devices: tuple[DeviceDiff, ...]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from tracelab.comparison.diff import AFTER, BEFORE, Diff, FileInfo
+from tracelab.comparison.diff import AFTER, BEFORE, ComparedFile, Diff
 from tracelab.render.text.cells import PART, listed, time_text
 from tracelab.render.text.diff_tables import details
 from tracelab.render.text.diff_verdict import headline
@@ -90,7 +90,7 @@ def _ranks(diff: Diff) -> Section:
     )
 
 
-def picture_title(file: FileInfo) -> str:
+def picture_title(file: ComparedFile) -> str:
     """The headline of one of two timelines."""
     window = "whole trace" if file.shown is None else f"step {file.shown}"
     name = Path(file.path).name
