@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +33,7 @@ from tracelab.model.trace import ABSENT, Trace
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
 from tracelab.read.parallel import read_trace_in_chunks
+from tracelab.read.platforms import READ_PLATFORMS
 from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
@@ -60,6 +62,9 @@ class Analysis:
 
 # --- the stages ---
 
+# Operators that only exist on Apple's GPUs.
+_OF_APPLE = re.compile(r"aten::_?mps_")
+
 # The stages that the times of a window rest on.
 _FOR_WINDOW_TIMES = frozenset(("host", "graph", "bubbles", "exposed", "tables"))
 
@@ -79,7 +84,17 @@ def order(trace: Trace, options: Options) -> Timeline:
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
     )
+    if trace.info.platform not in ("", *READ_PLATFORMS):
+        raise UnreadableInputError(
+            f"{trace.path}: a trace of {trace.info.platform}, in a form that is not read; read are "
+            f"traces of torch.profiler on CUDA, ROCm, {', '.join(READ_PLATFORMS)}"
+        )
     if not len(timeline.event_id):
+        if any(map(_OF_APPLE.match, trace.strings)):
+            raise UnreadableInputError(
+                f"{trace.path}: {len(trace):,} host events of a program on Apple's MPS, of whose "
+                "GPU torch.profiler records nothing: nothing to analyse"
+            )
         # What was cut off may have held them; a whole file was recorded without the GPU.
         why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA on?"
         raise UnreadableInputError(

@@ -12,7 +12,8 @@ from tracelab.analysis import Analysis, analyze_source
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import one_source, path_names
-from tracelab.system.files import save_result
+from tracelab.read.streams import Source
+from tracelab.system.files import require_output
 
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def draw(
-    trace: str | PathLike[str] | Analysis | Sequence[str | PathLike[str]],
+    trace: str | PathLike[str] | Source | Analysis | Sequence[str | PathLike[str]],
     path: str | PathLike[str] | None = None,
     *,
     options: Options = DEFAULTS,
@@ -49,17 +50,29 @@ def draw(
         Picture(figure=<Figure size 1600x222 with 1 Axes>)
 
     Raises:
-        UsageError: there is nothing to draw, a part is asked for of several files, or `path`
-            cannot be written.
+        UsageError: there is nothing to draw, or a part is asked for of several files.
+        OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """
-    from tracelab.render.picture.save import Picture
-    from tracelab.render.picture.timeline import draw_timeline
+    from tracelab.render.picture.save import Picture, require_format
+    from tracelab.render.picture.timeline import draw_timeline, require_drawable
 
-    analyses = _analyses(trace, options)
+    chosen = [lanes] if isinstance(lanes, str) else lanes
+    inputs = [trace] if isinstance(trace, Analysis | Source) else path_names(trace)
+    if not inputs:
+        raise UsageError("no file or URL to draw is given")
+    if len(inputs) > 1 and any(x is not None for x in (lanes, start_ms, end_ms)):
+        raise UsageError("a part of a timeline is drawn of one file; these are several")
+    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
+        raise UsageError("a picture begins and ends at a number of milliseconds")
+    require_drawable(len(inputs), chosen, width_px)
+    if path is not None:
+        require_format(Path(path))
+    known = [one if isinstance(one, Analysis) else one_source(one) for one in inputs]
+    if path is not None:
+        require_output(path, map(_path_of, known))
+    analyses = [one if isinstance(one, Analysis) else analyze_source(one, options) for one in known]
     if len(analyses) > 1:
-        if lanes is not None or start_ms is not None or end_ms is not None:
-            raise UsageError("a part of a timeline is drawn of one file; these are several")
         picture = _stacked(analyses, width_px)
     else:
         [analysis] = analyses
@@ -70,13 +83,13 @@ def draw(
                 blocking_calls=analysis.blocking_calls.calls.event_id,
                 start_ns=start_ns,
                 end_ns=end_ns,
-                lanes=[lanes] if isinstance(lanes, str) else lanes,
+                lanes=chosen,
                 title=title,
                 width_px=width_px,
             )
         )
     if path is not None:
-        save_result(Path(path), picture.save)
+        picture.save(Path(path))
     return picture
 
 
@@ -95,15 +108,8 @@ def draw_beside(analysis: Analysis, path: Path | None) -> Path | TracelabError |
     return path
 
 
-def _analyses(
-    trace: str | PathLike[str] | Analysis | Sequence[str | PathLike[str]], options: Options
-) -> list[Analysis]:
-    if isinstance(trace, Analysis):
-        return [trace]
-    names = path_names(trace)
-    if not names:
-        raise UsageError("no file or URL to draw is given")
-    return [analyze_source(one_source(name), options) for name in names]
+def _path_of(known: Analysis | Source) -> str:
+    return known.timeline.trace.path if isinstance(known, Analysis) else known.path
 
 
 def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> tuple[int, int]:
@@ -113,8 +119,6 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
         UsageError: nothing is there.
     """
     window = analysis.windows[0]
-    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
-        raise UsageError("a picture begins and ends at a number of milliseconds")
     start_ns = window.start_ns + round((start_ms or 0) * 1e6)
     end_ns = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
     if not window.start_ns <= start_ns < end_ns:

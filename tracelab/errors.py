@@ -7,6 +7,7 @@ TracelabError
   UsageError            2   the request makes no sense
   UnreadableInputError  3   the input is missing, damaged beyond use, or holds nothing to analyze
   MissingSupportError   4   a GPU, torch or an optional package is needed and absent
+  OutputError           5   a result cannot be written
 """
 
 from __future__ import annotations
@@ -48,3 +49,20 @@ class MissingSupportError(TracelabError):
     """Something outside tracelab is needed and absent: a GPU, torch, an optional package."""
 
     exit_code = 4
+
+
+class OutputError(TracelabError):
+    """A result cannot be written: the disk is full, say, or the file is one that is read."""
+
+    exit_code = 5
+
+
+def reason_of(error: Exception) -> str:
+    """What the operating system says, or a library, in one line.
+
+    >>> reason_of(PermissionError(13, "Permission denied")), reason_of(EOFError())
+    ('permission denied', 'EOFError')
+    """
+    message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    line = str(message).splitlines()[0]
+    return line if line == type(error).__name__ else line.lower()

@@ -24,6 +24,8 @@ class Options(OneLine):
         processes: how many may read a huge file at once. Where Python starts processes afresh (not
             on Linux before 3.14), a script must ask for more than one under
             ``if __name__ == "__main__":`` only, as for any pool of processes.
+        all_pairs: report the overlap of every pair of streams, where they are more than the few
+            dozen whose pairs anybody reads.
     """
 
     comm_patterns: tuple[str, ...] = ()
@@ -32,6 +34,7 @@ class Options(OneLine):
     source_folders: tuple[str, ...] = ()
     cache: bool = True
     processes: int = 1
+    all_pairs: bool = False
 
 
 DEFAULTS = Options()

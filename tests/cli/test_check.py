@@ -276,8 +276,8 @@ class TestGithub:
     def test_escapes(self):
         result = BudgetResult("x", "5 %", "1", False, "a\r\nb::c,d", "C:\\x,y%\n.py", 7)
         assert github_annotations([result]) == (
-            "::error title=tracelab%3A x,file=C%3A\\x%2Cy%25%0A.py,line=7"
-            "::x: 5 %25, allowed: 1; a%0D%0Ab::c,d\n"
+            "::error title=tracelab%3A x,file=C%3A\\x%2Cy%25 .py,line=7"
+            "::x: 5 %25, allowed: 1; a  b::c,d\n"
         )
 
     def test_a_line_without_a_file_is_left_out(self):
@@ -311,10 +311,10 @@ class TestJunit:
         [case] = ElementTree.fromstring(content).iter("testcase")
         assert case.get("name") == "a[31m<b>&\"'\r\n]]>\U0001f600"
 
-    def test_a_file_that_cannot_be_written_is_wrong_usage(self, tracelab, tmp_path):
+    def test_a_file_that_cannot_be_written_is_told(self, tracelab, tmp_path):
         (tmp_path / "x").write_text("")
         ran = tracelab("check", GOOD, "--max-idle", "50", "--junit", tmp_path / "x" / "y.xml")
-        assert (ran.code, "cannot write" in ran.err) == (2, True)
+        assert (ran.code, "cannot write" in ran.err) == (5, True)
 
 
 class TestWorkflow:

@@ -12,3 +12,26 @@ def test_a_command_from_outside_can_be_added(monkeypatch, capsys):
     with pytest.raises(SystemExit) as done:
         main((*COMMANDS, greet))
     assert (done.value.code, capsys.readouterr().out) == (0, "HELLO TRACE\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--stpes", "3", "train.py"), "there is no option --stpes: did you mean --steps?"),
+        (("--stpes=3", "train.py"), "there is no option --stpes: did you mean --steps?"),
+        (("--step", "3", "train.py"), "there is no option --step: did you mean --steps?"),
+        (
+            ("--steps", "3", "--hole", "train.py"),
+            "there is no option --hole: did you mean --whole?",
+        ),
+        (("--no-stack", "train.py"), "there is no option --no-stack: did you mean --no-stacks?"),
+        (
+            ("--xyz", "train.py"),
+            "there is no option --xyz. The options of a script stand behind it",
+        ),
+    ],
+)
+def test_a_mistyped_option_before_the_script_is_no_script(tracelab, arguments, sentence):
+    ran = tracelab("run", *arguments)
+    assert (ran.code, ran.out) == (2, "")
+    assert sentence in ran.err

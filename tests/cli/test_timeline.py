@@ -51,3 +51,28 @@ def test_range_must_be_finite(tracelab, tmp_path, option, value):
     ran = tracelab("timeline", ITEM, "-o", tmp_path / "t.png", option, value)
     assert ran.code == 2
     assert "milliseconds" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (("--width", 10_000_000), "a timeline is 400 to 16,384 pixels wide, not 10,000,000"),
+        (("--width", 399), "a timeline is 400 to 16,384 pixels wide, not 399"),
+        (("--width", -1), "a timeline is 400 to 16,384 pixels wide, not -1"),
+        (("--lanes", "foo"), "there is no lane 'foo'; lanes are host, device:0"),
+        (("--from", "nan"), "milliseconds"),
+        (("-o", "t.bmp"), "a timeline is written as .png, .svg or .pdf"),
+    ],
+)
+def test_limits_are_checked_before_the_trace_is_read(tracelab, tmp_path, options, sentence):
+    broken = tmp_path / "broken.json"
+    broken.write_text("no trace: nobody should have looked")
+    ran = tracelab("timeline", broken, *options)
+    assert (ran.code, sentence in ran.err) == (2, True)
+
+
+def test_the_widest_picture_is_drawn(tracelab, tmp_path):
+    picture = tmp_path / "wide.png"
+    ran = tracelab("timeline", ITEM, "-o", picture, "--width", 16_384)
+    assert ran.code == 0
+    assert int.from_bytes(picture.read_bytes()[16:20], "big") == 16_384

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.outputs import require_outputs
 from tracelab.errors import TracelabError, UsageError
 from tracelab.system.console import (
     output_in_color,
@@ -16,7 +17,6 @@ from tracelab.system.console import (
     tell,
     write_result,
 )
-from tracelab.system.files import save_result
 
 if TYPE_CHECKING:
     from tracelab.options import Options
@@ -62,6 +62,10 @@ def analyze(
             help="serial, processes, threads, dask://HOST:PORT or MODULE:FUNCTION.",
         ),
     ] = None,
+    all_pairs: Annotated[
+        bool,
+        typer.Option("--all-pairs", help="The overlap of all pairs, however many the streams are."),
+    ] = False,
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
@@ -77,8 +81,10 @@ def analyze(
         step=_step_number(step),
         source_folders=tuple(source or ()),
         processes=processes_for_one(len(sources), executor, jobs),
+        all_pairs=all_pairs,
     )
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
+    require_outputs(sources, files=[json], pictures=pictures)
     read = partial(_analyze_and_draw, options=options)
     results = map_files(read, sources, pictures, spec=executor, jobs=jobs)
     report = merge_results(results, paths, options)
@@ -86,7 +92,7 @@ def analyze(
         write_result(report.to_json().decode())
     else:
         if json is not None:
-            save_result(Path(json), report.save)
+            report.save(json)
         write_result(
             render_text(
                 report,
@@ -124,7 +130,7 @@ def _step_number(text: str | None) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--step takes a number or 'all', not {text!r}") from None
+        raise UsageError(f"--step takes a number or 'all', not {text[:40]!r}") from None
 
 
 def _picture_path(path: Path | None, index: int, count: int) -> Path | None:

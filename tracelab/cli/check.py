@@ -13,10 +13,11 @@ import typer
 from tracelab.cli.flags import sentence_of
 from tracelab.cli.numbers import parse_assignments, parse_number
 from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.outputs import require_outputs
 from tracelab.cli.saved import require_same_options
-from tracelab.errors import TracelabError, UsageError
+from tracelab.errors import TracelabError, UsageError, reason_of
 from tracelab.system.console import output_in_color, output_width, tell, write_result
-from tracelab.system.files import save_result
+from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -97,6 +98,7 @@ def check(
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import Options
+    from tracelab.read.sources import find_sources
     from tracelab.render.ci import github_annotations, junit_xml, without_github_commands
     from tracelab.render.text.budgets import render_budgets
 
@@ -117,11 +119,13 @@ def check(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=step,
     )
-    reports, missing = _read_all(paths, options, step_on)
+    sources = find_sources(paths)
+    require_outputs(sources, files=[junit], other_inputs=[budgets, wanted.baseline])
+    reports, missing = _read_all(sources, paths, options, step_on)
     before = None if wanted.baseline is None else _read_baseline(wanted.baseline, options, step_on)
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
-        save_result(junit, lambda path: path.write_bytes(junit_xml(results)))
+        write_file(junit, junit_xml(results))
     text = render_budgets(results, width=output_width(), color=output_in_color())
     if output_format is Format.GITHUB:
         text = github_annotations(results) + without_github_commands(text)
@@ -159,8 +163,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     except UnicodeDecodeError:
         raise UsageError(f"{file}: this is no TOML: it is not UTF-8") from None
     except OSError as error:
-        reason = (error.strerror or str(error)).lower()
-        raise UsageError(f"cannot read the budgets of {file}: {reason}") from None
+        raise UsageError(f"cannot read the budgets of {file}: {reason_of(error)}") from None
     found = parse_toml(text, str(file), at_top=at_top)
     if found is None or found.baseline is None or "://" in found.baseline:
         return found
@@ -171,7 +174,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
 
 
 def _read_all(
-    paths: Sequence[str], options: Options, step_on: str | None
+    sources: Sequence[Source], paths: Sequence[str], options: Options, step_on: str | None
 ) -> tuple[list[Report], bool]:
     """The reports of all files: one of all traces, and the saved ones.
 
@@ -181,10 +184,8 @@ def _read_all(
     from dataclasses import replace
 
     from tracelab.cli.many_files import map_files, processes_for_one
-    from tracelab.read.sources import find_sources
     from tracelab.reports import analyze_file, merge_results
 
-    sources = find_sources(paths)
     options = replace(options, processes=processes_for_one(len(sources)))
     read = partial(analyze_file, options=options, may_be_saved=True)
     results = map_files(read, sources)

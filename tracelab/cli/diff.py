@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.outputs import require_outputs
 from tracelab.errors import UsageError
 from tracelab.system.console import (
     output_in_color,
@@ -18,7 +19,7 @@ from tracelab.system.console import (
     tell,
     write_result,
 )
-from tracelab.system.files import save_result
+from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
     from tracelab.analysis import Analysis
@@ -63,18 +64,19 @@ def diff(
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
     options = Options(**shared_options(step_on, comm_pattern, no_cache=no_cache))
     inputs = _find(before), _find(after)
+    require_outputs((*inputs[0], *inputs[1]), files=[json], pictures=[png])
     if png is not None:
-        _check_picture(png, inputs)
+        _check_picture(inputs)
     sides, analyses = _read_sides(inputs, (before, after), options, keep=png is not None)
     found = compare_sides(*sides)
     if json == "-":
         write_result(found.to_json().decode())
     else:
         if json is not None:
-            save_result(Path(json), lambda path: path.write_bytes(found.to_json()))
+            write_file(json, found.to_json())
         write_result(render_diff(found, width=output_width(), color=output_in_color()))
     if png is not None:
-        save_result(png, partial(_draw, found, analyses))
+        _draw(found, analyses, png)
         tell(f"drew {png}")
     _leave(found, sides, inputs, max_regression)
 
@@ -119,7 +121,7 @@ def _find(path: str) -> tuple[Source, ...]:
     return find_sources(sorted(glob(path)) or [path])  # noqa: PTH207 (it may be absolute)
 
 
-def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
+def _check_picture(inputs: tuple[_Input, _Input]) -> None:
     """Refuse what cannot be drawn before anything is read for long."""
     from tracelab.report.load import is_saved_report
 
@@ -128,9 +130,6 @@ def _check_picture(png: Path, inputs: tuple[_Input, _Input]) -> None:
     for (source,) in inputs:
         if is_saved_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
-    from tracelab.render.picture.save import require_format
-
-    require_format(png)
 
 
 def _read_sides(

@@ -10,14 +10,15 @@ import typer
 
 from tracelab.cli.analyze import analyze
 from tracelab.cli.check import check
+from tracelab.cli.crash import EXIT_CODE, report_crash
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
 from tracelab.cli.flags import sentence_of
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
-from tracelab.errors import TracelabError
-from tracelab.system.console import tell
+from tracelab.errors import OutputError, TracelabError, UnreadableInputError
+from tracelab.system.console import guarded_streams, tell
 from tracelab.system.signals import terminable
 from tracelab.version import __version__
 
@@ -25,18 +26,39 @@ COMMANDS = (analyze, check, diff, timeline, explain, run, workload)
 
 
 def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:
-    """Run the command line; an expected error is one sentence and its exit code, Ctrl-C is 130.
+    """Run the command line; any error is one sentence and its exit code, Ctrl-C is 130.
 
     Args:
         commands: one function each, named as the command; its parameters are the command's
             arguments and options.
     """
+    with guarded_streams() as require_written:
+        code = _run(commands)
+        try:
+            require_written()
+        except OutputError as error:
+            tell(str(error))
+            code = code or error.exit_code
+    sys.exit(code)
+
+
+def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
+    """Run the command line; returns the code to exit with."""
     try:
         with terminable():  # so that nothing is left behind, no process either
             _app(commands)()
+    except SystemExit as end:
+        return end.code
     except TracelabError as error:
         tell(sentence_of(error))
-        sys.exit(error.exit_code)
+        return error.exit_code
+    except MemoryError:
+        tell("there is not enough memory for this")
+        return UnreadableInputError.exit_code
+    except Exception as error:
+        tell(report_crash(error))
+        return EXIT_CODE
+    return 0
 
 
 def _app(commands: Sequence[Callable[..., None]]) -> typer.Typer:

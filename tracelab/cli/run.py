@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from tracelab.errors import MissingSupportError, UsageError
-from tracelab.system.console import tell
-from tracelab.system.files import save_result
+from tracelab.system.console import plain_streams, tell
 
 # What stands behind the script is the script's, options too.
 SETTINGS = {
@@ -59,6 +59,8 @@ def run(
 
     Put the options before SCRIPT. Works under torchrun: torchrun ... -m tracelab run train.py
     """
+    if script.startswith("-"):
+        raise UsageError(_no_such_option(script.partition("=")[0], context))
     if importlib.util.find_spec("torch") is None:
         raise MissingSupportError("running a script needs torch: pip install 'tracelab[torch]'")
     from tracelab.record.capture import capture
@@ -76,7 +78,7 @@ def run(
         print_report=True,
         metadata={"script": script},
     )
-    save_result(recorder.path, lambda _: recorder.__enter__())
+    recorder.__enter__()
 
     def ended() -> None:
         recorder.step()
@@ -91,7 +93,7 @@ def run(
     else:
         on_annotation(step_on, ended)
         step = StepFunction(step_on, ended)
-    with terminable():
+    with terminable(), plain_streams():
         try:
             code = run_program(script, context.args, as_module=module, step=step)
         except MissingFunctionError as missing:
@@ -106,6 +108,14 @@ def run(
         raise typer.Exit(code or UsageError.exit_code)
     # In a job a failure of the report alone would make the launcher kill the other ranks.
     raise typer.Exit(code or (recorder.exit_code if recorder.rank is None else 0))
+
+
+def _no_such_option(option: str, context: typer.Context) -> str:
+    """What to write instead of an option before the script that is none of this command's."""
+    known = [x for param in context.command.params for x in (*param.opts, *param.secondary_opts)]
+    near = get_close_matches(option, [x for x in known if x.startswith("-")], n=1)
+    hint = f": did you mean {near[0]}?" if near else "."
+    return f"there is no option {option}{hint} The options of a script stand behind it"
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:

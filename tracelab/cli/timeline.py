@@ -33,7 +33,7 @@ def timeline(
     ] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
-    width: Annotated[int, typer.Option(min=400, metavar="PX", help="Pixels across.")] = 1600,
+    width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
     no_cache: NoCache = False,
 ) -> None:
     """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
@@ -51,7 +51,7 @@ def timeline(
     source = one_source(path)
     with progress([size_of(source)]):
         draw(
-            source.path,
+            source,
             output,
             options=options,
             start_ms=start_ms,

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import orjson
-
 from tracelab import shown
 from tracelab.arrays import OneLine
 from tracelab.comparison.noise import Change
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.report.schema import Report
+from tracelab.safe_text import json_bytes
 
 SCHEMA = "tracelab.diff/1"
 FIGURES = (
@@ -260,4 +259,4 @@ class Diff(OneLine):
 
     def to_json(self) -> bytes:
         """The difference as one JSON object, indented."""
-        return orjson.dumps(self, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        return json_bytes(self)

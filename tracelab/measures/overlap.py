@@ -18,6 +18,7 @@ from tracelab.intervals import (
     Intervals,
     intersect,
     join,
+    measure,
     measure_within,
     subtract,
 )
@@ -25,7 +26,11 @@ from tracelab.measures.measure import Measure, constrained
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
-from tracelab.model.timeline import Timeline
+from tracelab.model.timeline import Stream, Timeline
+from tracelab.options import Options
+
+# Their pairs are 496; real programs use a handful, and a few dozen with many collectives at a time.
+MOST_COMPARED_STREAMS = 32
 
 # How a selection of activities is written.
 _SELECTION = r"^(stream:\d+/\d+|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
@@ -108,21 +113,25 @@ def device_times(
     return tuple(tuple(column[i] for column in columns) for i in range(len(spans.start_ns)))
 
 
-def overlaps(graph: Graph, windows: Sequence[Window] | None = None) -> tuple[OverlapMetrics, ...]:
+def overlaps(
+    graph: Graph, windows: Sequence[Window] | None = None, *, all_pairs: bool = False
+) -> tuple[OverlapMetrics, ...]:
     """What ran together: per window, every pair of kinds of a device, of streams and of devices.
 
-    Pairs of which one side did nothing in the window are left out. The slow reference model is
-    ``tests/reference/ticks.py``.
+    Pairs of which one side did nothing in the window are left out; of very many streams, the pairs
+    are those of `compared_streams`. The slow reference model is ``tests/reference/ticks.py``.
 
     Args:
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
+        all_pairs: of all streams, however many they are.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
     spans = _Spans.of(windows)
     pairs: list[list[OverlapMetrics]] = [[] for _ in windows]
-    for group in _selections(timeline):
+    streams = compared_streams(timeline, all_pairs=all_pairs)
+    for group in _selections(timeline, streams):
         lengths_ns = {name: spans.measure(busy) for name, busy in group.items()}
         for a, b in combinations(group, 2):
             window_indices = np.flatnonzero((lengths_ns[a] > 0) & (lengths_ns[b] > 0)).tolist()
@@ -135,7 +144,33 @@ def overlaps(graph: Graph, windows: Sequence[Window] | None = None) -> tuple[Ove
     return tuple(pair for of_window in pairs for pair in of_window)
 
 
-def _selections(timeline: Timeline) -> Iterator[dict[str, Intervals]]:
+def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[Stream, ...]:
+    """The streams that are compared with each other: all of them, or of very many the busiest.
+
+    Among those is, as far as there is room, the busiest one of each device that does work of each
+    kind. The pairs of thousands of streams would be millions.
+
+    Args:
+        timeline: a trace's GPU activities.
+        all_pairs: compare all of them, however many they are.
+    """
+    streams = timeline.streams
+    if all_pairs or len(streams) <= MOST_COMPARED_STREAMS:
+        return streams
+    busy_ns = [measure(timeline.busy(slice(x.first_row, x.end_row))) for x in streams]
+    busiest_first = np.argsort(-np.array(busy_ns), kind="stable").tolist()
+    kinds_of = [np.unique(timeline.kind[x.first_row : x.end_row]).tolist() for x in streams]
+    work = [{(x.device_number, kind) for kind in kinds_of[i]} for i, x in enumerate(streams)]
+    seen: set[tuple[int, int]] = set()
+    is_first = np.zeros(len(streams), dtype=np.bool_)
+    for index in busiest_first:
+        is_first[index] = not work[index] <= seen
+        seen |= work[index]
+    by_weight = sorted(busiest_first, key=lambda index: not is_first[index])
+    return tuple(streams[index] for index in sorted(by_weight[:MOST_COMPARED_STREAMS]))
+
+
+def _selections(timeline: Timeline, streams: Sequence[Stream]) -> Iterator[dict[str, Intervals]]:
     """The groups of which each pair is compared: selections by name, and when any of each ran."""
     for device in timeline.device_numbers:
         yield {
@@ -148,11 +183,11 @@ def _selections(timeline: Timeline) -> Iterator[dict[str, Intervals]]:
         f"stream:{stream.device_number}/{stream.stream_number}": timeline.busy(
             slice(stream.first_row, stream.end_row)
         )
-        for stream in timeline.streams
+        for stream in streams
     }
     yield {
         f"device:{device}": timeline.busy(timeline.select(device=device))
-        for device in timeline.device_numbers
+        for device in dict.fromkeys(stream.device_number for stream in streams)
     }
 
 
@@ -209,8 +244,12 @@ def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[Devi
 
 
 def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tuple[StreamTime, ...]]:
-    """Each stream of one device, per window; an activity is counted wherever it is seen."""
+    """Each stream of one device, per window; an activity is counted wherever it is seen.
+
+    Of very many streams, those that did nothing in a window are left out there.
+    """
     columns: list[list[StreamTime]] = [[] for _ in spans.start_ns]
+    are_many = len(timeline.streams) > MOST_COMPARED_STREAMS
     for stream in timeline.streams:
         if stream.device_number != device:
             continue
@@ -221,9 +260,14 @@ def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tupl
         over_ns = np.sort(np.maximum(end_ns, start_ns + 1))
         begun = np.searchsorted(np.sort(start_ns), spans.end_ns)
         seen = begun - np.searchsorted(over_ns, spans.start_ns, side="right")
-        for i, column in enumerate(columns):
-            column.append(StreamTime(stream.stream_number, int(busy_ns[i]), int(seen[i])))
+        listed = np.flatnonzero(seen) if are_many else np.arange(len(columns))
+        for i in listed.tolist():
+            columns[i].append(StreamTime(stream.stream_number, int(busy_ns[i]), int(seen[i])))
     return [tuple(column) for column in columns]
 
 
-MEASURE = Measure("overlaps", OverlapMetrics, overlaps)
+def _rows(graph: Graph, windows: Sequence[Window], options: Options) -> tuple[OverlapMetrics, ...]:
+    return overlaps(graph, windows, all_pairs=options.all_pairs)
+
+
+MEASURE = Measure("overlaps", OverlapMetrics, _rows)

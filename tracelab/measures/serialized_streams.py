@@ -14,7 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, concatenated, read_only
-from tracelab.intervals import Int64Array, intersect, measure, measure_within, union
+from tracelab.intervals import (
+    Int64Array,
+    Intervals,
+    intersect,
+    measure,
+    measure_within,
+    union,
+)
+from tracelab.measures.overlap import compared_streams
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -76,26 +84,30 @@ def _none() -> SerializedStreams:
 
 
 def _computing_streams(timeline: Timeline) -> list[Stream]:
-    """The streams that computed for a good part of the trace."""
+    """The streams that computed for a good part of the trace; of very many, the busiest."""
     least_ns = _MUCH_OF_A_STREAM * timeline.windows[0].length_ns
     return [
         stream
-        for stream in timeline.streams
-        if measure(timeline.busy(_is_compute(timeline, stream))) >= least_ns
+        for stream in compared_streams(timeline)
+        if measure(_computing(timeline, stream)) >= least_ns
     ]
 
 
-def _is_compute(timeline: Timeline, stream: Stream) -> NDArray[np.bool_]:
-    """bool[m], which timeline rows are the compute of a stream."""
-    is_compute = np.zeros(len(timeline.event_id), dtype=np.bool_)
-    in_stream = slice(stream.first_row, stream.end_row)
-    is_compute[in_stream] = timeline.kind[in_stream] == Kind.COMPUTE
-    return read_only(is_compute)
+def _compute_rows(timeline: Timeline, stream: Stream) -> NDArray[np.intp]:
+    """intp[k], the timeline rows that are the compute of a stream, ascending."""
+    is_compute = timeline.kind[stream.first_row : stream.end_row] == Kind.COMPUTE
+    return read_only(stream.first_row + np.flatnonzero(is_compute))
+
+
+def _computing(timeline: Timeline, stream: Stream) -> Intervals:
+    """When a stream computed."""
+    rows = _compute_rows(timeline, stream)
+    return union(timeline.start_ns[rows], timeline.end_ns[rows])
 
 
 def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
     """Whether the compute of two streams hardly overlaps."""
-    one_busy, other_busy = (timeline.busy(_is_compute(timeline, stream)) for stream in (one, other))
+    one_busy, other_busy = (_computing(timeline, stream) for stream in (one, other))
     lesser_ns = min(measure(one_busy), measure(other_busy))
     return measure(intersect(one_busy, other_busy)) <= _AT_ONCE * lesser_ns
 
@@ -103,7 +115,8 @@ def _exclude_each_other(timeline: Timeline, one: Stream, other: Stream) -> bool:
 def _serialized_pair(blockers: OverlapBlockers, one: Stream, other: Stream) -> SerializedStreams:
     """Every change from one of two streams to the other, unless the launch alone came late."""
     timeline = blockers.timeline
-    rows = np.flatnonzero(_is_compute(timeline, one) | _is_compute(timeline, other))
+    # In the order of the rows: of what begins at once, the stream with the smaller number is first.
+    rows = np.sort(np.concatenate((_compute_rows(timeline, one), _compute_rows(timeline, other))))
     rows = rows[np.argsort(timeline.start_ns[rows], kind="stable")]
     # A run is what one of the two computes before the other does.
     first = np.flatnonzero(np.diff(timeline.stream_index[rows], prepend=ABSENT))

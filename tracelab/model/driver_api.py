@@ -1,20 +1,32 @@
 """What a host call does, by its name in the CUDA runtime, the CUDA driver or HIP.
 
 Each predicate takes the name of a runtime or driver call as the profiler writes it, for example
-``cudaMemcpyAsync_ptsz``, ``cuMemAlloc_v2`` or ``hipMalloc``.
+``cudaMemcpyAsync_ptsz``, ``cuMemAlloc_v2`` or ``hipMalloc``. Moore Threads' MUSA has CUDA's names
+with its own prefixes. Of Intel (Unified Runtime ``ur``, its predecessor ``pi``, Level Zero ``ze``),
+Cambricon (``cnrt``, ``cn``) and MTIA only the calls that synchronize are known here.
 """
 
 from __future__ import annotations
 
 import re
 
-_API = r"^(?:cuda|cu|hip)"
+_API = r"^(?:cuda|cu|hip|musa|mu)"
 # What the driver's names end in: a version, and a per-thread default stream.
 _VERSION = r"(?:_v\d+)?(?:_ptds|_ptsz)?$"
 
-_DEVICE_SYNC = re.compile(rf"{_API}(?:Device|Ctx|Thread)Synchronize{_VERSION}")
-_STREAM_SYNC = re.compile(rf"{_API}StreamSynchronize{_VERSION}")
-_EVENT_SYNC = re.compile(rf"{_API}EventSynchronize{_VERSION}")
+_DEVICE_SYNC = re.compile(
+    rf"{_API}(?:Device|Ctx|Thread)Synchronize{_VERSION}"
+    r"|^(?:zeDeviceSynchronize|cnrtSyncDevice|synchronize)$"
+)
+_STREAM_SYNC = re.compile(
+    rf"{_API}StreamSynchronize{_VERSION}"
+    r"|^(?:(?:ur|pi)QueueFinish|zeCommand(?:Queue|ListHost)Synchronize|(?:cnrt|cn)QueueSync"
+    r"|synchronizeStream)$"
+)
+_EVENT_SYNC = re.compile(
+    rf"{_API}EventSynchronize{_VERSION}"
+    r"|^(?:urEventWait|piEventsWait|ze(?:Event|Fence)HostSynchronize)$"
+)
 _SYNCHRONOUS_COPY = re.compile(rf"{_API}Memcpy(?!\w*Async)\w*$")
 _ASYNCHRONOUS_COPY = re.compile(rf"{_API}Memcpy\w*Async")
 _ALLOCATION = re.compile(

@@ -26,6 +26,7 @@ class FileInfo(OneLine):
         source_folders: where the recorded program had its modules.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
             it; None if it did not.
+        platform: the devices, where its events show that they are not those of CUDA or ROCm.
     """
 
     rank: int | None = None
@@ -35,3 +36,4 @@ class FileInfo(OneLine):
     device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     source_folders: tuple[str, ...] = ()
     unprofiled_step_ns: float | None = None
+    platform: str = ""

@@ -29,7 +29,7 @@ class Kind(IntEnum):
 _COMM = re.compile(
     r"""
     (?<![A-Za-z])(?:
-      (?:nccl|rccl|mscclpp|msccl)(?:[A-Z_]|::)                # NCCL, RCCL, MSCCL(++)
+      (?:nccl|rccl|hccl|xccl|mscclpp|msccl)(?:[A-Z_]|::)      # NCCL and its like, MSCCL(++)
     | (?:deep_ep|dpsk::ep|hybrid_ep|pplx|mori)::              # expert parallelism
     | Ep(?:Dispatch|Combine)\w*Kernel                         # MORI
     | (?:moe_?)?a2a_?(?:dispatch|combine|prepare)             # TensorRT-LLM, pplx-garden
@@ -59,8 +59,11 @@ _COMPUTE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-# "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice".
-_DIRECTION = re.compile(r"HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice")
+# "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". Intel's "Memcpy M2D"
+# has an M for the user's own host memory, an H for the driver's.
+_DIRECTION = re.compile(
+    r"HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice|(?<=^Memcpy )[MHD]2[MHD]"
+)
 _DIRECTIONS = {
     "HtoD": "h2d",
     "HostToDevice": "h2d",
@@ -70,6 +73,10 @@ _DIRECTIONS = {
     "DeviceToDevice": "d2d",
     "PtoP": "p2p",
     "HtoH": "h2h",
+    **dict.fromkeys(("M2D", "H2D"), "h2d"),
+    **dict.fromkeys(("D2M", "D2H"), "d2h"),
+    **dict.fromkeys(("M2M", "M2H", "H2M", "H2H"), "h2h"),
+    "D2D": "d2d",
 }
 
 CommTest = Callable[[str], bool]

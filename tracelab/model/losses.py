@@ -81,6 +81,14 @@ LOSSES = (
         group="times",
     ),
     Loss(
+        "clock_jumps",
+        "warning",
+        "reader",
+        "places where the clock jumped, or where nothing was recorded for more than an hour: what "
+        "follows was moved next to what was before",
+        group="times",
+    ),
+    Loss(
         "unmatched_begin_end",
         "warning",
         "reader",
@@ -98,7 +106,7 @@ LOSSES = (
         "unreadable_metadata",
         "warning",
         "reader",
-        "the text after the events is not valid JSON: rank or versions may be missing",
+        "the text before or after the events is not valid JSON: rank or versions may be missing",
         counted=False,
         group="damage",
     ),
@@ -121,6 +129,20 @@ LOSSES = (
         "timeline",
         "GPU activities that start before the previous one on their stream has ended, as their "
         "launch does not allow: their common time is counted once",
+    ),
+    Loss(
+        "repeated_steps",
+        "info",
+        "timeline",
+        "steps whose number an earlier step has, or a number too long to be one: they are part of "
+        "the whole trace only, their number stands for the earlier step",
+    ),
+    Loss(
+        "streams_not_compared",
+        "info",
+        "timeline",
+        "streams of so many that pairs are only those of the busiest: the report says of no other "
+        "what it ran beside",
     ),
     Loss(
         "waits_without_record",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +14,9 @@ from tracelab.intervals import Int64Array
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT, Category, Trace
 
+_NUMBER = re.compile(r"#([0-9]+)")
+_MOST_DIGITS = 18  # of any int64
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -21,7 +25,8 @@ class Step:
     Example: ``Step(number=12, event_id=40, start_ns=1_000, end_ns=9_500_000)``.
 
     Attributes:
-        number: the user's own, from the annotation's name; else the step's index.
+        number: the user's own, from the annotation's name; where that has none, the step's place
+            among all, from 0. No two steps have the same.
         event_id: the host's annotation.
         start_ns, end_ns: its window, ns.
     """
@@ -52,12 +57,15 @@ class Window:
 
 def find_steps(
     trace: Trace, pattern: str | None, launch_id: Int64Array, activity_end_ns: Int64Array
-) -> tuple[tuple[Step, ...], NDArray[np.int32]]:
-    """The steps, and which of them launched each activity.
+) -> tuple[tuple[Step, ...], NDArray[np.int32], int]:
+    """The steps, which of them launched each activity, and how many cannot be told apart.
 
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
     activity launched inside it))``: windows do not overlap, and work that the host launched ahead
     of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
+
+    A step whose name has a number that an earlier one has (two recordings in one file, or several
+    processes) is none of the steps: its number stands for the earlier one.
 
     Args:
         trace: the trace.
@@ -66,7 +74,8 @@ def find_steps(
         activity_end_ns: int64[m], ns.
 
     Returns:
-        the steps, by start, and int32[m], the index of each activity's step, else ABSENT.
+        the steps, by start; int32[m], the index of each activity's step, else ABSENT; and how many
+        more there are, whose number is an earlier one's, or too long for one.
 
     Raises:
         UsageError: the pattern is no regular expression.
@@ -77,7 +86,10 @@ def find_steps(
     launch_ns = trace.start_ns[launch_id[by_launch]]
     steps: list[Step] = []
     window_end_ns = -(2**63)
-    for index, event_id in enumerate(_step_annotations(trace, pattern)):
+    annotations = _step_annotations(trace, pattern)
+    numbered = _numbered([trace.name_of(event_id) for event_id in annotations])
+    for index, (place, number) in enumerate(numbered.items()):
+        event_id = annotations[place]
         host_start_ns, host_end_ns = int(trace.start_ns[event_id]), int(trace.end_ns[event_id])
         first, end = np.searchsorted(launch_ns, (host_start_ns, host_end_ns))
         inside = by_launch[first:end]
@@ -86,13 +98,31 @@ def find_steps(
         start_ns = max(window_end_ns, host_start_ns)
         last_end_ns = int(activity_end_ns[inside].max(initial=start_ns))
         window_end_ns = max(start_ns, host_end_ns, last_end_ns)
-        digits = re.search(r"#(\d+)", trace.name_of(event_id))
-        number = int(digits[1]) if digits else index
         steps.append(Step(number, event_id, start_ns, window_end_ns))
-    if len({step.number for step in steps}) < len(steps):
-        # Two recordings in one file, or a pattern of which only some names have a number.
-        steps = [replace(step, number=index) for index, step in enumerate(steps)]
-    return tuple(steps), step_index
+    return tuple(steps), step_index, len(annotations) - len(steps)
+
+
+def _numbered(names: Sequence[str]) -> dict[int, int]:
+    """The number of each step by its place among all, without those that have none of their own.
+
+    >>> _numbered(["ProfilerStep#7", "ProfilerStep#8", "ProfilerStep#8", "ProfilerStep#9"])
+    {0: 7, 1: 8, 3: 9}
+    >>> _numbered(["warm-up", "step#1", "step#2"])
+    {0: 0, 1: 1, 2: 2}
+    """
+    written = [_NUMBER.search(name) for name in names]
+    taken: set[int] = set()
+    numbers: dict[int, int] = {}
+    # The file's own come first: a place is a number only where no name says it.
+    for place in sorted(range(len(names)), key=lambda place: written[place] is None):
+        digits = written[place]
+        if digits and len(digits[1]) > _MOST_DIGITS:
+            continue
+        number = int(digits[1]) if digits else place
+        if number not in taken:
+            taken.add(number)
+            numbers[place] = number
+    return dict(sorted(numbers.items()))
 
 
 def _step_annotations(trace: Trace, pattern: str | None) -> list[int]:

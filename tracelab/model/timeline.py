@@ -52,6 +52,7 @@ class Timeline(Frozen):
         overlaps_previous: bool[m], which activities start before the previous one of their stream
             has ended, as their launch allows.
         overlapping_count: activities that start so though their launch does not allow it.
+        repeated_steps: steps that are none of `steps`, because an earlier one has their number.
     """
 
     trace: Trace
@@ -63,6 +64,7 @@ class Timeline(Frozen):
     steps: tuple[Step, ...]
     overlaps_previous: NDArray[np.bool_]
     overlapping_count: int
+    repeated_steps: int
 
     @cached_property
     def start_ns(self) -> Int64Array:
@@ -147,7 +149,7 @@ def order_activities(
     launch_id = _launches(trace, events)
     overlaps = _overlaps_previous(start_ns, end_ns, streams)
     allowed = _may_begin_early(trace, launch_id)
-    steps, step_index = find_steps(trace, step_pattern, launch_id, end_ns)
+    steps, step_index, repeated_steps = find_steps(trace, step_pattern, launch_id, end_ns)
     return Timeline(
         trace=trace,
         event_id=events.astype(np.int64),
@@ -158,6 +160,7 @@ def order_activities(
         steps=steps,
         overlaps_previous=overlaps & allowed,
         overlapping_count=int((overlaps & ~allowed).sum()),
+        repeated_steps=repeated_steps,
     )
 
 

@@ -40,6 +40,8 @@ class _Field(NamedTuple):
 _FIELDS = (
     _Field("correlation", HAS_ARGUMENTS, True, "correlation"),
     _Field("stream_number", _IS_ON_DEVICE, True, "stream"),
+    # Intel's streams are queues of SYCL.
+    _Field("stream_number", IS_GPU_ACTIVITY, True, "sycl_queue"),
     _Field("device_number", _IS_ON_DEVICE, True, "device"),
     # A peer copy has no "device": this one's engine copies.
     _Field("device_number", IS_GPU_ACTIVITY, True, "inDevice"),

@@ -10,11 +10,9 @@ from __future__ import annotations
 import mmap
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import IO
 
 import orjson
 
@@ -22,6 +20,7 @@ from tracelab.model.trace import Trace
 from tracelab.read.cache_entry import trace_as_blocks, trace_from_bytes
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.streams import Source
+from tracelab.system.files import replacing
 from tracelab.system.processes import processors
 from tracelab.version import __version__
 
@@ -135,24 +134,8 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
         return
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
-    with _replacing(entry) as stream:
+    with replacing(entry, _UNFINISHED) as stream:
         stream.writelines(blocks)
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[IO[bytes]]:
-    """A file that replaces the one at a path when all of it is written."""
-    import tempfile
-
-    with tempfile.NamedTemporaryFile(dir=path.parent, suffix=_UNFINISHED, delete=False) as stream:
-        unfinished = Path(stream.name)
-        try:
-            yield stream
-            stream.close()
-            unfinished.replace(path)
-        except BaseException:
-            unfinished.unlink(missing_ok=True)
-            raise
 
 
 def _make_room(folder: Path, size: int) -> None:

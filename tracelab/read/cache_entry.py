@@ -58,6 +58,7 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
             "metadata": dict(trace.metadata),
             "objects": trace.objects,
             "losses": dict(trace.losses),
+            "platform": trace.info.platform,
         }
     )
     begin = np.array([(_MAGIC, len(header), fast_zlib.crc32(header))], _BEGIN).tobytes()
@@ -106,7 +107,7 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
         metadata=MappingProxyType(header["metadata"]),
         objects=header["objects"],
         losses=MappingProxyType(header["losses"]),
-        info=read_file_info(header["metadata"], source),
+        info=read_file_info(header["metadata"], source, header["platform"]),
     )
 
 

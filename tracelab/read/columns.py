@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from tracelab.errors import UnreadableInputError
 from tracelab.intervals import Int64Array
 from tracelab.model.losses import count_losses
-from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread, Trace
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, SparseColumn, Thread, Trace
 from tracelab.read.argument_columns import (
     HAS_ARGUMENTS,
     IS_GPU_ACTIVITY,
@@ -27,9 +27,11 @@ from tracelab.read.argument_columns import (
     merged_arguments,
 )
 from tracelab.read.buffers import ColumnBuffers, KeyTable
+from tracelab.read.clock import Calls, has_long_pause, without_jumps
 from tracelab.read.events import Event
 from tracelab.read.metadata import read_file_info
 from tracelab.read.numbers import LONGEST_NS, nanoseconds
+from tracelab.read.platforms import MTIA_ROWS, platform_of, true_category
 from tracelab.read.streams import Source
 
 _CATEGORIES: Mapping[str, Category] = {
@@ -51,13 +53,29 @@ _CATEGORIES: Mapping[str, Category] = {
     "gpu_user_annotation": Category.GPU_ANNOTATION,
     "cuda_sync": Category.SYNC,
     "cuda_event": Category.CUDA_EVENT,
+    # Other devices: `tracelab.read.platforms` says which.
+    "xpu_runtime": Category.RUNTIME,
+    "xpu_driver": Category.DRIVER,
+    "mtia_runtime": Category.RUNTIME,
+    MTIA_ROWS: Category.KERNEL,
+    "mlu_runtime": Category.RUNTIME,
+    "mlu_memcpy": Category.MEMCPY,
+    "mlu_memset": Category.MEMSET,
+    "privateuse1_runtime": Category.RUNTIME,
+    "privateuse1_driver": Category.DRIVER,
     "overhead": Category.OVERHEAD,
     "trace": Category.OVERHEAD,
 }
 
+# In files with these, a category does not say all.
+_IN_DOUBT = frozenset((MTIA_ROWS, "xpu_runtime"))
+
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
+
+
+_LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
 
 
 class _Categories(dict[str, int]):
@@ -83,6 +101,7 @@ class Columns:
         self._threads = KeyTable(_thread_key)
         self._categories = _Categories()
         self._thread_names: dict[tuple[str, str], str] = {}
+        self._process_names: set[str] = set()
         self._losses: Counter[str] = Counter()
         self._dense = ColumnBuffers()  # a row per event
         self._sparse = ColumnBuffers()  # a row per event that has arguments
@@ -114,6 +133,9 @@ class Columns:
         self._dense.append(dense)
         self._sparse.append(following._sparse.arrays())
         self._thread_names |= following._thread_names
+        self._process_names |= following._process_names
+        for text in following._categories:
+            self._categories[text]
         self._losses += following._losses
         self._begin_end += [(self._event_count + i, event) for i, event in following._begin_end]
         self._event_count += following._event_count
@@ -134,10 +156,10 @@ class Columns:
         self._add_pairs()
         self._sparse.append_absent()
         dense: dict[str, Any] = self._dense.arrays()
-        all_losses = self._losses + Counter(losses)
         if not len(dense["start_ns"]):
             raise UnreadableInputError(
-                f"{source.path}: the trace holds no complete event{count_losses(all_losses)}"
+                f"{source.path}: the trace holds no complete event"
+                f"{count_losses(self._losses + Counter(losses))}"
             )
         has_arguments = dense.pop("has_arguments")
         value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
@@ -146,11 +168,20 @@ class Columns:
             order = np.argsort(dense["file_index"], kind="stable")
             dense = {name: column[order] for name, column in dense.items()}
             value_index = value_index[order]
+        sparse_values = self._sparse.arrays()
+        is_bounded = _is_bounded(dense["duration_ns"])
+        if not is_bounded.all():
+            self._losses["absurd_times"] += int((~is_bounded).sum())
+            dense = {name: column[is_bounded] for name, column in dense.items()}
+            value_index = value_index[is_bounded]
+        if has_long_pause(dense["start_ns"], dense["duration_ns"]):
+            correlation = sparse_values["correlation"][value_index]
+            dense["start_ns"], jumps = _in_one_time(dense, correlation)
+            self._losses["clock_jumps"] += jumps
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
         sparse: dict[str, Any] = {
-            name: SparseColumn(value_index, values)
-            for name, values in self._sparse.arrays().items()
+            name: SparseColumn(value_index, values) for name, values in sparse_values.items()
         }
         return Trace(
             path=source.path,
@@ -164,9 +195,14 @@ class Columns:
             ),
             metadata=MappingProxyType(dict(metadata)),
             objects=self._event_count,
-            losses=MappingProxyType(dict(all_losses)),
-            info=read_file_info(metadata, source),
+            losses=MappingProxyType(dict(self._losses + Counter(losses))),
+            info=read_file_info(metadata, source, self._platform()),
         )
+
+    def _platform(self) -> str:
+        """What the file is of, where it is of other devices than those of CUDA and ROCm."""
+        platform = platform_of(self._categories, self._process_names)
+        return platform.name if platform else ""
 
     def _add_complete(self, events: list[Event], file_index: Int64Array) -> None:
         starts, durations = [event.ts for event in events], [event.dur for event in events]
@@ -182,6 +218,12 @@ class Columns:
                 return
         categories = [event.cat for event in events]
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
+        if not self._categories.keys().isdisjoint(_IN_DOUBT):
+            texts = zip(categories, names, category.tolist(), strict=True)
+            category = np.array(
+                [true_category(*row) for row in texts],  # type: ignore[arg-type]
+                dtype=np.int8,
+            )
         has_arguments = HAS_ARGUMENTS[category]
         with_arguments = np.flatnonzero(has_arguments)
         sparse = argument_columns(
@@ -229,9 +271,11 @@ class Columns:
     def _add_other_phases(self, events: list[Event]) -> None:
         for file_index, event in enumerate(events, self._event_count):
             if event.ph == "M":
+                name = str((event.args and event.args.name) or "")
                 if event.name == "thread_name":
-                    name = event.args.name if event.args else None
-                    self._thread_names[_thread_key((event.pid, event.tid))] = str(name or "")
+                    self._thread_names[_thread_key((event.pid, event.tid))] = name
+                elif event.name == "process_name":
+                    self._process_names.add(name)
             elif event.ph in ("B", "E"):
                 self._begin_end.append((file_index, event))
             elif event.ph not in _KNOWN_PHASES:
@@ -263,6 +307,27 @@ class Columns:
         self._losses["unmatched_begin_end"] += unmatched
         if complete:
             self._add_complete(complete, np.array(file_indices))
+
+
+def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:
+    """bool[n], events not so long that the sum of all durations could overflow."""
+    if duration_ns.sum(dtype=np.float64) < _LARGEST_SUM_NS:
+        return np.ones(len(duration_ns), dtype=np.bool_)
+    bounded: NDArray[np.bool_] = duration_ns <= _LARGEST_SUM_NS // len(duration_ns)
+    return bounded
+
+
+def _in_one_time(
+    columns: Mapping[str, NDArray[Any]], correlation: NDArray[Any]
+) -> tuple[Int64Array, int]:
+    """int64[n], when events began, whatever their clock did meanwhile; and how often it jumped."""
+    start_ns, category = columns["start_ns"], columns["category"]
+    # The profiler's own spans cover all of a recording, jumps too.
+    end_ns = start_ns + np.where(category == Category.OVERHEAD, 0, columns["duration_ns"])
+    is_call = np.isin(category, HOST_CALLS) & (correlation != ABSENT)
+    event = np.flatnonzero(is_call)
+    calls = Calls(event, columns["thread_index"][event], correlation[event])
+    return without_jumps(start_ns, end_ns, is_call | IS_GPU_ACTIVITY[category], calls)
 
 
 def _thread_key(numbers: tuple[Any, Any]) -> tuple[str, str]:

@@ -29,6 +29,7 @@ class Arguments(msgspec.Struct, gc=False):
     wait_on_cuda_event_record_corr_id: Number = ABSENT
     wait_on_cuda_event_id: Number = ABSENT
     event_id: Number = ABSENT
+    sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
     name: Any = None  # of a thread
 
 
@@ -45,7 +46,7 @@ class Event(msgspec.Struct, gc=False):
     args: Arguments | None = None
 
 
-_ARGUMENTS = frozenset(Arguments.__struct_fields__)
+_ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fields__, strict=True))
 _decode_regular = msgspec.json.Decoder(list[Event]).decode
 _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
@@ -121,7 +122,11 @@ def _regular(element: Any) -> Event:
         ts=_number(fields.get("ts")),
         dur=_number(fields.get("dur")),
         args=Arguments(
-            **{key: _number(arguments[key]) for key in _ARGUMENTS.intersection(arguments)}
+            **{
+                field: _number(arguments[key])
+                for key, field in _ARGUMENTS.items()
+                if key in arguments
+            }
         ),
     )
 

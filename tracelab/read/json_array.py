@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tracelab.errors import UnreadableInputError
+from tracelab.read.json_header import first_event, outermost_array, salvage
 from tracelab.read.json_text import BREAKS_OFF, breaks_off, end_of_element, mend, versions
 from tracelab.read.streams import READ_ERRORS
 
@@ -30,10 +32,18 @@ LIMIT_BYTES = 64 * 1024 * 1024
 _DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
 # A damaged element may hold what looks like its end (objects in a list), but not often.
 _MOST_ENDS = 8
+_LARGEST_MENDED, _LARGEST_MENDED_HEADER = 256 * 1024, 8 * 1024 * 1024
+# Where so many elements in a row are damaged, the next good one needs no mending, is not huge and
+# ends soon: each may cost little, for there may be millions.
+_MOST_MENDED = 64
+_LARGEST_AFTER_DAMAGE = 16 * 1024
+_ENDS_AFTER_DAMAGE = 2
 
-# The array's end is sought among so many brackets when its last element is damaged.
+# The array's end is sought among so many brackets when its last element is damaged, its beginning
+# among so many nested keys of the same name.
 _MOST_BRACKETS = 64
 
+_DAMAGED_OBJECT = re.compile(rb'\[\s*"(?:[^"\\]|\\.)*+"\s*:', re.DOTALL)  # a key, in a list
 _BLANK = b"\xef\xbb\xbf \t\r\n"
 _LAST_CUT = re.compile(rb".*\}(\s*,\s*)(?=\{)", re.DOTALL)
 _NEXT = re.compile(rb",\s*(?=\{)")
@@ -92,6 +102,7 @@ class ArrayReader:
         self._decode = decode
         self._is_element = is_element
         self._bare = False
+        self._unread = io.BytesIO()  # what was read too far
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield lists of elements.
@@ -101,7 +112,7 @@ class ArrayReader:
         """
         rest, limit_bytes, any_read = self._find_array(), LIMIT_BYTES, False
         while True:
-            read = self._read() if len(rest) <= limit_bytes else b""
+            read = self._read(len(rest)) if len(rest) <= limit_bytes else b""
             text, gap, rest = rest + read, b"", b""
             if read:
                 cut = _LAST_CUT.match(text)
@@ -127,10 +138,17 @@ class ArrayReader:
     def _unreadable(self, reason: str) -> UnreadableInputError:
         return UnreadableInputError(f"{self._path}: {reason}")
 
-    def _read(self) -> bytes:
-        """The next bytes, or none at the end; damaged compression is an end, and a loss."""
+    def _read(self, held: int = 0) -> bytes:
+        """The next bytes, or none at the end; damaged compression is an end, and a loss.
+
+        As many as are held already, up to the limit: what is looked at again and again while it
+        grows is looked at a few times then, and the cost is that of its length.
+        """
+        wanted = max(PIECE_BYTES, min(held, LIMIT_BYTES - held))
+        if unread := self._unread.read(wanted):
+            return unread
         reads: list[bytes] = []
-        missing = 0 if self.losses["truncated"] else PIECE_BYTES
+        missing = 0 if self.losses["truncated"] else wanted
         try:
             # `read` would throw away the good bytes before the damage that it meets.
             while missing and (read := self._stream.read1(missing)):
@@ -142,30 +160,47 @@ class ArrayReader:
 
     def _find_array(self) -> bytes:
         """Read up to the array's opening bracket; returns the bytes after it."""
-        pattern = re.compile(rb'"' + re.escape(self._key.encode()) + rb'"\s*:\s*\[')
-        data, searched = b"", 0
-        while len(data) <= LIMIT_BYTES:
-            read = self._read()
+        pattern = re.compile(rb'"%b"\s*:\s*\[' % re.escape(self._key.encode()))
+        data, read, searched, tries = b"", b" ", 0, 0
+        while read and len(data) <= LIMIT_BYTES:
+            read = self._read(len(data))
             data = data + read if data else read.lstrip(_BLANK)
-            if data[:1] == b"[":
+            if data[:1] == b"[" and not _DAMAGED_OBJECT.match(data):
                 self._bare = True
                 return data[1:]
-            if data and data[:1] != b"{":
-                raise self._unreadable("neither a JSON object nor a list, so it is no trace")
             # The same text in a nested object would not close like this. It is not there often.
-            for match in islice(pattern.finditer(data, searched), _MOST_BRACKETS):
+            for match in islice(pattern.finditer(data, searched), _MOST_BRACKETS - tries):
                 if self._read_metadata(data[: match.end() - 1] + b"null}"):
                     return data[match.end() :]
-            if not read:
-                raise self._unreadable(self._why_no_array(data))
-            searched = max(0, len(data) - 256)
-        raise self._unreadable(f'no "{self._key}" list in its first {LIMIT_BYTES >> 20} MiB')
+                searched, tries = match.end(), tries + 1
+            searched = max(searched, len(data) - 256)
+        self._unread = io.BytesIO(data)
+        self._unread.seek(self._find_array_in_vain(data, is_all=not read))
+        return self._read()
+
+    def _find_array_in_vain(self, data: bytes, *, is_all: bool) -> int:
+        """Where the array begins, after a header that is damaged or full of nested arrays."""
+        begin = outermost_array(data, self._key)
+        if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):
+            return begin
+        reason = f'no "{self._key}" list in its first {LIMIT_BYTES >> 20} MiB'
+        if is_all:
+            reason = self._why_no_array(data)
+        begin = first_event(data, self._key)
+        if begin is None:
+            raise self._unreadable(reason)
+        self.losses["unreadable_metadata"] = 1
+        self.metadata |= salvage(data[:begin])
+        return begin
 
     def _why_no_array(self, data: bytes) -> str:
+        """Why a file of which this is all has no array."""
+        if not data and not self.losses["truncated"]:
+            return "the file is empty"
+        if data[:1] not in (b"", b"{"):
+            return "neither a JSON object nor a list, so it is no trace"
         if self.losses["truncated"]:
             return "the compressed data is damaged before the first event"
-        if not data:
-            return "the file is empty"
         try:
             orjson.loads(data)
         except orjson.JSONDecodeError:
@@ -174,9 +209,11 @@ class ArrayReader:
 
     def _read_metadata(self, text: bytes) -> bool:
         """Take the keys of an object, if it is one; the array itself is not in it."""
-        for is_mended, version in enumerate((text, mend(text))):
+        for is_mended in (False, True):
+            if is_mended and len(text) > _LARGEST_MENDED_HEADER:
+                break
             try:
-                self.metadata.update(orjson.loads(version))
+                self.metadata.update(orjson.loads(mend(text) if is_mended else text))
             except orjson.JSONDecodeError:
                 continue
             self.metadata.pop(self._key, None)
@@ -205,6 +242,7 @@ class ArrayReader:
         """Read a text that is damaged, or that was cut inside an element."""
         elements: list[Any] = []
         offset = 0
+        ends = [match.end() for match in _END.finditer(text)]
         while begin := _BEGIN.search(text, offset):
             start, is_end = begin.start(), begin[0] == b"]"
             commas_due = offset > 0 and not is_end
@@ -214,9 +252,9 @@ class ArrayReader:
             end = end_of_element(text, start)
             if end == BREAKS_OFF:
                 return _Piece(elements, unread=text[start:])
-            element, lost = self._read_one(text, start, end), 0
+            element, lost = self._read_one(text, start, end, ends), 0
             if element is None:
-                element, lost = self._resume(text, start)
+                element, lost = self._resume(text, start, ends)
             if element is None:
                 return _Piece(elements, unread=text[start:], damaged=lost)
             elements += element.decoded
@@ -225,12 +263,20 @@ class ArrayReader:
             self.losses["unparsable_events"] += lost
         return _Piece(elements)
 
-    def _read_one(self, text: bytes, start: int, end: int) -> _Element | None:
-        """The element at an offset, mended if need be; its end is sought where it is not known."""
-        is_end_known = end > start
-        ends = (end,) if is_end_known else (match.end() for match in _END.finditer(text, start))
-        for possible_end in islice(ends, _MOST_ENDS):
+    def _read_one(self, text: bytes, start: int, end: int, ends: list[int]) -> _Element | None:
+        """The element at an offset, mended if need be; its end is sought where it is not known.
+
+        Args:
+            text: the piece.
+            start: the offset.
+            end: where the element ends, or that this is not known.
+            ends: where any element of the piece may end, ascending.
+        """
+        first = bisect_right(ends, start)
+        for possible_end in (end,) if end > start else ends[first : first + _MOST_ENDS]:
             may_end_later = False
+            if possible_end - start > _LARGEST_MENDED:
+                break
             for repairs, version in enumerate(versions(text[start:possible_end])):
                 try:
                     return _Element(self._decode(b"[" + version + b"]"), possible_end, repairs > 0)
@@ -240,19 +286,35 @@ class ArrayReader:
                 break
         return None
 
-    def _resume(self, text: bytes, start: int) -> tuple[_Element | None, int]:
+    def _resume(self, text: bytes, start: int, ends: list[int]) -> tuple[_Element | None, int]:
         """The first element after a damaged one, if this text holds it; and how many are lost."""
         lost = 1
         for comma in _NEXT.finditer(text, start):
-            end = end_of_element(text, comma.end())
-            if end == BREAKS_OFF:  # the rest of it may show that it is the one
-                break
-            element = self._read_one(text, comma.end(), end)
+            if lost < _MOST_MENDED:
+                end = end_of_element(text, comma.end())
+                if end == BREAKS_OFF:  # the rest of it may show that it is the one
+                    break
+                element = self._read_one(text, comma.end(), end, ends)
+            else:
+                element = self._read_small(text, comma.end(), ends)
             if element is None:
                 lost += 1
             elif all(map(self._is_element, element.decoded)):
                 return element, lost
         return None, lost
+
+    def _read_small(self, text: bytes, start: int, ends: list[int]) -> _Element | None:
+        """The element at an offset, if it is whole as it stands and not large."""
+        first = bisect_right(ends, start)
+        for end in ends[first : first + _ENDS_AFTER_DAMAGE]:
+            if end - start > _LARGEST_AFTER_DAMAGE:
+                break
+            try:
+                orjson.loads(element := text[start:end])
+                return _Element(self._decode(b"[" + element + b"]"), end, is_mended=False)
+            except ValueError:
+                continue
+        return None
 
     def _end_early(self, piece: _Piece) -> None:
         """The file is over, but its array is not; or the array's last element is damaged."""
@@ -266,7 +328,7 @@ class ArrayReader:
 
     def _read_trailer(self, text: bytes) -> None:
         """Read what follows the array."""
-        while len(text) <= LIMIT_BYTES and (read := self._read()):
+        while len(text) <= LIMIT_BYTES and (read := self._read(len(text))):
             text += read
         if not self._closes(text):
             is_truncated = breaks_off(b'{"":0' + text)

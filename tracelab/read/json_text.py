@@ -15,11 +15,9 @@ _BARE_WORD = re.compile(rb"(?<=[:,\[])(\s*)-?(?:nan|inf|infinity)(?=\s*[,}\]])",
 _CONTROL_TO_BLANK = bytes.maketrans(bytes(range(32)), b" " * 32)
 _ESCAPE = re.compile(rb'\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4})|(\\)')
 _BARE_BACKSLASH = re.compile(rb'(\\["\\/])|\\')
-# A name that contained "ph" would have run into the next event.
-_NAME = re.compile(
-    rb'("name"\s*:\s*")((?:(?!"ph"\s*:).)*?)("\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:)',
-    re.DOTALL,
-)
+_NAME_BEGIN = re.compile(rb'"name"\s*:\s*"')
+_NAME_END = re.compile(rb'"\s*,\s*"(?:ph|cat|pid|tid|ts|dur|args|id|s)"\s*:')
+_PHASE = re.compile(rb'"ph"\s*:')
 _BARE_QUOTE = re.compile(rb'(?<!\\)"')
 
 # Finds where an element ends. It takes more than JSON: the strict decoder has the last word.
@@ -34,7 +32,10 @@ def end_of_element(text: bytes, start: int) -> int:
     >>> end_of_element(b'{"a": ', 0) == BREAKS_OFF, end_of_element(b"{oops}", 0) == DAMAGED
     (True, True)
     """
-    for size in (_GLANCE_BYTES, len(text)):
+    size = 0
+    while size < len(text) - start:
+        # Ever longer glances: of a huge text no damaged element costs more than it is long.
+        size = max(_GLANCE_BYTES, 16 * size)
         glance = text[start : start + size]
         try:
             end = _scan(glance.decode("latin-1"))[1]  # a character a byte: JSON's own are ASCII
@@ -68,7 +69,29 @@ def versions(element: bytes) -> Iterator[bytes]:
     mended = mend(element)
     yield mended
     # Last, because only the likely next key tells where a name with bare quotes ends.
-    yield _NAME.sub(lambda match: match[1] + _BARE_QUOTE.sub(rb'\\"', match[2]) + match[3], mended)
+    yield _with_quotes_in_names(mended)
+
+
+def _with_quotes_in_names(text: bytes) -> bytes:
+    r"""The text with the bare quotes in names escaped.
+
+    >>> _with_quotes_in_names(b'{"name": "a "b" c", "ph": "X"}')
+    b'{"name": "a \\"b\\" c", "ph": "X"}'
+    """
+    parts: list[bytes] = []
+    offset = 0
+    while begin := _NAME_BEGIN.search(text, offset):
+        end = _NAME_END.search(text, begin.end())
+        if end is None:
+            break
+        # A name that contained "ph" would have run into the next event; it may also end at it.
+        phase = _PHASE.search(text, begin.end(), end.end())
+        is_name = phase is None or phase.start() > end.start()
+        stop = end.start() if is_name else begin.end()
+        name = text[begin.end() : stop]
+        parts += [text[offset : begin.end()], _BARE_QUOTE.sub(rb"\"", name)]
+        offset = stop
+    return b"".join((*parts, text[offset:]))
 
 
 def mend(text: bytes) -> bytes:

@@ -15,7 +15,7 @@ from tracelab.read.numbers import natural_number
 from tracelab.read.streams import Source
 
 
-def read_file_info(metadata: Mapping[str, Any], source: Source) -> FileInfo:
+def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = "") -> FileInfo:
     """What a file says beside its events, or its name instead.
 
     >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
@@ -33,6 +33,7 @@ def read_file_info(metadata: Mapping[str, Any], source: Source) -> FileInfo:
         device_names=MappingProxyType(_device_names(metadata)),
         source_folders=_source_folders(recorder),
         unprofiled_step_ns=_unprofiled_step_ns(recorder),
+        platform=platform,
     )
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.read.rank_names import rank_in
-from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, unreadable
+from tracelab.read.streams import READ_ERRORS, Source, is_url, open_pipe, open_source, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")
@@ -71,6 +74,8 @@ def _sources_of(path: str) -> list[Source]:
     try:
         if path and Path(path).is_dir():  # an empty path would be the current folder
             return [_source(str(file), named=False) for file in _files_of(Path(path))]
+        if path and Path(path).is_fifo():
+            return [replace(_source(path, named=True), copy=_copy_of_pipe(path))]
         if path and Path(path).exists():
             return [_source(path, named=True)]
     except OSError as error:
@@ -85,6 +90,7 @@ def _files_of(folder: Path) -> list[Path]:
     paths = [
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
     ]
+    paths = [path for path in paths if path.is_file() or not path.exists()]  # no pipe, no device
     files = sorted((path for path in paths if path.name.endswith(_JSON_NAMES)), key=_natural_order)
     if not files:
         raise UnreadableInputError(f"{folder}: the folder holds no .json or .json.gz file")
@@ -138,6 +144,24 @@ def _begins_like_a_trace(file: Path) -> bool:
         return True
     is_list = head.lstrip().startswith(b"[") and b'"ph"' in head
     return is_list or any(key in head for key in _TRACE_KEYS)
+
+
+def _copy_of_pipe(path: str) -> str:
+    """A file with all that comes out of a pipe, as long as this process lives.
+
+    Raises:
+        UnreadableInputError: nobody writes into it.
+        OSError: it cannot be read, or not be copied.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="tracelab-")
+    _copies.append(folder)
+    copy = Path(folder.name, "content")
+    with open_pipe(path) as stream, open(copy, "wb") as file:
+        shutil.copyfileobj(stream, file)
+    return str(copy)
+
+
+_copies: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _source(path: str, *, named: bool) -> Source:

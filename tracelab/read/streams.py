@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
+from pathlib import Path
+from select import select
 from typing import Any, cast
 
 from tracelab.arrays import OneLine
-from tracelab.errors import MissingSupportError, TracelabError, UnreadableInputError
+from tracelab.errors import (
+    MissingSupportError,
+    TracelabError,
+    UnreadableInputError,
+    reason_of,
+)
 
 fast_zlib: Any = zlib
 with suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 GZIP_MAGIC = b"\x1f\x8b"
+PATIENCE_S = 10.0  # with a pipe into which nothing is written
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
 # What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, zlib.error, fast_zlib.error)
@@ -34,11 +43,13 @@ class Source(OneLine):
         rank: the rank in the whole job that the file's name gives ("rank3", "TP-3"); None where it
             gives none, or only one in a part of the job.
         named: the user named this very file, rather than a folder that contains it.
+        copy: the file with the content, where the path is a pipe: that can be read only once.
     """
 
     path: str
     rank: int | None
     named: bool
+    copy: str | None = None
 
 
 def is_url(path: str) -> bool:
@@ -60,7 +71,8 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
     """
     with ExitStack() as stack:
         try:
-            stream = stack.enter_context(io.BufferedReader(_watch(_open_raw(source.path))))
+            raw = _open_raw(source.copy or source.path)
+            stream = stack.enter_context(io.BufferedReader(_watch(raw)))
             is_packed = stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
         except TracelabError:
             raise
@@ -154,7 +166,7 @@ class _Unpacked(io.RawIOBase):
 
 def _open_raw(path: str) -> io.RawIOBase:
     if not is_url(path):
-        return open(path, "rb", buffering=0)
+        return open_pipe(path) if Path(path).is_fifo() else open(path, "rb", buffering=0)
     try:
         import fsspec
     except ImportError:
@@ -164,15 +176,27 @@ def _open_raw(path: str) -> io.RawIOBase:
     return cast(io.RawIOBase, fsspec.open(path, "rb").open())
 
 
+def open_pipe(path: str) -> io.RawIOBase:
+    """A pipe that somebody writes into; opened as a file is, it would wait for that for ever.
+
+    Raises:
+        UnreadableInputError: nobody does.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not select([descriptor], [], [], PATIENCE_S)[0]:
+        os.close(descriptor)
+        raise UnreadableInputError(f"{path}: is a pipe, and nobody writes into it")
+    os.set_blocking(descriptor, True)
+    return open(descriptor, "rb", buffering=0)
+
+
 def unreadable(path: str, error: Exception) -> UnreadableInputError:
     """The error that says why a file cannot be read.
 
     >>> unreadable("step.json", PermissionError(13, "Permission denied"))
     UnreadableInputError('step.json: permission denied')
     """
-    if isinstance(error, FileNotFoundError):
-        reason = "no such file"  # fsspec puts the path where the reason should be
-    else:
-        message = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        reason = str(message).splitlines()[0].lower()
+    # fsspec puts the path where the reason should be.
+    is_missing = isinstance(error, FileNotFoundError)
+    reason = "no such file" if is_missing else reason_of(error)
     return UnreadableInputError(f"{path}: {reason}")

@@ -19,10 +19,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from tracelab.errors import reason_of
 from tracelab.read.event_records import every_wait_is_resolved
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.pytorch import require_pytorch
+from tracelab.system.files import make_folder_of, require_output
 from tracelab.system.signals import uninterrupted
 
 if TYPE_CHECKING:
@@ -137,7 +139,8 @@ class Recorder:
 
     def __enter__(self) -> Self:
         # A folder that cannot be written is better told now than after the steps.
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        require_output(self.path)
+        make_folder_of(self.path)
         Recorder._watch_profilers()
         if self._skip == 0:
             self._begin()
@@ -326,7 +329,8 @@ class Recorder:
             profiler.export_chrome_trace(str(partial_file))
             partial_file.replace(self.path)
         except OSError as error:  # no reason to end somebody's training
-            self.reason = f"cannot write {self.path}: {(error.strerror or str(error)).lower()}"
+            partial_file.unlink(missing_ok=True)
+            self.reason = f"cannot write {self.path}: {reason_of(error)}"
             return
         self.done = True
         if self.has_gpu:

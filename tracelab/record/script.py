@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tracelab.errors import UsageError
+from tracelab.errors import UsageError, reason_of
 from tracelab.record.hooks import around, on_function
 from tracelab.system.signals import SIGNALLED
 
@@ -117,7 +117,7 @@ def _compiled(path: Path, step: StepFunction | None) -> types.CodeType:
     try:
         source = path.read_bytes()
     except OSError as error:
-        raise UsageError(f"cannot read {path}: {(error.strerror or str(error)).lower()}") from None
+        raise UsageError(f"cannot read {path}: {reason_of(error)}") from None
     tree = ast.parse(source, filename=str(path))  # a SyntaxError is the program's own
     if step is not None and not step.is_in_module:
         for function in _definitions(tree, step.name.split(".")):

@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 
 from tracelab.comparison.budgets import BudgetResult
+from tracelab.safe_text import clean
 
 _NOT_IN_XML = "[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"  # compiled when needed
 # GitHub reads a command at the beginning of a line, or after ##[ anywhere.
@@ -34,7 +35,7 @@ def github_annotations(results: Sequence[BudgetResult]) -> str:
 
 
 def _escape(text: str) -> str:
-    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return clean(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
 
 
 def _escape_property(text: str) -> str:

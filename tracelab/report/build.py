@@ -10,6 +10,7 @@ from typing import Any
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules import tl909_other_ranks
 from tracelab.measures.kernel_times import unrecognised_kernels
+from tracelab.measures.overlap import compared_streams
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES
 from tracelab.model.timeline import Timeline
@@ -45,14 +46,19 @@ def build_report(
     )
 
 
-def build_trace_info(graph: Graph, rank: int, launched_only: LaunchedOnly | None) -> TraceInfo:
+def build_trace_info(
+    graph: Graph, rank: int, launched_only: LaunchedOnly | None, options: Options
+) -> TraceInfo:
     """What a report says of its file: where it is from, how much is in it, what was lost."""
     timeline, links = graph.host.timeline, graph.links
     trace = timeline.trace
+    compared = len(compared_streams(timeline, all_pairs=options.all_pairs))
     losses = {
         **trace.losses,
         "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
         "overlapping_activities": timeline.overlapping_count,
+        "repeated_steps": timeline.repeated_steps,
+        "streams_not_compared": len(timeline.streams) - compared,
         "waits_without_record": links.unresolved,
         "edges_against_time": graph.against_time,
     }
@@ -69,6 +75,7 @@ def build_trace_info(graph: Graph, rank: int, launched_only: LaunchedOnly | None
         event_links=links,
         unrecognised=unrecognised_kernels(graph),
         launched_only=launched_only,
+        platform=trace.info.platform,
     )
 
 

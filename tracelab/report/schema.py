@@ -16,8 +16,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import orjson
-
 from tracelab import shown
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
@@ -29,6 +27,8 @@ from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
+from tracelab.safe_text import json_bytes
+from tracelab.system.files import require_output, write_file
 
 SCHEMA = "tracelab.report/1"
 
@@ -72,6 +72,7 @@ class TraceInfo(OneLine):
         gpus: device number to name, of the devices that worked.
         unrecognised: long kernels that no rule knows; they count as compute.
         launched_only: None where every activity has its launch.
+        platform: the devices, where they are not those of CUDA or ROCm.
     """
 
     path: str
@@ -86,6 +87,7 @@ class TraceInfo(OneLine):
     event_links: EventLinks
     unrecognised: tuple[KernelTotal, ...]
     launched_only: LaunchedOnly | None
+    platform: str = ""
 
 
 class Tables:
@@ -196,11 +198,16 @@ class Report(Tables):
             "whatif": self.whatif,
             "job": self.job,
         }
-        return orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+        return json_bytes(content)
 
     def save(self, path: str | Path) -> None:
-        """Write the JSON to a file."""
-        Path(path).write_bytes(self.to_json())
+        """Write the JSON to a file.
+
+        Raises:
+            OutputError: it cannot be written, or is one of the traces.
+        """
+        require_output(path, (trace.path for trace in self.traces))
+        write_file(path, self.to_json())
 
 
 def with_rank(rows: tuple[Any, ...], rank: int) -> tuple[Any, ...]:

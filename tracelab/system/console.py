@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import errno
+import io
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, TextIO
+
+from tracelab.errors import OutputError, reason_of
+from tracelab.safe_text import clean
 
 _PIPE_WIDTH = 100
 
 
 def write_result(text: str) -> None:
-    """Print a result; characters that stdout cannot show are replaced, a closed pipe is fine."""
+    """Print a result; characters that stdout cannot show are replaced, a closed pipe is fine.
+
+    Raises:
+        OutputError: stdout takes no more.
+    """
     stream = sys.stdout
     encoding = stream.encoding or "utf-8"
     try:
@@ -18,11 +31,13 @@ def write_result(text: str) -> None:
     except BrokenPipeError:
         # The reader (a pager, `head`) has seen enough; keep Python from complaining at its exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+    except OSError as error:
+        raise _cannot_write(error) from None
 
 
 def tell(text: str) -> None:
-    """Print a message that is not a result to stderr."""
-    print(f"tracelab: {text}", file=sys.stderr)
+    """Print a message that is not a result to stderr, in one line."""
+    print(f"tracelab: {clean(text)}", file=sys.stderr)
 
 
 def output_width() -> int:
@@ -39,3 +54,94 @@ def output_in_color() -> bool:
     return (
         sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     )
+
+
+@contextmanager
+def guarded_streams() -> Iterator[Callable[[], None]]:
+    """Let no library fail at stdout or stderr during a `with` block, whatever they are.
+
+    It gives a function to call at the block's end, which raises `OutputError` if stdout is full or
+    closed and something was written to it. That the reader of a pipe has seen enough is no failure,
+    nor that nobody sees stderr.
+    """
+    plain = sys.stdout, sys.stderr
+    (results, guard), (messages, _) = _guarded(sys.stdout, 1), _guarded(sys.stderr, 2)
+
+    def require_written() -> None:
+        results.flush()
+        if guard and guard.failure and not isinstance(guard.failure, BrokenPipeError):
+            raise _cannot_write(guard.failure)
+
+    token = _plain_streams.set(plain)
+    sys.stdout, sys.stderr = results, messages
+    try:
+        yield require_written
+    finally:
+        messages.flush()
+        sys.stdout, sys.stderr = plain
+        _plain_streams.reset(token)
+
+
+@contextmanager
+def plain_streams() -> Iterator[None]:
+    """Somebody's own program has the streams that it would have without tracelab."""
+    guarded = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = _plain_streams.get() or guarded
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = guarded
+
+
+_plain_streams: ContextVar[tuple[TextIO, TextIO] | None] = ContextVar("plain", default=None)
+
+
+class _Guard(io.RawIOBase):
+    """Writes to a file descriptor until that fails, and takes the rest for written.
+
+    Attributes:
+        failure: why nothing is written any more.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.failure: OSError | None = None
+
+    def writable(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        return self._descriptor
+
+    def isatty(self) -> bool:
+        return os.isatty(self._descriptor)
+
+    def write(self, data: Any) -> int:
+        if self.failure is None:
+            try:
+                return os.write(self._descriptor, data)
+            except OSError as error:
+                self.failure = error
+        return len(data)
+
+
+def _guarded(stream: TextIO | None, descriptor: int) -> tuple[TextIO, _Guard | None]:
+    """A text stream like this one on a guard; one that is no file, as in tests, stays as it is."""
+    if stream is None:
+        # It was closed: what is opened next would be taken for it. Nothing can be written here.
+        os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor)
+        guard = _Guard(descriptor)
+        return io.TextIOWrapper(io.BufferedWriter(guard), "utf-8", "backslashreplace"), guard
+    try:
+        guard = _Guard(stream.fileno())
+    except OSError:
+        return stream, None
+    buffered, lines = io.BufferedWriter(guard), stream.line_buffering
+    return io.TextIOWrapper(
+        buffered, stream.encoding, stream.errors, line_buffering=bool(lines)
+    ), guard
+
+
+def _cannot_write(error: OSError) -> OutputError:
+    reason = "it is closed" if error.errno == errno.EBADF else reason_of(error)
+    return OutputError(f"cannot write the result to stdout: {reason}")

@@ -6,6 +6,7 @@ import signal
 import pytest
 
 from tracelab import analyze, find_sources, read_trace
+from tracelab.errors import OutputError
 from tracelab.record import cupti, recorder as recorder_module
 from tracelab.record.recorder import Recorder
 
@@ -155,12 +156,14 @@ def test_program_may_change_its_folder(tmp_path, monkeypatch):
 
 def test_failing_to_write_does_not_end_the_training(tmp_path):
     path = tmp_path / "taken.json"
-    path.mkdir()
-    recorder = Recorder(path, steps=1, warmup=1, baseline=0)
-    run(recorder, calls=recorder.calls + 2)
+    with Recorder(path, steps=1, warmup=1, baseline=0) as recorder:
+        path.mkdir()  # by another program, meanwhile
+        for _ in range(recorder.calls + 2):
+            recorder.step()
     assert recorder.over
     assert not recorder.done
     assert recorder.why_nothing() == f"cannot write {path}: is a directory"
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_ctrl_c_while_writing_does_not_lose_the_trace(tmp_path, monkeypatch):
@@ -188,7 +191,10 @@ def test_a_fork_of_the_program_does_not_record(tmp_path, monkeypatch):
 
 def test_unwritable_folder_is_told_at_once(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(OSError, match="file"), Recorder(tmp_path / "file" / "a.json", skip=3):
+    with (
+        pytest.raises(OutputError, match="not a directory"),
+        Recorder(tmp_path / "file" / "a.json", skip=3),
+    ):
         pass
 
 

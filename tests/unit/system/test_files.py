@@ -1,57 +1,76 @@
-"""A file that a command writes is whole, or is as it was before."""
+"""A file that is written is whole, or is as it was before."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from tracelab.errors import UsageError
-from tracelab.system.files import save_result
+from tracelab.errors import OutputError
+from tracelab.system.files import replacing, require_output, write_file
 
 
-def test_folders_above_a_file_are_made_and_the_result_comes_back(tmp_path):
+def test_folders_above_a_file_are_made(tmp_path):
     path = tmp_path / "new" / "folders" / "report.json"
-
-    assert save_result(path, lambda path: path.write_bytes(b"{}")) == 2
+    write_file(path, b"{}")
     assert path.read_bytes() == b"{}"
 
 
-def test_a_path_that_cannot_be_written_is_wrong_usage(tmp_path):
-    with pytest.raises(UsageError, match=f"^cannot write {tmp_path}: is a directory$"):
-        save_result(tmp_path, lambda path: path.write_bytes(b"{}"))
+def test_a_new_file_has_the_rights_that_any_new_file_has(tmp_path):
+    (tmp_path / "plain").write_bytes(b"")
+    write_file(tmp_path / "new", b"")
+    assert (tmp_path / "new").stat().st_mode == (tmp_path / "plain").stat().st_mode
 
 
-def test_an_interrupted_file_is_not_left_half_written(tmp_path):
-    path = tmp_path / "new" / "picture.png"
-
-    def save(path):
-        path.write_bytes(b"half")
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        save_result(path, save)
-    assert not path.exists()
+def test_a_path_that_cannot_be_written_is_an_error_of_the_output(tmp_path):
+    with pytest.raises(OutputError, match=f"^cannot write {tmp_path}: is a directory$"):
+        write_file(tmp_path, b"{}")
+    with pytest.raises(OutputError, match=f"^cannot write {tmp_path}: is a directory$"):
+        require_output(tmp_path)
 
 
-def test_an_interrupt_before_anything_is_written_keeps_the_older_file(tmp_path):
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, OSError, ValueError])
+@pytest.mark.parametrize("before", [None, b"whole"])
+def test_whatever_comes_between_nothing_is_changed(tmp_path, error, before):
     path = tmp_path / "picture.png"
-    path.write_bytes(b"whole")
+    if before is not None:
+        path.write_bytes(before)
 
-    def interrupt(_):
-        raise KeyboardInterrupt
+    def write_half():
+        with replacing(path) as stream:
+            stream.write(b"half")
+            stream.flush()
+            raise error
 
-    with pytest.raises(KeyboardInterrupt):
-        save_result(path, interrupt)
-    assert path.read_bytes() == b"whole"
+    with pytest.raises(error):
+        write_half()
+    assert [x.read_bytes() for x in tmp_path.iterdir()] == ([] if before is None else [before])
+
+
+def test_until_a_file_is_whole_the_older_one_is_there(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_bytes(b"old")
+    with replacing(path) as stream:
+        stream.write(b"new")
+        stream.flush()
+        assert path.read_bytes() == b"old"
+    assert path.read_bytes() == b"new"
 
 
 def test_an_interrupt_while_folders_are_made_is_an_interrupt(tmp_path, monkeypatch):
-    path = tmp_path / "picture.png"
-    path.write_bytes(b"whole")
-
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Path, "mkdir", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        save_result(path, Path.touch)
-    assert path.read_bytes() == b"whole"
+        write_file(tmp_path / "picture.png", b"")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_what_must_not_be_written_is_refused(tmp_path):
+    file, folder = tmp_path / "file", tmp_path / "folder"
+    file.write_text("")
+    file.chmod(0o400)
+    folder.mkdir(mode=0o500)
+    for path in (file, folder / "new", folder / "newer" / "new"):
+        with pytest.raises(OutputError, match=f"^cannot write {path}: permission denied$"):
+            require_output(path)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
@@ -18,6 +19,7 @@ from tracelab.render.picture.coverage import Grid, split_by_width
 from tracelab.render.words import ELLIPSIS, duration_text
 
 _LONGEST_ID = 8
+_LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/\d+|kind:(compute|comm|copy|memset)")
 
 
 class Mark(Enum):
@@ -130,6 +132,19 @@ def choose(timeline: Timeline, blocking_calls: Int64Array, names: Sequence[str] 
     if not chosen and not chosen_threads:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
     return Choice(tuple(sorted(chosen)), chosen_kinds or kinds, chosen_threads)
+
+
+def require_lane_names(names: Iterable[str]) -> None:
+    """Refuse names that no lane of any trace has.
+
+    Raises:
+        UsageError: one of them.
+    """
+    for name in names:
+        if not _LANE_NAME.fullmatch(name):
+            raise UsageError(
+                f"there is no lane {name!r}; lanes are host, device:0, stream:0/7 or kind:comm"
+            )
 
 
 def _stream_names(timeline: Timeline) -> dict[str, set[int]]:

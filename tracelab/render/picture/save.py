@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from tracelab.errors import UsageError
 from tracelab.render.picture.style import fixed_style
+from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -65,13 +66,10 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     """Write a picture; the ending of the name says in which format.
 
     Raises:
-        UsageError: it is none of `FORMATS`, or the file cannot be written.
+        UsageError: it is none of `FORMATS`.
+        OutputError: the file cannot be written.
     """
-    content = _content(figure, require_format(path))
-    try:
-        Path(path).write_bytes(content)
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror or error}") from None
+    write_file(path, _content(figure, require_format(path)))
 
 
 def _content(figure: Figure, suffix: str) -> bytes:

@@ -28,13 +28,21 @@ from tracelab.render.picture.lanes import (
     choose,
     device_busy,
     marks_in,
+    require_lane_names,
     visible_idle,
 )
 from tracelab.render.picture.layout import new_sheets
 from tracelab.render.picture.legend import draw_legend, legend_px
-from tracelab.render.picture.style import LEAST_WIDTH_PX, LEFT_PX, RIGHT_PX, fixed_style
+from tracelab.render.picture.style import (
+    LEAST_WIDTH_PX,
+    LEFT_PX,
+    MOST_WIDTH_PX,
+    RIGHT_PX,
+    fixed_style,
+)
 
-_MOST_LANES = 400
+_MOST_LANES = 400  # of all parts together
+_MOST_PARTS = 100  # matplotlib's limit is a height of 2^16 pixels
 
 
 def draw_timeline(
@@ -64,8 +72,7 @@ def draw_timeline(
     """
     if end_ns <= start_ns:
         raise UsageError(f"a picture from {start_ns} ns to {end_ns} ns would show nothing")
-    if width_px < LEAST_WIDTH_PX:
-        raise UsageError(f"a timeline needs a width of at least {LEAST_WIDTH_PX} pixels")
+    require_drawable(1, lanes, width_px)
     part = Part(
         timeline=timeline,
         blocking_calls=np.asarray(blocking_calls, dtype=np.int64),
@@ -75,6 +82,26 @@ def draw_timeline(
         lanes=lanes,
     )
     return _draw([part], width_px)
+
+
+def require_drawable(parts: int, lanes: Sequence[str] | None, width_px: int) -> None:
+    """Refuse what no picture can be, whatever is in the traces.
+
+    Args:
+        parts: how many timelines are drawn one above the other.
+        lanes: the names that were asked for.
+        width_px: the picture's width.
+
+    Raises:
+        UsageError: it is too wide, too narrow or too high, or there can be no such lane.
+    """
+    if not LEAST_WIDTH_PX <= width_px <= MOST_WIDTH_PX:
+        raise UsageError(
+            f"a timeline is {LEAST_WIDTH_PX} to {MOST_WIDTH_PX:,} pixels wide, not {width_px:,}"
+        )
+    if parts > _MOST_PARTS:
+        raise UsageError(f"one picture shows at most {_MOST_PARTS} files; these are {parts:,}")
+    require_lane_names(lanes or ())
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -128,7 +155,8 @@ class _Content:
 def _draw(parts: Sequence[Part], width_px: int) -> Figure:
     columns = width_px - LEFT_PX - RIGHT_PX
     longest_ns = max(part.end_ns - part.start_ns for part in parts)
-    contents = [_content(part, columns, longest_ns) for part in parts]
+    most_lanes = max(1, _MOST_LANES // len(parts))
+    contents = [_content(part, columns, longest_ns, most_lanes) for part in parts]
     marks: set[Mark] = set().union(*(content.marks for content in contents))
     widest = max((content.grid for content in contents), key=lambda grid: grid.columns)
     with fixed_style():
@@ -150,13 +178,13 @@ def _draw(parts: Sequence[Part], width_px: int) -> Figure:
     return sheets[0].figure
 
 
-def _content(part: Part, columns: int, longest_ns: int) -> _Content:
-    """What a part shows; the longest one has all columns."""
+def _content(part: Part, columns: int, longest_ns: int, most_lanes: int) -> _Content:
+    """What a part shows, in so many lanes at most; the longest one has all columns."""
     length_ns = part.end_ns - part.start_ns
     grid = Grid(part.start_ns, part.end_ns, max(1, round(columns * length_ns / longest_ns)))
     choice = choose(part.timeline, part.blocking_calls, part.lanes)
     available = build_lanes(part.timeline, part.blocking_calls, choice, grid)
-    lanes = busiest(available, _MOST_LANES)
+    lanes = busiest(available, most_lanes)
     devices = dict.fromkeys(lane.device for lane in lanes if lane.device is not None)
     busy = {device: device_busy(part.timeline, device, grid) for device in devices}
     return _Content(

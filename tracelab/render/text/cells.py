@@ -87,19 +87,6 @@ def meaning_of(meanings: Mapping[str, str], key: str) -> str:
     return meanings.get(key) or key
 
 
-def clean(text: str) -> str:
-    r"""Text of a file without anything that a terminal acts upon.
-
-    >>> clean("gemm\x1b[31m\tkernel")
-    'gemm[31m kernel'
-
-    Control and escape characters, direction marks and lone surrogates are left out, white space
-    becomes a space; so do the selectors that change a letter's width.
-    """
-    kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
-    return "".join(c for c in kept if not "\ufe00" <= c <= "\ufe0f")
-
-
 def counted(count: int, one: str, many: str) -> str:
     """A number with its word.
 

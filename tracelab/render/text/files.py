@@ -9,14 +9,19 @@ from statistics import median
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
-from tracelab.render.text.hints import COMM_PATTERN
+from tracelab.render.text.hints import COMM_PATTERN, OF_LOSSES
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window_idle import biggest_cause
 from tracelab.report.schema import TraceInfo
 from tracelab.report.views import View
 
 _MOST_STEPS = 20
+_MOST_GPUS = 16  # of one name; no machine of today has more
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
+_OTHER_PLATFORM = (
+    "The rules, their latencies and their fixes were made with CUDA and ROCm: here the times are "
+    "exact, causes and fixes are hints."
+)
 _INFERRED = "stream waits whose event record was inferred from the order of the calls"
 _SOFTWARE = {"torch": "PyTorch", "cuda": "CUDA", "hip": "HIP"}
 _RANK_SOURCES = {
@@ -50,7 +55,7 @@ def file_facts(trace: TraceInfo, views: Sequence[View], *, alone: bool) -> Secti
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         names[trace.gpus.get(str(device), "")].append(str(device))
-    gpus = [f"GPU {', '.join(numbers)} {name}".strip() for name, numbers in names.items()]
+    gpus = [f"GPU {_numbers(numbers)} {name}".strip() for name, numbers in names.items()]
     software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
     numbers = [view.window.step for view in views if view.window.step is not None]
     if len(numbers) == len(views) == 1:
@@ -62,11 +67,18 @@ def file_facts(trace: TraceInfo, views: Sequence[View], *, alone: bool) -> Secti
         "",
         (
             *known_rank,
-            PART.join([*gpus, *software]),
+            PART.join([*([trace.platform] if trace.platform else []), *gpus, *software]),
             f"{counted(trace.events, 'event', 'events')}{PART}"
             f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{recorded}",
+            *([_OTHER_PLATFORM] if trace.platform else []),
         ),
     )
+
+
+def _numbers(numbers: Sequence[str]) -> str:
+    """The numbers of GPUs of one name; of very many the first."""
+    rest = len(numbers) - _MOST_GPUS
+    return ", ".join(numbers[:_MOST_GPUS]) + (f" and {rest:,} more" if rest > 0 else "")
 
 
 def losses(trace: TraceInfo) -> list[Section]:
@@ -101,7 +113,8 @@ def _loss_row(name: str, count: int) -> _Row:
     loss = LOSSES_BY_NAME.get(name)
     if loss is None:  # of another version's report
         return f"{count:,}", name
-    return f"{count:,}" if loss.counted else "", loss.text
+    hint = f" ({OF_LOSSES[name]})" if name in OF_LOSSES else ""
+    return f"{count:,}" if loss.counted else "", loss.text + hint
 
 
 def given_ranks(traces: Sequence[TraceInfo]) -> list[Section]:

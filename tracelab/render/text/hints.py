@@ -1,6 +1,10 @@
 """Where the text report says more, on the command line: the only words that name its flags."""
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 ALL_IN_JSON = "(all of them in --json)"
 MORE_IN_JSON = "more in --json"
 FULL_NAMES_IN_JSON = "full names in --json"
+OF_LOSSES: Mapping[str, str] = MappingProxyType({"streams_not_compared": "--all-pairs has all"})
 COMM_PATTERN = "if they communicate, pass --comm-pattern"

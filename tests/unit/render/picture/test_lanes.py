@@ -45,12 +45,20 @@ def test_lanes_are_chosen_by_place_and_by_kind(timeline, names, streams, kinds, 
     assert (choice.streams, len(choice.kinds), len(choice.threads)) == (streams, kinds, threads)
 
 
-@pytest.mark.parametrize("name", ["stream:0/99", "device:1", "kind:memset", "gpu", ""])
+@pytest.mark.parametrize("name", ["stream:0/99", "device:1", "kind:memset"])
 def test_a_lane_that_does_not_exist_is_answered_with_those_that_do(timeline, name):
     with pytest.raises(UsageError) as caught:
         draw(timeline, lanes=[name])
     known = "host, device:0, stream:0/7, stream:0/13, kind:compute, kind:comm, kind:copy"
     assert str(caught.value) == f"there is no lane {name!r}; there are: {known}"
+
+
+@pytest.mark.parametrize("name", ["gpu", "", "stream:7", "kind:foo", "device:x", "host "])
+def test_what_no_lane_is_called_is_answered_with_how_they_are(timeline, name):
+    with pytest.raises(UsageError) as caught:
+        draw(timeline, lanes=[name])
+    known = "lanes are host, device:0, stream:0/7 or kind:comm"
+    assert str(caught.value) == f"there is no lane {name!r}; {known}"
 
 
 def test_rows_hold_what_lies_in_the_picture(timeline):

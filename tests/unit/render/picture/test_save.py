@@ -4,7 +4,7 @@ import matplotlib as mpl
 import pytest
 
 from tests.unit.render.picture.hand_made import NO_CALLS, draw, make_trace, on_gpu
-from tracelab.errors import UsageError
+from tracelab.errors import OutputError, UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.render.picture.save import save_figure
 
@@ -38,9 +38,10 @@ def test_another_format_is_refused(timeline, tmp_path, name):
         save_figure(draw(timeline), tmp_path / name)
 
 
-def test_a_folder_that_is_not_there_is_said(timeline, tmp_path):
-    with pytest.raises(UsageError, match="cannot be written: No such file"):
-        save_figure(draw(timeline), tmp_path / "nowhere" / "a.png")
+def test_a_file_that_cannot_be_written_is_said(timeline, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match=r"^cannot write .*: file exists$"):
+        save_figure(draw(timeline), tmp_path / "file" / "a.png")
 
 
 def test_hostile_names_are_only_text(tmp_path):

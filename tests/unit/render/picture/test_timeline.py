@@ -31,8 +31,9 @@ def test_a_picture_of_nothing_is_refused(timeline):
         draw(timeline, lanes=[])
     with pytest.raises(UsageError, match="would show nothing"):
         draw(timeline, start_ns=5, end_ns=5)
-    with pytest.raises(UsageError, match="at least 400 pixels"):
-        draw(timeline, width_px=399)
+    for width in (-1, 399, 16_385, 10_000_000):
+        with pytest.raises(UsageError, match="is 400 to 16,384 pixels wide"):
+            draw(timeline, width_px=width)
     only_host = build_timeline(make_trace(on_host("cudaDeviceSynchronize", 1, 2)))
     with pytest.raises(UsageError, match="no GPU activity to draw"):
         draw(only_host, blocking_calls=np.array([0]))

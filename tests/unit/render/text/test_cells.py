@@ -3,13 +3,11 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tests.unit.render.text.hand_made import NASTY
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
     PATH_MEANINGS,
-    clean,
     counted,
     listed,
     percent_text,
@@ -77,12 +75,6 @@ class TestPercentText:
 
 
 class TestWords:
-    def test_clean_leaves_nothing_that_a_terminal_acts_upon(self):
-        assert clean(NASTY) == "[red]a[/] [31mb[0m c  def" + "g :smile: 1m"
-
-    def test_clean_keeps_letters_of_any_script(self):
-        assert clean("größe 模型 модель") == "größe 模型 модель"
-
     @pytest.mark.parametrize(
         ("count", "text"), [(0, "0 steps"), (1, "1 step"), (1234, "1,234 steps")]
     )

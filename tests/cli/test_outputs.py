@@ -1,0 +1,165 @@
+"""What is written is whole, or is as it was before; and nothing is written over what was read."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.cli import commands
+from tracelab import analyze, draw
+from tracelab.errors import OutputError
+
+TRACES = Path(__file__).parents[2] / "traces"
+ITEM = TRACES / "events_item.pt.trace.json.gz"
+WAIT = TRACES / "events_wait.pt.trace.json.gz"
+
+
+@pytest.fixture
+def trace(tmp_path):
+    return Path(shutil.copy(ITEM, tmp_path / "step.pt.trace.json.gz"))
+
+
+def hard_link(path):
+    other = path.with_name("hard.json")
+    other.hardlink_to(path)
+    return other
+
+
+def soft_link(path):
+    other = path.with_name("soft.json")
+    other.symlink_to(path)
+    return other
+
+
+@pytest.mark.parametrize("name_of", [lambda path: path, hard_link, soft_link])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("analyze", "TRACE", "--json", "OUTPUT"),
+        ("diff", "TRACE", WAIT, "--json", "OUTPUT"),
+        ("diff", WAIT, "TRACE", "--json", "OUTPUT"),
+        ("check", "TRACE", "--max-idle", "5", "--junit", "OUTPUT"),
+        ("check", WAIT, "--max-regression", "5", "--baseline", "TRACE", "--junit", "OUTPUT"),
+    ],
+    ids=lambda arguments: " ".join(map(str, arguments[:1] + arguments[-2:])),
+)
+def test_an_input_is_no_output_by_whatever_name(tracelab, trace, name_of, arguments):
+    output = name_of(trace)
+    ran = tracelab(*({"TRACE": trace, "OUTPUT": output}.get(x, x) for x in arguments))
+    assert ran.code == 5
+    assert ran.out == ""
+    assert ran.err == f"tracelab: cannot write {output}: it is an input, which would be lost\n"
+    assert trace.read_bytes() == ITEM.read_bytes()
+
+
+def test_an_input_is_no_picture(tracelab, trace):
+    trace = trace.rename(trace.with_name("step.png"))
+    for command in (("analyze", trace, "--png", trace), ("timeline", trace, "-o", trace)):
+        ran = tracelab(*command)
+        assert (ran.code, "it is an input" in ran.err) == (5, True)
+    assert trace.read_bytes() == ITEM.read_bytes()
+
+
+def test_a_file_of_a_folder_is_an_input(tracelab, trace):
+    ran = tracelab("analyze", trace.parent, "--json", trace)
+    assert (ran.code, "it is an input" in ran.err) == (5, True)
+
+
+def test_budgets_are_an_input(tracelab, trace):
+    budgets = trace.with_name("budgets.toml")
+    budgets.write_text("max-idle = 5\n")
+    ran = tracelab("check", trace, "--budgets", budgets, "--junit", budgets)
+    assert (ran.code, "it is an input" in ran.err) == (5, True)
+    assert budgets.read_text() == "max-idle = 5\n"
+
+
+def test_python_writes_over_no_trace_either(trace):
+    with pytest.raises(OutputError, match="it is an input"):
+        analyze(trace).save(trace)
+    png = trace.rename(trace.with_name("step.png"))
+    with pytest.raises(OutputError, match="it is an input"):
+        draw(png, png)
+    assert png.read_bytes() == ITEM.read_bytes()
+
+
+def test_two_results_have_two_files(tracelab, trace):
+    ran = tracelab("analyze", trace, "--json", "a.png", "--png", "./a.png")
+    assert (ran.code, "two results" in ran.err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("s3://bucket/report.json", "results are written to local files only"),
+        ("FOLDER", "is a directory"),
+        ("FOLDER/file/report.json", "not a directory"),
+        ("/proc/none/report.json", "no such file or directory"),
+    ],
+)
+def test_what_cannot_be_written_is_told_before_anything_is_read(tracelab, tmp_path, path, reason):
+    (tmp_path / "file").write_text("")
+    broken = tmp_path / "broken.json"
+    broken.write_text("no trace: nobody should have looked")
+    output = path.replace("FOLDER", str(tmp_path))
+    ran = tracelab("analyze", broken, "--json", output)
+    assert ran.code == (3 if "/proc" in path else 5)  # there, only writing fails
+    assert f"cannot write {output}: {reason}" in ran.err or "/proc" in path
+    ran = tracelab("analyze", ITEM, "--json", output)
+    assert (ran.code, f"cannot write {output}: {reason}" in ran.err) == (5, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "endings"),
+    [
+        (("analyze", ITEM, "--json", "OUT.json"), "json"),
+        (("analyze", ITEM, "--png", "OUT.png"), "png"),
+        (("timeline", ITEM, "-o", "OUT.svg"), "svg"),
+        (("diff", ITEM, WAIT, "--json", "OUT.json"), "json"),
+        (("diff", ITEM, WAIT, "--png", "OUT.png"), "png"),
+    ],
+    ids=lambda x: " ".join(map(str, x[:1] + x[-2:])) if isinstance(x, tuple) else "",
+)
+@pytest.mark.parametrize("before", [None, b"a good older result"])
+def test_a_full_disk_changes_nothing(tmp_path, arguments, endings, before):
+    """GIVEN a limit of 2 KB on the size of a file, as a disk that becomes full
+    THEN what was there is there as it was, nothing is beside it, and the exit code is 5."""
+    output = tmp_path / f"out.{endings}"
+    if before is not None:
+        output.write_bytes(before)
+
+    def limit():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
+
+    ran = commands.tracelab(
+        *(str(x).replace("OUT", str(tmp_path / "out")) for x in arguments),
+        "--no-cache",
+        preexec_fn=limit,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(tmp_path.parent)},
+    )
+    assert ran.returncode == 5
+    assert b"cannot write" in ran.stderr
+    assert b"file too large" in ran.stderr
+    assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == (
+        [] if before is None else [(output.name, before)]
+    )
+
+
+def test_a_link_stands_for_its_file_and_rights_stay(tracelab, tmp_path):
+    real = tmp_path / "real.json"
+    real.write_text("{}")
+    real.chmod(0o640)
+    link = tmp_path / "link.json"
+    link.symlink_to(real)
+    assert tracelab("analyze", ITEM, "--json", link).code == 0
+    assert link.is_symlink()
+    assert real.stat().st_mode & 0o777 == 0o640
+    assert real.read_text().startswith('{\n  "schema"')
+
+
+def test_a_device_is_written_in_place(tracelab):
+    assert tracelab("analyze", ITEM, "--json", "/dev/null").code == 0
+    assert Path("/dev/null").is_char_device()

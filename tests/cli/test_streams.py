@@ -1,0 +1,160 @@
+"""stdout and stderr that are full, closed, or that nobody reads any more."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli import commands
+from tracelab.cli.main import COMMANDS, main
+
+TRACES = Path(__file__).parents[2] / "traces"
+ITEM = TRACES / "events_item.pt.trace.json.gz"
+WAIT = TRACES / "events_wait.pt.trace.json.gz"
+
+PRINTING = [
+    ("--help",),
+    ("--version",),
+    ("analyze", "--help"),
+    ("analyze", ITEM),
+    ("analyze", ITEM, "--json", "-"),
+    ("check", ITEM, "--max-idle", "50"),
+    ("diff", ITEM, WAIT),
+    ("explain", "TL101"),
+    ("workload", "--list"),
+]
+full = pytest.mark.skipif(
+    not Path("/dev/full").exists(), reason="this system has no device that is always full"
+)
+
+
+def close_stdout():
+    os.close(1)
+
+
+def close_stderr():
+    os.close(2)
+
+
+@full
+@pytest.mark.parametrize("arguments", PRINTING, ids=lambda x: " ".join(map(str, x[:2])))
+def test_a_full_stdout_is_one_sentence(arguments):
+    with open("/dev/full", "wb") as stdout:
+        ran = commands.tracelab(*arguments, stdout=stdout)
+    assert ran.returncode == 5
+    assert ran.stderr == b"tracelab: cannot write the result to stdout: no space left on device\n"
+
+
+@pytest.mark.parametrize("arguments", PRINTING, ids=lambda x: " ".join(map(str, x[:2])))
+def test_a_closed_stdout_is_one_sentence(arguments):
+    ran = commands.tracelab(*arguments, stdout=None, preexec_fn=close_stdout)
+    assert ran.returncode == 5
+    assert ran.stderr == b"tracelab: cannot write the result to stdout: it is closed\n"
+
+
+@pytest.mark.parametrize("arguments", PRINTING, ids=lambda x: " ".join(map(str, x[:2])))
+def test_a_pipe_that_nobody_reads_any_more_is_a_quiet_end(arguments):
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = commands.tracelab(*arguments, stdout=writing)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+
+
+def test_what_a_check_found_does_not_depend_on_who_reads_it():
+    """GIVEN a broken budget, and nobody who reads the table THEN the exit code still says so."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    ran = commands.tracelab("check", ITEM, "--max-idle", "1", stdout=writing)
+    os.close(writing)
+    assert (ran.returncode, ran.stderr) == (1, b"")
+
+
+def test_nothing_to_print_needs_no_stdout(tmp_path):
+    ran = commands.tracelab(
+        "timeline", ITEM, "-o", tmp_path / "t.png", stdout=None, preexec_fn=close_stdout
+    )
+    assert ran.returncode == 0
+    assert (tmp_path / "t.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("how", [full.args and "full", "closed"])
+def test_without_stderr_the_result_is_there(tmp_path, how):
+    if how == "full" and not Path("/dev/full").exists():
+        pytest.skip("this system has no device that is always full")
+    arguments = ("analyze", ITEM, tmp_path, "--json", "-")
+    (tmp_path / "other.json").write_text("{}")  # of which there is something to tell
+    expected = commands.tracelab(*arguments)
+    assert expected.stderr
+    if how == "closed":
+        ran = commands.tracelab(*arguments, stderr=None, preexec_fn=close_stderr)
+    else:
+        with open("/dev/full", "wb") as stderr:
+            ran = commands.tracelab(*arguments, stderr=stderr)
+    assert (ran.returncode, ran.stdout) == (expected.returncode, expected.stdout)
+
+
+def test_wrong_usage_without_stderr_is_wrong_usage():
+    ran = commands.tracelab("nonsense", stderr=None, preexec_fn=close_stderr)
+    assert (ran.returncode, ran.stdout) == (2, b"")
+
+
+def test_a_script_has_the_streams_that_it_would_have_alone(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    script = tmp_path / "train.py"
+    script.write_text("import sys\nassert sys.stdout is sys.__stdout__\nprint('ran')\n")
+    ran = commands.tracelab("run", "--whole", "-o", tmp_path, script)
+    assert (ran.stdout, ran.returncode) == (b"ran\n", 4)  # no GPU here, or no work on it
+
+
+class TestErrorsOfOurs:
+    @staticmethod
+    def run(monkeypatch, error):
+        def breaks() -> None:
+            """Break."""
+            raise error
+
+        monkeypatch.setattr("sys.argv", ["tracelab", "breaks"])
+        with pytest.raises(SystemExit) as done:
+            main((*COMMANDS, breaks))
+        return done.value.code
+
+    def test_are_told_with_the_details_in_a_file(self, monkeypatch, capsys, tmp_path):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        assert self.run(monkeypatch, KeyError("stream\n7")) == 70
+        [details] = tmp_path.iterdir()
+        err = capsys.readouterr().err
+        assert err.startswith("tracelab: this is an error of tracelab's, not yours: KeyError")
+        assert "report it" in err
+        assert str(details) in err
+        assert err.count("\n") == 1
+        assert "in breaks" in details.read_text()
+        assert details.stat().st_mode & 0o777 == 0o600
+
+    def test_show_the_details_where_no_file_can_be_written(self, monkeypatch, capsys, tmp_path):
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "none"))
+        assert self.run(monkeypatch, ValueError("7")) == 70
+        err = capsys.readouterr().err
+        assert "in breaks" in err
+        assert "with the details above" in err
+
+    def test_lack_of_memory_is_none(self, monkeypatch, capsys):
+        assert self.run(monkeypatch, MemoryError()) == 3
+        assert capsys.readouterr().err == "tracelab: there is not enough memory for this\n"
+
+
+def test_the_closed_descriptor_is_not_taken_for_a_file(tmp_path):
+    """GIVEN a closed stderr WHEN a file is opened THEN C code that writes to 2 does not hit it."""
+    program = (
+        "import os, sys; os.close(2); sys.stderr = None\n"
+        "from tracelab.system.console import guarded_streams\n"
+        "with guarded_streams():\n"
+        f"    descriptor = os.open({str(tmp_path / 'file')!r}, os.O_CREAT | os.O_RDWR)\n"
+        "    print(descriptor)\n"
+    )
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert int(ran.stdout) > 2

@@ -1,0 +1,36 @@
+"""What a user sees of an error of ours: one sentence, and a file with the details."""
+
+from __future__ import annotations
+
+import platform
+import sys
+import tempfile
+import traceback
+
+from tracelab.version import __version__
+
+EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
+
+
+def report_crash(error: Exception) -> str:
+    """Save the details of an unexpected error; returns the sentence that says where they are."""
+    what = traceback.format_exception_only(error)[0].strip()
+    sentence = f"this is an error of tracelab's, not yours: {what}. Please report it as an issue"
+    try:
+        descriptor, path = tempfile.mkstemp(prefix="tracelab-error-", suffix=".txt")
+        with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
+            stream.write(_details(error))
+    except OSError:
+        print(_details(error), file=sys.stderr)
+        return f"{sentence}, with the details above"
+    return (
+        f"{sentence}, with the details in {path} (they name your files and what stands in them: "
+        "look before you send them)"
+    )
+
+
+def _details(error: Exception) -> str:
+    return (
+        f"tracelab {__version__}, Python {sys.version}\n{platform.platform()}\n"
+        f"{sys.argv}\n\n{''.join(traceback.format_exception(error))}"
+    )

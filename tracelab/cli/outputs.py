@@ -1,0 +1,50 @@
+"""Where results go: what cannot be written there is told before anything is read for long."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tracelab.errors import OutputError
+from tracelab.system.files import require_output
+
+if TYPE_CHECKING:
+    from tracelab.read.streams import Source
+
+
+def require_outputs(
+    sources: Iterable[Source],
+    *,
+    files: Iterable[str | Path | None] = (),
+    pictures: Sequence[Path | None] = (),
+    other_inputs: Iterable[str | Path | None] = (),
+) -> None:
+    """Refuse outputs that cannot be written, are an input, or are one another.
+
+    Args:
+        sources: what is read.
+        files: what is written; None and "-" are no file.
+        pictures: the same, where the name's ending must be that of a picture.
+        other_inputs: further files that are read.
+
+    Raises:
+        UsageError: a picture has another ending.
+        OutputError: something else is wrong.
+    """
+    chosen = [path for path in pictures if path is not None]
+    if chosen:
+        from tracelab.render.picture.save import require_format
+
+        for path in chosen:
+            require_format(path)
+    inputs = [
+        *(source.path for source in sources),
+        *(str(path) for path in other_inputs if path is not None),
+    ]
+    outputs = [*(str(path) for path in files if path not in (None, "-")), *map(str, chosen)]
+    for output in outputs:
+        require_output(output, inputs)
+    for output in outputs:
+        if sum(Path(output).resolve() == Path(other).resolve() for other in outputs) > 1:
+            raise OutputError(f"cannot write {output}: two results would be written there")

@@ -1,0 +1,148 @@
+"""Clocks that jumped while a trace was recorded: what lies behind a jump is moved to where it was.
+
+Counters of 32 bits wrap, and machines set their clocks. A jump shows as a stretch of time in which
+nothing at all happened, with the calls of a thread in the wrong order around it, or so long that no
+recording has it. What lies on both sides is right in itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+
+_LEAST_NS = 500_000_000  # less could be a moment in which nothing happened between two calls
+_PAUSE_NS = 3600 * 1_000_000_000  # in the right order, so long a pause is no part of a program
+_WRAP_NS = 2**32 * 1000  # of a counter of microseconds
+_SHORT_NS = 60 * 1_000_000_000
+_MOST_BINS, _BLOCK = 1 << 20, 1 << 18
+_NUMBER_WRAP = 2**31  # correlations have 32 bits, too
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Calls(Frozen):
+    """The host's calls that have a number, which grows from call to call.
+
+    Example row: ``Calls(event=12, thread=3, number=4711)``.
+
+    Attributes:
+        event: intp[k], their places among the events.
+        thread: int32[k], the thread of each.
+        number: int64[k], the number of each, as the driver counts.
+    """
+
+    event: NDArray[np.intp]
+    thread: NDArray[np.int32]
+    number: Int64Array
+
+
+def has_long_pause(start_ns: Int64Array, duration_ns: Int64Array) -> bool:
+    """Whether there may be a stretch in which no event ran, so long that a clock may have jumped.
+
+    It is certain that there is none where the answer is no, and no copy of the columns is made.
+
+    Args:
+        start_ns: int64[n], when the events began, ns.
+        duration_ns: int64[n], how long they took, ns; an hour or more is as good as nothing.
+    """
+    origin_ns, bin_ns = int(start_ns.min()), _LEAST_NS // 2
+    bins = (int(start_ns.max()) - origin_ns) // bin_ns + 1
+    if bins > _MOST_BINS:
+        return True
+    open_events = np.zeros(bins + 1, dtype=np.int64)
+    for first in range(0, len(start_ns), _BLOCK):
+        block = slice(first, first + _BLOCK)
+        begin = start_ns[block] - origin_ns
+        length_ns = np.where(duration_ns[block] < _PAUSE_NS, duration_ns[block], 0)
+        open_events += np.bincount(begin // bin_ns, minlength=bins + 1)
+        end = np.minimum((begin + length_ns) // bin_ns + 1, bins)
+        open_events -= np.bincount(end, minlength=bins + 1)
+    return not np.cumsum(open_events[:-1]).all()
+
+
+def without_jumps(
+    start_ns: Int64Array, end_ns: Int64Array, is_work: NDArray[np.bool_], calls: Calls
+) -> tuple[Int64Array, int]:
+    """The starts of events in one time, and how often their clock jumped.
+
+    A counter that wrapped is put right exactly. After any other jump the time that really passed is
+    not known: what follows begins where what was before began last.
+
+    Args:
+        start_ns: int64[n], when the events began, ns.
+        end_ns: int64[n], when they ended, ns; of an event that says nothing about time, its start.
+        is_work: bool[n], what the GPU or a call of the host did: only between such events a jump
+            matters, an annotation far away from all of them may stay there.
+        calls: the host's calls.
+
+    Returns:
+        int64[n], ns; and the number of jumps. Without any the starts are the same array.
+    """
+    order = np.argsort(start_ns, kind="stable")
+    begins = _stretches(start_ns[order], end_ns[order], is_work[order])
+    if len(begins) == 1:
+        return start_ns, 0
+    stretch = np.empty(len(order), dtype=np.intp)
+    stretch[order] = np.repeat(np.arange(len(begins)), np.diff([*begins, len(order)]))
+    first_ns, last_ns = start_ns[order[begins]], start_ns[order[[*(begins[1:] - 1), -1]]]
+    shift_ns = np.zeros(len(begins), dtype=np.int64)
+    jumps = 0
+    for before, after in pairwise(_true_order(stretch[calls.event], len(begins), calls)):
+        pause_ns = int(first_ns[after] - last_ns[before])
+        shift_ns[after] = shift_ns[before]
+        if not 0 <= pause_ns < _PAUSE_NS:
+            jumps += 1
+            wraps_ns = (_WRAP_NS, -_WRAP_NS)
+            is_wrap = [abs(pause_ns + wrap_ns) < _SHORT_NS for wrap_ns in wraps_ns]
+            shift_ns[after] += wraps_ns[is_wrap.index(True)] if any(is_wrap) else -pause_ns
+    return (start_ns + shift_ns[stretch], jumps) if jumps else (start_ns, 0)
+
+
+def _stretches(
+    start_ns: Int64Array, end_ns: Int64Array, is_work: NDArray[np.bool_]
+) -> NDArray[np.intp]:
+    """intp[s]: where, among events by start, each begins that has nothing right before it."""
+    work = np.cumsum(is_work)
+    reached_ns = np.maximum.accumulate(end_ns)
+    is_first = start_ns[1:] - reached_ns[:-1] >= _LEAST_NS
+    is_first &= (work[:-1] > 0) & (work[:-1] < work[-1])
+    return np.concatenate(([0], np.flatnonzero(is_first) + 1))
+
+
+def _true_order(stretch: NDArray[np.intp], count: int, calls: Calls) -> list[int]:
+    """The stretches in the order in which they happened.
+
+    That is the order of time, but where the threads that made calls in two neighbors made those of
+    the later one first, as their numbers say.
+
+    Args:
+        stretch: intp[k], that of each call.
+        count: of the stretches.
+        calls: the calls.
+    """
+    threads = int(calls.thread.max(initial=0)) + 1
+    key = stretch * threads + calls.thread
+    by_key = np.argsort(key, kind="stable")
+    keys, first = np.unique(key[by_key], return_index=True)
+    if not len(keys):
+        return list(range(count))
+    least = np.minimum.reduceat(calls.number[by_key], first)
+    most = np.maximum.reduceat(calls.number[by_key], first)
+    # The same thread in the next stretch, where it made calls there.
+    following = np.minimum(np.searchsorted(keys, keys + threads), len(keys) - 1)
+    goes_on = np.flatnonzero(keys[following] == keys + threads)
+    fall = least[goes_on] - most[following[goes_on]]
+    is_backwards = (fall > 0) & (fall < _NUMBER_WRAP)
+    of_stretch = keys[goes_on] // threads
+    both = np.bincount(of_stretch, minlength=count)
+    backwards = np.bincount(of_stretch[is_backwards], minlength=count)
+    jumps_after = np.flatnonzero((both > 0) & (backwards == both))
+    runs = np.split(np.arange(count), jumps_after + 1)
+    numbers = np.full(count, np.iinfo(np.int64).max)
+    np.minimum.at(numbers, keys // threads, least)
+    return [int(index) for run in sorted(runs, key=lambda run: numbers[run].min()) for index in run]

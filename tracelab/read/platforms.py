@@ -1,0 +1,100 @@
+"""Devices other than those of CUDA and ROCm: how their files are known, and whether they are read.
+
+The signs are rows that no other profiler writes. Which row is which was read in the sources of the
+profilers: Kineto's plugins for Intel XPU, Cambricon's and Moore Threads' forks of Kineto, Huawei's
+torch_npu and msprof, XLA's trace writer, AMD's rocmProfileData; of Meta's MTIA there are real files
+in HTA's test data.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from tracelab.model.trace import Category
+
+
+@dataclass(frozen=True, slots=True)
+class Platform:
+    """A sort of device, or a profiler, and what is in no other file.
+
+    Example: ``Platform("Google TPU or another device of XLA", processes=r"/device:")``.
+
+    Attributes:
+        name: what a user calls it.
+        categories: of events.
+        processes: a pattern of the names of processes; "" for none.
+        is_read: its rows say what an analysis needs: when work ran on which device and queue.
+    """
+
+    name: str
+    categories: frozenset[str] = frozenset()
+    processes: str = ""
+    is_read: bool = False
+
+
+PLATFORMS = (
+    Platform(
+        "Intel XPU",
+        frozenset(("xpu_runtime", "xpu_driver", "xpu_sync")),
+        is_read=True,
+    ),
+    Platform(
+        "Meta MTIA", frozenset(("mtia_runtime", "mtia_ccp_events", "mtia_insight")), is_read=True
+    ),
+    Platform("Cambricon MLU", frozenset(("mlu_runtime", "mlu_memcpy", "mlu_memset")), is_read=True),
+    Platform("Intel Gaudi", frozenset(("hpu_op",))),
+    Platform("Huawei Ascend NPU", processes=r"Ascend Hardware|CANN"),
+    Platform("Google TPU, or another device of XLA", processes=r"/device:\w+:\d+.*"),
+    Platform("rocmProfileData (rpd)", processes=r"GPU\d+"),
+    # Last, for MTIA and Gaudi are written through it, too.
+    Platform(
+        "a device of PyTorch's PrivateUse1 interface",
+        frozenset(("privateuse1_runtime", "privateuse1_driver")),
+        is_read=True,
+    ),
+)
+
+READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_read)
+
+MTIA_ROWS = "mtia_ccp_events"  # kernels, copies and waits alike
+_MTIA_COPY, _MTIA_WAITS = "dma_request", frozenset(("event_wait", "event_record"))
+# Intel's scope profiler repeats each kernel under such a name, a nanosecond longer on both sides.
+_REPEATED = "metrics: "
+
+
+def platform_of(categories: Collection[str], processes: Collection[str]) -> Platform | None:
+    """The platform of a file; None for CUDA and ROCm, and where nothing says what it is.
+
+    Args:
+        categories: those of its complete events.
+        processes: the names of its processes.
+
+    >>> platform_of(["cpu_op", "xpu_runtime"], ["python"]).name
+    'Intel XPU'
+    """
+    for platform in PLATFORMS:
+        if not platform.categories.isdisjoint(categories):
+            return platform
+        if platform.processes and any(re.fullmatch(platform.processes, x) for x in processes):
+            return platform
+    return None
+
+
+def true_category(text: str, name: str, category: Category) -> Category:
+    """What an event is, where its category alone does not say.
+
+    Args:
+        text: its category as the file has it.
+        name: its name.
+        category: what the category mostly means.
+
+    >>> true_category("mtia_ccp_events", "dma_request", Category.KERNEL)
+    <Category.MEMCPY: 1>
+    """
+    if text == MTIA_ROWS and name == _MTIA_COPY:
+        return Category.MEMCPY
+    if (text == MTIA_ROWS and name in _MTIA_WAITS) or name.startswith(_REPEATED):
+        return Category.OTHER
+    return category

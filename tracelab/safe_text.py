@@ -1,0 +1,86 @@
+"""Text from files, and names of files, for terminals and JSON: whatever stands in it, it is text.
+
+A name can hold control characters, which a terminal acts upon, and marks that turn the direction of
+writing. A file's name may be bytes that are no text at all: Python has them as lone surrogates.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NO_TEXT = re.compile("[\udc80-\udcff]")  # a byte of a file's name
+# In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.
+_UNSEEN = re.compile(
+    rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
+    rb"|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80-\x81][\x80-\xbf]"
+)
+
+
+def clean(text: str) -> str:
+    r"""Text of a file without anything that a terminal acts upon.
+
+    >>> clean("gemm\x1b[31m\tkernel")
+    'gemm[31m kernel'
+
+    Control and escape characters and direction marks are left out, white space becomes a space; so
+    do the selectors that change a letter's width. Bytes that are no text are written as such.
+    """
+    text = _NO_TEXT.sub(_written_out, text)
+    kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
+    return "".join(c for c in kept if not "\ufe00" <= c <= "\ufe0f")
+
+
+def without_surrogates(text: str) -> str:
+    r"""Text in which the bytes of a file's name that are no text are written as such.
+
+    >>> without_surrogates("step\udcff.json")
+    'step\\xff.json'
+    """
+    return _SURROGATE.sub(_written_out, text)
+
+
+def json_bytes(content: Any) -> bytes:
+    r"""A result as indented JSON, in which what a terminal may act upon is escaped.
+
+    >>> json_bytes({"name": "gemm\u202e\x9b"})
+    b'{\n  "name": "gemm\\u202e\\u009b"\n}\n'
+
+    Args:
+        content: dataclasses, mappings, sequences, text and numbers.
+    """
+    import orjson  # not for every message to stderr
+
+    options = orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE
+    try:
+        text = orjson.dumps(content, option=options)
+    except orjson.JSONEncodeError:
+        text = orjson.dumps(_as_text(content), option=options)
+    # The usual case is seen at once.
+    return text if text.isascii() and b"\x7f" not in text else _UNSEEN.sub(_escaped, text)
+
+
+def _escaped(character: re.Match[bytes]) -> bytes:
+    units = character[0].decode().encode("utf-16-be").hex()
+    return b"".join(b"\\u" + units[i : i + 4].encode() for i in range(0, len(units), 4))
+
+
+def _written_out(surrogate: re.Match[str]) -> str:
+    number = ord(surrogate[0])
+    return f"\\x{number - 0xDC00:02x}" if 0xDC80 <= number <= 0xDCFF else f"\\u{number:04x}"
+
+
+def _as_text(content: Any) -> Any:
+    """The same with all that is no text written out."""
+    if isinstance(content, str):
+        return without_surrogates(content)
+    if is_dataclass(content):
+        return {field.name: _as_text(getattr(content, field.name)) for field in fields(content)}
+    if isinstance(content, Mapping):
+        return {_as_text(key): _as_text(value) for key, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_as_text(item) for item in content]
+    return content
