@@ -293,7 +293,7 @@ def test_a_repeated_step_number_is_a_loss_and_the_others_stay(tracelab, repeated
 
 def test_steps_are_asked_for_as_the_file_names_them(tracelab, repeated):
     report = json.loads(tracelab("analyze", repeated, "--step", 6, "--json", "-").out)
-    assert [(window["step"], window["start_ns"]) for window in report["windows"]] == [(6, 39_000)]
+    assert [(window["step"], window["start_ns"]) for window in report["windows"]] == [(6, 40_000)]
     for step in (0, 1, 2):
         ran = tracelab("analyze", repeated, "--step", step)
         assert (ran.code, "the file's steps are: 5 to 6" in ran.err) == (2, True)

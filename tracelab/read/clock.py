@@ -117,32 +117,29 @@ def _stretches(
 def _true_order(stretch: NDArray[np.intp], count: int, calls: Calls) -> list[int]:
     """The stretches in the order in which they happened.
 
-    That is the order of time, but where the threads that made calls in two neighbors made those of
-    the later one first, as their numbers say.
+    That is the order of time. Only where the next calls of all threads that go on have smaller
+    numbers than their last ones, the clock had jumped back.
 
     Args:
         stretch: intp[k], that of each call.
         count: of the stretches.
         calls: the calls.
     """
-    threads = int(calls.thread.max(initial=0)) + 1
-    key = stretch * threads + calls.thread
+    # By thread, and within it by stretch: one group is what a thread called in a stretch.
+    key = calls.thread.astype(np.int64) * count + stretch
     by_key = np.argsort(key, kind="stable")
-    keys, first = np.unique(key[by_key], return_index=True)
-    if not len(keys):
+    groups, first = np.unique(key[by_key], return_index=True)
+    if not len(groups):
         return list(range(count))
     least = np.minimum.reduceat(calls.number[by_key], first)
     most = np.maximum.reduceat(calls.number[by_key], first)
-    # The same thread in the next stretch, where it made calls there.
-    following = np.minimum(np.searchsorted(keys, keys + threads), len(keys) - 1)
-    goes_on = np.flatnonzero(keys[following] == keys + threads)
-    fall = least[goes_on] - most[following[goes_on]]
+    thread, of_stretch = groups // count, groups % count
+    goes_on = np.flatnonzero(thread[1:] == thread[:-1])
+    fall = least[goes_on] - most[goes_on + 1]
     is_backwards = (fall > 0) & (fall < _NUMBER_WRAP)
-    of_stretch = keys[goes_on] // threads
-    both = np.bincount(of_stretch, minlength=count)
-    backwards = np.bincount(of_stretch[is_backwards], minlength=count)
-    jumps_after = np.flatnonzero((both > 0) & (backwards == both))
-    runs = np.split(np.arange(count), jumps_after + 1)
+    votes = np.bincount(of_stretch[goes_on + 1], minlength=count)
+    votes_for = np.bincount(of_stretch[goes_on + 1][is_backwards], minlength=count)
+    runs = np.split(np.arange(count), np.flatnonzero((votes > 0) & (votes_for == votes)))
     numbers = np.full(count, np.iinfo(np.int64).max)
-    np.minimum.at(numbers, keys // threads, least)
+    np.minimum.at(numbers, of_stretch, least)
     return [int(index) for run in sorted(runs, key=lambda run: numbers[run].min()) for index in run]

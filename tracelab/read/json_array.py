@@ -275,9 +275,8 @@ class ArrayReader:
         first = bisect_right(ends, start)
         for possible_end in (end,) if end > start else ends[first : first + _MOST_ENDS]:
             may_end_later = False
-            if possible_end - start > _LARGEST_MENDED:
-                break
-            for repairs, version in enumerate(versions(text[start:possible_end])):
+            tries = None if possible_end - start <= _LARGEST_MENDED else 1
+            for repairs, version in enumerate(islice(versions(text[start:possible_end]), tries)):
                 try:
                     return _Element(self._decode(b"[" + version + b"]"), possible_end, repairs > 0)
                 except ValueError:

@@ -16,7 +16,7 @@ _FIRST_OBJECT = re.compile(rb'\s*\{\s*"')
 _EVENT = re.compile(rb'\{[^{}\[\]]{0,2000}?"ph"\s*:')
 _KEY = re.compile(r'"(\w{1,100})"\s*:\s*')
 _LARGEST_SALVAGED = 1 << 20
-_MOST_KEYS = 1000
+_MOST_FAILURES = 1000
 
 _value_at = json.JSONDecoder(strict=False).raw_decode
 
@@ -71,15 +71,12 @@ def salvage(header: bytes) -> dict[str, Any]:
     """
     text = mend(header[:_LARGEST_SALVAGED]).decode("utf-8", "replace")
     found: dict[str, Any] = {}
-    offset = 0
-    for _ in range(_MOST_KEYS):
-        key = _KEY.search(text, offset)
-        if key is None:
-            break
+    offset = failures = 0
+    while failures < _MOST_FAILURES and (key := _KEY.search(text, offset)):
         try:
             value, offset = _value_at(text, key.end())
         except (ValueError, RecursionError):
-            offset = key.end()
+            offset, failures = key.end(), failures + 1
         else:
             found.setdefault(key[1], value)
     return found

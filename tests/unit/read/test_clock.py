@@ -1,0 +1,230 @@
+"""Clocks that jumped: what lies on both sides is put together again."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.build import files
+from tests.build.files import annotation, kernel, launch, operator, write
+from tests.build.rows import US
+from tracelab import analyze, read_trace
+from tracelab.read.clock import Calls, has_long_pause, without_jumps
+
+S = 1_000_000_000
+WRAP = 2**32 * US
+HOUR = 3_600 * S
+TRACES = Path(__file__).parents[3] / "traces"
+
+
+def calls_of(numbers, thread=0):
+    """Calls with these numbers, one an event."""
+    count = len(numbers)
+    return Calls(np.arange(count), np.full(count, thread, np.int32), np.array(numbers))
+
+
+def in_one_time(starts, numbers):
+    """Starts of calls that take 1 us, and the number of jumps."""
+    start = np.array(starts, dtype=np.int64)
+    fixed, jumps = without_jumps(start, start + US, np.ones(len(start), bool), calls_of(numbers))
+    return fixed.tolist(), jumps
+
+
+class TestWithoutJumps:
+    def test_a_wrapped_counter_is_put_right(self):
+        # The third and fourth call came 1 and 2 ms after the second; then the counter wrapped.
+        before, after = [WRAP, WRAP + 5 * US], [1_005 * US, 2_005 * US]
+        assert in_one_time(before + after, [1, 2, 3, 4]) == (
+            [WRAP, WRAP + 5 * US, WRAP + 1_005 * US, WRAP + 2_005 * US],
+            1,
+        )
+
+    def test_a_counter_that_jumps_ahead_by_its_length_is_put_right(self):
+        starts = [0, 5 * US, WRAP + 1_005 * US, WRAP + 2_005 * US]
+        assert in_one_time(starts, [1, 2, 3, 4]) == ([0, 5 * US, 1_005 * US, 2_005 * US], 1)
+
+    def test_after_a_clock_was_set_back_the_rest_follows_at_once(self):
+        # By 10 s, between the call at 20 s and the next, which says 11 s: how long it really took
+        # until then nobody knows.
+        starts = [20 * S, 20 * S + 7 * US, 11 * S, 11 * S + 3 * US]
+        assert in_one_time(starts, [1, 2, 3, 4]) == (
+            [20 * S, 20 * S + 7 * US, 20 * S + 7 * US, 20 * S + 10 * US],
+            1,
+        )
+
+    def test_a_pause_of_more_than_an_hour_is_cut(self):
+        starts = [0, 5 * US, 3 * HOUR, 3 * HOUR + 5 * US]
+        assert in_one_time(starts, [1, 2, 3, 4]) == ([0, 5 * US, 5 * US, 10 * US], 1)
+
+    @pytest.mark.parametrize("pause", [S, 60 * S, HOUR - S])
+    def test_a_shorter_pause_is_one(self, pause):
+        starts = [0, pause, 2 * pause]
+        assert in_one_time(starts, [1, 2, 3]) == (starts, 0)
+
+    def test_pauses_on_both_sides_of_a_jump_stay(self):
+        # Calls 1 and 2 are 2 s apart, calls 3 and 4 are 3 s apart; between 2 and 3 the clock was
+        # set back by some 50 s.
+        starts = [100 * S, 102 * S, 50 * S, 53 * S]
+        assert in_one_time(starts, [1, 2, 3, 4]) == ([100 * S, 102 * S, 102 * S, 105 * S], 1)
+
+    def test_correlations_that_wrap_are_no_jump(self):
+        starts = [0, 5 * S, 10 * S]
+        assert in_one_time(starts, [2**32 - 1, 0, 1]) == (starts, 0)
+
+    def test_calls_of_other_threads_say_nothing(self):
+        # Two processes in one file whose numbers have nothing to do with each other.
+        start = np.array([0, 5 * S])
+        calls = Calls(np.arange(2), np.array([0, 1], np.int32), np.array([900, 100]))
+        fixed, jumps = without_jumps(start, start + US, np.ones(2, bool), calls)
+        assert (fixed.tolist(), jumps) == ([0, 5 * S], 0)
+
+    def test_one_thread_in_order_outweighs_another_that_is_not(self):
+        start = np.array([0, 1, 5 * S, 5 * S + 1])
+        calls = Calls(np.arange(4), np.array([0, 1, 0, 1], np.int32), np.array([1, 9, 2, 3]))
+        fixed, jumps = without_jumps(start, start + US, np.ones(4, bool), calls)
+        assert (fixed.tolist(), jumps) == (start.tolist(), 0)
+
+    def test_what_is_no_work_may_be_far_away(self):
+        start = np.array([0, 5 * HOUR, 5 * HOUR + 1])
+        is_work = np.array([False, True, True])
+        none = calls_of([])
+        fixed, jumps = without_jumps(start, start + US, is_work, none)
+        assert (fixed.tolist(), jumps) == (start.tolist(), 0)
+
+    @settings(derandomize=True, deadline=None, max_examples=200)
+    @given(
+        st.lists(st.integers(1, 400_000_000), min_size=2, max_size=30),
+        st.integers(0, 28),
+        st.sampled_from([WRAP, -WRAP]),
+        st.randoms(use_true_random=False),
+    )
+    def test_wherever_a_counter_wraps_the_times_are_as_they_were(self, gaps, place, wrap, random):
+        """GIVEN calls less than half a second apart, in any order in the file
+        WHEN the counter wraps somewhere
+        THEN their times are those before, but for where all of them begin."""
+        true = np.cumsum(gaps)
+        first_after = 1 + place % (len(true) - 1)
+        seen = true + np.where(np.arange(len(true)) >= first_after, wrap, 0)
+        order = np.array(random.sample(range(len(true)), len(true)))
+        fixed, jumps = without_jumps(
+            seen[order], seen[order] + 1, np.ones(len(true), bool), calls_of(order)
+        )
+        assert jumps == 1
+        assert fixed.tolist() == true[order].tolist()
+
+
+class TestHasLongPause:
+    @settings(derandomize=True, deadline=None, max_examples=200)
+    @given(
+        st.lists(st.tuples(st.integers(0, 8 * S), st.integers(0, 2 * S)), min_size=1, max_size=12)
+    )
+    def test_no_means_that_there_is_none(self, events):
+        start = np.array([start for start, _ in events])
+        length = np.array([length for _, length in events])
+        order = np.argsort(start)
+        reached = np.maximum.accumulate((start + length)[order])
+        pauses = start[order][1:] - reached[:-1]
+        if not has_long_pause(start, length):
+            assert pauses.max(initial=0) < S // 2
+
+    def test_a_usual_trace_has_none(self):
+        start = np.arange(0, 100 * S, S // 10)
+        assert not has_long_pause(start, np.full(len(start), US))
+
+    def test_a_span_of_142_years_is_looked_at_more_closely(self):
+        assert has_long_pause(np.array([0, 2**62]), np.array([1, 1]))
+
+
+def shifted(content, by_us, is_after):
+    """The same trace with the times of some complete events changed."""
+    data = json.loads(content)
+    for event in data["traceEvents"]:
+        if event.get("ph") == "X" and is_after(event):
+            event["ts"] += by_us
+    return json.dumps(data).encode()
+
+
+class TestTraces:
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def content():
+        import gzip
+
+        return gzip.decompress((TRACES / "events_item.pt.trace.json.gz").read_bytes())
+
+    @staticmethod
+    def figures(path):
+        report = analyze(path)
+        return report.tables["windows"], report.tables["syncs"], report.tables["critical_path"]
+
+    @pytest.mark.parametrize("by_us", [-(2**32), 2**32])
+    @pytest.mark.parametrize("whose", ["all", "gpu"])
+    def test_a_real_trace_is_as_it_was_when_its_counter_wraps(
+        self, tmp_path, content, by_us, whose
+    ):
+        """GIVEN a real trace in which everything after its middle, or the GPU's time alone, is off
+        THEN every figure is that of the sound trace, and the jump is told."""
+        starts = sorted(
+            event["ts"] for event in json.loads(content)["traceEvents"] if event.get("ph") == "X"
+        )
+        middle = starts[len(starts) // 2]
+        is_after = {
+            "all": lambda event: event["ts"] > middle,
+            "gpu": lambda event: event.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"},
+        }[whose]
+        sound, jumped = tmp_path / "a.json", tmp_path / "b.json"
+        sound.write_bytes(content)
+        jumped.write_bytes(shifted(content, by_us, is_after))
+
+        windows, *others = self.figures(jumped)
+        expected, *expected_others = self.figures(sound)
+
+        first = expected[0].start_ns - windows[0].start_ns  # where the file begins
+        assert [x.length_ns for x in windows] == [x.length_ns for x in expected]
+        assert [x.start_ns + first for x in windows] == [x.start_ns for x in expected]
+        assert [x.devices for x in windows] == [x.devices for x in expected]
+        assert others == expected_others
+        report = analyze(jumped)
+        assert report.traces[0].losses["clock_jumps"] == 1
+        assert "TL908" in [finding.rule for finding in report.findings]
+
+    def test_a_profilers_own_span_covers_no_jump(self, tmp_path):
+        span = files.complete_event("PyTorch Profiler (0)", "Trace", 0, 1_900 * S, pid="Spans")
+        events = [launch(0, US, 1), kernel(2 * US, 4 * US, correlation=1)]
+        later = [launch(-9 * S, -9 * S + US, 2), kernel(-8 * S, -8 * S + US, correlation=2)]
+        trace = read_trace(write(tmp_path / "a.json", [span, *events, *later]))
+        assert trace.losses == {"clock_jumps": 1}
+        assert trace.start_ns.tolist() == [0, 0, 2 * US, 2 * US, S + 2 * US]
+
+    def test_an_annotation_far_away_changes_nothing(self, tmp_path):
+        events = [annotation("far", -9 * HOUR, -9 * HOUR + US), launch(0, US, 1)]
+        trace = read_trace(write(tmp_path / "a.json", [*events, kernel(2 * US, 3 * US)]))
+        assert not trace.losses
+        assert trace.start_ns.tolist() == [0, 9 * HOUR, 9 * HOUR + 2 * US]
+
+
+class TestDurations:
+    def test_no_sum_of_them_overflows(self, tmp_path):
+        """GIVEN 4,000 calls of 2^42 us, whose sum is beyond int64
+        THEN they are left out and told, and the rest is as it is without them."""
+        long = 2**42 * US
+        good = [launch(0, US, 1), kernel(2 * US, 4 * US, correlation=1), operator("o", 0, US)]
+        bad = [
+            files.call("cudaDeviceSynchronize", i * US, i * US + long, correlation=10 + i)
+            for i in range(4_000)
+        ]
+        report = analyze(write(tmp_path / "a.json", [*good, *bad]))
+        assert report.traces[0].losses["absurd_times"] == 4_000
+        assert report.traces[0].events == 3
+        assert all(row.blocked_ns >= 0 for row in report.syncs)
+        alone = analyze(write(tmp_path / "b.json", good))
+        assert report.windows == alone.windows
+
+    def test_a_few_long_ones_are_no_loss(self, tmp_path):
+        long = 2**42 * US
+        events = [launch(0, US, 1), kernel(2 * US, 4 * US), operator("o", 0, long)]
+        assert not read_trace(write(tmp_path / "a.json", events)).losses

@@ -1,0 +1,121 @@
+"""Garbage costs what its length costs: the work is counted, which no noise of a machine changes."""
+
+from __future__ import annotations
+
+import io
+from unittest import mock
+
+import pytest
+
+from tracelab.errors import UnreadableInputError
+from tracelab.read import json_array, json_header, json_text
+from tracelab.read.events import decode, is_event
+from tracelab.read.json_array import ArrayReader
+
+EVENT = b'{"ph": "X", "name": "a", "ts": 1, "dur": 1}'
+GARBAGE = [
+    b'}, {"ph',
+    b", {",
+    b"}",
+    b', {"a":[1',
+    b'"name": "',
+    b', {"name": "',
+    b', {"name": "x", "ph": ',
+    b"]",
+    b"], ",
+    b', {"ph": "',
+    b"\0",
+    b", ",
+    b"\\",
+    b"[",
+    b'{"a":',
+    b', {"ph": nan',
+    b', {"ph": "X", "a": tru}',
+    b', {"ph": "X", "args": {"x": 1}',
+    b', {"a": {}, {',
+    b'}, {"ph": "X", "name": "',
+    b", {}}",
+    b"} ",
+    b'{"traceEvents":[',
+    b', {"traceEvents":[{"ph":"X"}',
+    b'\xff, {"ph\xff',
+]
+
+
+class Work:
+    """How many bytes the functions that look at text were given."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def counted(self, function):
+        def look(text, *more):
+            self.bytes += len(text)
+            return function(text, *more)
+
+        return look
+
+
+def work_on(content: bytes) -> int:
+    """Bytes that are decoded, scanned or mended while something is read."""
+    work = Work()
+    scan, value_at = json_text._scan, json_header._value_at
+    with (
+        mock.patch.object(json_text, "_scan", work.counted(scan)),
+        mock.patch.object(json_header, "_value_at", work.counted(value_at)),
+        mock.patch.object(json_text, "mend", work.counted(json_text.mend)),
+        mock.patch.object(json_array, "mend", work.counted(json_array.mend)),
+        mock.patch.object(json_array, "breaks_off", work.counted(json_array.breaks_off)),
+        mock.patch.object(json_text, "breaks_off", work.counted(json_text.breaks_off)),
+        mock.patch.object(json_array.orjson, "loads", work.counted(json_array.orjson.loads)),
+    ):
+        reader = ArrayReader(
+            io.BytesIO(content), "t.json", "traceEvents", work.counted(decode), is_event
+        )
+        try:
+            for _ in reader:
+                pass
+        except UnreadableInputError:
+            pass
+    return work.bytes
+
+
+@pytest.mark.parametrize("before", [b'{"traceEvents": [' + EVENT, b'{"a": 1'])
+@pytest.mark.parametrize("garbage", GARBAGE, ids=repr)
+def test_work_on_garbage_is_linear(monkeypatch, garbage, before):
+    """GIVEN garbage that fools every cut WHEN there is four times as much
+    THEN the work is about four times that, not sixteen."""
+    monkeypatch.setattr(json_array, "PIECE_BYTES", 4_096)
+    small, large = (work_on(before + garbage * (size // len(garbage))) for size in (2**15, 2**17))
+    assert large < 8 * small
+
+
+def test_damaged_events_after_many_others_are_still_passed_over():
+    """GIVEN a hundred thousand broken events between good ones THEN the good ones are there."""
+    content = b'{"traceEvents": [' + EVENT + b', {"ph' * 100_000 + b"}, " + EVENT + b"]}"
+    reader = ArrayReader(io.BytesIO(content), "t.json", "traceEvents", decode, is_event)
+    assert sum(map(len, reader)) == 2
+    assert reader.losses["unparsable_events"] >= 1
+
+
+def test_a_long_whole_event_after_little_damage_is_read():
+    long = b'{"ph": "X", "name": "%b", "ts": 1, "dur": 1}' % (b"x" * 300_000)
+    content = b'{"traceEvents": [' + b", ".join([EVENT, b"{oops}", long, EVENT]) + b"]}"
+    reader = ArrayReader(io.BytesIO(content), "t.json", "traceEvents", decode, is_event)
+    assert sum(map(len, reader)) == 3
+    assert dict(+reader.losses) == {"unparsable_events": 1}
+
+
+def test_nested_lists_of_the_same_name_hide_no_event():
+    """GIVEN 100,000 nested lists that are called as the events are THEN the outer one is found."""
+    nested = b'{"x": [' + b", ".join([b'{"traceEvents": []}'] * 100_000) + b"]"
+    reader = ArrayReader(
+        io.BytesIO(nested + b', "traceEvents": [' + EVENT + b"]}"),
+        "t.json",
+        "traceEvents",
+        decode,
+        is_event,
+    )
+    assert sum(map(len, reader)) == 1
+    assert dict(+reader.losses) == {}
+    assert len(reader.metadata["x"]) == 100_000

@@ -1,0 +1,157 @@
+"""Where the events begin, whatever is wrong before them."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.build.files import LAYOUTS, kernel, text
+from tests.build.rows import US
+from tracelab.errors import UnreadableInputError
+from tracelab.read.events import decode, is_event
+from tracelab.read.json_array import ArrayReader
+from tracelab.read.json_header import first_event, outermost_array, salvage
+
+TRACES = Path(__file__).parents[3] / "traces"
+KEY = "traceEvents"
+
+
+def read(content):
+    """The number of events, the losses, and what stands beside the events."""
+    reader = ArrayReader(io.BytesIO(content), "t.json", KEY, decode, is_event)
+    count = sum(map(len, reader))
+    return count, dict(+reader.losses), reader.metadata
+
+
+@pytest.fixture(scope="module")
+def real():
+    """The header of a real trace with some of its events, and where its list begins."""
+    content = gzip.decompress((TRACES / "events_item.pt.trace.json.gz").read_bytes())
+    begin = content.index(b"[", content.index(b'"traceEvents"')) + 1
+    end = content.rindex(b"}", begin, begin + 6_000) + 1
+    while True:
+        try:
+            json.loads(small := content[:end] + b"]}")
+        except ValueError:
+            end = content.rindex(b"}", begin, end - 1) + 1
+        else:
+            return small, begin
+
+
+@pytest.mark.parametrize("byte", [b"?", b'"', b"{", b"}", b"[", b",", b"\\", b"\0", b"\xff", b""])
+def test_no_byte_of_a_header_costs_an_event(real, byte):
+    """GIVEN a real trace
+    WHEN any one byte before the list of its events is another, or missing
+    THEN all events are read, and what JSON no longer is is told."""
+    content, begin = real
+    expected, _, metadata = read(content)
+    assert expected > 20
+    for place in range(begin - 1):
+        damaged = content[:place] + byte + content[place + 1 :]
+        try:
+            count, losses, found = read(damaged)
+        except UnreadableInputError:
+            # All of it is one element of a list then.
+            assert (byte, content[:place].strip()) == (b"[", b"")
+            continue
+        if not content[:place].strip() and byte == b"[":
+            continue
+        is_json = valid(damaged)
+        if b'"traceEvents": [' in damaged[: begin + 1]:
+            assert count == expected
+        else:
+            assert expected - count <= 1 or b"[ [" in damaged or b"[[" in damaged
+        assert losses or is_json
+        if not is_json:
+            # What is whole beside the damage is kept, or it is told that it may be missing.
+            assert found == metadata or losses
+
+
+def valid(content):
+    try:
+        json.loads(content)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("layout", [layout for layout in LAYOUTS if "bare" not in layout])
+def test_one_byte_of_a_large_header_in_every_layout(layout):
+    """GIVEN 2,060 events below a header of 26 KB with a wrong byte THEN all of them are read."""
+    events = [kernel(i * US, (i + 1) * US) for i in range(2_060)]
+    header = {"deviceProperties": [{"id": i, "name": "H200"} for i in range(600)], "rank": 3}
+    content = text(events, layout=layout, before=header)
+    place = content.index(b'"H200"', 9_000)
+    count, losses, metadata = read(content[:place] + b"?" + content[place + 1 :])
+    assert (count, losses) == (2_060, {"unreadable_metadata": 1})
+    assert metadata["rank"] == 3
+
+
+def test_the_loss_is_told_and_the_rank_is_kept(tracelab, tmp_path):
+    content = gzip.decompress((TRACES / "fsdp_item_rank1.pt.trace.json.gz").read_bytes())
+    place = content.index(b"deviceProperties")
+    path = tmp_path / "trace.json"
+    path.write_bytes(content[:place] + b'"' + content[place + 1 :])
+    report = json.loads(tracelab("analyze", path, "--json", "-").out)
+    [trace] = report["traces"]
+    assert trace["losses"]["unreadable_metadata"] == 1
+    assert (trace["rank"], trace["rank_source"]) == (1, "metadata")
+    assert "rank or versions may be missing" in tracelab("analyze", path).out
+
+
+class TestOutermostArray:
+    @pytest.mark.parametrize(
+        ("content", "rest"),
+        [
+            (b'{"b": [1]}', b"1]}"),
+            (b'{"a": {"b": [2]}, "b" :\n[1]}', b"1]}"),
+            (b'{"a": "\\"b\\": [2", "b": [1]}', b"1]}"),
+            (b'{"a": ["b", {"b": [2]}], "b": [1]}', b"1]}"),
+            (b'{"a": {"b": [2]}}', None),
+            (b'{"b": 1}', None),
+            (b"", None),
+            (b'{"b', None),
+        ],
+    )
+    def test_is_that_of_the_object_itself(self, content, rest):
+        begin = outermost_array(content, "b")
+        assert (None if begin is None else content[begin:]) == rest
+
+
+class TestFirstEvent:
+    @pytest.mark.parametrize(
+        ("content", "rest"),
+        [
+            (b'{"a": ?, "e": [{"x": 1', b'{"x": 1'),
+            (b'{"a": ?, "e": [], "e": [ {"x": 1', b' {"x": 1'),
+            (b'{"a": ?, "o": [ {"id": 1}], "x": [{"name": "}", "ph": "X"', None),
+            (
+                b'{"a": ?, "o": [ {"id": 1}], "x": [{"name": "n", "ph": "X"',
+                b'{"name": "n", "ph": "X"',
+            ),
+            (b'{"a": ?, "e": {"x": 1', None),
+        ],
+    )
+    def test_is_in_the_list_or_looks_like_one(self, content, rest):
+        begin = first_event(content, "e")
+        assert (None if begin is None else content[begin:]) == rest
+
+
+def test_salvage_keeps_the_first_of_a_name_and_whole_values():
+    assert salvage(b'{"a": [1, ?], "b": {"c": {"a": 2}}, "a": 3, "d": tru, "e": nan}') == {
+        "b": {"c": {"a": 2}},
+        "a": 3,
+        "e": None,
+    }
+
+
+def test_an_object_around_the_trace_is_read_with_a_loss():
+    event = '{"ph": "X", "name": "a", "ts": 1, "dur": 1}'
+    assert read(f'{{"result": {{"traceEvents": [{event}]}}}}'.encode())[:2] == (
+        1,
+        {"unreadable_metadata": 1},
+    )
