@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from tracelab.system.files import write_file
+
 _TIMEOUT_S = 120
 
 
@@ -44,7 +46,7 @@ def main() -> int:
             else:
                 failures += 1
                 print(f"not captured: {line['files'][0]}", file=sys.stderr)
-    path.write_text(json.dumps(manifest, indent=2) + "\n")
+    write_file(path, (json.dumps(manifest, indent=2) + "\n").encode())
     return min(failures, 1)
 
 

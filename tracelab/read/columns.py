@@ -6,6 +6,7 @@ begin/end pairs, with numbers or words as process ids.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from decimal import Decimal
@@ -31,7 +32,7 @@ from tracelab.read.clock import Calls, has_long_pause, without_jumps
 from tracelab.read.events import Event
 from tracelab.read.metadata import read_file_info
 from tracelab.read.numbers import LONGEST_NS, nanoseconds
-from tracelab.read.platforms import MTIA_ROWS, platform_of, true_category
+from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
 
 _CATEGORIES: Mapping[str, Category] = {
@@ -57,7 +58,7 @@ _CATEGORIES: Mapping[str, Category] = {
     "xpu_runtime": Category.RUNTIME,
     "xpu_driver": Category.DRIVER,
     "mtia_runtime": Category.RUNTIME,
-    MTIA_ROWS: Category.KERNEL,
+    "mtia_ccp_events": Category.KERNEL,
     "mlu_runtime": Category.RUNTIME,
     "mlu_memcpy": Category.MEMCPY,
     "mlu_memset": Category.MEMSET,
@@ -66,9 +67,6 @@ _CATEGORIES: Mapping[str, Category] = {
     "overhead": Category.OVERHEAD,
     "trace": Category.OVERHEAD,
 }
-
-# In files with these, a category does not say all.
-_IN_DOUBT = frozenset((MTIA_ROWS, "xpu_runtime"))
 
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
@@ -134,8 +132,7 @@ class Columns:
         self._sparse.append(following._sparse.arrays())
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
-        for text in following._categories:
-            self._categories[text]
+        self._categories.update(following._categories)
         self._losses += following._losses
         self._begin_end += [(self._event_count + i, event) for i, event in following._begin_end]
         self._event_count += following._event_count
@@ -168,6 +165,9 @@ class Columns:
             order = np.argsort(dense["file_index"], kind="stable")
             dense = {name: column[order] for name, column in dense.items()}
             value_index = value_index[order]
+        platform = platform_of(self._categories, self._process_names)
+        if platform is not None:
+            self._correct_categories(dense, platform)
         sparse_values = self._sparse.arrays()
         is_bounded = _is_bounded(dense["duration_ns"])
         if not is_bounded.all():
@@ -196,13 +196,15 @@ class Columns:
             metadata=MappingProxyType(dict(metadata)),
             objects=self._event_count,
             losses=MappingProxyType(dict(self._losses + Counter(losses))),
-            info=read_file_info(metadata, source, self._platform()),
+            info=read_file_info(metadata, source, platform.name if platform else ""),
         )
 
-    def _platform(self) -> str:
-        """What the file is of, where it is of other devices than those of CUDA and ROCm."""
-        platform = platform_of(self._categories, self._process_names)
-        return platform.name if platform else ""
+    def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
+        """Give what a platform writes as kernels, though it is none, its category."""
+        category, is_kernel = columns["category"], columns["category"] == Category.KERNEL
+        for pattern, is_truly in platform.no_kernels:
+            such = [i for name, i in self._names.rows.items() if re.match(pattern, name)]
+            category[is_kernel & np.isin(columns["name_index"], such)] = is_truly
 
     def _add_complete(self, events: list[Event], file_index: Int64Array) -> None:
         starts, durations = [event.ts for event in events], [event.dur for event in events]
@@ -218,12 +220,6 @@ class Columns:
                 return
         categories = [event.cat for event in events]
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
-        if not self._categories.keys().isdisjoint(_IN_DOUBT):
-            texts = zip(categories, names, category.tolist(), strict=True)
-            category = np.array(
-                [true_category(*row) for row in texts],  # type: ignore[arg-type]
-                dtype=np.int8,
-            )
         has_arguments = HAS_ARGUMENTS[category]
         with_arguments = np.flatnonzero(has_arguments)
         sparse = argument_columns(

@@ -26,12 +26,14 @@ class Platform:
         categories: of events.
         processes: a pattern of the names of processes; "" for none.
         is_read: its rows say what an analysis needs: when work ran on which device and queue.
+        no_kernels: patterns of the names of rows that its files call kernels, and what they are.
     """
 
     name: str
     categories: frozenset[str] = frozenset()
     processes: str = ""
     is_read: bool = False
+    no_kernels: tuple[tuple[str, Category], ...] = ()
 
 
 PLATFORMS = (
@@ -39,9 +41,17 @@ PLATFORMS = (
         "Intel XPU",
         frozenset(("xpu_runtime", "xpu_driver", "xpu_sync")),
         is_read=True,
+        # The scope profiler repeats each kernel, a nanosecond longer on both sides.
+        no_kernels=((r"metrics: ", Category.OTHER),),
     ),
     Platform(
-        "Meta MTIA", frozenset(("mtia_runtime", "mtia_ccp_events", "mtia_insight")), is_read=True
+        "Meta MTIA",
+        frozenset(("mtia_runtime", "mtia_ccp_events", "mtia_insight")),
+        is_read=True,
+        no_kernels=(
+            (r"dma_request$", Category.MEMCPY),
+            (r"event_(?:wait|record)$", Category.OTHER),
+        ),
     ),
     Platform("Cambricon MLU", frozenset(("mlu_runtime", "mlu_memcpy", "mlu_memset")), is_read=True),
     Platform("Intel Gaudi", frozenset(("hpu_op",))),
@@ -57,11 +67,6 @@ PLATFORMS = (
 )
 
 READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_read)
-
-MTIA_ROWS = "mtia_ccp_events"  # kernels, copies and waits alike
-_MTIA_COPY, _MTIA_WAITS = "dma_request", frozenset(("event_wait", "event_record"))
-# Intel's scope profiler repeats each kernel under such a name, a nanosecond longer on both sides.
-_REPEATED = "metrics: "
 
 
 def platform_of(categories: Collection[str], processes: Collection[str]) -> Platform | None:
@@ -80,21 +85,3 @@ def platform_of(categories: Collection[str], processes: Collection[str]) -> Plat
         if platform.processes and any(re.fullmatch(platform.processes, x) for x in processes):
             return platform
     return None
-
-
-def true_category(text: str, name: str, category: Category) -> Category:
-    """What an event is, where its category alone does not say.
-
-    Args:
-        text: its category as the file has it.
-        name: its name.
-        category: what the category mostly means.
-
-    >>> true_category("mtia_ccp_events", "dma_request", Category.KERNEL)
-    <Category.MEMCPY: 1>
-    """
-    if text == MTIA_ROWS and name == _MTIA_COPY:
-        return Category.MEMCPY
-    if (text == MTIA_ROWS and name in _MTIA_WAITS) or name.startswith(_REPEATED):
-        return Category.OTHER
-    return category

@@ -91,12 +91,12 @@ def require_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> 
         raise OutputError(f"cannot write {name}: results are written to local files only")
     if any(_is_same_file(name, other) for other in inputs):
         raise OutputError(f"cannot write {name}: it is an input, which would be lost")
-    target = Path(os.path.realpath(name))
+    target = Path(name)
     try:
         if target.is_dir():
             raise OutputError(f"cannot write {name}: is a directory")
         if not target.exists():
-            target = next(parent for parent in target.parents if parent.exists())
+            target = next(parent for parent in target.absolute().parents if parent.exists())
             if not target.is_dir():
                 raise OutputError(f"cannot write {name}: not a directory")
         may_write = os.access(target, os.W_OK)
