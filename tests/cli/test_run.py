@@ -203,3 +203,18 @@ def test_usual_training_scripts_run_unchanged(tmp_path, program, needed, argumen
     [source] = find_sources([str(tmp_path / "tracelab-run")])
     steps = [name for name in read_trace(source).strings if name.startswith("ProfilerStep#")]
     assert steps == [f"ProfilerStep#{number}" for number in (2, 3, 4, 5)]
+
+
+def test_a_full_disk_is_an_output_that_cannot_be_written(run, tmp_path):
+    """GIVEN a limit on the size of a file that no trace keeps to, as a disk that becomes full"""
+    import resource
+
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4_000, before[1]))
+    try:
+        ran = run()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert ran.returncode == 5
+    assert "cannot write" in ran.stderr
+    assert list((tmp_path / "out").iterdir()) == []

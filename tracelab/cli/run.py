@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from tracelab.errors import MissingSupportError, UsageError
+from tracelab.errors import MissingSupportError, OutputError, UsageError
 from tracelab.system.console import plain_streams, tell
 
 # What stands behind the script is the script's, options too.
@@ -105,7 +105,8 @@ def run(
     if not recorder.done:
         if recorder.rank in {None, 0} and not (code or recorder.reason):
             tell(_advice(recorder.count, skip, step_on))
-        raise typer.Exit(code or UsageError.exit_code)
+        nothing = OutputError if recorder.is_unwritable else UsageError
+        raise typer.Exit(code or nothing.exit_code)
     # In a job a failure of the report alone would make the launcher kill the other ranks.
     raise typer.Exit(code or (recorder.exit_code if recorder.rank is None else 0))
 

@@ -27,6 +27,7 @@ with suppress(ImportError):
 
 GZIP_MAGIC = b"\x1f\x8b"
 PATIENCE_S = 10.0  # with a pipe into which nothing is written
+_WRITTEN_BYTES = 1 << 20
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
 # What a stream of `open_source` raises where it is damaged.
 READ_ERRORS = (EOFError, OSError, zlib.error, fast_zlib.error)
@@ -81,6 +82,21 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise unreadable(source.path, error) from None
         yield stack.enter_context(io.BufferedReader(_Unpacked(stream))) if is_packed else stream
+
+
+def ends_as_json(path: str) -> bool:
+    """Whether a written file ends as a JSON object does; where the disk was full it breaks off.
+
+    Its writer may not have noticed: Kineto says so on stderr only.
+    """
+    last = b""
+    try:
+        with open_source(Source(path, None, named=True)) as stream:
+            while block := stream.read(_WRITTEN_BYTES):
+                last = block.rstrip()[-1:] or last
+    except (TracelabError, *READ_ERRORS):
+        return False
+    return last == b"}"
 
 
 @contextmanager

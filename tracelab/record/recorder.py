@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracelab.errors import reason_of
 from tracelab.read.event_records import every_wait_is_resolved
+from tracelab.read.streams import ends_as_json
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.pytorch import require_pytorch
@@ -74,6 +75,7 @@ class Recorder:
         over: whether nothing more is recorded.
         done: whether the trace is written.
         reason: why not all is recorded, where that was not for the number of steps; else "".
+        is_unwritable: whether that was because the file could not be written.
         calls: how many calls of `step` fill the trace.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
@@ -122,6 +124,7 @@ class Recorder:
         self.has_gpu = self.over = self.done = False
         self._has_event_records = False
         self.reason = ""
+        self.is_unwritable = False
         self._process_id = os.getpid()
         self._profiler: torch.profiler.profile | None = None
         self._timing_start_s = 0.0
@@ -327,10 +330,13 @@ class Recorder:
         partial_file = self.path.with_name(f".{self.path.name}")
         try:
             profiler.export_chrome_trace(str(partial_file))
+            if not ends_as_json(str(partial_file)):
+                raise OSError("it breaks off; is the disk full?")
             partial_file.replace(self.path)
         except OSError as error:  # no reason to end somebody's training
             partial_file.unlink(missing_ok=True)
             self.reason = f"cannot write {self.path}: {reason_of(error)}"
+            self.is_unwritable = True
             return
         self.done = True
         if self.has_gpu:

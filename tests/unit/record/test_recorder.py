@@ -2,6 +2,7 @@ import gzip
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -164,6 +165,25 @@ def test_failing_to_write_does_not_end_the_training(tmp_path):
     assert not recorder.done
     assert recorder.why_nothing() == f"cannot write {path}: is a directory"
     assert list(tmp_path.iterdir()) == [path]
+    assert recorder.is_unwritable
+
+
+def test_a_trace_that_breaks_off_unnoticed_is_none(tmp_path, monkeypatch):
+    """GIVEN a full disk, of which the profiler's own writer says nothing"""
+    path = tmp_path / "cpu.pt.trace.json.gz"
+    export = torch.profiler.profile.export_chrome_trace
+
+    def broken(profiler, name):
+        export(profiler, name)
+        content = gzip.decompress(Path(name).read_bytes())
+        Path(name).write_bytes(gzip.compress(content[: len(content) // 2]))
+
+    monkeypatch.setattr(torch.profiler.profile, "export_chrome_trace", broken)
+    recorder = Recorder(path, steps=1, warmup=1, baseline=0)
+    run(recorder, calls=recorder.calls)
+    assert (recorder.done, recorder.is_unwritable) == (False, True)
+    assert recorder.why_nothing() == f"cannot write {path}: it breaks off; is the disk full?"
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_ctrl_c_while_writing_does_not_lose_the_trace(tmp_path, monkeypatch):
