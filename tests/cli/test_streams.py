@@ -142,6 +142,10 @@ class TestErrorsOfOurs:
         assert "in breaks" in err
         assert "with the details above" in err
 
+    def test_a_missing_package_is_none(self, monkeypatch, capsys):
+        assert self.run(monkeypatch, ModuleNotFoundError("No module named 'numpy'")) == 4
+        assert capsys.readouterr().err.startswith("tracelab: No module named 'numpy': ")
+
     def test_lack_of_memory_is_none(self, monkeypatch, capsys):
         assert self.run(monkeypatch, MemoryError()) == 3
         assert capsys.readouterr().err == "tracelab: there is not enough memory for this\n"

@@ -17,7 +17,7 @@ from tracelab.cli.flags import sentence_of
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
-from tracelab.errors import OutputError, TracelabError, UnreadableInputError
+from tracelab.errors import MissingSupportError, OutputError, TracelabError, UnreadableInputError
 from tracelab.system.console import guarded_streams, tell
 from tracelab.system.signals import terminable
 from tracelab.version import __version__
@@ -55,6 +55,9 @@ def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
     except MemoryError:
         tell("there is not enough memory for this")
         return UnreadableInputError.exit_code
+    except ModuleNotFoundError as error:
+        tell(f"{error}: tracelab is installed without what it needs; install it anew with pip")
+        return MissingSupportError.exit_code
     except Exception as error:
         tell(report_crash(error))
         return EXIT_CODE
