@@ -18,19 +18,16 @@ from tracelab.intervals import (
     Intervals,
     intersect,
     join,
-    measure,
     measure_within,
     subtract,
 )
+from tracelab.measures.compared_streams import MOST_COMPARED_STREAMS, compared_streams
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Stream, Timeline
 from tracelab.options import Options
-
-# Their pairs are 496; real programs use a handful, and a few dozen with many collectives at a time.
-MOST_COMPARED_STREAMS = 32
 
 # How a selection of activities is written.
 _SELECTION = r"^(stream:\d+/\d+|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
@@ -142,32 +139,6 @@ def overlaps(
                 times_ns = int(lengths_ns[a][i]), int(lengths_ns[b][i]), int(overlap_ns[i])
                 pairs[i].append(OverlapMetrics(0, windows[i].step, a, b, *times_ns))
     return tuple(pair for of_window in pairs for pair in of_window)
-
-
-def compared_streams(timeline: Timeline, *, all_pairs: bool = False) -> tuple[Stream, ...]:
-    """The streams that are compared with each other: all of them, or of very many the busiest.
-
-    Among those is, as far as there is room, the busiest one of each device that does work of each
-    kind. The pairs of thousands of streams would be millions.
-
-    Args:
-        timeline: a trace's GPU activities.
-        all_pairs: compare all of them, however many they are.
-    """
-    streams = timeline.streams
-    if all_pairs or len(streams) <= MOST_COMPARED_STREAMS:
-        return streams
-    busy_ns = [measure(timeline.busy(slice(x.first_row, x.end_row))) for x in streams]
-    busiest_first = np.argsort(-np.array(busy_ns), kind="stable").tolist()
-    kinds_of = [np.unique(timeline.kind[x.first_row : x.end_row]).tolist() for x in streams]
-    work = [{(x.device_number, kind) for kind in kinds_of[i]} for i, x in enumerate(streams)]
-    seen: set[tuple[int, int]] = set()
-    is_first = np.zeros(len(streams), dtype=np.bool_)
-    for index in busiest_first:
-        is_first[index] = not work[index] <= seen
-        seen |= work[index]
-    by_weight = sorted(busiest_first, key=lambda index: not is_first[index])
-    return tuple(streams[index] for index in sorted(by_weight[:MOST_COMPARED_STREAMS]))
 
 
 def _selections(timeline: Timeline, streams: Sequence[Stream]) -> Iterator[dict[str, Intervals]]:

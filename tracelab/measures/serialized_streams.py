@@ -22,7 +22,7 @@ from tracelab.intervals import (
     measure_within,
     union,
 )
-from tracelab.measures.overlap import compared_streams
+from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind

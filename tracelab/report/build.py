@@ -9,8 +9,8 @@ from typing import Any
 
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules import tl909_other_ranks
+from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
-from tracelab.measures.overlap import compared_streams
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES
 from tracelab.model.timeline import Timeline

@@ -12,7 +12,8 @@ from tests.build.files import annotation, copy as copy_event, kernel as kernel_e
 from tests.build.rows import US, comm, copy, graph, kernel, memset
 from tracelab import Options, analyze
 from tracelab.measures import overlap
-from tracelab.measures.overlap import MOST_COMPARED_STREAMS, compared_streams, overlaps
+from tracelab.measures.compared_streams import MOST_COMPARED_STREAMS, compared_streams
+from tracelab.measures.overlap import overlaps
 
 MANY = MOST_COMPARED_STREAMS + 8
 
