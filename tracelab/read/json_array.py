@@ -28,6 +28,8 @@ from tracelab.read.streams import READ_ERRORS
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace: with an element or a header above this it is not one.
 LIMIT_BYTES = 64 * 1024 * 1024
+# A list that begins with so much that is no object, which would be millions of numbers, is another.
+_LARGEST_WITHOUT_OBJECT = 4 * 1024 * 1024
 # After this much damage in one stretch nothing readable will come any more.
 _DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
 # A damaged element may hold what looks like its end (objects in a list), but not often.
@@ -117,6 +119,8 @@ class ArrayReader:
             if read:
                 cut = _LAST_CUT.match(text)
                 if cut is None:
+                    if not any_read and len(text) > _LARGEST_WITHOUT_OBJECT and b"{" not in text:
+                        raise self._unreadable("a list of something else than events")
                     rest = text
                     continue
                 text, gap, rest = text[: cut.start(1)], cut[1], text[cut.end(1) :]
@@ -183,9 +187,10 @@ class ArrayReader:
         begin = outermost_array(data, self._key)
         if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):
             return begin
-        reason = f'no "{self._key}" list in its first {LIMIT_BYTES >> 20} MiB'
-        if is_all:
+        if is_all or data[:1] != b"{":
             reason = self._why_no_array(data)
+        else:
+            reason = f'no "{self._key}" list in its first {LIMIT_BYTES >> 20} MiB'
         begin = first_event(data, self._key)
         if begin is None:
             raise self._unreadable(reason)
@@ -194,7 +199,7 @@ class ArrayReader:
         return begin
 
     def _why_no_array(self, data: bytes) -> str:
-        """Why a file of which this is all has no array."""
+        """Why a file of which this is all, or the beginning, has no array."""
         if not data and not self.losses["truncated"]:
             return "the file is empty"
         if data[:1] not in (b"", b"{"):

@@ -119,3 +119,15 @@ def test_nested_lists_of_the_same_name_hide_no_event():
     assert sum(map(len, reader)) == 1
     assert dict(+reader.losses) == {}
     assert len(reader.metadata["x"]) == 100_000
+
+
+@pytest.mark.parametrize("before", [b"[", b'{"traceEvents": ['])
+def test_a_list_of_millions_of_numbers_is_no_trace(before):
+    """GIVEN a data set, which is JSON, too THEN nobody decodes it to find that out."""
+    content = before + b"1," * 3_000_000 + b"1]"
+    with mock.patch.object(json_array, "orjson") as library:
+        reader = ArrayReader(io.BytesIO(content), "t.json", "traceEvents", decode, is_event)
+        reader._read_metadata = lambda _: True
+        with pytest.raises(UnreadableInputError, match="a list of something else than events"):
+            list(reader)
+    assert not library.loads.called
