@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
@@ -18,6 +17,9 @@ from tracelab.system.files import require_output
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import Part
+
+
+_LATEST_MS = 1e12  # 31 years, in nanoseconds still an int64
 
 
 def draw(
@@ -63,8 +65,8 @@ def draw(
         raise UsageError("no file or URL to draw is given")
     if len(inputs) > 1 and any(x is not None for x in (lanes, start_ms, end_ms)):
         raise UsageError("a part of a timeline is drawn of one file; these are several")
-    if not all(map(math.isfinite, (start_ms or 0, end_ms or 0))):
-        raise UsageError("a picture begins and ends at a number of milliseconds")
+    if not all(abs(ms or 0) <= _LATEST_MS for ms in (start_ms, end_ms)):  # nan is not, either
+        raise UsageError("a picture begins and ends at a number of milliseconds up to 10^12")
     require_drawable(len(inputs), chosen, width_px)
     if path is not None:
         require_format(Path(path))
@@ -121,7 +123,7 @@ def _span(analysis: Analysis, start_ms: float | None, end_ms: float | None) -> t
     window = analysis.windows[0]
     start_ns = window.start_ns + round((start_ms or 0) * 1e6)
     end_ns = window.end_ns if end_ms is None else window.start_ns + round(end_ms * 1e6)
-    if not window.start_ns <= start_ns < end_ns:
+    if not window.start_ns <= start_ns < min(end_ns, window.end_ns):
         raise UsageError(
             f"there is nothing to draw between {(start_ns - window.start_ns) / 1e6:g} ms and "
             f"{(end_ns - window.start_ns) / 1e6:g} ms: what can be drawn is "

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+_BRIEF = 40  # letters
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _NO_TEXT = re.compile("[\udc80-\udcff]")  # a byte of a file's name
 # In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.
@@ -32,6 +33,19 @@ def clean(text: str) -> str:
     text = _NO_TEXT.sub(_written_out, text)
     kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
     return "".join(c for c in kept if not "\ufe00" <= c <= "\ufe0f")
+
+
+def brief(value: object) -> str:
+    """A value as Python writes it, in a few words however long it is.
+
+    >>> brief(5), brief("x" * 100)
+    ('5', "'xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx…")
+    """
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no number of thousands of digits
+        return "a number of thousands of digits"
+    return text if len(text) <= _BRIEF else f"{text[:_BRIEF]}…"
 
 
 def without_surrogates(text: str) -> str:

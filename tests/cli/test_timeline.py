@@ -76,3 +76,13 @@ def test_the_widest_picture_is_drawn(tracelab, tmp_path):
     ran = tracelab("timeline", ITEM, "-o", picture, "--width", 16_384)
     assert ran.code == 0
     assert int.from_bytes(picture.read_bytes()[16:20], "big") == 16_384
+
+
+@pytest.mark.parametrize(
+    "options",
+    [("--to", "1e300"), ("--to", "1e13"), ("--from", "-1e300"), ("--from", "1e11", "--to", "1e12")],
+)
+def test_times_far_away_are_wrong_usage(tracelab, tmp_path, options):
+    ran = tracelab("timeline", ITEM, "-o", tmp_path / "t.png", *options)
+    assert (ran.code, ran.err.count("\n")) == (2, 1)
+    assert not (tmp_path / "t.png").exists()

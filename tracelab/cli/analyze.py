@@ -11,6 +11,7 @@ import typer
 from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_outputs
 from tracelab.errors import TracelabError, UsageError
+from tracelab.safe_text import brief
 from tracelab.system.console import (
     output_in_color,
     output_width,
@@ -130,7 +131,7 @@ def _step_number(text: str | None) -> int | None:
     try:
         return int(text)
     except ValueError:
-        raise UsageError(f"--step takes a number or 'all', not {text[:40]!r}") from None
+        raise UsageError(f"--step takes a number or 'all', not {brief(text)}") from None
 
 
 def _picture_path(path: Path | None, index: int, count: int) -> Path | None:

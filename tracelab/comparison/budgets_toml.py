@@ -10,6 +10,7 @@ from typing import Any
 from tracelab.comparison.budgets import EXPOSED_KINDS, KINDS, NAMES, TABLE, Budgets, known_names
 from tracelab.errors import UsageError
 from tracelab.findings.registry import RULES
+from tracelab.safe_text import brief
 
 
 def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
@@ -31,7 +32,7 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     """
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
         raise UsageError(f"{origin}: this is no TOML: {error}") from None
     table: Any = data
     for key in TABLE.split("."):
@@ -43,7 +44,7 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     if table is None:
         return parse_budgets(data, origin)
     if not isinstance(table, dict):
-        raise UsageError(f"{origin}: {TABLE} is a table of budgets, not {table!r}")
+        raise UsageError(f"{origin}: {TABLE} is a table of budgets, not {brief(table)}")
     if at_top and (outside := [name for name in NAMES if name in data]):
         raise UsageError(f"{origin}: {outside[0]} stands outside of [{TABLE}], which is there, too")
     return parse_budgets(table, f"{origin}: [{TABLE}]")
@@ -60,7 +61,9 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     """
     for name in table:
         if name not in NAMES:
-            raise UsageError(f"{origin}: there is no budget {name!r}; there are: {known_names()}")
+            raise UsageError(
+                f"{origin}: there is no budget {brief(name)}; there are: {known_names()}"
+            )
 
     def number(name: str, most: float = math.inf) -> float | None:
         return _number(table[name], name, origin, most) if name in table else None
@@ -68,14 +71,14 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     def numbers(name: str) -> dict[str, float]:
         value = table.get(name, {})
         if not isinstance(value, Mapping):
-            raise UsageError(f"{origin}: {name} takes a table of percentages, not {value!r}")
+            raise UsageError(f"{origin}: {name} takes a table of percentages, not {brief(value)}")
         return {
             key: _number(percent, f"{name} {key}", origin, 100) for key, percent in value.items()
         }
 
     baseline = table.get("baseline")
     if baseline is not None and not (isinstance(baseline, str) and baseline):
-        raise UsageError(f"{origin}: baseline takes the name of a file, not {baseline!r}")
+        raise UsageError(f"{origin}: baseline takes the name of a file, not {brief(baseline)}")
     return Budgets(
         max_idle=number("max-idle", 100),
         min_overlap={
@@ -101,7 +104,7 @@ def _number(value: Any, name: str, origin: str, most: float) -> float:
         if 0 <= number <= most and math.isfinite(number):
             return number
     allowed = "a number from 0 on" if most == math.inf else f"a number from 0 to {most:g}"
-    raise UsageError(f"{origin}: {name} takes {allowed}, not {value!r}")
+    raise UsageError(f"{origin}: {name} takes {allowed}, not {brief(value)}")
 
 
 def _pair(text: str, origin: str) -> tuple[str, str]:
@@ -109,7 +112,7 @@ def _pair(text: str, origin: str) -> tuple[str, str]:
     if first not in KINDS or second not in KINDS or first == second:
         kinds = ", ".join(KINDS)
         raise UsageError(
-            f"{origin}: min-overlap is of two kinds, as comm:compute, not of {text!r}; "
+            f"{origin}: min-overlap is of two kinds, as comm:compute, not of {brief(text)}; "
             f"the kinds are: {kinds}"
         )
     return first, second
@@ -117,15 +120,17 @@ def _pair(text: str, origin: str) -> tuple[str, str]:
 
 def _exposed_kind(text: str, origin: str) -> str:
     if text not in EXPOSED_KINDS:
-        raise UsageError(f"{origin}: max-exposed is of comm or copy, not of {text!r}")
+        raise UsageError(f"{origin}: max-exposed is of comm or copy, not of {brief(text)}")
     return text
 
 
 def _rules(value: Any, origin: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(rule, str) for rule in value):
-        raise UsageError(f"{origin}: forbid takes a list of rules, not {value!r}")
+        raise UsageError(f"{origin}: forbid takes a list of rules, not {brief(value)}")
     known = sorted(rule.id for rule in RULES)
     for text in value:
         if not text or not any(rule.startswith(text.upper()) for rule in known):
-            raise UsageError(f"{origin}: there is no rule {text!r}; there are: {', '.join(known)}")
+            raise UsageError(
+                f"{origin}: there is no rule {brief(text)}; there are: {', '.join(known)}"
+            )
     return tuple(text.upper() for text in value)

@@ -153,11 +153,6 @@ class Columns:
         self._add_pairs()
         self._sparse.append_absent()
         dense: dict[str, Any] = self._dense.arrays()
-        if not len(dense["start_ns"]):
-            raise UnreadableInputError(
-                f"{source.path}: the trace holds no complete event"
-                f"{count_losses(self._losses + Counter(losses))}"
-            )
         has_arguments = dense.pop("has_arguments")
         value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
         value_index[~has_arguments] = np.count_nonzero(has_arguments)
@@ -174,6 +169,11 @@ class Columns:
             self._losses["absurd_times"] += int((~is_bounded).sum())
             dense = {name: column[is_bounded] for name, column in dense.items()}
             value_index = value_index[is_bounded]
+        if not len(value_index):
+            raise UnreadableInputError(
+                f"{source.path}: the trace holds no complete event"
+                f"{count_losses(self._losses + Counter(losses))}"
+            )
         if has_long_pause(dense["start_ns"], dense["duration_ns"]):
             correlation = sparse_values["correlation"][value_index]
             dense["start_ns"], jumps = _in_one_time(dense, correlation)

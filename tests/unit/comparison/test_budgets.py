@@ -336,12 +336,17 @@ class TestParsing:
             ("forbid = ['TL7']", "no rule 'TL7'; there are: TL101"),
             ("forbid = ['']", "no rule ''"),
             ("baseline = 3", "the name of a file"),
+            (f"max-idle = {'9' * 5000}", "this is no TOML"),
+            (f"max-idle = 0x{'f' * 5000}", "not a number of thousands of digits"),
+            (f"max-idle = {'[' * 5000}", "this is no TOML"),
+            (f"forbid = ['{'x' * 5000}']", "no rule 'xxxxx"),
         ],
     )
     def test_what_makes_no_sense_is_a_sentence_with_the_file(self, text, words):
         with pytest.raises(UsageError, match=words) as found:
             parse_toml(text, "budgets.toml", at_top=True)
         assert str(found.value).startswith("budgets.toml: ")
+        assert len(str(found.value)) < 400
 
     def test_every_name_is_a_budget(self):
         assert set(NAMES) == {x.replace("_", "-") for x in Budgets.__slots__}

@@ -13,6 +13,7 @@ from tests.build import files
 from tests.build.files import annotation, kernel, launch, operator, write
 from tests.build.rows import US
 from tracelab import analyze, read_trace
+from tracelab.errors import UnreadableInputError
 from tracelab.read.clock import Calls, has_long_pause, without_jumps
 
 S = 1_000_000_000
@@ -223,6 +224,12 @@ class TestDurations:
         assert all(row.blocked_ns >= 0 for row in report.syncs)
         alone = analyze(write(tmp_path / "b.json", good))
         assert report.windows == alone.windows
+
+    def test_nothing_but_such_events_is_no_trace(self, tmp_path):
+        long = 2**42 * US
+        bad = [kernel(i * US, i * US + long, correlation=i) for i in range(4_000)]
+        with pytest.raises(UnreadableInputError, match=r"no complete event \(absurd_times: 4000\)"):
+            read_trace(write(tmp_path / "a.json", bad))
 
     def test_a_few_long_ones_are_no_loss(self, tmp_path):
         long = 2**42 * US
