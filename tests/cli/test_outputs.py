@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -163,3 +165,94 @@ def test_a_link_stands_for_its_file_and_rights_stay(tracelab, tmp_path):
 def test_a_device_is_written_in_place(tracelab):
     assert tracelab("analyze", ITEM, "--json", "/dev/null").code == 0
     assert Path("/dev/null").is_char_device()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("analyze", ITEM, "--json", "OUT"),
+        ("timeline", ITEM, "-o", "OUT"),
+        ("check", ITEM, "--max-idle", "50", "--junit", "OUT"),
+    ],
+    ids=lambda x: x[0],
+)
+def test_a_pipe_from_which_nobody_reads_is_told(tracelab, tmp_path, command):
+    pipe = tmp_path / "out.png"
+    os.mkfifo(pipe)
+    ran = tracelab(*(pipe if x == "OUT" else x for x in command))
+    assert ran.code == 5
+    assert f"cannot write {pipe}: is a pipe, and nobody reads from it" in ran.err
+    assert pipe.is_fifo()
+
+
+def test_a_pipe_takes_a_result(tmp_path):
+    pipe, copy = tmp_path / "out.json", tmp_path / "copy.json"
+    os.mkfifo(pipe)
+    with open(copy, "wb") as stream:
+        reader = subprocess.Popen(["cat", pipe], stdout=stream)
+        ran = commands.tracelab("analyze", ITEM, "--json", pipe)
+        assert reader.wait(20) == 0
+    assert ran.returncode == 0
+    assert json.loads(copy.read_text())["schema"] == "tracelab.report/1"
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_an_open_file_is_written_from_where_it_stands(tmp_path, name):
+    """GIVEN a log to which a shell appends WHEN a result goes to it THEN what is there stays."""
+    log = tmp_path / "log"
+    log.write_text("older\n")
+    with open(log, "ab") as stream:
+        ran = commands.tracelab("timeline", ITEM, "-o", tmp_path / "t.png", stdout=stream)
+        ran = commands.tracelab("analyze", ITEM, "--json", name, stdout=stream)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert log.read_text().startswith('older\n{\n  "schema"')
+    assert log.read_text().endswith(commands.tracelab("analyze", ITEM).stdout.decode())
+
+
+def test_a_file_of_budgets_that_is_found_is_an_input(tracelab, tmp_path, monkeypatch):
+    budgets = tmp_path / "pyproject.toml"
+    budgets.write_text("[tool.tracelab.check]\nmax-idle = 50\n")
+    monkeypatch.chdir(tmp_path)
+    ran = tracelab("check", ITEM, "--junit", "pyproject.toml")
+    assert (ran.code, "it is an input" in ran.err) == (5, True)
+    assert budgets.read_text().startswith("[tool")
+
+
+def test_the_files_of_a_baseline_are_inputs(tracelab, tmp_path):
+    baseline = tmp_path / "baseline" / "step.pt.trace.json.gz"
+    baseline.parent.mkdir()
+    shutil.copy(WAIT, baseline)
+    options = ("--max-regression", "5", "--baseline", baseline.parent, "--junit", baseline)
+    ran = tracelab("check", ITEM, *options)
+    assert (ran.code, "it is an input" in ran.err) == (5, True)
+    assert baseline.read_bytes() == WAIT.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "sentence"),
+    [
+        (("--json", ""), 5, "cannot write a result without the name of a file"),
+        (("--json", "folder/"), 5, "cannot write folder/: is a directory"),
+        (("--json", "loop"), 5, "cannot write loop: too many levels of symbolic links"),
+        (("--png", ""), 2, "a timeline is written as .png, .svg or .pdf"),
+        (("--png", "/"), 2, "/: a timeline is written as"),
+        (("--png", ".png"), 2, ".png: a timeline is written as"),
+    ],
+)
+def test_odd_names_of_outputs(tracelab, tmp_path, monkeypatch, options, code, sentence):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "loop").symlink_to("pool")
+    (tmp_path / "pool").symlink_to("loop")
+    ran = tracelab("analyze", ITEM, WAIT, *options)
+    assert (ran.code, sentence in ran.err) == (code, True)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_file_in_a_folder_that_must_not_be_written_is_refused_at_once(tracelab, tmp_path):
+    broken, report = tmp_path / "broken.json", tmp_path / "folder" / "report.json"
+    broken.write_text("no trace: nobody should have looked")
+    report.parent.mkdir()
+    report.write_text("{}")
+    report.parent.chmod(0o500)
+    ran = tracelab("analyze", broken, "--json", report)
+    assert (ran.code, "permission denied" in ran.err) == (5, True)

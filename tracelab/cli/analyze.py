@@ -138,4 +138,7 @@ def _picture_path(path: Path | None, index: int, count: int) -> Path | None:
     """Where to draw one of several traces: the name that was asked for, numbered."""
     if path is None or count == 1:
         return path
+    from tracelab.render.picture.save import require_format
+
+    require_format(path)
     return path.with_stem(f"{path.stem}-{index}")

@@ -113,16 +113,20 @@ def check(
         "baseline": baseline,
     }
     flags = parse_budgets({k: v for k, v in given.items() if v is not None}, "the command line")
-    wanted = _of_file(budgets).updated(flags)
+    found, file = _of_file(budgets)
+    wanted = found.updated(flags)
     require_checkable(wanted)
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=step,
     )
     sources = find_sources(paths)
-    require_outputs(sources, files=[junit], other_inputs=[budgets, wanted.baseline])
+    others = () if wanted.baseline is None else find_sources([wanted.baseline])
+    require_outputs((*sources, *others), files=[junit], other_inputs=[file])
     reports, missing = _read_all(sources, paths, options, step_on)
-    before = None if wanted.baseline is None else _read_baseline(wanted.baseline, options, step_on)
+    before = None
+    if wanted.baseline is not None:
+        before = _read_baseline(others, wanted.baseline, options, step_on)
     results = hold_to(wanted, reports, step=step, baseline=before)
     if junit is not None:
         write_file(junit, junit_xml(results))
@@ -140,17 +144,21 @@ def check(
 # --- what is allowed ---
 
 
-def _of_file(named: Path | None) -> Budgets:
-    """The budgets of the file that is named, else of the nearest pyproject.toml that has any."""
+def _of_file(named: Path | None) -> tuple[Budgets, Path | None]:
+    """The budgets of the file that is named, else of the nearest pyproject.toml that has any.
+
+    Returns:
+        the budgets, and the file that they stand in.
+    """
     from tracelab.comparison.budgets import Budgets
 
     if named is not None:
-        return _parsed(named, at_top=True) or Budgets()
+        return _parsed(named, at_top=True) or Budgets(), named
     folder = Path.cwd()
     for file in (parent / "pyproject.toml" for parent in (folder, *folder.parents)):
         if file.is_file() and (found := _parsed(file, at_top=False)) is not None:
-            return found
-    return Budgets()
+            return found, file
+    return Budgets(), None
 
 
 def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
@@ -225,14 +233,15 @@ def _is_whole_without_gpu(source: Source) -> bool:
     return not trace.losses and not len(trace.of_category(*GPU_ACTIVITIES))
 
 
-def _read_baseline(path: str, options: Options, step_on: str | None) -> Report:
+def _read_baseline(
+    sources: Sequence[Source], path: str, options: Options, step_on: str | None
+) -> Report:
     from dataclasses import replace
 
-    from tracelab.read.sources import find_sources
     from tracelab.reports import analyze_file, merge_results
 
     whole = replace(options, step=None)
-    results = [analyze_file(x, whole, may_be_saved=True) for x in find_sources([path])]
+    results = [analyze_file(x, whole, may_be_saved=True) for x in sources]
     for result in results:
         if result.error is not None:
             raise result.error

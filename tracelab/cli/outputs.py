@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,5 +47,5 @@ def require_outputs(
     for output in outputs:
         require_output(output, inputs)
     for output in outputs:
-        if sum(Path(output).resolve() == Path(other).resolve() for other in outputs) > 1:
+        if sum(os.path.realpath(output) == os.path.realpath(other) for other in outputs) > 1:
             raise OutputError(f"cannot write {output}: two results would be written there")

@@ -195,13 +195,14 @@ def _stalls_before_gaps(
         first = np.searchsorted(stalls.end_ns[group], previous_ns, side="right")
         last = np.searchsorted(stalls.start_ns[group], next_ns)
         range_index, position = expand_ranges(first, last)
-        gaps.append(launched_gaps[range_index])
-        stalls_before.append(group[position])
-    gap_index, stall_index = np.concatenate(gaps), np.concatenate(stalls_before)
-    thread_index = timeline.trace.thread_index[idle.launch_id[gap_index]]
-    is_awaited = waits_for(
-        host, thread_index, stalls.thread_index[stall_index], stalls.start_ns[stall_index]
-    )
+        gap_index, stall_index = launched_gaps[range_index], group[position]
+        launching_thread = timeline.trace.thread_index[idle.launch_id[gap_index]]
+        # Of each thread at once: of thousands that block side by side, hardly any is waited for.
+        is_awaited = waits_for(
+            host, launching_thread, stalls.thread_index[stall_index], stalls.start_ns[stall_index]
+        )
+        gaps.append(gap_index[is_awaited])
+        stalls_before.append(stall_index[is_awaited])
     # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
     blocking_gaps = np.flatnonzero(np.isin(idle.launch_id, calls.event_id))
     by_event = np.argsort(calls.event_id)
@@ -209,8 +210,8 @@ def _stalls_before_gaps(
         np.searchsorted(calls.event_id, idle.launch_id[blocking_gaps], sorter=by_event)
     ]
     return (
-        np.append(gap_index[is_awaited], blocking_gaps),
-        np.append(stall_index[is_awaited], own_index),
+        np.concatenate((*gaps, blocking_gaps)),
+        np.concatenate((*stalls_before, own_index)),
     )
 
 

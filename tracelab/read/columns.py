@@ -73,6 +73,7 @@ _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
 
+_LONGEST_NAME = 2**16  # many times the longest of any kernel's template
 _LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
 
 
@@ -95,7 +96,7 @@ class Columns:
     """
 
     def __init__(self) -> None:
-        self._names = KeyTable(str)
+        self._names = KeyTable(_name)
         self._threads = KeyTable(_thread_key)
         self._categories = _Categories()
         self._thread_names: dict[tuple[str, str], str] = {}
@@ -160,7 +161,7 @@ class Columns:
             order = np.argsort(dense["file_index"], kind="stable")
             dense = {name: column[order] for name, column in dense.items()}
             value_index = value_index[order]
-        platform = platform_of(self._categories, self._process_names)
+        platform = platform_of(map(str.lower, self._categories), self._process_names)
         if platform is not None:
             self._correct_categories(dense, platform)
         sparse_values = self._sparse.arrays()
@@ -303,6 +304,11 @@ class Columns:
         self._losses["unmatched_begin_end"] += unmatched
         if complete:
             self._add_complete(complete, np.array(file_indices))
+
+
+def _name(text: str) -> str:
+    """A name, of whose letters what follows the first 65,536 helps nobody."""
+    return text[:_LONGEST_NAME]
 
 
 def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:

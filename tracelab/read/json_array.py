@@ -34,7 +34,9 @@ _LARGEST_WITHOUT_OBJECT = 4 * 1024 * 1024
 _DAMAGE_LIMIT_BYTES = 2 * 1024 * 1024
 # A damaged element may hold what looks like its end (objects in a list), but not often.
 _MOST_ENDS = 8
-_LARGEST_MENDED, _LARGEST_MENDED_HEADER = 256 * 1024, 8 * 1024 * 1024
+_LARGEST_MENDED = 256 * 1024
+# So much is tried in a stretch of damage, and so much of what stands beside the array is mended.
+_MOST_TRIED_BYTES, _MOST_MENDED_BESIDE = 2 * 1024 * 1024, 8 * 1024 * 1024
 # Where so many elements in a row are damaged, the next good one needs no mending, is not huge and
 # ends soon: each may cost little, for there may be millions.
 _MOST_MENDED = 64
@@ -105,6 +107,7 @@ class ArrayReader:
         self._is_element = is_element
         self._bare = False
         self._unread = io.BytesIO()  # what was read too far
+        self._tried_bytes = self._mended_beside = 0
 
     def __iter__(self) -> Iterator[list[Any]]:
         """Yield lists of elements.
@@ -215,8 +218,10 @@ class ArrayReader:
     def _read_metadata(self, text: bytes) -> bool:
         """Take the keys of an object, if it is one; the array itself is not in it."""
         for is_mended in (False, True):
-            if is_mended and len(text) > _LARGEST_MENDED_HEADER:
-                break
+            if is_mended:
+                self._mended_beside += len(text)
+                if self._mended_beside > _MOST_MENDED_BESIDE:
+                    break
             try:
                 self.metadata.update(orjson.loads(mend(text) if is_mended else text))
             except orjson.JSONDecodeError:
@@ -257,6 +262,7 @@ class ArrayReader:
             end = end_of_element(text, start)
             if end == BREAKS_OFF:
                 return _Piece(elements, unread=text[start:])
+            self._tried_bytes = 0
             element, lost = self._read_one(text, start, end, ends), 0
             if element is None:
                 element, lost = self._resume(text, start, ends)
@@ -280,13 +286,15 @@ class ArrayReader:
         first = bisect_right(ends, start)
         for possible_end in (end,) if end > start else ends[first : first + _MOST_ENDS]:
             may_end_later = False
-            tries = None if possible_end - start <= _LARGEST_MENDED else 1
+            length = possible_end - start
+            tries = None if length <= _LARGEST_MENDED else 1
             for repairs, version in enumerate(islice(versions(text[start:possible_end]), tries)):
+                self._tried_bytes += length
                 try:
                     return _Element(self._decode(b"[" + version + b"]"), possible_end, repairs > 0)
                 except ValueError:
                     may_end_later = may_end_later or breaks_off(b"[" + version)
-            if not may_end_later:
+            if not may_end_later or self._tried_bytes > _MOST_TRIED_BYTES:
                 break
         return None
 
@@ -294,7 +302,7 @@ class ArrayReader:
         """The first element after a damaged one, if this text holds it; and how many are lost."""
         lost = 1
         for comma in _NEXT.finditer(text, start):
-            if lost < _MOST_MENDED:
+            if lost < _MOST_MENDED and self._tried_bytes <= _MOST_TRIED_BYTES:
                 end = end_of_element(text, comma.end())
                 if end == BREAKS_OFF:  # the rest of it may show that it is the one
                     break

@@ -8,15 +8,17 @@ from typing import Any
 
 from tracelab.read.json_text import mend
 
-# Every string, so that nothing in it counts, and every bracket.
-_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+"|[\[\]{}]', re.DOTALL)
+# Every string, so that nothing in it counts, and every bracket. One that nothing closes reaches to
+# the end: no quote in it is looked at again.
+_TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*+(?:"|\\?\Z)|[\[\]{}]', re.DOTALL)
 _OPENING, _CLOSING = (b"[", b"{"), (b"]", b"}")
 _FIRST_OBJECT = re.compile(rb'\s*\{\s*"')
 # An object that says its phase before anything is nested in it.
 _EVENT = re.compile(rb'\{[^{}\[\]]{0,2000}?"ph"\s*:')
 _KEY = re.compile(r'"(\w{1,100})"\s*:\s*')
 _LARGEST_SALVAGED = 1 << 20
-_MOST_FAILURES = 1000
+_MOST_SCANNED = 8  # times its length
+_NESTED_TOO_DEEP = 10_000  # bytes that are scanned until then
 
 _value_at = json.JSONDecoder(strict=False).raw_decode
 
@@ -71,12 +73,15 @@ def salvage(header: bytes) -> dict[str, Any]:
     """
     text = mend(header[:_LARGEST_SALVAGED]).decode("utf-8", "replace")
     found: dict[str, Any] = {}
-    offset = failures = 0
-    while failures < _MOST_FAILURES and (key := _KEY.search(text, offset)):
+    offset = wasted = 0
+    while wasted <= _MOST_SCANNED * len(text) and (key := _KEY.search(text, offset)):
+        begin = offset = key.end()
         try:
-            value, offset = _value_at(text, key.end())
-        except (ValueError, RecursionError):
-            offset, failures = key.end(), failures + 1
+            value, offset = _value_at(text, begin)
+        except json.JSONDecodeError as error:
+            wasted += error.pos - begin
+        except RecursionError:
+            wasted += _NESTED_TOO_DEEP
         else:
             found.setdefault(key[1], value)
     return found

@@ -9,7 +9,7 @@ in HTA's test data.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tracelab.model.trace import Category
@@ -60,7 +60,7 @@ PLATFORMS = (
     Platform("rocmProfileData (rpd)", processes=r"GPU\d+"),
     # Last, for MTIA and Gaudi are written through it, too.
     Platform(
-        "a device of PyTorch's PrivateUse1 interface",
+        "Moore Threads MUSA, or another device of PyTorch's PrivateUse1",
         frozenset(("privateuse1_runtime", "privateuse1_driver")),
         is_read=True,
     ),
@@ -69,18 +69,19 @@ PLATFORMS = (
 READ_PLATFORMS = tuple(platform.name for platform in PLATFORMS if platform.is_read)
 
 
-def platform_of(categories: Collection[str], processes: Collection[str]) -> Platform | None:
+def platform_of(categories: Iterable[str], processes: Collection[str]) -> Platform | None:
     """The platform of a file; None for CUDA and ROCm, and where nothing says what it is.
 
     Args:
-        categories: those of its complete events.
+        categories: those of its complete events, in small letters.
         processes: the names of its processes.
 
     >>> platform_of(["cpu_op", "xpu_runtime"], ["python"]).name
     'Intel XPU'
     """
+    found = frozenset(categories)
     for platform in PLATFORMS:
-        if not platform.categories.isdisjoint(categories):
+        if platform.categories & found:
             return platform
         if platform.processes and any(re.fullmatch(platform.processes, x) for x in processes):
             return platform

@@ -96,7 +96,7 @@ def parse_report(content: bytes, path: str) -> Report:
         UnreadableInputError: they are no report of this schema.
     """
     try:
-        data = orjson.loads(content)
+        data = orjson.loads(content.removeprefix(b"\xef\xbb\xbf"))
     except ValueError as error:
         raise UnreadableInputError(f"{path}: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
@@ -111,11 +111,14 @@ def parse_report(content: bytes, path: str) -> Report:
             for key, rows in data.items()
             if key not in tables and key not in _OTHER_KEYS and _is_table(rows)
         }
+        traces = _build(tuple[TraceInfo, ...], data["traces"])
+        if missing := {x.rank for x in traces} - {x.rank for x in tables["windows"]}:
+            raise TypeError(f"rank {min(missing)} has no window")
         return Report(
             schema=data["schema"],
             version=_build(str, data["version"]),
             provenance=_build(Provenance, data["provenance"]),
-            traces=_build(tuple[TraceInfo, ...], data["traces"]),
+            traces=traces,
             tables={**tables, **unknown},
             findings=_build(tuple[Finding, ...], _with_about(data["findings"])),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import secrets
@@ -13,11 +14,13 @@ from typing import IO
 
 from tracelab.errors import OutputError, reason_of
 
+_OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")
+_STANDARD = {"stdout": 1, "stderr": 2}
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a path has lost the second slash
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file, and make the folders above it; what fails or is interrupted changes nothing.
+    """Write a file, and make the folders above it; an older one is replaced when all is written.
 
     Raises:
         OutputError: it cannot be written.
@@ -32,7 +35,8 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
     make_folder_of(path)
     try:
         if _is_written_in_place(path):
-            Path(path).write_bytes(content)
+            with open(_descriptor_of(path), "wb") as stream:
+                stream.write(content)
             return
         with replacing(path) as stream:
             stream.write(content)
@@ -69,7 +73,10 @@ def replacing(path: str | os.PathLike[str], ending: str = ".unfinished") -> Iter
         with open(unfinished, "xb") as stream:
             yield stream
         with suppress(FileNotFoundError):
-            unfinished.chmod(S_IMODE(target.stat().st_mode))
+            status = target.stat()
+            unfinished.chmod(S_IMODE(status.st_mode))
+            with suppress(OSError):  # only root may give a file away
+                os.chown(unfinished, status.st_uid, status.st_gid)
         unfinished.replace(target)
     except BaseException:
         unfinished.unlink(missing_ok=True)
@@ -87,19 +94,24 @@ def require_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> 
         OutputError: it is one of the inputs, a folder or a URL, or it must not be written.
     """
     name = os.fspath(path)
+    if not name:
+        raise OutputError("cannot write a result without the name of a file")
     if _URL.match(name):
         raise OutputError(f"cannot write {name}: results are written to local files only")
     if any(_is_same_file(name, other) for other in inputs):
         raise OutputError(f"cannot write {name}: it is an input, which would be lost")
     target = Path(name)
     try:
-        if target.is_dir():
+        if target.is_dir() or name.endswith("/"):
             raise OutputError(f"cannot write {name}: is a directory")
-        if not target.exists():
-            target = next(parent for parent in target.absolute().parents if parent.exists())
-            if not target.is_dir():
+        is_replaced = target.exists() and not _is_written_in_place(name)
+        may_write = not target.exists() or os.access(target, os.W_OK)
+        if not target.exists() or is_replaced:
+            folders = Path(os.path.realpath(name)).parents
+            folder = next(parent for parent in folders if parent.exists())
+            if not folder.is_dir():
                 raise OutputError(f"cannot write {name}: not a directory")
-        may_write = os.access(target, os.W_OK)
+            may_write = may_write and os.access(folder, os.W_OK)
     except OSError as error:
         raise OutputError(f"cannot write {name}: {reason_of(error)}") from None
     if not may_write:
@@ -115,7 +127,27 @@ def _is_same_file(path: str, other: str) -> bool:
 
 
 def _is_written_in_place(path: str | os.PathLike[str]) -> bool:
-    """Whether a path is a device or a pipe, which nothing can take the place of."""
+    """Whether a path is a device, a pipe or an open file, which nothing can take the place of."""
     with suppress(FileNotFoundError):
-        return not S_ISREG(Path(path).stat().st_mode)
+        return _OPEN_FILE.fullmatch(os.fspath(path)) is not None or not S_ISREG(
+            Path(path).stat().st_mode
+        )
     return False
+
+
+def _descriptor_of(path: str | os.PathLike[str]) -> int:
+    """A descriptor to write to what is written in place, from where an open file stands.
+
+    Raises:
+        OSError: nobody reads from the pipe, for one.
+    """
+    if open_file := _OPEN_FILE.fullmatch(os.fspath(path)):
+        return os.dup(_STANDARD.get(open_file[1]) or int(open_file[2]))
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe would wait for a reader
+    except OSError as error:
+        if error.errno == errno.ENXIO:
+            raise OSError("is a pipe, and nobody reads from it") from None
+        raise
+    os.set_blocking(descriptor, True)
+    return descriptor

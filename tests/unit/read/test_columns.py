@@ -275,3 +275,8 @@ def test_a_negative_number_is_absent_and_zero_is_not(tmp_path):
         tmp_path, launch(US, 3 * US, 0), launch(2 * US, 4 * US, -5), operator("o", US, 2 * US)
     )
     assert trace.correlation[:].tolist() == [0, ABSENT, ABSENT]
+
+
+def test_a_name_of_megabytes_is_kept_as_far_as_anybody_reads_it(tmp_path):
+    trace = trace_of(tmp_path, operator("o" * 70_000, US, 2 * US), operator("p", US, 2 * US))
+    assert list(map(len, trace.strings)) == [65_536, 1]

@@ -39,6 +39,9 @@ GARBAGE = [
     b'{"traceEvents":[',
     b', {"traceEvents":[{"ph":"X"}',
     b'\xff, {"ph\xff',
+    b'\\"',
+    b', {"a":[1,' * 64 + b'{"a":"' + b"\\x" * 4_000 + b"},{" * 9,
+    b'"traceEvents": [{}, ',
 ]
 
 

@@ -6,12 +6,14 @@ import gzip
 import io
 import json
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from tests.build.files import LAYOUTS, kernel, text
 from tests.build.rows import US
 from tracelab.errors import UnreadableInputError
+from tracelab.read import json_header
 from tracelab.read.events import decode, is_event
 from tracelab.read.json_array import ArrayReader
 from tracelab.read.json_header import first_event, outermost_array, salvage
@@ -147,6 +149,24 @@ def test_salvage_keeps_the_first_of_a_name_and_whole_values():
         "a": 3,
         "e": None,
     }
+
+
+def test_what_is_salvaged_is_scanned_a_few_times_only():
+    """GIVEN a thousand nested keys whose values do not end THEN most of them are given up."""
+    header = b'{"x": ?, "k": ' + b'{"a": ' * 900 + b"[1" + b",1" * 50_000 + b"?"
+    scanned = []
+
+    def scan(text, begin):
+        try:
+            value, end = json.JSONDecoder().raw_decode(text, begin)
+        except json.JSONDecodeError as error:
+            scanned.append(error.pos - begin)
+            raise
+        return value, end
+
+    with mock.patch.object(json_header, "_value_at", scan):
+        assert salvage(header) == {}
+    assert sum(scanned) < 10 * len(header)
 
 
 def test_an_object_around_the_trace_is_read_with_a_loss():

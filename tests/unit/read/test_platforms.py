@@ -193,6 +193,11 @@ def test_the_platform_is_kept_with_the_columns(tmp_path, monkeypatch):
     assert any((tmp_path / "cache").rglob("*.columns"))
 
 
+def test_categories_are_known_in_any_case(tmp_path):
+    events = [by_intel("urEnqueueKernelLaunch", 0, US, 1, "XPU_RUNTIME")]
+    assert read_trace(write(tmp_path / "a.json", events)).info.platform == "Intel XPU"
+
+
 def test_a_report_of_before_has_no_platform(tmp_path, tracelab):
     path = write(tmp_path / "a.json", [launch(0, US, 1), kernel(2 * US, 3 * US, correlation=1)])
     report = json.loads(tracelab("analyze", path, "--json", "-").out)

@@ -219,3 +219,19 @@ def test_share_that_no_percentage_shows_is_shown_as_a_number(report, tmp_path):
     file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": rows}))
 
     assert "Mine" in str(load_report(file))
+
+
+def test_a_saved_report_with_a_byte_order_mark_is_read(tmp_path):
+    path = tmp_path / "report.json"
+    path.write_bytes(b"\xef\xbb\xbf" + analyze("traces/events_item.pt.trace.json.gz").to_json())
+    assert load_report(path).traces[0].rank == 0
+
+
+@pytest.mark.parametrize("rank", [-1, 7])
+def test_a_rank_without_windows_is_damage(tmp_path, rank):
+    report = json.loads(analyze("traces/events_item.pt.trace.json.gz").to_json())
+    report["traces"][0]["rank"] = rank
+    path = tmp_path / "report.json"
+    path.write_text(json.dumps(report))
+    with pytest.raises(UnreadableInputError, match=f"is damaged: rank {rank} has no window"):
+        load_report(path)
