@@ -10,7 +10,6 @@ import typer
 
 from tracelab.cli.analyze import analyze
 from tracelab.cli.check import check
-from tracelab.cli.crash import EXIT_CODE, report_crash
 from tracelab.cli.diff import diff
 from tracelab.cli.explain import explain
 from tracelab.cli.flags import sentence_of
@@ -19,6 +18,7 @@ from tracelab.cli.timeline import timeline
 from tracelab.cli.workload import workload
 from tracelab.errors import MissingSupportError, OutputError, TracelabError, UnreadableInputError
 from tracelab.system.console import guarded_streams, tell
+from tracelab.system.crash import EXIT_CODE, report_crash
 from tracelab.system.signals import terminable
 from tracelab.version import __version__
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import functools
 import os
-import traceback
 from base64 import b64encode
 from collections.abc import Callable
 from html import escape
@@ -15,13 +14,14 @@ from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
 from tracelab.analysis import Analysis, analyze_source
 from tracelab.drawing import draw
-from tracelab.errors import MissingSupportError, UsageError
+from tracelab.errors import MissingSupportError, TracelabError, UsageError
 from tracelab.read.sources import find_sources
 from tracelab.record.announce import announce, why_no_gpu
 from tracelab.record.hooks import around
 from tracelab.record.recorder import Recorder
 from tracelab.report.schema import Report
 from tracelab.system.console import tell
+from tracelab.system.crash import EXIT_CODE, report_crash
 
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
@@ -163,10 +163,13 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
             return
         try:
             self.exit_code = announce(self, wait_s=wait_s)
-        except Exception:  # whatever it is, it is no reason to end somebody's training
-            traceback.print_exc()
-            tell(f"the analysis failed; the trace is {self.path}")
-            self.exit_code = 1
+        except TracelabError as error:
+            tell(f"recorded {self.path}, but: {error}")
+            self.exit_code = error.exit_code
+        except Exception as error:  # whatever it is, it is no reason to end somebody's training
+            tell(f"recorded {self.path}, but the analysis failed")
+            tell(report_crash(error))
+            self.exit_code = EXIT_CODE
 
 
 @overload

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import tracelab
-from tracelab.errors import MissingSupportError, UsageError
+from tracelab.errors import MissingSupportError, OutputError, UsageError
 from tracelab.record import capture as profiling
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -161,13 +161,28 @@ def test_a_loop_that_ends_early_prints_what_there_is(tmp_path, capsys):
 
 
 def test_a_failing_analysis_does_not_end_the_training(tmp_path, capsys, monkeypatch):
+    (tmp_path / "details").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "details"))
     monkeypatch.setattr(profiling, "announce", lambda *_, **__: 1 // 0)
     with profiling.capture(tmp_path / "x.json", skip=1, print_report=True) as cap:
         loop(cap, cap.calls + 1)
-    assert cap.count == cap.calls + 1
+    assert (cap.count, cap.exit_code) == (cap.calls + 1, 70)
     message = capsys.readouterr().err
-    assert "ZeroDivisionError" in message
-    assert f"the analysis failed; the trace is {tmp_path / 'x.json'}" in message
+    assert "an error of tracelab's, not yours: ZeroDivisionError" in message
+    assert f"recorded {tmp_path / 'x.json'}, but the analysis failed" in message
+    [details] = (tmp_path / "details").iterdir()
+    assert "ZeroDivisionError" in details.read_text()
+
+
+def test_a_result_that_cannot_be_printed_does_not_end_the_training(tmp_path, capsys, monkeypatch):
+    def fail(*_, **__):
+        raise OutputError("cannot write the result to stdout: no space left on device")
+
+    monkeypatch.setattr(profiling, "announce", fail)
+    with profiling.capture(tmp_path / "x.json", skip=1, print_report=True) as cap:
+        loop(cap, cap.calls + 1)
+    assert (cap.count, cap.exit_code) == (cap.calls + 1, 5)
+    assert "x.json, but: cannot write the result to stdout" in capsys.readouterr().err
 
 
 @pytest.fixture
