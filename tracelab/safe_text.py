@@ -12,10 +12,11 @@ from dataclasses import fields, is_dataclass
 from typing import Any
 
 _BRIEF = 40  # letters
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_NO_TEXT = re.compile("[\udc80-\udcff]")  # a byte of a file's name
+# Patterns, compiled when they are first used: most runs use none.
+_SURROGATE = "[\ud800-\udfff]"
+_NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
 # In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.
-_UNSEEN = re.compile(
+_UNSEEN = (
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
     rb"|\xef\xbb\xbf|\xef\xbf[\xb9-\xbb]|\xf3\xa0[\x80-\x81][\x80-\xbf]"
 )
@@ -30,7 +31,7 @@ def clean(text: str) -> str:
     Control and escape characters and direction marks are left out, white space becomes a space; so
     do the selectors that change a letter's width. Bytes that are no text are written as such.
     """
-    text = _NO_TEXT.sub(_written_out, text)
+    text = re.sub(_NO_TEXT, _written_out, text)
     kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
     return "".join(c for c in kept if not "\ufe00" <= c <= "\ufe0f")
 
@@ -54,7 +55,7 @@ def without_surrogates(text: str) -> str:
     >>> without_surrogates("step\udcff.json")
     'step\\xff.json'
     """
-    return _SURROGATE.sub(_written_out, text)
+    return re.sub(_SURROGATE, _written_out, text)
 
 
 def json_bytes(content: Any) -> bytes:
@@ -74,7 +75,7 @@ def json_bytes(content: Any) -> bytes:
     except orjson.JSONEncodeError:
         text = orjson.dumps(_as_text(content), option=options)
     # The usual case is seen at once.
-    return text if text.isascii() and b"\x7f" not in text else _UNSEEN.sub(_escaped, text)
+    return text if text.isascii() and b"\x7f" not in text else re.sub(_UNSEEN, _escaped, text)
 
 
 def _escaped(character: re.Match[bytes]) -> bytes:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated
 
@@ -113,6 +112,8 @@ def run(
 
 def _no_such_option(option: str, context: typer.Context) -> str:
     """What to write instead of an option before the script that is none of this command's."""
+    from difflib import get_close_matches
+
     known = [x for param in context.command.params for x in (*param.opts, *param.secondary_opts)]
     near = get_close_matches(option, [x for x in known if x.startswith("-")], n=1)
     hint = f": did you mean {near[0]}?" if near else "."

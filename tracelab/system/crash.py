@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import platform
 import sys
-import tempfile
-import traceback
 
 from tracelab.version import __version__
 
@@ -14,6 +11,9 @@ EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 
 def report_crash(error: Exception) -> str:
     """Save the details of an unexpected error; returns the sentence that says where they are."""
+    import tempfile  # only where it is needed: these take a while to import
+    import traceback
+
     what = traceback.format_exception_only(error)[0].strip()
     sentence = f"this is an error of tracelab's, not yours: {what}. Please report it as an issue"
     try:
@@ -30,6 +30,9 @@ def report_crash(error: Exception) -> str:
 
 
 def _details(error: Exception) -> str:
+    import platform
+    import traceback
+
     return (
         f"tracelab {__version__}, Python {sys.version}\n{platform.platform()}\n"
         f"{sys.argv}\n\n{''.join(traceback.format_exception(error))}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 import os
 import re
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -14,9 +13,9 @@ from typing import IO
 
 from tracelab.errors import OutputError, reason_of
 
-_OPEN_FILE = re.compile(r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)")
+_OPEN_FILE = r"/dev/(stdout|stderr)|(?:/dev|/proc/self)/fd/(\d+)"
 _STANDARD = {"stdout": 1, "stderr": 2}
-_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")  # a path has lost the second slash
+_URL = r"[A-Za-z][A-Za-z0-9+.-]+:/"  # a path has lost the second slash
 
 
 def write_file(path: str | os.PathLike[str], content: bytes) -> None:
@@ -68,7 +67,7 @@ def replacing(path: str | os.PathLike[str], ending: str = ".unfinished") -> Iter
         OSError: it cannot be written; then nothing is left of it.
     """
     target = Path(os.path.realpath(path))
-    unfinished = target.with_name(f".tracelab-{secrets.token_hex(8)}{ending}")
+    unfinished = target.with_name(f".tracelab-{os.urandom(8).hex()}{ending}")
     try:
         with open(unfinished, "xb") as stream:
             yield stream
@@ -96,7 +95,7 @@ def require_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> 
     name = os.fspath(path)
     if not name:
         raise OutputError("cannot write a result without the name of a file")
-    if _URL.match(name):
+    if re.match(_URL, name):
         raise OutputError(f"cannot write {name}: results are written to local files only")
     if any(_is_same_file(name, other) for other in inputs):
         raise OutputError(f"cannot write {name}: it is an input, which would be lost")
@@ -129,7 +128,7 @@ def _is_same_file(path: str, other: str) -> bool:
 def _is_written_in_place(path: str | os.PathLike[str]) -> bool:
     """Whether a path is a device, a pipe or an open file, which nothing can take the place of."""
     with suppress(FileNotFoundError):
-        return _OPEN_FILE.fullmatch(os.fspath(path)) is not None or not S_ISREG(
+        return re.fullmatch(_OPEN_FILE, os.fspath(path)) is not None or not S_ISREG(
             Path(path).stat().st_mode
         )
     return False
@@ -141,7 +140,7 @@ def _descriptor_of(path: str | os.PathLike[str]) -> int:
     Raises:
         OSError: nobody reads from the pipe, for one.
     """
-    if open_file := _OPEN_FILE.fullmatch(os.fspath(path)):
+    if open_file := re.fullmatch(_OPEN_FILE, os.fspath(path)):
         return os.dup(_STANDARD.get(open_file[1]) or int(open_file[2]))
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe would wait for a reader
