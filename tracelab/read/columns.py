@@ -153,28 +153,16 @@ class Columns:
         """
         self._add_pairs()
         self._sparse.append_absent()
-        dense: dict[str, Any] = self._dense.arrays()
-        has_arguments = dense.pop("has_arguments")
-        value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
-        value_index[~has_arguments] = np.count_nonzero(has_arguments)
-        if np.any(np.diff(dense["file_index"]) < 0):  # begin and end events were joined last
-            order = np.argsort(dense["file_index"], kind="stable")
-            dense = {name: column[order] for name, column in dense.items()}
-            value_index = value_index[order]
-        platform = platform_of(map(str.lower, self._categories), self._process_names)
-        if platform is not None:
-            self._correct_categories(dense, platform)
-        sparse_values = self._sparse.arrays()
-        is_bounded = _is_bounded(dense["duration_ns"])
-        if not is_bounded.all():
-            self._losses["absurd_times"] += int((~is_bounded).sum())
-            dense = {name: column[is_bounded] for name, column in dense.items()}
-            value_index = value_index[is_bounded]
+        dense, value_index = self._in_order()
         if not len(value_index):
             raise UnreadableInputError(
                 f"{source.path}: the trace holds no complete event"
                 f"{count_losses(self._losses + Counter(losses))}"
             )
+        platform = platform_of(map(str.lower, self._categories), self._process_names)
+        if platform is not None:
+            self._correct_categories(dense, platform)
+        sparse_values = self._sparse.arrays()
         if has_long_pause(dense["start_ns"], dense["duration_ns"]):
             correlation = sparse_values["correlation"][value_index]
             dense["start_ns"], jumps = _in_one_time(dense, correlation)
@@ -199,6 +187,26 @@ class Columns:
             losses=MappingProxyType(dict(self._losses + Counter(losses))),
             info=read_file_info(metadata, source, platform.name if platform else ""),
         )
+
+    def _in_order(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
+        """The dense columns in the file's order, and each event's index into the sparse ones.
+
+        Events so long that sums of durations would overflow are left out.
+        """
+        dense: dict[str, Any] = self._dense.arrays()
+        has_arguments = dense.pop("has_arguments")
+        value_index = np.cumsum(has_arguments, dtype=np.int32) - np.int32(1)
+        value_index[~has_arguments] = np.count_nonzero(has_arguments)
+        if np.any(np.diff(dense["file_index"]) < 0):  # begin and end events were joined last
+            order = np.argsort(dense["file_index"], kind="stable")
+            dense = {name: column[order] for name, column in dense.items()}
+            value_index = value_index[order]
+        is_bounded = _is_bounded(dense["duration_ns"])
+        if not is_bounded.all():
+            self._losses["absurd_times"] += int((~is_bounded).sum())
+            dense = {name: column[is_bounded] for name, column in dense.items()}
+            value_index = value_index[is_bounded]
+        return dense, value_index
 
     def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
         """Give what a platform writes as kernels, though it is none, its category."""
