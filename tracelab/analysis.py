@@ -84,16 +84,17 @@ def order(trace: Trace, options: Options) -> Timeline:
     timeline = build_timeline(
         trace, comm_patterns=options.comm_patterns, step_pattern=options.step_pattern
     )
-    if trace.info.platform not in ("", *READ_PLATFORMS):
+    is_launched = bool((timeline.launch_id != ABSENT).any())
+    if trace.info.platform not in ("", *READ_PLATFORMS) and not is_launched:
         raise UnreadableInputError(
-            f"{trace.path}: a trace of {trace.info.platform}, in a form that is not read; read are "
-            f"traces of torch.profiler on CUDA, ROCm, {', '.join(READ_PLATFORMS)}"
+            f"{trace.path}: a trace of {trace.info.platform}, in a form that tracelab does not "
+            f"read; it reads traces of torch.profiler on CUDA, ROCm, {', '.join(READ_PLATFORMS)}"
         )
     if not len(timeline.event_id):
         if any(map(_OF_APPLE.match, trace.strings)):
             raise UnreadableInputError(
-                f"{trace.path}: {len(trace):,} host events of a program on Apple's MPS, of whose "
-                "GPU torch.profiler records nothing: nothing to analyse"
+                f"{trace.path}: {len(trace):,} host events of a program on Apple's MPS: of its GPU "
+                "torch.profiler records nothing"
             )
         # What was cut off may have held them; a whole file was recorded without the GPU.
         why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA on?"

@@ -12,7 +12,7 @@ from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
-from tracelab.system.files import require_output
+from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
     from tracelab.render.picture.save import Picture
@@ -72,7 +72,7 @@ def draw(
         require_format(Path(path))
     known = [one if isinstance(one, Analysis) else one_source(one) for one in inputs]
     if path is not None:
-        require_output(path, map(_path_of, known))
+        require_output(path, identities(map(_path_of, known)))
     analyses = [one if isinstance(one, Analysis) else analyze_source(one, options) for one in known]
     if len(analyses) > 1:
         picture = _stacked(analyses, width_px)

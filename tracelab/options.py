@@ -25,7 +25,8 @@ class Options(OneLine):
             on Linux before 3.14), a script must ask for more than one under
             ``if __name__ == "__main__":`` only, as for any pool of processes.
         all_pairs: report the overlap of every pair of streams, where they are more than the few
-            dozen whose pairs anybody reads.
+            dozen whose pairs anybody reads. Which streams ran serialized is looked for among the
+            busiest all the same.
     """
 
     comm_patterns: tuple[str, ...] = ()

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,22 @@ def test_what_comes_out_of_a_pipe_is_read_as_a_file_is(tracelab, monkeypatch, pi
     if command[0] == "analyze":
         file = tracelab("analyze", ITEM)
         assert ran.out.splitlines()[4:] == file.out.splitlines()[4:]  # below the names
+
+
+def test_a_writer_who_is_silent_for_long_is_waited_for(tracelab, monkeypatch, pipe):
+    monkeypatch.setattr(streams, "PATIENCE_S", 0.05)
+
+    def write():
+        with open(pipe, "wb") as stream:
+            time.sleep(0.5)
+            stream.write(ITEM.read_bytes())
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    time.sleep(0.2)  # it has opened the pipe, or waits for somebody to
+    ran = tracelab("analyze", pipe)
+    writer.join()
+    assert (ran.code, ran.err) == (0, "")
 
 
 def test_stdin_can_be_a_trace():

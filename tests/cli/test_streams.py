@@ -111,6 +111,33 @@ def test_a_script_has_the_streams_that_it_would_have_alone(tmp_path):
     assert (ran.stdout, ran.returncode) == (b"ran\n", 4)  # no GPU here, or no work on it
 
 
+def test_what_a_program_printed_before_comes_first():
+    program = (
+        "import sys; from tracelab.cli.main import main; print('first')\n"
+        "sys.argv = ['tracelab', '--version']; main()"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, env=environment
+    )
+    assert ran.stdout.startswith(b"first\n")
+
+
+def test_a_script_and_what_comes_after_it_are_in_order():
+    program = (
+        "from tracelab.system.console import guarded_streams, plain_streams, write_result\n"
+        "with guarded_streams():\n"
+        "    with plain_streams():\n"
+        "        print('script')\n"
+        "    write_result('report\\n')\n"
+    )
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}
+    ran = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, env=environment
+    )
+    assert ran.stdout == b"script\nreport\n"
+
+
 class TestErrorsOfOurs:
     @staticmethod
     def run(monkeypatch, error):

@@ -119,7 +119,7 @@ def _made_by(form: str) -> Executor:
         raise UsageError(f"--executor {form!r} is none of: {FORMS}")
     try:
         made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError, TypeError, ValueError) as error:
+    except (ImportError, AttributeError, TypeError, ValueError, SyntaxError) as error:
         raise UsageError(f"--executor {form!r}: {error}") from None
     if not isinstance(made, Executor):
         raise UsageError(f"--executor {form!r} gave no concurrent.futures.Executor")

@@ -1,14 +1,15 @@
-"""Where results go: what cannot be written there is told before anything is read for long."""
+"""Where results go: refuses, before anything long is read, what cannot be written."""
 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tracelab.errors import OutputError
-from tracelab.system.files import require_output
+from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
     from tracelab.read.streams import Source
@@ -39,13 +40,15 @@ def require_outputs(
 
         for path in chosen:
             require_format(path)
-    inputs = [
-        *(source.path for source in sources),
-        *(str(path) for path in other_inputs if path is not None),
-    ]
+    inputs = identities(
+        (
+            *(source.path for source in sources),
+            *(str(path) for path in other_inputs if path is not None),
+        )
+    )
     outputs = [*(str(path) for path in files if path not in (None, "-")), *map(str, chosen)]
     for output in outputs:
         require_output(output, inputs)
-    for output in outputs:
-        if sum(os.path.realpath(output) == os.path.realpath(other) for other in outputs) > 1:
+    for output, count in Counter(map(os.path.realpath, outputs)).items():
+        if count > 1:
             raise OutputError(f"cannot write {output}: two results would be written there")

@@ -111,13 +111,13 @@ def run(
 
 
 def _no_such_option(option: str, context: typer.Context) -> str:
-    """What to write instead of an option before the script that is none of this command's."""
+    """What to write instead of an option before the script that this command does not have."""
     from difflib import get_close_matches
 
     known = [x for param in context.command.params for x in (*param.opts, *param.secondary_opts)]
     near = get_close_matches(option, [x for x in known if x.startswith("-")], n=1)
     hint = f": did you mean {near[0]}?" if near else "."
-    return f"there is no option {option}{hint} The options of a script stand behind it"
+    return f"there is no option {option}{hint} Put the script's own options behind it"
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:

@@ -85,7 +85,7 @@ LOSSES = (
         "warning",
         "reader",
         "places where the clock jumped, or where nothing was recorded for more than an hour: what "
-        "follows was moved next to what was before",
+        "follows was moved to where it belongs, or next to what was before",
         group="times",
     ),
     Loss(

@@ -113,12 +113,13 @@ def _numbered(names: Sequence[str]) -> dict[int, int]:
     written = [_NUMBER.search(name) for name in names]
     taken: set[int] = set()
     numbers: dict[int, int] = {}
-    # The file's own come first: a place is a number only where no name says it.
+    # The file's own come first: a place is a number only where no name says it, else what is free.
     for place in sorted(range(len(names)), key=lambda place: written[place] is None):
         digits = written[place]
         if digits and len(digits[1]) > _MOST_DIGITS:
             continue
-        number = int(digits[1]) if digits else place
+        free = (number for number in (place, *range(len(names))) if number not in taken)
+        number = int(digits[1]) if digits else next(free)
         if number not in taken:
             taken.add(number)
             numbers[place] = number

@@ -52,7 +52,8 @@ class Timeline(Frozen):
         overlaps_previous: bool[m], which activities start before the previous one of their stream
             has ended, as their launch allows.
         overlapping_count: activities that start so though their launch does not allow it.
-        repeated_steps: steps that are none of `steps`, because an earlier one has their number.
+        repeated_steps: steps that are not in `steps`, because an earlier one has their number or
+            it is too long for one.
     """
 
     trace: Trace

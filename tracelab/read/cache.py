@@ -134,7 +134,7 @@ def _save(trace: Trace, entry: Path, digest: str) -> None:
         return
     entry.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _make_room(entry.parent, size)
-    with replacing(entry, _UNFINISHED) as stream:
+    with replacing(entry, _UNFINISHED, is_private=True) as stream:
         stream.writelines(blocks)
 
 

@@ -20,6 +20,7 @@ _LEAST_NS = 500_000_000  # less could be a moment in which nothing happened betw
 _PAUSE_NS = 3600 * 1_000_000_000  # in the right order, so long a pause is no part of a program
 _WRAP_NS = 2**32 * 1000  # of a counter of microseconds
 _SHORT_NS = 60 * 1_000_000_000
+_SIDE_BY_SIDE_NS = 2 * 1_000_000_000  # so far the GPU's work may reach past the host's next call
 _MOST_BINS, _BLOCK = 1 << 20, 1 << 18
 _NUMBER_WRAP = 2**31  # correlations have 32 bits, too
 
@@ -90,16 +91,18 @@ def without_jumps(
     stretch = np.empty(len(order), dtype=np.intp)
     stretch[order] = np.repeat(np.arange(len(begins)), np.diff([*begins, len(order)]))
     first_ns, last_ns = start_ns[order[begins]], start_ns[order[[*(begins[1:] - 1), -1]]]
+    reached_ns = np.maximum.reduceat(end_ns[order], begins)
     shift_ns = np.zeros(len(begins), dtype=np.int64)
     jumps = 0
     for before, after in pairwise(_true_order(stretch[calls.event], len(begins), calls)):
-        pause_ns = int(first_ns[after] - last_ns[before])
+        pause_ns = int(first_ns[after] - reached_ns[before])
         shift_ns[after] = shift_ns[before]
         if not 0 <= pause_ns < _PAUSE_NS:
             jumps += 1
             wraps_ns = (_WRAP_NS, -_WRAP_NS)
-            is_wrap = [abs(pause_ns + wrap_ns) < _SHORT_NS for wrap_ns in wraps_ns]
-            shift_ns[after] += wraps_ns[is_wrap.index(True)] if any(is_wrap) else -pause_ns
+            is_wrap = [-_SIDE_BY_SIDE_NS < pause_ns + x < _SHORT_NS for x in wraps_ns]
+            at_once_ns = int(last_ns[before] - first_ns[after])
+            shift_ns[after] += wraps_ns[is_wrap.index(True)] if any(is_wrap) else at_once_ns
     return (start_ns + shift_ns[stretch], jumps) if jumps else (start_ns, 0)
 
 

@@ -211,7 +211,7 @@ class Columns:
     def _correct_categories(self, columns: Mapping[str, NDArray[Any]], platform: Platform) -> None:
         """Give what a platform writes as kernels, though it is none, its category."""
         category, is_kernel = columns["category"], columns["category"] == Category.KERNEL
-        for pattern, is_truly in platform.no_kernels:
+        for pattern, is_truly in platform.not_kernels:
             such = [i for name, i in self._names.rows.items() if re.match(pattern, name)]
             category[is_kernel & np.isin(columns["name_index"], such)] = is_truly
 
@@ -334,7 +334,7 @@ def _in_one_time(
     start_ns, category = columns["start_ns"], columns["category"]
     # The profiler's own spans cover all of a recording, jumps too.
     end_ns = start_ns + np.where(category == Category.OVERHEAD, 0, columns["duration_ns"])
-    is_call = np.isin(category, HOST_CALLS) & (correlation != ABSENT)
+    is_call = np.isin(category, HOST_CALLS) & (correlation > 0)
     event = np.flatnonzero(is_call)
     calls = Calls(event, columns["thread_index"][event], correlation[event])
     return without_jumps(start_ns, end_ns, is_call | IS_GPU_ACTIVITY[category], calls)

@@ -182,10 +182,10 @@ class ArrayReader:
                 searched, tries = match.end(), tries + 1
             searched = max(searched, len(data) - 256)
         self._unread = io.BytesIO(data)
-        self._unread.seek(self._find_array_in_vain(data, is_all=not read))
+        self._unread.seek(self._find_array_after_damage(data, is_all=not read))
         return self._read()
 
-    def _find_array_in_vain(self, data: bytes, *, is_all: bool) -> int:
+    def _find_array_after_damage(self, data: bytes, *, is_all: bool) -> int:
         """Where the array begins, after a header that is damaged or full of nested arrays."""
         begin = outermost_array(data, self._key)
         if begin is not None and self._read_metadata(data[: begin - 1] + b"null}"):

@@ -26,14 +26,14 @@ class Platform:
         categories: of events.
         processes: a pattern of the names of processes; "" for none.
         is_read: its rows say what an analysis needs: when work ran on which device and queue.
-        no_kernels: patterns of the names of rows that its files call kernels, and what they are.
+        not_kernels: patterns of the names of rows that its files call kernels, and what they are.
     """
 
     name: str
     categories: frozenset[str] = frozenset()
     processes: str = ""
     is_read: bool = False
-    no_kernels: tuple[tuple[str, Category], ...] = ()
+    not_kernels: tuple[tuple[str, Category], ...] = ()
 
 
 PLATFORMS = (
@@ -42,13 +42,13 @@ PLATFORMS = (
         frozenset(("xpu_runtime", "xpu_driver", "xpu_sync")),
         is_read=True,
         # The scope profiler repeats each kernel, a nanosecond longer on both sides.
-        no_kernels=((r"metrics: ", Category.OTHER),),
+        not_kernels=((r"metrics: ", Category.OTHER),),
     ),
     Platform(
         "Meta MTIA",
         frozenset(("mtia_runtime", "mtia_ccp_events", "mtia_insight")),
         is_read=True,
-        no_kernels=(
+        not_kernels=(
             (r"dma_request$", Category.MEMCPY),
             (r"event_(?:wait|record)$", Category.OTHER),
         ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
@@ -14,7 +13,7 @@ from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.read.rank_names import rank_in
-from tracelab.read.streams import READ_ERRORS, Source, is_url, open_pipe, open_source, unreadable
+from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
 _TRACE_NAMES = ("trace.json", "trace.json.gz")
 _JSON_NAMES = (".json", ".json.gz")
@@ -156,8 +155,8 @@ def _copy_of_pipe(path: str) -> str:
     folder = tempfile.TemporaryDirectory(prefix="tracelab-")
     _copies.append(folder)
     copy = Path(folder.name, "content")
-    with open_pipe(path) as stream, open(copy, "wb") as file:
-        shutil.copyfileobj(stream, file)
+    with open(copy, "wb") as file:
+        file.writelines(read_pipe(path))
     return str(copy)
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from select import select
 from typing import Any, cast
 
 from tracelab.arrays import OneLine
@@ -26,7 +26,7 @@ with suppress(ImportError):
     from isal import isal_zlib as fast_zlib  # unpacks more than twice as fast
 
 GZIP_MAGIC = b"\x1f\x8b"
-PATIENCE_S = 10.0  # with a pipe into which nothing is written
+PATIENCE_S, _PAUSE_S = 10.0, 0.01  # until somebody comes to write into a pipe
 _WRITTEN_BYTES = 1 << 20
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
 # What a stream of `open_source` raises where it is damaged.
@@ -182,7 +182,9 @@ class _Unpacked(io.RawIOBase):
 
 def _open_raw(path: str) -> io.RawIOBase:
     if not is_url(path):
-        return open_pipe(path) if Path(path).is_fifo() else open(path, "rb", buffering=0)
+        if Path(path).is_fifo():
+            return cast(io.RawIOBase, io.BytesIO(b"".join(read_pipe(path))))
+        return open(path, "rb", buffering=0)
     try:
         import fsspec
     except ImportError:
@@ -192,18 +194,35 @@ def _open_raw(path: str) -> io.RawIOBase:
     return cast(io.RawIOBase, fsspec.open(path, "rb").open())
 
 
-def open_pipe(path: str) -> io.RawIOBase:
-    """A pipe that somebody writes into; opened as a file is, it would wait for that for ever.
+def read_pipe(path: str) -> Iterator[bytes]:
+    """All that is written into a pipe; opened as a file is, it would wait forever for a writer.
 
     Raises:
-        UnreadableInputError: nobody does.
+        UnreadableInputError: nobody comes to write.
+        OSError: it cannot be read.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    if not select([descriptor], [], [], PATIENCE_S)[0]:
+    try:
+        waited_s, has_writer = 0.0, False
+        while True:
+            try:
+                block = os.read(descriptor, _WRITTEN_BYTES)
+            except BlockingIOError:  # a writer is there, who is silent
+                has_writer = True
+                time.sleep(_PAUSE_S)
+                continue
+            if block:
+                has_writer = True
+                yield block
+            elif has_writer:  # who has left
+                return
+            elif waited_s >= PATIENCE_S:
+                raise UnreadableInputError(f"{path}: is a pipe, and nobody writes into it")
+            else:
+                time.sleep(_PAUSE_S)
+                waited_s += _PAUSE_S
+    finally:
         os.close(descriptor)
-        raise UnreadableInputError(f"{path}: is a pipe, and nobody writes into it")
-    os.set_blocking(descriptor, True)
-    return open(descriptor, "rb", buffering=0)
 
 
 def unreadable(path: str, error: Exception) -> UnreadableInputError:

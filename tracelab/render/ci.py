@@ -35,7 +35,7 @@ def github_annotations(results: Sequence[BudgetResult]) -> str:
 
 
 def _escape(text: str) -> str:
-    return clean(text).replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+    return clean(text).replace("%", "%25")
 
 
 def _escape_property(text: str) -> str:

@@ -28,7 +28,7 @@ from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.safe_text import json_bytes
-from tracelab.system.files import require_output, write_file
+from tracelab.system.files import identities, require_output, write_file
 
 SCHEMA = "tracelab.report/1"
 
@@ -206,7 +206,7 @@ class Report(Tables):
         Raises:
             OutputError: it cannot be written, or is one of the traces.
         """
-        require_output(path, (trace.path for trace in self.traces))
+        require_output(path, identities(trace.path for trace in self.traces))
         write_file(path, self.to_json())
 
 

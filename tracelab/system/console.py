@@ -7,7 +7,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from typing import Any, TextIO
 
@@ -72,6 +72,7 @@ def guarded_streams() -> Iterator[Callable[[], None]]:
         if guard and guard.failure and not isinstance(guard.failure, BrokenPipeError):
             raise _cannot_write(guard.failure)
 
+    _flush(*plain)
     token = _plain_streams.set(plain)
     sys.stdout, sys.stderr = results, messages
     try:
@@ -86,11 +87,22 @@ def guarded_streams() -> Iterator[Callable[[], None]]:
 def plain_streams() -> Iterator[None]:
     """Somebody's own program has the streams that it would have without tracelab."""
     guarded = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = _plain_streams.get() or guarded
+    plain = _plain_streams.get() or guarded
+    _flush(*guarded)
+    sys.stdout, sys.stderr = plain
     try:
         yield
     finally:
+        _flush(*plain)
         sys.stdout, sys.stderr = guarded
+
+
+def _flush(*streams: TextIO | None) -> None:
+    """Let what is in buffers be seen before what others write; who wrote it hears of failures."""
+    for stream in streams:
+        with suppress(OSError, ValueError):  # full, or closed
+            if stream is not None:
+                stream.flush()
 
 
 _plain_streams: ContextVar[tuple[TextIO, TextIO] | None] = ContextVar("plain", default=None)

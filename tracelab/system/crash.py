@@ -11,10 +11,9 @@ EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 
 def report_crash(error: Exception) -> str:
     """Save the details of an unexpected error; returns the sentence that says where they are."""
-    import tempfile  # only where it is needed: these take a while to import
-    import traceback
+    import tempfile  # only where it is needed: it takes a while to import
 
-    what = traceback.format_exception_only(error)[0].strip()
+    what = f"{type(error).__name__}: {error}"
     sentence = f"this is an error of tracelab's, not yours: {what}. Please report it as an issue"
     try:
         descriptor, path = tempfile.mkstemp(prefix="tracelab-error-", suffix=".txt")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Set
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from stat import S_IMODE, S_ISREG
@@ -31,14 +31,21 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
     ...     path.read_text()
     '{}'
     """
-    make_folder_of(path)
+    make_folder_of(os.path.realpath(path))
     try:
-        if _is_written_in_place(path):
-            with open(_descriptor_of(path), "wb") as stream:
-                stream.write(content)
-            return
-        with replacing(path) as stream:
+        in_place = _is_written_in_place(path)
+        with open(_descriptor_of(path), "wb") if in_place else replacing(path) as stream:
             stream.write(content)
+    except OSError as error:
+        if error.errno != errno.EBUSY:
+            raise OutputError(f"cannot write {path}: {reason_of(error)}") from None
+        _write_over(path, content)
+
+
+def _write_over(path: str | os.PathLike[str], content: bytes) -> None:
+    """Write a file in its place: it is mounted by itself, as containers do, and stays it."""
+    try:
+        Path(path).write_bytes(content)
     except OSError as error:
         raise OutputError(f"cannot write {path}: {reason_of(error)}") from None
 
@@ -56,12 +63,15 @@ def make_folder_of(path: str | os.PathLike[str]) -> None:
 
 
 @contextmanager
-def replacing(path: str | os.PathLike[str], ending: str = ".unfinished") -> Iterator[IO[bytes]]:
+def replacing(
+    path: str | os.PathLike[str], ending: str = ".unfinished", *, is_private: bool = False
+) -> Iterator[IO[bytes]]:
     """A new file beside that of a path, which takes its place when all of it is written.
 
     Args:
         path: the file; a link stands for what it points to.
         ending: of the new file's name until then.
+        is_private: nobody else may read it, whatever the rights of other new files are.
 
     Raises:
         OSError: it cannot be written; then nothing is left of it.
@@ -70,6 +80,8 @@ def replacing(path: str | os.PathLike[str], ending: str = ".unfinished") -> Iter
     unfinished = target.with_name(f".tracelab-{os.urandom(8).hex()}{ending}")
     try:
         with open(unfinished, "xb") as stream:
+            if is_private:
+                unfinished.chmod(0o600)
             yield stream
         with suppress(FileNotFoundError):
             status = target.stat()
@@ -82,12 +94,24 @@ def replacing(path: str | os.PathLike[str], ending: str = ".unfinished") -> Iter
         raise
 
 
-def require_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> None:
+def identities(paths: Iterable[str]) -> frozenset[tuple[int, int]]:
+    """What tells files apart, by whatever names and links; those that exist."""
+    found: set[tuple[int, int]] = set()
+    for path in paths:
+        with suppress(OSError, ValueError):  # it does not exist yet, or is no path but a URL
+            status = Path(path).stat()
+            found.add((status.st_dev, status.st_ino))
+    return frozenset(found)
+
+
+def require_output(
+    path: str | os.PathLike[str], inputs: Set[tuple[int, int]] = frozenset()
+) -> None:
     """Refuse a path that no result can be written to, before anything is computed for it.
 
     Args:
         path: the file to write later; its folder may have to be made then.
-        inputs: files and URLs that are read, none of which it may be.
+        inputs: the `identities` of files that are read, none of which it may be.
 
     Raises:
         OutputError: it is one of the inputs, a folder or a URL, or it must not be written.
@@ -97,15 +121,13 @@ def require_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> 
         raise OutputError("cannot write a result without the name of a file")
     if re.match(_URL, name):
         raise OutputError(f"cannot write {name}: results are written to local files only")
-    if any(_is_same_file(name, other) for other in inputs):
+    if identities([name]) & inputs:
         raise OutputError(f"cannot write {name}: it is an input, which would be lost")
-    target = Path(name)
     try:
-        if target.is_dir() or name.endswith("/"):
+        if Path(name).is_dir() or name.endswith("/"):
             raise OutputError(f"cannot write {name}: is a directory")
-        is_replaced = target.exists() and not _is_written_in_place(name)
-        may_write = not target.exists() or os.access(target, os.W_OK)
-        if not target.exists() or is_replaced:
+        may_write = not Path(name).exists() or os.access(name, os.W_OK)
+        if not _is_written_in_place(name):
             folders = Path(os.path.realpath(name)).parents
             folder = next(parent for parent in folders if parent.exists())
             if not folder.is_dir():
@@ -115,14 +137,6 @@ def require_output(path: str | os.PathLike[str], inputs: Iterable[str] = ()) -> 
         raise OutputError(f"cannot write {name}: {reason_of(error)}") from None
     if not may_write:
         raise OutputError(f"cannot write {name}: permission denied")
-
-
-def _is_same_file(path: str, other: str) -> bool:
-    """Whether two paths are one file, by whatever names and links."""
-    try:
-        return Path(path).samefile(other)
-    except (OSError, ValueError):  # one of them does not exist yet, or is no path
-        return False
 
 
 def _is_written_in_place(path: str | os.PathLike[str]) -> bool:

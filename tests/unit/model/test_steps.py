@@ -22,7 +22,7 @@ def numbers(*names):
         (["step#5", "step#6", "step#5", "step#6"], ([5, 6], 2)),
         (["step", "step", "step"], ([0, 1, 2], 0)),
         (["warm-up", "step#1", "step#2"], ([0, 1, 2], 0)),
-        (["warm-up", "step#0", "step#1"], ([0, 1], 1)),  # its place is the number of another
+        (["warm-up", "step#0", "step#1"], ([2, 0, 1], 0)),  # its place is the number of another
         (["step#007", "step#7"], ([7], 1)),
         ([f"step#{10**17}", "step#1"], ([10**17, 1], 0)),
         ([f"step#{10**18}", "step#1"], ([1], 1)),

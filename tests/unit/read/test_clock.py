@@ -89,6 +89,18 @@ class TestWithoutJumps:
         fixed, jumps = without_jumps(start, start + US, np.ones(4, bool), calls)
         assert (fixed.tolist(), jumps) == (start.tolist(), 0)
 
+    def test_an_hour_in_which_something_ran_is_no_pause(self):
+        # A call of 61 minutes; the next one begins a second after its end.
+        start = np.array([0, 61 * 60 * S + S, 61 * 60 * S + 2 * S])
+        end = np.array([61 * 60 * S, 61 * 60 * S + S + US, 61 * 60 * S + 2 * S + US])
+        fixed, jumps = without_jumps(start, end, np.ones(3, bool), calls_of([1, 2, 3]))
+        assert (fixed.tolist(), jumps) == (start.tolist(), 0)
+
+    def test_no_wrap_brings_events_before_what_preceded_them(self):
+        # 30 s short of the counter's length: that is no wrap, whatever else it is.
+        starts = [0, 5 * US, WRAP - 30 * S, WRAP - 30 * S + 7 * US]
+        assert in_one_time(starts, [1, 2, 3, 4]) == ([0, 5 * US, 5 * US, 12 * US], 1)
+
     def test_what_is_no_work_may_be_far_away(self):
         start = np.array([0, 5 * HOUR, 5 * HOUR + 1])
         is_work = np.array([False, True, True])
@@ -200,6 +212,14 @@ class TestTraces:
         trace = read_trace(write(tmp_path / "a.json", [span, *events, *later]))
         assert trace.losses == {"clock_jumps": 1}
         assert trace.start_ns.tolist() == [0, 0, 2 * US, 2 * US, S + 2 * US]
+
+    def test_a_call_without_a_number_says_nothing_about_order(self, tmp_path):
+        first = [launch(i * US, i * US + 500, i + 1) for i in range(3)]
+        query = files.call("cudaEventQuery", S, S + US, correlation=0)
+        last = launch(2 * S, 2 * S + US, 9, tid=7)
+        trace = read_trace(write(tmp_path / "a.json", [*first, query, last]))
+        assert not trace.losses
+        assert trace.start_ns.tolist() == [0, US, 2 * US, S, 2 * S]
 
     def test_an_annotation_far_away_changes_nothing(self, tmp_path):
         events = [annotation("far", -9 * HOUR, -9 * HOUR + US), launch(0, US, 1)]

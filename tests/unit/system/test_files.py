@@ -1,5 +1,6 @@
 """A file that is written is whole, or is as it was before."""
 
+import errno
 import os
 from pathlib import Path
 
@@ -54,6 +55,34 @@ def test_until_a_file_is_whole_the_older_one_is_there(tmp_path):
         stream.flush()
         assert path.read_bytes() == b"old"
     assert path.read_bytes() == b"new"
+
+
+def test_a_file_that_nothing_can_replace_is_written_in_place(tmp_path, monkeypatch):
+    """GIVEN a file that is mounted by itself, as a container has it"""
+    path = tmp_path / "report.json"
+    path.write_bytes(b"old")
+
+    def busy(*_):
+        raise OSError(errno.EBUSY, "Device or resource busy")
+
+    monkeypatch.setattr(Path, "replace", busy)
+    write_file(path, b"new")
+    assert [x.read_bytes() for x in tmp_path.iterdir()] == [b"new"]
+
+
+def test_a_link_into_a_folder_that_is_missing_is_followed(tmp_path):
+    link = tmp_path / "link.json"
+    link.symlink_to("folder/report.json")
+    require_output(link)
+    write_file(link, b"{}")
+    assert link.is_symlink()
+    assert (tmp_path / "folder" / "report.json").read_bytes() == b"{}"
+
+
+def test_what_is_private_is_nobody_elses(tmp_path):
+    with replacing(tmp_path / "columns", is_private=True) as stream:
+        stream.write(b"x")
+    assert (tmp_path / "columns").stat().st_mode & 0o777 == 0o600
 
 
 def test_an_interrupt_while_folders_are_made_is_an_interrupt(tmp_path, monkeypatch):
