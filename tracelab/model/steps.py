@@ -58,7 +58,7 @@ class Window:
 def find_steps(
     trace: Trace, pattern: str | None, launch_id: Int64Array, activity_end_ns: Int64Array
 ) -> tuple[tuple[Step, ...], NDArray[np.int32], int]:
-    """The steps, which of them launched each activity, and how many cannot be told apart.
+    """The steps, which of them launched each activity, and how many more are not distinguished.
 
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
     activity launched inside it))``: windows do not overlap, and work that the host launched ahead

@@ -72,7 +72,6 @@ _CATEGORIES: Mapping[str, Category] = {
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
-
 _LONGEST_NAME = 2**16  # many times the longest of any kernel's template
 _LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
 

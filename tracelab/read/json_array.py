@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from tracelab.errors import UnreadableInputError
-from tracelab.read.json_header import first_event, outermost_array, salvage
+from tracelab.read.json_header import first_event, opening_of, outermost_array, salvage
 from tracelab.read.json_text import BREAKS_OFF, breaks_off, end_of_element, mend, versions
 from tracelab.read.streams import READ_ERRORS
 
@@ -167,7 +167,7 @@ class ArrayReader:
 
     def _find_array(self) -> bytes:
         """Read up to the array's opening bracket; returns the bytes after it."""
-        pattern = re.compile(rb'"%b"\s*:\s*\[' % re.escape(self._key.encode()))
+        opening = opening_of(self._key)
         data, read, searched, tries = b"", b" ", 0, 0
         while read and len(data) <= LIMIT_BYTES:
             read = self._read(len(data))
@@ -176,7 +176,7 @@ class ArrayReader:
                 self._bare = True
                 return data[1:]
             # The same text in a nested object would not close like this. It is not there often.
-            for match in islice(pattern.finditer(data, searched), _MOST_BRACKETS - tries):
+            for match in islice(opening.finditer(data, searched), _MOST_BRACKETS - tries):
                 if self._read_metadata(data[: match.end() - 1] + b"null}"):
                     return data[match.end() :]
                 searched, tries = match.end(), tries + 1
@@ -206,14 +206,14 @@ class ArrayReader:
         if not data and not self.losses["truncated"]:
             return "the file is empty"
         if data[:1] not in (b"", b"{"):
-            return "neither a JSON object nor a list, so it is no trace"
+            return "neither a JSON object nor a list, so it is not a profiler trace"
         if self.losses["truncated"]:
             return "the compressed data is damaged before the first event"
         try:
             orjson.loads(data)
         except orjson.JSONDecodeError:
             return "it ends before the first event, or is not valid JSON"
-        return f'this JSON has no "{self._key}" list, so it is no profiler trace'
+        return f'this JSON has no "{self._key}" list, so it is not a profiler trace'
 
     def _read_metadata(self, text: bytes) -> bool:
         """Take the keys of an object, if it is one; the array itself is not in it."""

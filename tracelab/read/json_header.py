@@ -23,6 +23,15 @@ _NESTED_TOO_DEEP = 10_000  # bytes that are scanned until then
 _value_at = json.JSONDecoder(strict=False).raw_decode
 
 
+def opening_of(key: str) -> re.Pattern[bytes]:
+    """A pattern of a key with the bracket that opens the array under it.
+
+    >>> opening_of("events").search(b'{"rank": 3, "events" : [{"ph": "X"}]').end()
+    24
+    """
+    return re.compile(rb'"%b"\s*:\s*\[' % re.escape(key.encode()))
+
+
 def outermost_array(data: bytes, key: str) -> int | None:
     """The offset after the bracket that opens the array under a key of the outermost object.
 
@@ -32,7 +41,7 @@ def outermost_array(data: bytes, key: str) -> int | None:
     Returns:
         None where there is no such key.
     """
-    opens = re.compile(rb'"%b"\s*:\s*\[' % re.escape(key.encode()))
+    opening = opening_of(key)
     depth = 0
     for token in _TOKEN.finditer(data):
         text = token[0]
@@ -40,7 +49,7 @@ def outermost_array(data: bytes, key: str) -> int | None:
             depth += 1
         elif text in _CLOSING:
             depth -= 1
-        elif depth == 1 and (match := opens.match(data, token.start())):
+        elif depth == 1 and (match := opening.match(data, token.start())):
             return match.end()
     return None
 
@@ -58,7 +67,7 @@ def first_event(data: bytes, key: str) -> int | None:
     Returns:
         None where nothing looks like an event.
     """
-    for match in re.finditer(rb'"%b"\s*:\s*\[' % re.escape(key.encode()), data):
+    for match in opening_of(key).finditer(data):
         if _FIRST_OBJECT.match(data, match.end()):
             return match.end()
     event = _EVENT.search(data)

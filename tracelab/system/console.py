@@ -138,7 +138,7 @@ class _Guard(io.RawIOBase):
 
 
 def _guarded(stream: TextIO | None, descriptor: int) -> tuple[TextIO, _Guard | None]:
-    """A text stream like this one on a guard; one that is no file, as in tests, stays as it is."""
+    """A text stream like this one on a guard; one without a descriptor, as in tests, stays."""
     if stream is None:
         # It was closed: what is opened next would be taken for it. Nothing can be written here.
         os.dup2(os.open(os.devnull, os.O_RDONLY), descriptor)

@@ -32,22 +32,19 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
     '{}'
     """
     make_folder_of(os.path.realpath(path))
-    try:
-        in_place = _is_written_in_place(path)
-        with open(_descriptor_of(path), "wb") if in_place else replacing(path) as stream:
-            stream.write(content)
-    except OSError as error:
-        if error.errno != errno.EBUSY:
-            raise OutputError(f"cannot write {path}: {reason_of(error)}") from None
-        _write_over(path, content)
-
-
-def _write_over(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write a file in its place: it is mounted by itself, as containers do, and stays it."""
-    try:
-        Path(path).write_bytes(content)
-    except OSError as error:
-        raise OutputError(f"cannot write {path}: {reason_of(error)}") from None
+    with _output_errors(path):
+        if _is_written_in_place(path):
+            with open(_descriptor_of(path), "wb") as stream:
+                stream.write(content)
+            return
+        try:
+            with replacing(path) as stream:
+                stream.write(content)
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            # It is mounted by itself, as containers do: nothing can take its place.
+            Path(path).write_bytes(content)
 
 
 def make_folder_of(path: str | os.PathLike[str]) -> None:
@@ -56,8 +53,15 @@ def make_folder_of(path: str | os.PathLike[str]) -> None:
     Raises:
         OutputError: one of them cannot be made.
     """
-    try:
+    with _output_errors(path):
         Path(path).parent.mkdir(parents=True, exist_ok=True)
+
+
+@contextmanager
+def _output_errors(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Say of which output the operating system complains."""
+    try:
+        yield
     except OSError as error:
         raise OutputError(f"cannot write {path}: {reason_of(error)}") from None
 
@@ -123,7 +127,7 @@ def require_output(
         raise OutputError(f"cannot write {name}: results are written to local files only")
     if identities([name]) & inputs:
         raise OutputError(f"cannot write {name}: it is an input, which would be lost")
-    try:
+    with _output_errors(name):
         if Path(name).is_dir() or name.endswith("/"):
             raise OutputError(f"cannot write {name}: is a directory")
         may_write = not Path(name).exists() or os.access(name, os.W_OK)
@@ -133,8 +137,6 @@ def require_output(
             if not folder.is_dir():
                 raise OutputError(f"cannot write {name}: not a directory")
             may_write = may_write and os.access(folder, os.W_OK)
-    except OSError as error:
-        raise OutputError(f"cannot write {name}: {reason_of(error)}") from None
     if not may_write:
         raise OutputError(f"cannot write {name}: permission denied")
 
