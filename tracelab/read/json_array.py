@@ -206,14 +206,14 @@ class ArrayReader:
         if not data and not self.losses["truncated"]:
             return "the file is empty"
         if data[:1] not in (b"", b"{"):
-            return "neither a JSON object nor a list, so it is not a profiler trace"
+            return "neither a JSON object nor a list, so it is no trace"
         if self.losses["truncated"]:
             return "the compressed data is damaged before the first event"
         try:
             orjson.loads(data)
         except orjson.JSONDecodeError:
             return "it ends before the first event, or is not valid JSON"
-        return f'this JSON has no "{self._key}" list, so it is not a profiler trace'
+        return f'this JSON has no "{self._key}" list, so it is no profiler trace'
 
     def _read_metadata(self, text: bytes) -> bool:
         """Take the keys of an object, if it is one; the array itself is not in it."""
