@@ -12,7 +12,7 @@ from tests.build.rows import Row
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-DELAY_NS, LATENCY_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
+DELAY_NS, WAKE_UP_NS = 5_000, 35_000
 LONG_AGO = -(10**30)
 
 
@@ -194,7 +194,7 @@ class Replay:
             if source is not None:
                 self.pairs.add((row, source, True))
                 self.inferred_waits.add(wait.index)
-            elif delay > LATENCY_NS:
+            else:
                 self.after_unresolved_wait.add(row)
 
     def ready_after(self, row: int, source_ends: list[int]) -> int:

@@ -22,14 +22,14 @@ from tests.build.rows import (
     launch,
     sync_row,
 )
-from tracelab.measures.bubbles import Cause, Reason
+from tracelab.measures.bubbles import Cause
+from tracelab.model.binding import Reason
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 
 TICK = 10_000
 FAR = 9 * 10**18 - 10**9
-LONGEST_LAUNCH = 10  # ticks: 100 us
 LONGEST_FREE_CALL = 10  # ticks: 100 us
 
 INPUT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
@@ -291,24 +291,24 @@ class Account:
             next_ = [i for i in filled if self.rows[i].start == end]
             yield start, end, min(next_, key=lambda i: (self.rows[i].stream, self.rows[i].end, i))
 
-    def causes(self, device, awaited, unknown):
+    def causes(self, device, awaited, reasons):
         """Tick to (cause, reason) for all idle of a device in the whole trace.
 
-        What streams waited for comes from the graph: event id to the end of the activity that it
-        waited for, and the ids that waited for something that the file does not name.
+        What activities waited for comes from the graph (`tests.reference.binding` checks that):
+        event id to the end of the activity that it waited for, and to why that is not known.
         """
         whole, causes = self.windows[0], {}
         for start, end, after in self.gaps(device):
-            ends = None if after in unknown and len(self.devices) > 1 else awaited.get(after, start)
             for t in range(start, end):
-                causes[t] = self._cause(start, end, after, ends, t)
+                ends = awaited.get(after, start)
+                causes[t] = self._cause(start, end, after, ends, reasons[after], t)
         busy = self.busy(self.of(device))
         for t in range(whole.start, whole.end):
             if t not in busy:
                 causes.setdefault(t, (Cause.EDGE, Reason.NONE))
         return causes
 
-    def _cause(self, start, end, after, awaited, t):
+    def _cause(self, start, end, after, awaited, reason, t):
         launched_by = self.launch[after]
         if launched_by is None:
             return Cause.UNKNOWN, Reason.LAUNCH_NOT_IN_FILE
@@ -321,18 +321,9 @@ class Account:
             return self._before_launch(call.thread, t)
         if launched_by in self.blocking:
             return Cause.HOST_BLOCKED, Reason.NONE
-        return self._after_launch(start, end, launched, call, awaited, t)
-
-    def _after_launch(self, start, end, launched, call, awaited, t):
-        """Why an activity had not started at a tick although it was launched."""
-        if awaited is None:
-            return Cause.UNKNOWN, Reason.WAIT_WITHOUT_RECORD
-        ready = max(start, launched, min(awaited, end))
-        if t < ready:
+        if t < max(start, launched, min(awaited, end)):
             return Cause.DEPENDENCY, Reason.NONE
-        if end - max(ready, call.end) > LONGEST_LAUNCH:
-            return Cause.UNKNOWN, Reason.NOTHING_IN_THE_WAY
-        return Cause.LAUNCH, Reason.NONE
+        return (Cause.UNKNOWN if reason else Cause.LAUNCH), reason
 
     @property
     def launching(self):

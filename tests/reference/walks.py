@@ -1,7 +1,8 @@
 """An independent account of the walks back through a timeline: slow, one row after the other.
 
 It takes a graph's rows, their launches and what they waited for as they are: the tests of the
-graph check those (`tests.reference.ticks`). It asks all rows and all calls again at every step.
+graph check those (`tests.reference.ticks`, `tests.reference.binding`). It asks all rows and all calls
+again at every step.
 """
 
 from __future__ import annotations
@@ -12,14 +13,14 @@ from tests.build.rows import WATCHDOG, Row
 from tests.reference.ticks import INPUT
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-QUEUE_LATENCY_NS = 16_000
-LAUNCH_LATENCY_NS = 50_000
+SILENCE_NS = 1_000_000
 MOST_HOPS = 16
 
 
@@ -43,9 +44,9 @@ class Walks:
         self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
         self.kind, self.stream = timeline.kind.tolist(), timeline.stream_index.tolist()
         self.device = timeline.device_number.tolist()
-        self.overlaps_previous = timeline.overlaps_previous.tolist()
         self.event_id, self.launch = timeline.event_id.tolist(), timeline.launch_id.tolist()
-        self.awaited_row = graph.awaited_row.tolist()
+        self.constraint = [Constraint(x) for x in graph.binding.constraint.tolist()]
+        self.source, self.ready = graph.binding.source_row.tolist(), graph.binding.ready_ns.tolist()
         self.rows = range(len(self.event_id))
         self.launching = {rows[call].thread for call in self.launch if call != ABSENT}
         self.blocking = dict(
@@ -71,10 +72,7 @@ class Walks:
         """Start, end, kind and event of each segment of a window."""
         self.window, self.now = window, window.end_ns
         self.segments: list[tuple[int, int, PathKind, int]] = []
-        ended = [row for row in self.rows if self.end[row] <= self.now]
-        # Of several that ended at once, the lowest device's, and there the last to begin.
-        rank = {row: (self.end[row], -self.device[row], self.start[row], row) for row in ended}
-        row = max(ended, key=rank.__getitem__, default=ABSENT)
+        row = self._last_ended(self.now)
         if row == ABSENT or self.end[row] < self.now:
             steps = {step.number: step.event_id for step in self.graph.host.timeline.steps}
             step = steps.get(window.step) if window.step is not None else None
@@ -90,71 +88,53 @@ class Walks:
             self.segments.append((since, self.now, kind, event))
             self.now = since
 
+    def _last_ended(self, moment: int) -> int:
+        """Of several that ended at once, the lowest device's, and there the last to begin."""
+        ended = [row for row in self.rows if self.end[row] <= moment]
+        rank = {row: (self.end[row], -self.device[row], self.start[row], row) for row in ended}
+        return max(ended, key=rank.__getitem__, default=ABSENT)
+
     def _before(self, row: int) -> int:
         """Pass a row and what it waited for."""
-        start, event = self.start[row], self.event_id[row]
+        start, event, call = self.start[row], self.event_id[row], self.launch[row]
         self._spend(start, PathKind(self.kind[row]), event)
-        awaited = self._previous(row)
-        if awaited != ABSENT and self.end[awaited] > start and not self.overlaps_previous[row]:
-            awaited = ABSENT
-        source = self.awaited_row[row]
-        if source != ABSENT and (awaited == ABSENT or self.end[source] > self.end[awaited]):
-            awaited = source
-        launched = self._launched_ns(self.launch[row])
-        ready = min(self.end[awaited], start) if awaited != ABSENT else ABSENT
-        known = max(ready, launched)
-        if start - known > QUEUE_LATENCY_NS:
-            likely = self._likely_blocker(row)
-            if likely != ABSENT and self.end[likely] > known:
-                awaited, ready = likely, min(self.end[likely], start)
-        if launched > ready:
-            self._spend(launched, PathKind.LAUNCH, event)
-            return self._through_host(self.events[self.launch[row]].thread, event)
-        if awaited != ABSENT:
-            self._spend(ready, PathKind.UNKNOWN if launched == ABSENT else PathKind.QUEUE, event)
-        return awaited
-
-    def _previous(self, row: int) -> int:
-        return row - 1 if row and self.stream[row - 1] == self.stream[row] else ABSENT
+        is_unknown = self.constraint[row] == Constraint.UNKNOWN
+        if self.source[row] == ABSENT and call != ABSENT:
+            kind = PathKind.UNKNOWN if is_unknown else PathKind.LAUNCH
+            self._spend(self._launched_ns(call), kind, event)
+            return self._through_host(self.events[call].thread, event)
+        kind = PathKind.UNKNOWN if is_unknown else PathKind.QUEUE
+        self._spend(self.ready[row], kind, event)
+        return self.source[row]
 
     def _launched_ns(self, call: int) -> int:
         """When a call got to launch: a stalled one at its end, at most until its work began."""
-        if call == ABSENT:
-            return ABSENT
         if call not in self.graph.host.stalled_calls.event_id:
             return self.events[call].start
         starts = [self.start[row] for row in self.rows if self.launch[row] == call]
         return min([self.events[call].end, *starts])
-
-    def _likely_blocker(self, row: int) -> int:
-        """What ended just before on its device, else what still ran there, else what ended."""
-        start = self.start[row]
-        before = [
-            other
-            for other in self.rows
-            if self.device[other] == self.device[row] and self.start[other] < start
-        ]
-        ended = [other for other in before if self.end[other] <= start]
-        last = max(
-            ended, key=lambda other: (self.end[other], self.start[other], other), default=ABSENT
-        )
-        if last != ABSENT and start - self.end[last] <= QUEUE_LATENCY_NS:
-            return last
-        begun_last = {self.stream[other]: other for other in before}
-        running = [other for other in begun_last.values() if self.end[other] > start]
-        return min(running, key=lambda other: (self.start[other], other), default=last)
 
     def _through_host(self, thread: int, event: int) -> int:
         stalls: dict[int, Stall] = {}
         for stall in self.stalls:
             stalls.setdefault(stall.call, stall)
         stalled = sorted(call for call in stalls if call not in self.blocking)
-        by_start = sorted([*self.blocking, *stalled], key=lambda call: stalls[call].start)
-        for call in [call for call in by_start if stalls[call].start < self.now][::-1]:
-            begun, other, awaited = stalls[call].start, stalls[call].thread, self._awaited(call)
-            ended = stalls[call].end if call in self.blocking else self._launched_ns(call)
+        calls = sorted([*self.blocking, *stalled], key=lambda call: stalls[call].start)
+        waits = [(stalls[call].start, call) for call in calls]
+        waits += [(begun, ABSENT) for begun in self._silences()]
+        waits.sort(key=lambda wait: wait[0])
+        for begun, call in [wait for wait in waits if wait[0] < self.now][::-1]:
             if self.now <= self.window.start_ns:
                 return ABSENT
+            if call == ABSENT:
+                awaited = self._last_ended(begun)
+                if awaited != ABSENT and self._silences()[begun] <= self.now:
+                    self._spend(self._silences()[begun], PathKind.HOST, event)
+                    self._spend(self.end[awaited], PathKind.UNKNOWN, ABSENT)
+                    return awaited
+                continue
+            other, awaited = stalls[call].thread, self._awaited(call)
+            ended = stalls[call].end if call in self.blocking else self._launched_ns(call)
             if ended > self.now or not (thread == ABSENT or self._waits_for(thread, other, begun)):
                 continue
             if awaited != ABSENT and self.end[awaited] <= begun:
@@ -167,6 +147,24 @@ class Walks:
             self._spend(begun, PathKind.SYNC, call)
         self._spend(self.window.start_ns, PathKind.HOST, event)
         return ABSENT
+
+    def _silences(self) -> dict[int, int]:
+        """Start to end of the times in which nothing is recorded of the host and the GPU works."""
+        recorded = (*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+        done = sorted(
+            (event.start, event.end)
+            for event in self.events
+            if event.thread in self.launching - {WATCHDOG}
+            and (event.category in recorded or _is_input(event))
+            and event.end > event.start
+        )
+        silences, now = {}, done[0][1] if done else 0
+        for start, end in done:
+            worked = _covered(list(zip(self.start, self.end, strict=True)), now, start)
+            if start - now > SILENCE_NS and worked >= 0.95 * (start - now):
+                silences[now] = start
+            now = max(now, end)
+        return silences
 
     def _awaited(self, call: int) -> int:
         """The row that a blocking call waited for: what it copies, else what ended last."""
@@ -201,62 +199,33 @@ class Walks:
 
         All of a replay, and all that has no launch in the file, is one launch.
         """
-        nothing, has_waited = (OverlapBlocker.TRUE_DEPENDENCY, ABSENT), False
+        nothing = (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
+        passed = OverlapBlocker.SAME_STREAM
         if self.launch[row] == self.launch[other]:
             return nothing
         for _ in range(MOST_HOPS):
-            start, call = self.start[row], self.launch[row]
-            returned = self.events[call].end if call != ABSENT else ABSENT
-            # The row before it in its stream, unless what it waited for ended later.
-            upstream = (self._previous(row), self.awaited_row[row])
-            binding = [before_row for before_row in upstream if before_row != ABSENT]
-            before = max(binding, key=self.end.__getitem__, default=ABSENT)
-            free = max([returned, *(self.end[before_row] for before_row in binding)])
-            is_stalled = call in self.graph.host.stalled_calls.event_id
-            launched = returned if is_stalled or call == ABSENT else self.events[call].start
-            if launched >= since and free == returned and start - free <= LAUNCH_LATENCY_NS:
-                return self._late_launch(row, launched, since)
-            if start - max(free, since) > LAUNCH_LATENCY_NS:
-                comm = self._comm_just_before(row)
-                if comm == ABSENT or self.end[comm] < since:
-                    return self._unexplained(row), ABSENT
-                row, has_waited = comm, True
-                continue
-            if before == ABSENT or self.end[before] < since:
+            constraint, before = self.constraint[row], self.source[row]
+            if constraint in (Constraint.UNKNOWN, Constraint.NO_FREE_SM):
+                is_later = self.start[row] > since
+                return (OverlapBlocker[constraint.name], ABSENT) if is_later else nothing
+            if self.ready[row] < since:
                 return nothing
-            has_waited = has_waited or before == self.awaited_row[row]
+            if constraint == Constraint.LAUNCH:
+                call = self.launch[row]
+                is_stalled = call in self.graph.host.stalled_calls.event_id
+                launched = self.events[call].end if is_stalled else self.events[call].start
+                return self._late_launch(row, launched, since)
+            if constraint == Constraint.QUEUE:
+                passed = OverlapBlocker.HARDWARE_QUEUE
+            elif constraint in (Constraint.EVENT, Constraint.PEER_COPY):
+                passed = max(passed, OverlapBlocker.EVENT_WAIT)
             is_after = self.stream[before] == self.stream[other] and (
                 before == other or self.end[before] >= self.end[other]
             )
             if is_after or self.kind[before] == self.kind[other]:
-                return (
-                    OverlapBlocker.EVENT_WAIT if has_waited else OverlapBlocker.SAME_STREAM
-                ), ABSENT
+                return passed, ABSENT
             row = before
         return nothing
-
-    def _comm_just_before(self, row: int) -> int:
-        if self.kind[row] != Kind.COMM:
-            return ABSENT
-        ended = [
-            other
-            for other in self.rows
-            if self.kind[other] == Kind.COMM
-            and self.device[other] == self.device[row]
-            and self.end[other] <= self.start[row]
-        ]
-        last = max(ended, key=lambda other: (self.end[other], other), default=ABSENT)
-        is_near = last != ABSENT and self.start[row] - self.end[last] <= LAUNCH_LATENCY_NS
-        return last if is_near else ABSENT
-
-    def _unexplained(self, row: int) -> OverlapBlocker:
-        if self.launch[row] == ABSENT:
-            return OverlapBlocker.TRUE_DEPENDENCY
-        without_rows = all(event.category != Category.SYNC for event in self.events)
-        anything_waits = without_rows and self.graph.links.unresolved > 0
-        if self.graph.after_unresolved_wait[row] or anything_waits:
-            return OverlapBlocker.EVENT_WAIT
-        return OverlapBlocker.HARDWARE_QUEUE
 
     def _late_launch(self, row: int, launched: int, since: int) -> tuple[OverlapBlocker, int]:
         """The call that blocked the host for longest since then, of equal ones the first."""
@@ -269,6 +238,16 @@ class Walks:
         return (
             OverlapBlocker.LATE_LAUNCH if culprit == ABSENT else OverlapBlocker.HOST_SYNC
         ), culprit
+
+
+def _covered(spans: list[tuple[int, int]], since: int, until: int) -> int:
+    """How much of the time between two moments some spans cover."""
+    covered, now = 0, since
+    for start, end in sorted(spans):
+        start, end = max(start, now), min(end, until)
+        covered += max(0, end - start)
+        now = max(now, end)
+    return covered
 
 
 def _is_input(event: Row) -> bool:

@@ -60,7 +60,7 @@ def candidates_of_serialized_streams(
             fix=no_room,
             severity_override=INFO,
         )
-        if _has_room(context, int(piece_index[0])):
+        if blocker != OverlapBlocker.NO_FREE_SM and _has_room(context, int(piece_index[0])):
             lost = _lost(context, piece_index)
             limit_ns = {
                 device: min(left_ns[device], _limit_ns(context, device, piece_index))

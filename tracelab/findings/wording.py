@@ -7,6 +7,11 @@ from functools import lru_cache
 from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import qualified_name
 
+NO_RECORD = (
+    "The file does not say what the work beside it waited for. Record the events, too: "
+    "`tracelab run` and `tracelab.capture` do, or "
+    "`_ExperimentalConfig(enable_cuda_sync_events=True)`."
+)
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 

@@ -1,16 +1,16 @@
 """Why a device was idle: every idle nanosecond has exactly one cause.
 
 A bubble ends where the device's next activity starts, so that activity tells the cause: before the
-host launched it, the device waited for the host; after, the activity waited on the GPU. A launch
-call that another thread's allocation stalled has launched nothing before it returns.
+host launched it, the device waited for the host; after, for what `Binding` says that the activity
+waited for. A launch call that another thread's allocation stalled has launched nothing before it
+returns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +24,7 @@ from tracelab.intervals import (
     overlapping_pairs,
     union,
 )
+from tracelab.model.binding import REASONS, Reason
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
@@ -32,10 +33,6 @@ from tracelab.model.steps import Window
 from tracelab.model.thread_states import NOTHING_RECORDED
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-
-# From the end of a launch call to the start of an activity that nothing blocks, less than 50 us
-# was seen in 120 complete traces of H100, H200, H800, B200 and MI300.
-_LONGEST_LAUNCH_NS = 100_000
 
 
 class Cause(IntEnum):
@@ -49,27 +46,6 @@ class Cause(IntEnum):
     GRAPH = 5  # inside one replay of a CUDA graph
     EDGE = 6  # before the device's first activity in the file, or after its last
     UNKNOWN = 7  # the file does not say
-
-
-class Reason(IntEnum):
-    """Why the cause is unknown."""
-
-    NONE = 0
-    LAUNCH_NOT_IN_FILE = 1
-    HOST_NOT_RECORDED = 2
-    WAIT_WITHOUT_RECORD = 3
-    NOTHING_IN_THE_WAY = 4
-
-
-REASONS: Mapping[Reason, str] = MappingProxyType(
-    {
-        Reason.LAUNCH_NOT_IN_FILE: "the launch of the next activity is not in the file",
-        Reason.HOST_NOT_RECORDED: "no event tells what the host did (record with_stack=True)",
-        Reason.WAIT_WITHOUT_RECORD: "a stream waited for an event that the file does not name",
-        Reason.NOTHING_IN_THE_WAY: "an activity started long after its launch, and the file shows "
-        "nothing in its way: events may be missing",
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -256,24 +232,23 @@ def _explain(
     graph: Graph, idle: Gaps, first_start_ns: Int64Array
 ) -> list[tuple[_Pieces, Cause, Reason]]:
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
-    timeline = graph.host.timeline
+    timeline, binding, row = graph.host.timeline, graph.binding, idle.next_row
     is_launched = idle.launch_id != ABSENT
     is_replay = is_launched & match_names(timeline.trace, idle.launch_id, is_graph_launch)
-    in_graph = is_replay & (first_start_ns[idle.next_row] <= idle.start_ns)
+    in_graph = is_replay & (first_start_ns[row] <= idle.start_ns)
     is_waiting = is_launched & ~in_graph
     is_blocking = np.isin(idle.launch_id, graph.host.blocking_calls.event_id)
-    is_unresolved = graph.after_unresolved_wait[idle.next_row] & (len(timeline.device_numbers) > 1)
-    is_queued = is_waiting & ~is_blocking & ~is_unresolved
-    awaited_row = graph.awaited_row[idle.next_row]
-    awaited_ns = np.where(awaited_row == ABSENT, idle.launched_ns, timeline.end_ns[awaited_row])
-    ready_ns = np.clip(awaited_ns, idle.launched_ns, idle.end_ns)
-    free_ns = np.maximum(ready_ns, timeline.trace.end_ns[idle.launch_id])
-    is_late = is_queued & (idle.end_ns - free_ns > _LONGEST_LAUNCH_NS)
+    # All other streams of its device were idle as well.
+    source_row, device_number = binding.source_row[row], timeline.device_number
+    on_other = (source_row != ABSENT) & (device_number[source_row] != device_number[row])
+    source_end_ns = np.where(on_other, timeline.end_ns[source_row], idle.launched_ns)
+    awaited_ns = np.clip(source_end_ns, idle.launched_ns, idle.end_ns)
 
     def pieces(is_chosen: NDArray[np.bool_], start_ns: Int64Array, end_ns: Int64Array) -> _Pieces:
         is_chosen = is_chosen & (end_ns > start_ns)
-        return _Pieces(start_ns[is_chosen], end_ns[is_chosen], idle.next_row[is_chosen])
+        return _Pieces(start_ns[is_chosen], end_ns[is_chosen], row[is_chosen])
 
+    is_queued = is_waiting & ~is_blocking
     return [
         (
             pieces(~is_launched, idle.start_ns, idle.end_ns),
@@ -288,14 +263,15 @@ def _explain(
             Cause.HOST_BLOCKED,
             Reason.NONE,
         ),
-        (
-            pieces(is_waiting & is_unresolved & ~is_blocking, idle.launched_ns, idle.end_ns),
-            Cause.UNKNOWN,
-            Reason.WAIT_WITHOUT_RECORD,
+        (pieces(is_queued, idle.launched_ns, awaited_ns), Cause.DEPENDENCY, Reason.NONE),
+        *(
+            (
+                pieces(is_queued & (binding.reason[row] == reason), awaited_ns, idle.end_ns),
+                Cause.UNKNOWN if reason else Cause.LAUNCH,
+                reason,
+            )
+            for reason in Reason
         ),
-        (pieces(is_queued, idle.launched_ns, ready_ns), Cause.DEPENDENCY, Reason.NONE),
-        (pieces(is_queued & ~is_late, ready_ns, idle.end_ns), Cause.LAUNCH, Reason.NONE),
-        (pieces(is_late, ready_ns, idle.end_ns), Cause.UNKNOWN, Reason.NOTHING_IN_THE_WAY),
     ]
 
 

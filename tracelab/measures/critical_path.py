@@ -35,7 +35,7 @@ class PathKind(IntEnum):
     QUEUE = 5  # from the end of one activity to the start of the next, launched before
     HOST = 6  # on the host, which is not known to have waited for the GPU
     SYNC = 7  # the host was blocked by work that was done or is not known, or stalled
-    UNKNOWN = 8  # the launch is not in the file, or nothing in the file comes before
+    UNKNOWN = 8  # the file does not say what was waited for
 
 
 _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
@@ -150,9 +150,9 @@ class _Walk:
     def _kind_between(self, rows: NDArray[np.intp]) -> NDArray[np.int8]:
         """What passed between each row and the one before it: int8[k], a `PathKind`."""
         upstream_row = np.array([self._links.upstream_row[row] for row in rows.tolist()], np.int64)
-        is_launched = self._links.timeline.launch_id[rows] != ABSENT
-        queued = np.where(is_launched, PathKind.QUEUE, PathKind.UNKNOWN)
-        return np.where(upstream_row == HOST, PathKind.LAUNCH, queued).astype(np.int8)
+        kind = np.where(upstream_row == HOST, PathKind.LAUNCH, PathKind.QUEUE)
+        is_unknown = self._links.is_unknown[rows]
+        return np.where(is_unknown, PathKind.UNKNOWN, kind).astype(np.int8)
 
     def _spend(self, since_ns: int, kind: int, event_id: int) -> None:
         """Give the time from then to now to a kind, and go there."""
@@ -186,6 +186,9 @@ class _Walk:
             self._spend(stalls.end_ns[stall_index], PathKind.HOST, event_id)
             event_id, thread = stalls.event_id[stall_index], stalls.thread_index[stall_index]
             row = stalls.awaited_row[stall_index]
+            if event_id == ABSENT:
+                self._spend(int(self._links.timeline.end_ns[row]), PathKind.UNKNOWN, ABSENT)
+                return row
             if row != ABSENT:
                 self._spend(int(self._links.timeline.end_ns[row]), PathKind.SYNC, event_id)
                 return row

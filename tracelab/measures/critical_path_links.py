@@ -1,15 +1,15 @@
 """What each activity and each host stall waited for: where the critical path goes on.
 
-A stream starts its next activity within microseconds once nothing is in the way. Where one that was
-launched before starts later than that after all that it is known to depend on, something unresolved
-blocked it: an activity of its device that ended just before (a wait whose record the file does not
-name) or, without any, one that was still running (no free multiprocessor).
+What an activity waited for, `Binding` says. What a host stall waited for, the edges of the graph
+say. A host of which nothing is recorded for long while the GPU works throughout most likely waits for
+it in a way that the profiler does not see, in a loop that reads what a kernel writes for one: such a
+silence is a stall too, and what ended it is not known.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
@@ -18,41 +18,15 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.measures.host_stalls import waits_for
+from tracelab.measures.host_stalls import unrecorded_waits, waits_for
+from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# Ten times the usual gap between two activities of one stream that wait for nothing (H200: 1.6 us).
-_QUEUE_LATENCY_NS = 16_000
-_NEVER = 2**63 - 1
-
 HOST = -2  # in the place of a row: the path goes on on the host
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class RowsByEnd(Frozen):
-    """The timeline rows of one device by end.
-
-    Attributes:
-        row: intp[k].
-        end_ns: int64[k], ns.
-        empty_end_ns: int64[e], ns, the ends of those that have no length.
-    """
-
-    row: NDArray[np.intp]
-    end_ns: Int64Array
-    empty_end_ns: Int64Array
-
-    def before(self, time_ns: Int64Array) -> NDArray[np.intp]:
-        """The row that ended last by each moment and began before it, else ABSENT."""
-        # Of those that end at the moment, the ones that begin there as well come last.
-        empty_until = np.searchsorted(self.empty_end_ns, time_ns, "right")
-        empty_now = empty_until - np.searchsorted(self.empty_end_ns, time_ns)
-        position = np.searchsorted(self.end_ns, time_ns, "right") - empty_now - 1
-        return np.where(position >= 0, self.row[position], ABSENT)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,10 +34,12 @@ class PathStalls:
     """The host stalls that waited for anything, by start, for a walk that asks them one by one.
 
     Attributes:
-        event_id: the calls; of a stalled call, all allocations that stalled it are one stall.
+        event_id: the calls; of a stalled call, all allocations that stalled it are one stall;
+            ABSENT for a silence.
         start_ns, end_ns: ns.
-        thread_index: index into `Trace.threads`.
-        awaited_row: the timeline rows that they waited for, ABSENT where that is not known.
+        thread_index: index into `Trace.threads`; ABSENT for a silence, which is of all threads.
+        awaited_row: the timeline rows that they waited for, ABSENT where that is not known; of a
+            silence the last one that had ended when it began.
         of_thread: thread to the positions of the stalls that it waits for, its own and those of
             others that begin while it does nothing; for ABSENT all of them.
 
@@ -104,57 +80,53 @@ class PathLinks(Frozen):
         upstream_row: per row the one to go on with, HOST where that is its launch, or ABSENT.
         upstream_end_ns: per row the moment to go on from: when its launch call got to launch or its
             upstream row ended, at most its own start.
-        by_end: per device its rows by end.
+        is_unknown: per row whether what it waited for in between is not known.
+        row_by_end: intp[m], the rows by end; of those that end together by device and start.
         stalls: the host stalls.
 
-    Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390)``.
+    Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390, is_unknown=False)``.
     """
 
     timeline: Timeline
     launch_thread_index: NDArray[np.int32]
     upstream_row: tuple[int, ...]
     upstream_end_ns: tuple[int, ...]
-    by_end: Mapping[int, RowsByEnd]
+    is_unknown: NDArray[np.bool_]
+    row_by_end: NDArray[np.intp]
     stalls: PathStalls
 
     def last_ended(self, time_ns: int) -> int:
         """The row that ended last by a moment, of any device, else ABSENT."""
-        last_row, last_end_ns = ABSENT, ABSENT
-        for rows in self.by_end.values():
-            position = int(np.searchsorted(rows.end_ns, time_ns, "right")) - 1
-            if position >= 0 and (last_row == ABSENT or rows.end_ns[position] > last_end_ns):
-                last_row, last_end_ns = int(rows.row[position]), int(rows.end_ns[position])
-        return last_row
+        return int(_last_ended(self.timeline, self.row_by_end, np.array([time_ns]))[0])
 
 
 def path_links(graph: Graph) -> PathLinks:
     """Find what each activity and each host stall of a file waited for."""
-    timeline = graph.host.timeline
+    timeline, binding = graph.host.timeline, graph.binding
     launched_ns = _launched_ns(graph.host)
-    by_end = _rows_by_end(timeline)
-    upstream_row, upstream_end_ns = _upstream(graph, launched_ns, by_end)
+    row_by_end = np.lexsort((timeline.start_ns, -timeline.device_number, timeline.end_ns))
+    has_launch = timeline.launch_id != ABSENT
+    by_host = has_launch & (binding.source_row == ABSENT)
+    upstream_row = np.where(by_host, HOST, binding.source_row)
+    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], binding.ready_ns)
+    upstream_end_ns = np.minimum(upstream_end_ns, timeline.start_ns)
     return PathLinks(
         timeline=timeline,
         launch_thread_index=timeline.trace.thread_index[timeline.launch_id],
         upstream_row=tuple(upstream_row.tolist()),
         upstream_end_ns=tuple(upstream_end_ns.tolist()),
-        by_end=by_end,
-        stalls=_path_stalls(graph, launched_ns),
+        is_unknown=binding.constraint == Constraint.UNKNOWN,
+        row_by_end=row_by_end,
+        stalls=_path_stalls(graph, launched_ns, row_by_end),
     )
 
 
-def _rows_by_end(timeline: Timeline) -> dict[int, RowsByEnd]:
-    """Per device its rows by end; of those that end together, by start."""
-    by_end = np.lexsort((timeline.start_ns, timeline.end_ns))
-    is_empty = timeline.start_ns == timeline.end_ns
-    rows_of = {
-        device: by_end[timeline.device_number[by_end] == device]
-        for device in timeline.device_numbers
-    }
-    return {
-        device: RowsByEnd(rows, timeline.end_ns[rows], timeline.end_ns[rows[is_empty[rows]]])
-        for device, rows in rows_of.items()
-    }
+def _last_ended(
+    timeline: Timeline, row_by_end: NDArray[np.intp], time_ns: Int64Array
+) -> NDArray[np.intp]:
+    """The row that ended last by each moment, else ABSENT: intp[k]."""
+    position = np.searchsorted(timeline.end_ns[row_by_end], time_ns, side="right") - 1
+    return np.where(position >= 0, row_by_end[position], ABSENT)
 
 
 def _launched_ns(host: Host) -> Int64Array:
@@ -168,87 +140,7 @@ def _launched_ns(host: Host) -> Int64Array:
     return launched_ns
 
 
-def _upstream(
-    graph: Graph, launched_ns: Int64Array, by_end: Mapping[int, RowsByEnd]
-) -> tuple[Int64Array, Int64Array]:
-    """Per row the one to go on with, HOST or ABSENT, and from when on: int64[m] each."""
-    timeline, start_ns = graph.host.timeline, graph.host.timeline.start_ns
-    launch_ns = np.where(timeline.launch_id == ABSENT, ABSENT, launched_ns[timeline.launch_id])
-    awaited_row = _awaited_rows(graph)
-    awaited_row = _with_unresolved(timeline, awaited_row, launch_ns, by_end)
-    ready_ns = _ready_ns(timeline, awaited_row)
-    is_launch_bound = launch_ns > ready_ns
-    queued_ns = np.where(awaited_row == ABSENT, start_ns, ready_ns)
-    upstream_end_ns = np.minimum(np.where(is_launch_bound, launch_ns, queued_ns), start_ns)
-    return np.where(is_launch_bound, HOST, awaited_row), upstream_end_ns
-
-
-def _ready_ns(timeline: Timeline, awaited_row: Int64Array) -> Int64Array:
-    """Per row when the one that it waited for had ended, at most its own start; else ABSENT."""
-    ended_ns = np.minimum(timeline.end_ns[awaited_row], timeline.start_ns)
-    return np.where(awaited_row == ABSENT, ABSENT, ended_ns)
-
-
-def _awaited_rows(graph: Graph) -> Int64Array:
-    """int64[m], per row the one that it waited for on the GPU and that ended last, else ABSENT.
-
-    A dependent launch waited for the one before it in its stream too: to begin, not to end.
-    """
-    timeline = graph.host.timeline
-    start_ns, end_ns = timeline.start_ns, timeline.end_ns
-    rows = np.arange(len(timeline.event_id))
-    previous_row = np.full(len(rows), ABSENT, dtype=np.int64)
-    follows = np.zeros(len(rows), dtype=np.bool_)
-    may_start = (end_ns[:-1] <= start_ns[1:]) | timeline.overlaps_previous[1:]
-    follows[1:] = (timeline.stream_index[1:] == timeline.stream_index[:-1]) & may_start
-    previous_row[follows] = rows[follows] - 1
-    source_row = graph.awaited_row
-    is_later = (previous_row == ABSENT) | (end_ns[source_row] > end_ns[previous_row])
-    return np.where((source_row != ABSENT) & is_later, source_row, previous_row)
-
-
-def _with_unresolved(
-    timeline: Timeline,
-    awaited_row: Int64Array,
-    launch_ns: Int64Array,
-    by_end: Mapping[int, RowsByEnd],
-) -> Int64Array:
-    """The awaited rows, with what most likely blocked those that started later than explained."""
-    known_ns = np.maximum(_ready_ns(timeline, awaited_row), launch_ns)
-    late_rows = np.flatnonzero(timeline.start_ns - known_ns > _QUEUE_LATENCY_NS)
-    likely_row = _likely_blockers(timeline, late_rows, by_end)
-    is_later = (likely_row != ABSENT) & (timeline.end_ns[likely_row] > known_ns[late_rows])
-    with_unresolved = awaited_row.copy()
-    with_unresolved[late_rows[is_later]] = likely_row[is_later]
-    return with_unresolved
-
-
-def _likely_blockers(
-    timeline: Timeline, rows: NDArray[np.intp], by_end: Mapping[int, RowsByEnd]
-) -> NDArray[np.intp]:
-    """The row that most likely kept each of these from starting earlier, else ABSENT."""
-    start_ns, device_number = timeline.start_ns[rows], timeline.device_number[rows]
-    likely_row = np.full(len(rows), ABSENT, dtype=np.intp)
-    for device, of_device in by_end.items():
-        indices = np.flatnonzero(device_number == device)
-        likely_row[indices] = of_device.before(start_ns[indices])
-    is_far = (likely_row == ABSENT) | (start_ns - timeline.end_ns[likely_row] > _QUEUE_LATENCY_NS)
-    # Nothing ended just before: what was still running, of several what began first.
-    far = np.flatnonzero(is_far)
-    running_start_ns = np.full(len(far), _NEVER)
-    for stream in timeline.streams:
-        stream_start_ns = timeline.start_ns[stream.first_row : stream.end_row]
-        running_row = stream.first_row + np.searchsorted(stream_start_ns, start_ns[far]) - 1
-        is_running = running_row >= stream.first_row
-        is_running &= timeline.end_ns[running_row] > start_ns[far]
-        is_running &= device_number[far] == stream.device_number
-        is_running &= timeline.start_ns[running_row] < running_start_ns
-        running_start_ns[is_running] = timeline.start_ns[running_row[is_running]]
-        likely_row[far[is_running]] = running_row[is_running]
-    return likely_row
-
-
-def _path_stalls(graph: Graph, launched_ns: Int64Array) -> PathStalls:
+def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.intp]) -> PathStalls:
     host, calls, stalled = graph.host, graph.host.blocking_calls, graph.host.stalled_calls
     timeline = host.timeline
     # They come by start: of the allocations that stalled a call, the first is the earliest.
@@ -259,16 +151,24 @@ def _path_stalls(graph: Graph, launched_ns: Int64Array) -> PathStalls:
     awaited_row = _rows_awaited_by_calls(graph)[event_id]
     # Where the work was done before, the call did not wait.
     has_waited = (awaited_row == ABSENT) | (timeline.end_ns[awaited_row] > start_ns)
-    order = np.flatnonzero(has_waited)
-    order = order[np.argsort(start_ns[order], kind="stable")]
+    silences = unrecorded_waits(host)
+    ended_row = _last_ended(timeline, row_by_end, silences.starts)
+    follows_work = ended_row != ABSENT
+    silent = np.full(int(follows_work.sum()), ABSENT)
+    event_id = np.append(event_id[has_waited], silent)
+    start_ns = np.append(start_ns[has_waited], silences.starts[follows_work])
+    end_ns = np.append(end_ns[has_waited], silences.ends[follows_work])
+    awaited_row = np.append(awaited_row[has_waited], ended_row[follows_work])
+    order = np.argsort(start_ns, kind="stable")
     event_id, start_ns = event_id[order], start_ns[order]
-    thread_index = timeline.trace.thread_index[event_id]
+    thread_index = np.where(event_id == ABSENT, ABSENT, timeline.trace.thread_index[event_id])
 
     @cache  # it is asked of few threads, of each one at every turn
     def of_thread(thread: int) -> tuple[int, ...]:
         if thread == ABSENT:
             return tuple(range(len(event_id)))
         is_awaited = waits_for(host, np.full(len(event_id), thread), thread_index, start_ns)
+        is_awaited = is_awaited | (event_id == ABSENT)
         return tuple(np.flatnonzero(is_awaited).tolist())
 
     return PathStalls(

@@ -29,6 +29,11 @@ from tracelab.model.trace import ABSENT
 
 _END_OF_TIME = np.iinfo(np.int64).max
 _Integer = TypeVar("_Integer", bound=np.integer[Any])
+_NOTHING_TO_CHANGE = (
+    OverlapBlocker.TRUE_DEPENDENCY,
+    OverlapBlocker.NO_FREE_SM,
+    OverlapBlocker.UNKNOWN,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -87,9 +92,8 @@ class _Explanation(Frozen):
 
     @property
     def is_blocked(self) -> NDArray[np.bool_]:
-        """bool[k], where something else than a dependency was in the way."""
-        is_blocked: NDArray[np.bool_] = self.blocker != OverlapBlocker.TRUE_DEPENDENCY
-        return is_blocked
+        """bool[k], where something was in the way that a change could take away."""
+        return ~np.isin(self.blocker, _NOTHING_TO_CHANGE)
 
 
 def exposed(graph: Graph) -> Exposed:
@@ -134,11 +138,12 @@ def _exposed_against(
     )
     explanation, bound_ns = _like_later_ones(timeline, pieces, explanation, bound_ns, other_rows)
     is_possible = explanation.is_blocked & (bound_ns > 0)
+    is_told = is_possible | ~explanation.is_blocked
     return Exposed(
         row=pieces.row,
         start_ns=pieces.start_ns,
         end_ns=pieces.end_ns,
-        blocker=np.where(is_possible, explanation.blocker, OverlapBlocker.TRUE_DEPENDENCY).astype(
+        blocker=np.where(is_told, explanation.blocker, OverlapBlocker.TRUE_DEPENDENCY).astype(
             np.int8
         ),
         blocked_row=explanation.blocked_row,

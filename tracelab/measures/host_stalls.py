@@ -9,9 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, read_only
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, Intervals, gaps, join, measure_within, union
 from tracelab.model.host import Host
+from tracelab.model.latencies import LONGEST_SILENCE_NS
 from tracelab.model.lookup import groups_of
+
+
+_THROUGHOUT = 0.95  # of a silence: the GPU worked, so that it may be what the host waited for
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -81,3 +85,21 @@ def waits_for(
             begun = np.searchsorted(recorded.starts, times_ns, side="right")
             waits[indices] &= begun == np.searchsorted(recorded.ends, times_ns, side="right")
     return read_only(waits | (other_thread_index == thread_index))
+
+
+def unrecorded_waits(host: Host) -> Intervals:
+    """When the host most likely waited for the GPU in a way that the profiler does not see.
+
+    Nothing is recorded then of any thread that launches, for more than 1 ms, while a GPU works
+    throughout. So it is with a host that reads a counter until a kernel has written it.
+    """
+    recorded = union([], [])
+    for thread in host.launching_threads & set(host.states):
+        recorded = join(recorded, host.states[thread].recorded)
+    if not len(recorded):
+        return recorded
+    silences = gaps(recorded, int(recorded.starts[0]), int(recorded.ends[-1]))
+    length_ns = silences.ends - silences.starts
+    worked_ns = measure_within(host.timeline.busy(), silences.starts, silences.ends)
+    is_wait = (length_ns > LONGEST_SILENCE_NS) & (worked_ns >= _THROUGHOUT * length_ns)
+    return Intervals(silences.starts[is_wait], silences.ends[is_wait])

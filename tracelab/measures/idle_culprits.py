@@ -49,7 +49,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     next_row = _rows_of(timeline.event_id, bubbles.next_id)
     launch_id = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
-    awaited_row = np.where(next_row == ABSENT, ABSENT, graph.awaited_row[next_row])
+    awaited_row = np.where(next_row == ABSENT, ABSENT, graph.binding.source_row[next_row])
     thread_index = np.where(launch_id == ABSENT, ABSENT, trace.thread_index[launch_id])
     middle_ns = bubbles.start_ns + (bubbles.end_ns - bubbles.start_ns) // 2
 

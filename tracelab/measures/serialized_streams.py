@@ -31,6 +31,12 @@ from tracelab.model.trace import ABSENT
 
 _MUCH_OF_A_STREAM = 0.05  # of the whole trace: less compute than this is no independent work
 _AT_ONCE = 0.2  # of the lesser: streams that overlap more than this are not serialized
+# What needed the other, came late by itself, or may have.
+_NOT_SERIALIZED = (
+    OverlapBlocker.TRUE_DEPENDENCY,
+    OverlapBlocker.LATE_LAUNCH,
+    OverlapBlocker.UNKNOWN,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -130,8 +136,7 @@ def _serialized_pair(blockers: OverlapBlockers, one: Stream, other: Stream) -> S
     is_candidate = (end_ns > start_ns) & ((launched_ns < start_ns) | (host_blocked_ns > 0))
     change = np.flatnonzero(is_candidate)
     blocker, blocking_call_id = blockers.between(row[change], other_row[change], start_ns[change])
-    unblocked = (OverlapBlocker.TRUE_DEPENDENCY, OverlapBlocker.LATE_LAUNCH)
-    is_blocked = ~np.isin(blocker, unblocked)
+    is_blocked = ~np.isin(blocker, _NOT_SERIALIZED)
     change = change[is_blocked]
     return SerializedStreams(
         row=row[change],

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 
 from tracelab.arrays import OneLine
 from tracelab.intervals import measure_within
-from tracelab.measures.bubbles import REASONS, Bubbles, Cause
+from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import StreamTime, device_times
 from tracelab.measures.profiler_overhead import unprofiled_ns
+from tracelab.model.binding import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window

@@ -72,6 +72,23 @@ def pure_waits(host: Host) -> NDArray[np.bool_]:
     return is_wait
 
 
+def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int64Array:
+    """How long calls that only wait took to return once what they waited for had ended.
+
+    Args:
+        host: the host side of the timeline.
+        source_id, target_id: int64[e], event ids: the edges from activities to what waited.
+
+    Returns:
+        int64[k], ns, for each such call that had begun before the last of it ended.
+    """
+    trace = host.timeline.trace
+    end_ns = np.full(len(trace), ABSENT, dtype=np.int64)
+    np.maximum.at(end_ns, target_id, trace.end_ns[source_id])
+    call_id = np.flatnonzero(pure_waits(host) & (end_ns > trace.start_ns))
+    return trace.end_ns[call_id] - end_ns[call_id]
+
+
 def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
     """From what calls waited for that do nothing else to these calls."""
     timeline, blocking = host.timeline, host.blocking_calls

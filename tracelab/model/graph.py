@@ -7,6 +7,7 @@ plain `networkx.DiGraph`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -15,12 +16,22 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.edges import host_edges, launch_edges, pure_waits, stream_edges, sync_edges
+from tracelab.model.binding import Awaited, Binding, Constraint, bind
+from tracelab.model.edges import (
+    Edges,
+    host_edges,
+    launch_edges,
+    pure_waits,
+    stream_edges,
+    sync_edges,
+    wake_up_ns,
+)
 from tracelab.model.host import Host
+from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import StreamWaits, resolve_waits
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
 
 
 class EdgeKind(IntEnum):
@@ -31,6 +42,7 @@ class EdgeKind(IntEnum):
     HOST = 2  # a thread makes its calls in order
     SYNC = 3  # a blocking call returned only after the activity
     EVENT = 4  # a stream waited for an event that was recorded after the activity
+    QUEUE = 5  # both streams share a hardware queue, which the activity held until it had ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +73,7 @@ class Graph(Frozen):
         host: the host side, and through it the timeline.
         source_id, target_id: int64[e], event ids.
         kind: int8[e], an `EdgeKind`.
-        awaited_row: int64[m], per timeline row the row of another stream that a stream wait made
-            it wait for; the one that ended last, ABSENT without any.
-        awaited_is_inferred: bool[m], per timeline row whether not the file but the times tell its
-            `awaited_row`.
-        after_unresolved_wait: bool[m], per timeline row whether it started late after its stream
-            waited for something that neither the file nor the times tell.
+        binding: what each activity waited for.
         links: how many stream waits are resolved.
         against_time: edges left out because they would run backwards.
     """
@@ -75,9 +82,7 @@ class Graph(Frozen):
     source_id: Int64Array
     target_id: Int64Array
     kind: NDArray[np.int8]
-    awaited_row: Int64Array
-    awaited_is_inferred: NDArray[np.bool_]
-    after_unresolved_wait: NDArray[np.bool_]
+    binding: Binding
     links: EventLinks
     against_time: int
 
@@ -86,7 +91,8 @@ def build_graph(host: Host) -> Graph:
     """Find the dependencies of a timeline with its host."""
     timeline = host.timeline
     queues = StreamQueues(timeline)
-    waits = resolve_waits(timeline, queues)
+    progress = StreamProgress(timeline, queues)
+    waits = resolve_waits(timeline, queues, progress)
     edges_of = {
         EdgeKind.LAUNCH: launch_edges(timeline),
         EdgeKind.STREAM: stream_edges(timeline),
@@ -94,44 +100,74 @@ def build_graph(host: Host) -> Graph:
         EdgeKind.SYNC: sync_edges(host, queues),
         EdgeKind.EVENT: (timeline.event_id[waits.source_row], timeline.event_id[waits.row]),
     }
-    source_id, target_id = (np.concatenate(ids) for ids in zip(*edges_of.values(), strict=True))
-    counts = [len(sources) for sources, _ in edges_of.values()]
-    kind = np.repeat(list(edges_of), counts).astype(np.int8)
+    source_id, target_id, kind = _columns(edges_of)
     forward = _run_forward(host, source_id, target_id, kind)
-    awaited_row, awaited_is_inferred = _awaited(timeline, waits, forward[kind == EdgeKind.EVENT])
+    is_sync = forward & (kind == EdgeKind.SYNC)
+    binding = bind(
+        host,
+        queues,
+        progress,
+        _awaited(timeline, waits, forward[kind == EdgeKind.EVENT]),
+        wake_up_ns(host, source_id[is_sync], target_id[is_sync]),
+    )
+    found_source_id, found_target_id, found_kind = _columns(_found_edges(timeline, binding))
     return Graph(
         host=host,
-        source_id=source_id[forward],
-        target_id=target_id[forward],
-        kind=kind[forward],
-        awaited_row=awaited_row,
-        awaited_is_inferred=awaited_is_inferred,
-        after_unresolved_wait=waits.after_unresolved_wait,
+        source_id=np.concatenate((source_id[forward], found_source_id)),
+        target_id=np.concatenate((target_id[forward], found_target_id)),
+        kind=np.concatenate((kind[forward], found_kind)),
+        binding=binding,
         links=EventLinks(waits.exact_count, waits.inferred_count, waits.unresolved_count),
         against_time=int((~forward).sum()),
     )
 
 
-def _awaited(
-    timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_]
-) -> tuple[Int64Array, NDArray[np.bool_]]:
-    """What each row waited for that ended last, and whether that is inferred.
+def _columns(edges_of: Mapping[EdgeKind, Edges]) -> tuple[Int64Array, Int64Array, NDArray[np.int8]]:
+    """The sources, targets and kinds of edges of several kinds."""
+    source_id, target_id = (np.concatenate(ids) for ids in zip(*edges_of.values(), strict=True))
+    counts = [len(sources) for sources, _ in edges_of.values()]
+    return source_id, target_id, np.repeat(list(edges_of), counts).astype(np.int8)
+
+
+def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edges]:
+    """What only the binding tells: the waits, and the hardware queues, that delayed late starts."""
+    has_source = binding.source_row != ABSENT
+    of_wait = has_source & (binding.constraint == Constraint.EVENT)
+    of_wait &= binding.source_row != binding.event_row
+    rows_of = {
+        EdgeKind.EVENT: np.flatnonzero(of_wait),
+        EdgeKind.QUEUE: np.flatnonzero(binding.constraint == Constraint.QUEUE),
+    }
+    return {
+        kind: (timeline.event_id[binding.source_row[rows]], timeline.event_id[rows])
+        for kind, rows in rows_of.items()
+    }
+
+
+def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_]) -> Awaited:
+    """What each row waited for that ended last.
 
     Args:
         timeline: whose rows they are.
         waits: pairs of rows.
         forward: bool[p], which pairs respect time; the others do not count.
-
-    Returns:
-        int64[m], rows, else ABSENT, and bool[m].
     """
     by_end = np.flatnonzero(forward)
     by_end = by_end[np.argsort(timeline.end_ns[waits.source_row[by_end]], kind="stable")]
-    awaited_row = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
-    awaited_row[waits.row[by_end]] = waits.source_row[by_end]
-    is_inferred = np.zeros(len(timeline.event_id), dtype=np.bool_)
+    row = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
+    row[waits.row[by_end]] = waits.source_row[by_end]
+    is_inferred, is_peer_copy = np.zeros((2, len(row)), dtype=np.bool_)
     is_inferred[waits.row[by_end]] = waits.is_inferred[by_end]
-    return awaited_row, is_inferred
+    is_peer_copy[waits.row[by_end]] = waits.is_peer_copy[by_end]
+    # Without CUPTI's rows not even the waiting stream is known.
+    has_sync_rows = len(timeline.trace.of_category(Category.SYNC)) > 0
+    return Awaited(
+        row=row,
+        is_inferred=is_inferred,
+        is_peer_copy=is_peer_copy,
+        after_unresolved_wait=waits.after_unresolved_wait,
+        any_stream_waits=not has_sync_rows and waits.unresolved_count > 0,
+    )
 
 
 def _run_forward(

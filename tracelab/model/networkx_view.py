@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.intervals import Int64Array
+from tracelab.model.binding import Constraint
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.trace import HOST_CALLS
+from tracelab.model.trace import ABSENT, HOST_CALLS
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -24,8 +26,12 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
     Returns:
         a directed acyclic graph whose nodes are event ids, with attributes ``name``, ``kind``
         ("compute", "comm", "copy", "memset" or "call"), ``start_ns``, ``end_ns`` and, on the GPU,
-        ``device`` and ``stream``, on the host ``thread``; its edges have ``kind``, an `EdgeKind`
-        in small letters, and "event" edges ``inferred``, whether not the file but the times tell.
+        ``device``, ``stream`` and what it waited for: ``constraint``, a `Constraint` in small
+        letters, and ``unexplained_ns``; on the host ``thread``. Its edges have ``kind``, an
+        `EdgeKind` in small letters, and ``binding``, whether this is what its target, an activity,
+        waited for; then ``delay_ns`` is how much earlier it could have started without it, None
+        where nothing else was in its way. "event" and "queue" edges have ``inferred``, whether
+        not the file but the times tell.
     """
     import networkx as nx
 
@@ -47,7 +53,15 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
 def _activities(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, Attributes]]:
     """The GPU activities among the events inside (bool[n]), with their attributes."""
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
-    for event_id, kind in zip(timeline.event_id.tolist(), timeline.kind.tolist(), strict=True):
+    columns = (
+        timeline.event_id,
+        timeline.kind,
+        graph.binding.constraint,
+        graph.binding.unexplained_ns,
+    )
+    for event_id, kind, constraint, unexplained_ns in zip(
+        *(column.tolist() for column in columns), strict=True
+    ):
         if is_inside[event_id]:
             yield (
                 event_id,
@@ -58,6 +72,8 @@ def _activities(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[in
                     "end_ns": int(trace.end_ns[event_id]),
                     "device": int(trace.device_number[event_id]),
                     "stream": int(trace.stream_number[event_id]),
+                    "constraint": Constraint(constraint).name.lower(),
+                    "unexplained_ns": unexplained_ns,
                 },
             )
 
@@ -81,13 +97,36 @@ def _calls(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, At
 
 def _edges(graph: Graph, is_inside: NDArray[np.bool_]) -> Iterator[tuple[int, int, Attributes]]:
     """The edges between events inside, with their attributes."""
-    event_id, rows = graph.host.timeline.event_id, np.flatnonzero(graph.awaited_is_inferred)
-    pairs = zip(event_id[graph.awaited_row[rows]].tolist(), event_id[rows].tolist(), strict=True)
-    inferred = set(pairs)
+    timeline, binding = graph.host.timeline, graph.binding
+    has_row = binding.source_row != ABSENT
+    source_id = np.where(has_row, timeline.event_id[binding.source_row], timeline.launch_id)
+    is_bound = (binding.constraint != Constraint.UNKNOWN) & (source_id != ABSENT)
+    delay_of = dict(
+        zip(
+            _pairs(source_id[is_bound], timeline.event_id[is_bound]),
+            binding.delay_ns[is_bound].tolist(),
+            strict=True,
+        )
+    )
+    event_id = timeline.event_id[binding.event_row]
+    inferred = {
+        *_pairs(event_id[binding.event_is_inferred], timeline.event_id[binding.event_is_inferred]),
+        *_pairs(source_id[binding.is_inferred], timeline.event_id[binding.is_inferred]),
+    }
     chosen = is_inside[graph.source_id] & is_inside[graph.target_id]
     columns = (graph.source_id[chosen], graph.target_id[chosen], graph.kind[chosen])
     for source, target, kind in zip(*(column.tolist() for column in columns), strict=True):
-        attributes: Attributes = {"kind": EdgeKind(kind).name.lower()}
-        if kind == EdgeKind.EVENT:
+        delay_ns = delay_of.get((source, target))
+        attributes: Attributes = {
+            "kind": EdgeKind(kind).name.lower(),
+            "binding": delay_ns is not None,
+        }
+        if kind in (EdgeKind.EVENT, EdgeKind.QUEUE):
             attributes["inferred"] = (source, target) in inferred
+        if delay_ns is not None:
+            attributes["delay_ns"] = None if delay_ns == ABSENT else delay_ns
         yield source, target, attributes
+
+
+def _pairs(source_id: Int64Array, target_id: Int64Array) -> Iterator[tuple[int, int]]:
+    return zip(source_id.tolist(), target_id.tolist(), strict=True)

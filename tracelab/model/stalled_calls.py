@@ -10,14 +10,10 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array, measure, union
 from tracelab.model.blocking_calls import Blocking, BlockingCalls, watchdog_threads
+from tracelab.model.latencies import LONGEST_CALL_NS
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.nesting import is_nested
 from tracelab.model.trace import HOST_CALLS, Trace
-
-# A launch takes some microseconds. While a thread allocates it has the driver's lock, and what
-# other threads ask of the driver returns only after it: 7 and 40 ms were seen beside the
-# cudaHostAlloc of a DataLoader's pin_memory thread.
-_SHORTEST_STALL_NS = 100_000
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -87,7 +83,7 @@ def find_stalled_calls(trace: Trace, blocking: BlockingCalls) -> StalledCalls:
 def _long_calls(trace: Trace, blocking: BlockingCalls) -> NDArray[np.intp]:
     """The outermost calls that took long and do not block by themselves, without watchdogs'."""
     calls = trace.of_category(*HOST_CALLS)
-    calls = calls[trace.duration_ns[calls] > _SHORTEST_STALL_NS]
+    calls = calls[trace.duration_ns[calls] > LONGEST_CALL_NS]
     calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
     calls = calls[~is_nested(trace, calls)]
     is_blocking = np.isin(calls, blocking.event_id)

@@ -8,21 +8,11 @@ from numpy.typing import NDArray
 from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_event_record
+from tracelab.model.latencies import LONGEST_WAKE_UP_NS
 from tracelab.model.lookup import calls_of_name, last_in_group
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-
-# All measured in the bundled captures of H200s: 38,000 activities that nothing shown delayed, and
-# 3,100 that a wait did.
-# Without a wait 95 of 100 start at most 5 us after they could have. 3 or 8 us would make the same
-# inferred waits but one.
-SHORTEST_DELAY_NS = 5_000
-# Three in 38,000 start 20 to 100 us after: that needs an explanation, an earlier start none.
-LONGEST_START_LATENCY_NS = 20_000
-# What a wait delayed starts 1 to 35 us after what it waited for, 7 us in the median. Then come 5 of
-# 3,100 up to 45 us, and from there on what also waited for a free multiprocessor.
-LONGEST_WAKE_UP_NS = 35_000
 
 _END_OF_TIME = np.iinfo(np.int64).max
 

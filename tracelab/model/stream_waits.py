@@ -18,14 +18,9 @@ from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import is_peer_copy
+from tracelab.model.latencies import LONGEST_WAKE_UP_NS, SHORTEST_DELAY_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import calls_of_name, match_names
-from tracelab.model.stream_progress import (
-    LONGEST_START_LATENCY_NS,
-    LONGEST_WAKE_UP_NS,
-    SHORTEST_DELAY_NS,
-    StreamProgress,
-    ready_after,
-)
+from tracelab.model.stream_progress import StreamProgress, ready_after
 from tracelab.model.stream_queues import LONG_AGO, StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -39,12 +34,13 @@ class StreamWaits(Frozen):
 
     `tests.reference.stream_waits` defines it, slowly.
 
-    Example row: ``(row=340, source_row=12, is_inferred=True)``: by the times, the activity of row
-    340 waited for the one of row 12.
+    Example row: ``(row=340, source_row=12, is_inferred=True, is_peer_copy=False)``: by the times,
+    the activity of row 340 waited for the one of row 12.
 
     Attributes:
         row, source_row: intp[p], timeline rows in pairs: the second had to end before the first.
         is_inferred: bool[p], whether the times tell so and not the file.
+        is_peer_copy: bool[p], whether the second is a copy between devices, without any wait.
         after_unresolved_wait: bool[m], per timeline row whether it was late, after a wait for
             something that neither the file nor the times tell.
         exact_count: waits whose record the file names.
@@ -55,19 +51,21 @@ class StreamWaits(Frozen):
     row: NDArray[np.intp]
     source_row: NDArray[np.intp]
     is_inferred: NDArray[np.bool_]
+    is_peer_copy: NDArray[np.bool_]
     after_unresolved_wait: NDArray[np.bool_]
     exact_count: int
     inferred_count: int
     unresolved_count: int
 
 
-def resolve_waits(timeline: Timeline, queues: StreamQueues) -> StreamWaits:
+def resolve_waits(
+    timeline: Timeline, queues: StreamQueues, progress: StreamProgress
+) -> StreamWaits:
     """Find what the activities of a file waited for on other streams."""
     trace, records = timeline.trace, find_wait_records(timeline.trace)
     if not len(timeline.event_id):
         rows, flags = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
-        return StreamWaits(rows, rows, flags, flags, 0, 0, len(records.wait_id))
-    progress = StreamProgress(timeline, queues)
+        return StreamWaits(rows, rows, flags, flags, flags, 0, 0, len(records.wait_id))
     upstream_of = find_upstream(trace, queues, records, progress)
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
     index, source_row, is_inferred = _sources(timeline, upstream_of)
@@ -83,10 +81,8 @@ def resolve_waits(timeline: Timeline, queues: StreamQueues) -> StreamWaits:
         without=timeline.stream_index[row[late_index]],
     )
     resolved = late_source_row != ABSENT
-    unexplained_row = row[late_index[~resolved]]
-    delay_ns = timeline.start_ns[unexplained_row] - ready_ns[unexplained_row]
     after_unresolved_wait = np.zeros(len(timeline.event_id), dtype=np.bool_)
-    after_unresolved_wait[unexplained_row[delay_ns > LONGEST_START_LATENCY_NS]] = True
+    after_unresolved_wait[row[late_index[~resolved]]] = True
 
     late_index, late_source_row = late_index[resolved], late_source_row[resolved]
     ready_ns = ready_after(timeline, ready_ns, row[late_index], timeline.end_ns[late_source_row])
@@ -102,6 +98,7 @@ def resolve_waits(timeline: Timeline, queues: StreamQueues) -> StreamWaits:
         row=np.concatenate((row[index[order]], delayed_row)),
         source_row=np.concatenate((source_row, copy_row)),
         is_inferred=np.concatenate((is_inferred, np.ones(len(copy_row), dtype=np.bool_))),
+        is_peer_copy=np.repeat((False, True), (len(index), len(copy_row))),
         after_unresolved_wait=after_unresolved_wait,
         exact_count=len(records.wait_id) - open_count,
         inferred_count=inferred_count,
@@ -177,7 +174,7 @@ def _delayed_by_peer_copies(
         follows = (next_row < stream.end_row) & other_device
         copy_row, row = copies[follows], next_row[follows]
         end_ns, start_ns = timeline.end_ns[copy_row], timeline.start_ns[row]
-        delayed = (end_ns >= ready_ns[row]) & (start_ns - ready_ns[row] > LONGEST_START_LATENCY_NS)
+        delayed = (end_ns >= ready_ns[row]) & (start_ns - ready_ns[row] > UNEXPLAINED_NS)
         delayed &= (start_ns >= end_ns) & (start_ns - end_ns <= LONGEST_WAKE_UP_NS)
         copy_of |= dict(zip(row[delayed].tolist(), copy_row[delayed].tolist(), strict=True))
     delayed_row = np.fromiter(copy_of, dtype=np.intp, count=len(copy_of))

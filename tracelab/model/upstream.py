@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.model.driver_api import is_stream_wait
+from tracelab.model.latencies import SHORTEST_DELAY_NS
 from tracelab.model.lookup import calls_of_name
-from tracelab.model.stream_progress import SHORTEST_DELAY_NS, StreamProgress
+from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.model.wait_records import WaitRecords

@@ -24,7 +24,8 @@ from tests.build.rows import (
     sync_row,
 )
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
-from tracelab.measures.bubbles import REASONS, Cause, Reason, bubbles
+from tracelab.measures.bubbles import Cause, bubbles
+from tracelab.model.binding import REASONS, Reason
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 
@@ -56,13 +57,14 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN
     account, made_graph = Account(rows), graph(*scaled(rows))
     timeline = made_graph.host.timeline
-    events = timeline.event_id.tolist()
+    events, binding = timeline.event_id.tolist(), made_graph.binding
     awaited = {
         event: int(timeline.end_ns[source]) // TICK
-        for event, source in zip(events, made_graph.awaited_row.tolist(), strict=True)
+        for event, source in zip(events, binding.source_row.tolist(), strict=True)
         if source != ABSENT
+        and timeline.device_number[source] != timeline.device_number[events.index(event)]
     }
-    unknown = set(timeline.event_id[made_graph.after_unresolved_wait].tolist())
+    reasons = dict(zip(events, map(Reason, binding.reason.tolist()), strict=True))
 
     # WHEN
     idle = bubbles(made_graph, timeline.windows[:1])
@@ -75,7 +77,7 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
             assert len(ticks) > 0
             assert not causes or max(causes) < ticks[0]
             causes |= dict.fromkeys(ticks, (Cause(idle.cause[i]), Reason(idle.reason[i])))
-        assert causes == account.causes(device, awaited, unknown)
+        assert causes == account.causes(device, awaited, reasons)
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)
@@ -342,17 +344,19 @@ def test_activity_that_starts_within_its_launch_call():
     assert pieces(*rows) == [(10, 20, "host_busy"), (20, 30, "launch")]
 
 
-@pytest.mark.parametrize(("start_us", "cause"), [(153, "launch"), (154, "nothing_in_the_way")])
-def test_start_long_after_the_end_of_the_launch_with_nothing_in_the_way(start_us, cause):
-    # The launch call ends at 53 us: 100 us later is still taken for a launch, 101 us is not.
+@pytest.mark.parametrize(("late_ns", "cause"), [(22_112, "launch"), (22_113, "nothing_in_the_way")])
+def test_start_long_after_the_end_of_the_launch_with_nothing_in_the_way(late_ns, cause):
+    # The launch call ends at 53 us. A kernel typically starts 2,112 ns after that; 20 us more are
+    # still taken for a launch, another nanosecond is not.
+    start = 53 * US + late_ns
     rows = [
         launch(0, US, 1),
         kernel(US, 50 * US, correlation=1),
         launch(10 * US, 53 * US, 2),
-        kernel(start_us * US, 200 * US, correlation=2),
+        kernel(start, 200 * US, correlation=2),
     ]
 
-    assert pieces(*rows) == [(50 * US, start_us * US, cause)]
+    assert pieces(*rows) == [(50 * US, start, cause)]
 
 
 def test_dependency_on_another_device():

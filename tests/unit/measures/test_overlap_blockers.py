@@ -1,4 +1,4 @@
-"""What was in the way of a row. Times are ticks of 10 us: a launch's latency is at most 5 ticks."""
+"""What was in the way of a row. Times are ticks of 10 us: what starts 2 ticks late is not late yet."""
 
 import numpy as np
 import pytest
@@ -102,17 +102,30 @@ def test_event_wait_for_what_came_after_in_the_other_stream():
     assert explanation == (OverlapBlocker.EVENT_WAIT, ABSENT)
 
 
-def test_wait_that_names_nothing_is_an_event_wait():
-    # The kernel, free and launched at 5, begins at 40, 100 us after all else has ended. Neither the
-    # file nor the times tell what its stream waited for, but it did wait.
+@pytest.mark.parametrize(
+    ("start", "blocker"), [(33, OverlapBlocker.EVENT_WAIT), (34, OverlapBlocker.UNKNOWN)]
+)
+def test_wait_that_names_nothing_was_for_what_ended_just_before(start, blocker):
+    # The kernel, free and launched at 5, begins 30 us after the collective has ended, or 40. No
+    # event was recorded before the wait, so the times alone do not say what it was for.
     waits = [
         call("cudaStreamWaitEvent", 3, 3, correlation=10),
         sync_row("Stream Wait Event", 3, 3, correlation=10, device=0, stream=7),
     ]
 
-    explanation = between(work(40, 50, 4, 4), collective(), *waits, since=10)
+    explanation = between(work(start, 50, 4, 4), collective(), *waits, since=10)
 
-    assert explanation == (OverlapBlocker.EVENT_WAIT, ABSENT)
+    assert explanation == (blocker, ABSENT)
+
+
+def test_wait_of_which_no_stream_is_known_may_be_any():
+    # Without CUPTI's rows the file only tells that some stream was made to wait.
+    waits = [call("cudaStreamWaitEvent", 3, 3, correlation=10)]
+
+    assert between(work(30, 40, 4, 4), collective(), *waits, since=10) == (
+        OverlapBlocker.EVENT_WAIT,
+        ABSENT,
+    )
 
 
 def test_late_launch():
@@ -143,7 +156,7 @@ def test_host_sync_is_the_call_that_held_longest_since_the_other_ran():
 def test_blocking_call_at_another_time_made_no_launch_late(start, end):
     blocking = call("cudaStreamSynchronize", start, end)
 
-    explanation = between(work(41, 45, 35, 3), collective(), blocking, since=10)
+    explanation = between(work(37, 45, 35, 3), collective(), blocking, since=10)
 
     assert explanation == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
@@ -210,13 +223,28 @@ def test_hardware_queue():
     assert explanation == (OverlapBlocker.HARDWARE_QUEUE, ABSENT)
 
 
+def test_hardware_queue_that_held_the_work_behind_the_other():
+    # The memset of the collective's own stream waits for the collective, and what was launched
+    # after it, in a stream that is free, waits for both.
+    memset_after = work(30, 33, 2, 2, maker=memset, stream=20)
+
+    explanation = between(work(34, 40, 3, 3), collective(), *memset_after, since=10)
+
+    assert explanation == (OverlapBlocker.HARDWARE_QUEUE, ABSENT)
+
+
 @pytest.mark.parametrize(
     ("start", "blocker"),
-    [(15, OverlapBlocker.TRUE_DEPENDENCY), (16, OverlapBlocker.HARDWARE_QUEUE)],
+    [
+        (11, OverlapBlocker.TRUE_DEPENDENCY),
+        (12, OverlapBlocker.NO_FREE_SM),  # the collective runs, and nothing else is in the way
+        (33, OverlapBlocker.HARDWARE_QUEUE),  # it ended 30 us before
+        (34, OverlapBlocker.UNKNOWN),  # it ended 40 us before
+    ],
 )
-def test_start_within_a_launchs_latency_needs_no_queue(start, blocker):
-    # It could have begun at 10: 50 us are a launch's latency, 60 us are not.
-    assert between(work(start, 40, 2, 3), collective(), since=10)[0] == blocker
+def test_start_that_needs_an_explanation(start, blocker):
+    # Its launch had returned at 9, before the collective began: 20 us later is not late, 30 us are.
+    assert between(work(start, 40, 8, 3), collective(), since=10)[0] == blocker
 
 
 # A collective behind another one: NCCL runs those of a communicator in turn, whatever their stream.
@@ -246,15 +274,16 @@ def test_collective_behind_another_in_the_stream_that_computes():
 
 
 def test_collective_behind_another_that_was_launched_late():
-    # The first collective is launched at 36 although the compute before it was over at 30.
-    row, other, *_ = second_collective()
+    # Both collectives are launched at 36 although the compute before them was over at 30.
+    other = work(10, 30, 1, 1, maker=kernel)
     late = work(37, 40, 36, 4, maker=comm, stream=20)
+    row = work(43, 50, 36, 5, maker=comm, stream=21)
 
     assert between(row, other, *late, since=29) == (OverlapBlocker.LATE_LAUNCH, ABSENT)
 
 
 def test_collective_is_not_behind_one_of_another_device():
-    assert between(*second_collective(first_device=1), since=29)[0] == OverlapBlocker.HARDWARE_QUEUE
+    assert between(*second_collective(first_device=1), since=29)[0] == OverlapBlocker.UNKNOWN
 
 
 def test_compute_is_not_behind_a_collective_of_another_stream():
@@ -269,10 +298,10 @@ def test_compute_is_not_behind_a_collective_of_another_stream():
 
 def test_own_work_that_ended_before_was_not_in_the_way():
     # The stream's last kernel ended at 9, before the collective began at 10, and the row begins at
-    # 12, a launch's latency after it could.
+    # 11, a latency after it could.
     before = work(4, 9, 0, 2)
 
-    explanation = between(work(12, 20, 3, 3), collective(), *before, since=10)
+    explanation = between(work(11, 20, 3, 3), collective(), *before, since=10)
 
     assert explanation == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
@@ -281,15 +310,15 @@ def test_own_work_that_ended_before_is_not_in_the_way_even_of_its_kind():
     # As before, and the other is compute as well, in a stream of its own.
     before, other = work(4, 9, 0, 2), work(10, 30, 1, 1, stream=13)
 
-    explanation = between(work(12, 20, 3, 3), other, *before, since=10)
+    explanation = between(work(11, 20, 3, 3), other, *before, since=10)
 
     assert explanation == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
 
 
-def test_work_without_a_launch_in_the_file_is_not_late():
+def test_of_work_without_a_launch_in_the_file_nothing_is_known():
     unlaunched = [kernel(12, 20, correlation=9), launch(50, 51, 60)]
 
-    assert between(unlaunched, collective(), since=10) == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
+    assert between(unlaunched, collective(), since=10) == (OverlapBlocker.UNKNOWN, ABSENT)
 
 
 def test_way_back_without_end_is_given_up():

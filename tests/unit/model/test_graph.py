@@ -8,6 +8,7 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import (
     AUTOGRAD,
     PAGEABLE_H2D,
+    US,
     call,
     copy,
     event_row,
@@ -20,6 +21,7 @@ from tests.build.rows import (
 )
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.binding import Reason
 from tracelab.model.graph import EdgeKind, EventLinks
 from tracelab.model.networkx_view import window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
@@ -44,13 +46,14 @@ def awaited(dependencies):
     timeline = dependencies.host.timeline
     return {
         int(timeline.event_id[row]): int(timeline.event_id[source])
-        for row, source in enumerate(dependencies.awaited_row.tolist())
+        for row, source in enumerate(dependencies.binding.event_row.tolist())
         if source != ABSENT
     }
 
 
 def after_unknown(dependencies):
-    return dependencies.host.timeline.event_id[dependencies.after_unresolved_wait].tolist()
+    is_unknown = dependencies.binding.reason == Reason.WAIT_WITHOUT_RECORD
+    return dependencies.host.timeline.event_id[is_unknown].tolist()
 
 
 def wait(start, correlation, *, stream, device=0, **waited_for):
@@ -584,6 +587,8 @@ def test_nodes_and_edges_say_what_they_are():
             "end_ns": 20,
             "device": 0,
             "stream": 7,
+            "constraint": "launch",
+            "unexplained_ns": 0,
         },
         1: {
             "name": "Memset (Device)",
@@ -592,6 +597,8 @@ def test_nodes_and_edges_say_what_they_are():
             "end_ns": 22,
             "device": 0,
             "stream": 7,
+            "constraint": "stream",
+            "unexplained_ns": 0,
         },
         2: {"name": "cudaLaunchKernel", "kind": "call", "start_ns": 1, "end_ns": 5, "thread": 0},
         3: {"name": "cudaMemsetAsync", "kind": "call", "start_ns": 6, "end_ns": 8, "thread": 0},
@@ -602,6 +609,31 @@ def test_nodes_and_edges_say_what_they_are():
         (2, 3, "host"),
         (3, 1, "launch"),
     ]
+    # The memset waited for the kernel until 20: but for that it could have started once its launch
+    # was over at 8. For the kernel nothing is known but its launch.
+    bound = {(source, target): edge for source, target, edge in network.edges(data=True)}
+    assert [edge["binding"] for _, edge in sorted(bound.items())] == [True, True, False, False]
+    assert [bound[0, 1]["delay_ns"], bound[2, 0]["delay_ns"]] == [12, None]
+
+
+def test_edges_that_only_the_times_tell():
+    # GIVEN a kernel of stream 13, launched at 2 us, that starts at 100 us, 1 us after stream 7's, and
+    # nothing that says why
+    dependencies = graph(
+        kernel(10 * US, 99 * US, correlation=1),
+        kernel(100 * US, 120 * US, correlation=2, stream=13),
+        launch(0, US, 1),
+        launch(US, 2 * US, 2),
+    )
+
+    # WHEN
+    network = window_graph(dependencies, 0, 120 * US)
+
+    # THEN it waited from 2 to 99 us for the hardware queue that both share
+    edge = {"kind": "queue", "binding": True, "inferred": True, "delay_ns": 97 * US}
+    assert network.edges[0, 1] == edge
+    assert network.nodes[1]["constraint"] == "queue"
+    assert not network.edges[3, 1]["binding"]
 
 
 def test_window_cuts_the_graph():

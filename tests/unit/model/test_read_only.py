@@ -11,6 +11,7 @@ from tests.build.rows import graph
 from tests.reference.ticks import scaled
 from tracelab.model.lookup import ByCorrelation
 from tracelab.model.nesting import Nesting
+from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import GPU_ACTIVITIES, HOST_CALLS
@@ -48,7 +49,9 @@ def test_arrays_of_the_model_are_read_only(rows):
         host.stalled_calls,
         dependencies,
         queues,
-        resolve_waits(timeline, queues),
+        dependencies.binding,
+        dependencies.binding.latencies,
+        resolve_waits(timeline, queues, StreamProgress(timeline, queues)),
         Nesting(trace, trace.of_category(*HOST_CALLS)),
         ByCorrelation(trace, *GPU_ACTIVITIES),
     ]

@@ -21,6 +21,7 @@ from tests.build.rows import (
 from tests.reference.stream_waits import Replay
 from tests.reference.ticks import far_away, scaled
 from tracelab.model.graph import EdgeKind, EventLinks
+from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT, Category
@@ -37,8 +38,8 @@ def awaited(dependencies):
         int(timeline.event_id[row]): (int(timeline.event_id[source]), bool(inferred))
         for row, (source, inferred) in enumerate(
             zip(
-                dependencies.awaited_row.tolist(),
-                dependencies.awaited_is_inferred.tolist(),
+                dependencies.binding.event_row.tolist(),
+                dependencies.binding.event_is_inferred.tolist(),
                 strict=True,
             )
         )
@@ -57,8 +58,15 @@ def event_edges(dependencies):
     )
 
 
+def waits_of(activities):
+    queues = StreamQueues(activities)
+    return resolve_waits(activities, queues, StreamProgress(activities, queues))
+
+
 def after_unresolved(dependencies):
-    return dependencies.host.timeline.event_id[dependencies.after_unresolved_wait].tolist()
+    """The event ids of what was late, after a wait for something that nothing tells."""
+    activities = dependencies.host.timeline
+    return activities.event_id[waits_of(activities).after_unresolved_wait].tolist()
 
 
 def record(at, correlation):
@@ -268,7 +276,7 @@ def test_start_that_its_latency_explains_is_not_unknown():
     # 19 us after its launch call.
     dependencies = dependencies_of(*after_wait_without_record(ended=200, start=26))
 
-    assert after_unresolved(dependencies) == []
+    assert not dependencies.binding.reason.any()
     assert dependencies.links == EventLinks(0, 0, 1)
 
 
@@ -387,13 +395,14 @@ def test_no_source_runs_against_time_and_every_wait_is_counted_once(rows):
     for kept in (rows, _without_records(rows)):
         dependencies = graph(*scaled(kept))
         timeline = dependencies.host.timeline
-        waited = np.flatnonzero(dependencies.awaited_row != ABSENT)
-        source = dependencies.awaited_row[waited]
+        waited = np.flatnonzero(dependencies.binding.event_row != ABSENT)
+        source = dependencies.binding.event_row[waited]
         waits = sum(row.name == "Stream Wait Event" for row in kept)
 
         assert (timeline.end_ns[source] <= timeline.start_ns[waited]).all()
         assert (timeline.stream_index[source] != timeline.stream_index[waited]).all()
-        assert not dependencies.awaited_is_inferred[dependencies.awaited_row == ABSENT].any()
+        waits_for_nothing = dependencies.binding.event_row == ABSENT
+        assert not dependencies.binding.event_is_inferred[waits_for_nothing].any()
         if any(row.category == Category.SYNC for row in kept):
             assert (
                 dependencies.links.exact
@@ -403,9 +412,10 @@ def test_no_source_runs_against_time_and_every_wait_is_counted_once(rows):
             )
         if kept is not rows:
             assert dependencies.links.exact == 0
-            assert dependencies.awaited_is_inferred[waited].all()
+            assert dependencies.binding.event_is_inferred[waited].all()
             # a link and an unknown wait exclude each other
-            assert not (dependencies.awaited_is_inferred & dependencies.after_unresolved_wait).any()
+            inferred = timeline.event_id[dependencies.binding.event_is_inferred].tolist()
+            assert not set(inferred) & set(after_unresolved(dependencies))
             late = timeline.start_ns[waited] - timeline.trace.end_ns[timeline.launch_id[waited]]
             assert (late > 0).all()
             assert (timeline.start_ns[waited] - _reached_ns(timeline, source) <= 35 * US).all()
@@ -417,7 +427,7 @@ def test_waits_are_the_same_at_the_latest_times(rows):
     for kept in (rows, _without_records(rows)):
         early, late = (graph(*x) for x in (scaled(kept), far_away(scaled(kept))))
 
-        assert late.awaited_row.tolist() == early.awaited_row.tolist()
+        assert late.binding.event_row.tolist() == early.binding.event_row.tolist()
         assert after_unresolved(late) == after_unresolved(early)
         assert late.links == early.links
 
@@ -459,10 +469,7 @@ def test_waits_are_those_of_a_replay(unit, rows):
     for kept in (rows, _without_records(rows)):
         in_ns = [replace(row, start=row.start * unit, end=row.end * unit) for row in kept]
         activities = timeline(*in_ns)
-        waits, expected = (
-            resolve_waits(activities, StreamQueues(activities)),
-            Replay(in_ns, activities),
-        )
+        waits, expected = waits_of(activities), Replay(in_ns, activities)
 
         columns = (waits.row, waits.source_row, waits.is_inferred)
         pairs = zip(*(column.tolist() for column in columns), strict=True)
@@ -498,7 +505,7 @@ def test_waits_of_a_file_without_activities_are_unresolved():
         record(2, 10), wait(4, 11, stream=20, wait_stream=7, wait_correlation=10), launch(5, 6, 1)
     )
 
-    waits = resolve_waits(activities, StreamQueues(activities))
+    waits = waits_of(activities)
 
     assert len(waits.row) == len(waits.source_row) == len(waits.after_unresolved_wait) == 0
     assert (waits.exact_count, waits.inferred_count, waits.unresolved_count) == (0, 0, 1)

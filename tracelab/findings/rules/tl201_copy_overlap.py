@@ -6,6 +6,7 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_exposed import candidates_of_exposed
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
+from tracelab.findings.wording import NO_RECORD
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
@@ -21,6 +22,8 @@ _FIXES = {
     OverlapBlocker.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch "
     "before the compute of this one.",
     OverlapBlocker.TRUE_DEPENDENCY: "Nothing to do: there was no other work for it to run beside.",
+    OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
+    OverlapBlocker.UNKNOWN: NO_RECORD,
 }
 _COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _FIX_TO_HOST = (

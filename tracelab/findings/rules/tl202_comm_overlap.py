@@ -6,6 +6,7 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_exposed import candidates_of_exposed
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
+from tracelab.findings.wording import NO_RECORD
 from tracelab.measures.independent_work import needed_at_once
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
@@ -25,6 +26,8 @@ _FIXES = {
     OverlapBlocker.TRUE_DEPENDENCY: "No overlap to win: what came next needed it, or no other work "
     "was left. Communicate less (a bf16 compression hook, gradients accumulated under "
     "`no_sync()`), compute more in a step, or split it into more microbatches.",
+    OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
+    OverlapBlocker.UNKNOWN: NO_RECORD,
 }
 _FIX_OF_RECEIVED = (
     "No overlap to win: what is received is needed at once. Work on another microbatch beside it: "

@@ -17,7 +17,11 @@ _NO_ROOM = (
 
 def find(context: Context) -> list[Candidate]:
     """Streams that were serialized by the host or the GPU, not by an event."""
-    blockers = (OverlapBlocker.HOST_SYNC, OverlapBlocker.HARDWARE_QUEUE)
+    blockers = (
+        OverlapBlocker.HOST_SYNC,
+        OverlapBlocker.HARDWARE_QUEUE,
+        OverlapBlocker.NO_FREE_SM,
+    )
     return candidates_of_serialized_streams(context, blockers, _worded, _NO_ROOM)
 
 

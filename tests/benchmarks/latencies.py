@@ -1,0 +1,114 @@
+"""How long starts take once nothing is in the way: ``python tests/benchmarks/latencies.py [FILE ...]``.
+
+Without arguments it reads the bundled captures with event records. For each GPU and each of
+`tracelab.model.latencies.LATENCIES` it prints how many starts there were, and how long they took, us:
+all starts whose last constraint the file shows and that were not late.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
+from tracelab.model.binding import shown_latencies
+from tracelab.model.edges import wake_up_ns
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.latencies import (
+    AWAITED,
+    LATENCIES,
+    LEAST_STARTS,
+    Latency,
+    Since,
+    lower_median,
+)
+
+TRACES = Path(__file__).parents[2] / "traces"
+
+Samples = Mapping[str, Sequence[NDArray[np.int64]]]
+
+
+def captures() -> list[str]:
+    """The bundled captures with event records: the whole of what H200s were seen to do."""
+    lines = json.loads((TRACES / "manifest.json").read_text())["traces"]
+    return [
+        str(TRACES / file)
+        for line in lines
+        if "--plain" not in line["arguments"]
+        for file in line["files"]
+    ]
+
+
+def measure(paths: Sequence[str]) -> Samples:
+    """By name of the GPU, for each of `LATENCIES` all that was measured: int64[starts], ns."""
+    found: dict[str, list[list[NDArray[np.int64]]]] = defaultdict(lambda: [[] for _ in LATENCIES])
+    for source in find_sources(list(paths)):
+        graph = build_graph(observe_host(build_timeline(read_trace(source))))
+        index, latency_ns = shown_latencies(graph.host, graph.binding)
+        is_sync = graph.kind == EdgeKind.SYNC
+        of_gpu = found[_gpu(graph)]
+        of_gpu[AWAITED].append(
+            wake_up_ns(graph.host, graph.source_id[is_sync], graph.target_id[is_sync])
+        )
+        for number in np.unique(index).tolist():
+            of_gpu[number].append(latency_ns[index == number])
+    return {
+        gpu: [np.concatenate([np.zeros(0, np.int64), *of_latency]) for of_latency in of_gpu]
+        for gpu, of_gpu in found.items()
+    }
+
+
+def typical_ns(samples: Sequence[NDArray[np.int64]], number: int) -> int:
+    """The median of one of `LATENCIES`; of few starts that of all that are counted alike."""
+    starts_ns = samples[number]
+    if len(starts_ns) < LEAST_STARTS:
+        since = LATENCIES[number].since
+        starts_ns = np.concatenate(
+            [
+                of_latency
+                for latency, of_latency in zip(LATENCIES, samples, strict=True)
+                if latency.since == since
+            ]
+        )
+    return lower_median(starts_ns)
+
+
+def _gpu(graph: Graph) -> str:
+    info = graph.host.timeline.trace.info
+    return next(iter(info.device_names.values()), "not named")
+
+
+def main() -> None:
+    for gpu, samples in sorted(measure(sys.argv[1:] or captures()).items()):
+        print(f"{gpu:40}{'starts':>9}{'median':>9}{'95 %':>9}{'99 %':>9}{'longest':>9}  us")
+        for latency, starts_ns in zip(LATENCIES, samples, strict=True):
+            if len(starts_ns):
+                shares = np.quantile(starts_ns, (0.5, 0.95, 0.99, 1)) / 1000
+                columns = "".join(f"{share:9.2f}" for share in shares)
+                print(f"  {named(latency):38}{len(starts_ns):9,}{columns}")
+
+
+def named(latency: Latency) -> str:
+    """A latency in words.
+
+    >>> named(LATENCIES[2])
+    'compute, then copy'
+    """
+    kind = latency.kind.name.lower() if latency.kind is not None else ""
+    if latency.previous is not None:
+        return f"{latency.previous.name.lower()}, then {kind}"
+    return {
+        Since.LAUNCH: f"launch of {kind}",
+        Since.EVENT: f"event, then {kind}",
+        Since.AWAITED: "return of a blocking call",
+    }[latency.since]
+
+
+if __name__ == "__main__":
+    main()

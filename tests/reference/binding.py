@@ -1,0 +1,302 @@
+"""An independent account of what each activity waited for: slow, one activity after the other.
+
+It takes a timeline's rows, their launches, the host's calls and what stream waits made rows wait for
+as they are: other tests check those (`tests.reference.ticks`, `tests.reference.stream_waits`). It
+asks all rows again for each one. Only the medians of the captures, `LATENCIES`, are not its own.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+from tracelab.model.binding import Constraint, Reason
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.edges import pure_waits
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.latencies import LATENCIES, Since
+from tracelab.model.stream_waits import StreamWaits
+from tracelab.model.trace import ABSENT, Category
+
+DELAY_NS, UNEXPLAINED_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
+LEAST_STARTS = 20
+LONG_AGO = -(10**30)
+
+
+@dataclass(frozen=True)
+class Bound:
+    """One row of `Binding`; None where there is nothing."""
+
+    launch: int | None
+    stream: int | None
+    event: int | None
+    constraint: Constraint
+    source: int | None
+    is_inferred: bool
+    ready: int
+    delay: int | None
+    unexplained: int = 0
+    reason: Reason = Reason.NONE
+
+
+class Bindings:
+    """What the definitions say of a graph whose waits were resolved so."""
+
+    def __init__(self, graph: Graph, waits: StreamWaits) -> None:
+        host, timeline, trace = graph.host, graph.host.timeline, graph.host.timeline.trace
+        self.graph, self.rows = graph, range(len(timeline.event_id))
+        self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
+        self.device, self.stream = timeline.device_number.tolist(), timeline.stream_index.tolist()
+        self.kind = [Kind(kind) for kind in timeline.kind.tolist()]
+        self.name = [trace.name_of(event) for event in timeline.event_id.tolist()]
+        self.launch = timeline.launch_id.tolist()
+        self.launched: list[int] = []  # when each row and all before it in its stream had been
+        for row, call in enumerate(self.launch):
+            follows = row > 0 and self.stream[row] == self.stream[row - 1]
+            before = self.launched[row - 1] if follows else LONG_AGO
+            at = LONG_AGO if call == ABSENT else int(trace.start_ns[call])
+            self.launched.append(max(before, at))
+        self.may_begin_early = timeline.overlaps_previous.tolist()
+        self.event_row = graph.binding.event_row.tolist()
+        self.event_is_inferred = graph.binding.event_is_inferred.tolist()
+        self.call_start, self.call_end = trace.start_ns.tolist(), trace.end_ns.tolist()
+        self.got_to_launch = host.launched_ns.tolist()
+        calls = host.blocking_calls
+        self.copy_calls = set(calls.event_id[calls.kind == Blocking.COPY].tolist())
+        self.peer_copies = {
+            (row, source)
+            for row, source, is_peer in zip(
+                waits.row.tolist(), waits.source_row.tolist(), waits.is_peer_copy, strict=True
+            )
+            if is_peer
+        }
+        self.after_unresolved_wait = waits.after_unresolved_wait.tolist()
+        has_sync_rows = any(category == Category.SYNC for category in trace.category)
+        self.any_stream_waits = not has_sync_rows and waits.unresolved_count > 0
+        known = [self.last_known(row) for row in self.rows]
+        self.typical, self.is_own = self.latencies(known)
+        self.bound = [self.explained(row, known[row]) for row in self.rows]
+
+    # What the file shows.
+
+    def last_known(self, row: int) -> Bound:
+        """The constraint that was met last, the stream's before a wait's before the launch's."""
+        start, call, previous = self.start[row], self.launch[row], row - 1
+        launch = stream = event = None
+        if call != ABSENT:
+            launch = self.call_end[call]
+            if launch > start:
+                launch = min(self.got_to_launch[call], start)
+        is_dependent = False
+        if row > 0 and self.stream[previous] == self.stream[row]:
+            is_dependent = self.end[previous] > start and self.may_begin_early[row]
+            if is_dependent or self.end[previous] <= start:
+                stream = min(self.end[previous], start)
+        source = self.event_row[row]
+        if source != ABSENT:
+            event = self.end[source]
+        is_peer_copy = (row, source) in self.peer_copies
+        candidates = [
+            (stream, Constraint.DEPENDENT_LAUNCH if is_dependent else Constraint.STREAM, previous),
+            (event, Constraint.PEER_COPY if is_peer_copy else Constraint.EVENT, source),
+            (launch, Constraint.LAUNCH, None),
+        ]
+        met = [candidate for candidate in candidates if candidate[0] is not None]
+        if not met:
+            return Bound(launch, stream, event, Constraint.STREAM, None, False, start, None)
+        ready, constraint, source = max(met, key=lambda candidate: candidate[0])
+        others = [time for time, other, _ in met if other != constraint]
+        return Bound(
+            launch,
+            stream,
+            event,
+            constraint,
+            source,
+            constraint in (Constraint.EVENT, Constraint.PEER_COPY) and self.event_is_inferred[row],
+            ready,
+            ready - max(others) if others else None,
+        )
+
+    # What is typical.
+
+    def latency_of(self, row: int, known: Bound) -> tuple[Since, Kind | None, Kind]:
+        if known.constraint == Constraint.LAUNCH:
+            return Since.LAUNCH, None, self.kind[row]
+        if known.constraint in (Constraint.EVENT, Constraint.PEER_COPY):
+            return Since.EVENT, None, self.kind[row]
+        return Since.PREVIOUS, self.kind[row - 1], self.kind[row]
+
+    def latencies(self, known: list[Bound]) -> tuple[dict[object, int], set[object]]:
+        """Typical latencies by what they are counted from and between, and which are the trace's."""
+        starts: dict[object, list[int]] = defaultdict(list)
+        for row, bound in enumerate(known):
+            is_launch = bound.constraint == Constraint.LAUNCH
+            in_graph = row > 0 and self.launch[row] == self.launch[row - 1]
+            is_hidden = self.is_launching(row) or self.is_staged(row) or in_graph
+            is_dependent = bound.constraint == Constraint.DEPENDENT_LAUNCH
+            if self.launch[row] != ABSENT and not is_dependent and not (is_launch and is_hidden):
+                starts[self.latency_of(row, bound)].append(self.start[row] - bound.ready)
+        starts[Since.AWAITED, None, None] = self.wake_ups()
+        typical = {(x.since, x.previous, x.kind): x.typical_ns for x in LATENCIES}
+        own = set()
+        for latency, lengths in starts.items():
+            if len(lengths) >= LEAST_STARTS:
+                median = sorted(lengths)[(len(lengths) - 1) // 2]
+                if median <= UNEXPLAINED_NS:
+                    typical[latency] = median
+                    own.add(latency)
+        return typical, own
+
+    def wake_ups(self) -> list[int]:
+        """How long pure waits took to return once what they waited for had ended."""
+        edges = zip(
+            self.graph.source_id.tolist(),
+            self.graph.target_id.tolist(),
+            self.graph.kind.tolist(),
+            strict=True,
+        )
+        is_wait = pure_waits(self.graph.host)
+        ended: dict[int, int] = {}
+        for source, target, kind in edges:
+            if kind == EdgeKind.SYNC and is_wait[target]:
+                ended[target] = max(ended.get(target, ABSENT), self.call_end[source])
+        return [
+            self.call_end[call] - end for call, end in ended.items() if end > self.call_start[call]
+        ]
+
+    def is_launching(self, row: int) -> bool:
+        call = self.launch[row]
+        starts_in_call = call != ABSENT and self.start[row] < self.call_end[call]
+        return starts_in_call and not self.is_staged(row)
+
+    def is_staged(self, row: int) -> bool:
+        return self.launch[row] in self.copy_calls
+
+    # What it does not show.
+
+    def explained(self, row: int, known: Bound) -> Bound:
+        bound = self.late(row, known) if self.is_late(row, known) else known
+        if self.launch[row] != ABSENT:
+            return bound
+        return Bound(
+            **vars(bound)
+            | {
+                "constraint": Constraint.UNKNOWN,
+                "is_inferred": False,
+                "delay": self.start[row] - bound.ready,
+                "reason": Reason.LAUNCH_NOT_IN_FILE,
+            }
+        )
+
+    def is_late(self, row: int, known: Bound) -> bool:
+        least = UNEXPLAINED_NS
+        if self.is_launching(row):
+            if known.constraint == Constraint.LAUNCH:
+                return False
+            least = DELAY_NS
+        late = self.start[row] - known.ready
+        return late > least and late > least + self.typical[self.latency_of(row, known)]
+
+    def late(self, row: int, known: Bound) -> Bound:
+        start, ready = self.start[row], known.ready
+        may_wait = self.after_unresolved_wait[row] or self.any_stream_waits
+        is_open = may_wait or self.launch[row] == ABSENT
+        ended, running = self.ended_just_before(row, ready), self.running(row)
+        met = [time for time in (known.stream, known.event) if time is not None]
+        if self.is_launching(row) or (self.is_staged(row) and ended is None):
+            delay = start - max(met) if met else None
+            return self.bound_by(known, Constraint.LAUNCH, None, start, delay)
+        if ended is not None:
+            is_wait = may_wait or self.launch[row] == self.launch[ended]
+            is_wait |= self.kind[row] == self.kind[ended] == Kind.COMM
+            constraint = Constraint.EVENT if is_wait else Constraint.QUEUE
+            end = self.end[ended]
+            return self.bound_by(known, constraint, ended, end, end - ready)
+        since = max(ready, start - WAKE_UP_NS) if is_open else ready
+        if running is not None and self.needs_sm(row) and self.is_full(row, since):
+            unexplained = start - ready if is_open else 0
+            constraint = Constraint.NO_FREE_SM
+            return self.bound_by(known, constraint, running, start, start - ready, unexplained)
+        is_wait = may_wait and (running is not None or len(set(self.device)) > 1)
+        return Bound(
+            known.launch,
+            known.stream,
+            known.event,
+            Constraint.UNKNOWN,
+            known.source,
+            False,
+            ready,
+            start - ready,
+            start - ready,
+            Reason.WAIT_WITHOUT_RECORD if is_wait else Reason.NOTHING_IN_THE_WAY,
+        )
+
+    def bound_by(
+        self,
+        known: Bound,
+        constraint: Constraint,
+        source: int | None,
+        ready: int,
+        delay: int | None,
+        unexplained: int = 0,
+    ) -> Bound:
+        times = (known.launch, known.stream, known.event)
+        return Bound(*times, constraint, source, True, ready, delay, unexplained)
+
+    def beside(self, row: int) -> dict[int, list[int]]:
+        """The rows of each other stream of its device, in order."""
+        streams: dict[int, list[int]] = defaultdict(list)
+        for other in self.rows:
+            if self.device[other] == self.device[row] and self.stream[other] != self.stream[row]:
+                streams[self.stream[other]].append(other)
+        return streams
+
+    def ended_just_before(self, row: int, ready: int) -> int | None:
+        """Of the last rows that each stream had done and been given before, the one done last."""
+        start, launched, found = self.start[row], self.launched[row], []
+        for rows in self.beside(row).values():
+            last = None
+            for other in rows:
+                if self.end[other] > start or self.launched[other] > launched:
+                    break
+                last = other
+            if last is None or self.start[last] >= start:
+                continue
+            if ready < self.end[last] and start - self.end[last] <= WAKE_UP_NS:
+                found.append(last)
+        is_comm = self.kind[row] == Kind.COMM
+        return max(
+            found,
+            key=lambda x: (is_comm and self.kind[x] == Kind.COMM, self.end[x], -self.stream[x]),
+            default=None,
+        )
+
+    def running(self, row: int) -> int | None:
+        """The kernel that ran when it started; of several the one that began first."""
+        begun = [
+            [other for other in rows if self.start[other] < self.start[row]]
+            for rows in self.beside(row).values()
+        ]
+        last = [rows[-1] for rows in begun if rows]
+        found = [other for other in last if self.end[other] > self.start[row]]
+        found = [other for other in found if self.kind[other] in (Kind.COMPUTE, Kind.COMM)]
+        return min(found, key=lambda x: (self.start[x], x), default=None)
+
+    def needs_sm(self, row: int) -> bool:
+        return self.kind[row] != Kind.COPY or "DtoD" in self.name[row]
+
+    def is_full(self, row: int, since: int) -> bool:
+        """Whether kernels of its device ran from then to its start, but for at most 20 us."""
+        kernels = sorted(
+            (self.start[other], self.end[other])
+            for other in self.rows
+            if self.device[other] == self.device[row]
+            and self.kind[other] in (Kind.COMPUTE, Kind.COMM)
+        )
+        idle, now = 0, since
+        for begin, end in kernels:
+            begin, end = min(begin, self.start[row]), min(end, self.start[row])
+            idle += max(0, begin - now)
+            now = max(now, end)
+        return idle + max(0, self.start[row] - now) <= UNEXPLAINED_NS

@@ -1,0 +1,118 @@
+"""What ran beside activities that started later than the file explains."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, measure_within
+from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
+from tracelab.model.lookup import match_names
+from tracelab.model.stream_progress import StreamProgress
+from tracelab.model.stream_queues import StreamQueues
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+
+
+_KERNELS = (Kind.COMPUTE, Kind.COMM)
+
+
+def beside_late_starts(
+    timeline: Timeline,
+    queues: StreamQueues,
+    progress: StreamProgress,
+    row: NDArray[np.intp],
+    ready_ns: Int64Array,
+    since_ns: Int64Array,
+) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
+    """What may have kept activities from starting earlier, in the other streams of their device.
+
+    Args:
+        timeline: the GPU activities.
+        queues: the order of their launches.
+        progress: how far the streams had got when.
+        row: intp[k], timeline rows.
+        ready_ns: int64[k], ns, since when nothing that the file shows kept them from starting.
+        since_ns: int64[k], ns, since when kernels must have run to have left no room.
+
+    Returns:
+        intp[k], timeline rows, else ABSENT: what ended last, just before each one started, of what
+        was launched before it; intp[k], likewise: the kernel that ran at its start, of several the
+        one that began first; and bool[k], whether kernels had run since then, so that there was no
+        room for it.
+    """
+    ended_row, running_row = (np.full(len(row), ABSENT, dtype=np.intp) for _ in range(2))
+    is_kernel = np.isin(timeline.kind, _KERNELS)
+    for index, stream in enumerate(timeline.streams):
+        is_beside = timeline.device_number[row] == stream.device_number
+        beside = np.flatnonzero(is_beside & (timeline.stream_index[row] != index))
+        of_stream = np.full(len(beside), index)
+        start_ns = timeline.start_ns[row[beside]]
+        launched = queues.last_before(of_stream, queues.launch_ns[row[beside]] + 1)
+        ended = np.minimum(launched, progress.last_ended(of_stream, start_ns))
+        is_last = _ended_between(timeline, ended, ready_ns[beside], start_ns)
+        is_last &= _is_later(timeline, row[beside], ended, ended_row[beside])
+        ended_row[beside[is_last]] = ended[is_last]
+
+        begun = (
+            stream.first_row
+            - 1
+            + np.searchsorted(timeline.start_ns[stream.first_row : stream.end_row], start_ns)
+        )
+        is_running = (begun >= stream.first_row) & (timeline.end_ns[begun] > start_ns)
+        is_running &= is_kernel[begun]
+        first_ns = np.where(
+            running_row[beside] == ABSENT, start_ns, timeline.start_ns[running_row[beside]]
+        )
+        is_running &= timeline.start_ns[begun] < first_ns
+        running_row[beside[is_running]] = begun[is_running]
+    is_full = (running_row != ABSENT) & _needs_sm(timeline, row)
+    is_full &= _idle_ns(timeline, row, since_ns) <= UNEXPLAINED_NS
+    return ended_row, running_row, is_full
+
+
+def _ended_between(
+    timeline: Timeline, row: NDArray[np.intp], ready_ns: Int64Array, start_ns: Int64Array
+) -> NDArray[np.bool_]:
+    """bool[k], which rows ended just before a start, and after it could have been."""
+    end_ns = timeline.end_ns[row]
+    ended = (row != ABSENT) & (timeline.start_ns[row] < start_ns)
+    return ended & (end_ns > ready_ns) & (start_ns - end_ns <= LONGEST_WAKE_UP_NS)
+
+
+def _is_later(
+    timeline: Timeline,
+    row: NDArray[np.intp],
+    ended_row: NDArray[np.intp],
+    other_row: NDArray[np.intp],
+) -> NDArray[np.bool_]:
+    """bool[k], which rows are likelier than others to have been waited for: those that ended later.
+
+    For a collective another collective is likelier than anything else.
+    """
+    is_comm = timeline.kind == Kind.COMM
+    rank, other_rank = (is_comm[row] & is_comm[candidate] for candidate in (ended_row, other_row))
+    is_later = timeline.end_ns[ended_row] > timeline.end_ns[other_row]
+    is_likelier = (rank & ~other_rank) | ((rank == other_rank) & is_later)
+    return (other_row == ABSENT) | is_likelier
+
+
+def _needs_sm(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which rows run on multiprocessors: all but copies that leave or reach the device."""
+    is_copy = timeline.kind[row] == Kind.COPY
+    within = match_names(
+        timeline.trace, timeline.event_id[row], lambda name: copy_direction(name) == "d2d"
+    )
+    return ~is_copy | within
+
+
+def _idle_ns(timeline: Timeline, row: NDArray[np.intp], since_ns: Int64Array) -> Int64Array:
+    """How long no kernel of its device ran before each row's start, since a moment: int64[k], ns."""
+    start_ns, idle_ns = timeline.start_ns[row], np.zeros(len(row), dtype=np.int64)
+    for device in np.unique(timeline.device_number[row]).tolist():
+        kernels = timeline.busy(timeline.select(device=device) & np.isin(timeline.kind, _KERNELS))
+        of_device = np.flatnonzero(timeline.device_number[row] == device)
+        busy_ns = measure_within(kernels, since_ns[of_device], start_ns[of_device])
+        idle_ns[of_device] = start_ns[of_device] - since_ns[of_device] - busy_ns
+    return idle_ns

@@ -1,0 +1,168 @@
+"""How long what may start takes to start: the one place that says what is typical and what is not.
+
+All of it was measured on the bundled captures of H200s, and compared with other people's traces of
+A100, H100, H800, B200 and MI300. ``docs/latencies.md`` has the table of each GPU;
+``python tests/benchmarks/latencies.py`` measures all of it again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of
+
+# --- what needs an explanation ---
+
+# This much more than what is typical. In the captures with event records 10 of 42,000 starts that
+# nothing shown delayed took so long, and none of them 4 us more; what waited for a multiprocessor or
+# behind another stream started 26 us and more after it could have.
+UNEXPLAINED_NS = 20_000
+# What a wait delayed starts 1 to 35 us after what it waited for, 7 us in the median. Then come 5 of
+# 3,100 up to 45 us, and from there on what also waited for a free multiprocessor.
+LONGEST_WAKE_UP_NS = 35_000
+# Where nothing is in the way 95 of 100 start at most 5 us after they could have. Where something may
+# have been, a wait whose record is not named or a launch call that still ran, a later start is due
+# to that. 3 or 8 us would make the same inferred waits but one.
+SHORTEST_DELAY_NS = 5_000
+# A call that launches takes some microseconds. While a thread allocates it has the driver's lock,
+# and what other threads ask of the driver returns only after it: 7 and 40 ms were seen beside the
+# cudaHostAlloc of a DataLoader's pin_memory thread.
+LONGEST_CALL_NS = 100_000
+# Between two operators nothing was recorded for up to 0.4 ms in captures without Python's stacks;
+# in a trace of DeepEP for 2 to 23 ms: its host reads a counter until the GPU has written it.
+LONGEST_SILENCE_NS = 1_000_000
+
+# A trace's own median counts from so many starts on, and while it needs no explanation itself:
+# where more than half of the starts do, events are missing.
+LEAST_STARTS = 20
+
+
+# --- what is typical ---
+
+
+class Since(IntEnum):
+    """What a latency is counted from."""
+
+    PREVIOUS = 0  # the end of the activity before it in its stream
+    LAUNCH = 1  # the return of its launch call
+    EVENT = 2  # the end of what its stream waited for
+    AWAITED = 3  # of a blocking call: from the end of what it waited for to its return
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One latency, and its median in the captures of H200s.
+
+    Example: ``Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COPY, 3_344)``: 3.3 us lie between a
+    kernel and the copy behind it in its stream.
+
+    Attributes:
+        since: what it is counted from.
+        previous: the kind of the activity before, None unless it is counted from its end.
+        kind: the kind of what starts, None for a blocking call.
+        typical_ns: the median, ns.
+    """
+
+    since: Since
+    previous: Kind | None
+    kind: Kind | None
+    typical_ns: int
+
+
+# In the order of `previous_index` and its like.
+LATENCIES = (
+    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COMPUTE, 1_600),
+    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COMM, 1_376),
+    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.COPY, 3_329),
+    Latency(Since.PREVIOUS, Kind.COMPUTE, Kind.MEMSET, 1_536),
+    Latency(Since.PREVIOUS, Kind.COMM, Kind.COMPUTE, 1_728),
+    Latency(Since.PREVIOUS, Kind.COMM, Kind.COMM, 8_544),
+    Latency(Since.PREVIOUS, Kind.COMM, Kind.COPY, 1_728),
+    Latency(Since.PREVIOUS, Kind.COMM, Kind.MEMSET, 8_031),
+    Latency(Since.PREVIOUS, Kind.COPY, Kind.COMPUTE, 6_592),
+    Latency(Since.PREVIOUS, Kind.COPY, Kind.COMM, 1_728),
+    Latency(Since.PREVIOUS, Kind.COPY, Kind.COPY, 2_592),
+    Latency(Since.PREVIOUS, Kind.COPY, Kind.MEMSET, 7_360),
+    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.COMPUTE, 2_048),
+    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.COMM, 1_728),
+    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.COPY, 1_728),
+    Latency(Since.PREVIOUS, Kind.MEMSET, Kind.MEMSET, 1_728),
+    Latency(Since.LAUNCH, None, Kind.COMPUTE, 2_112),
+    Latency(Since.LAUNCH, None, Kind.COMM, 1_513),
+    Latency(Since.LAUNCH, None, Kind.COPY, 1_078),
+    Latency(Since.LAUNCH, None, Kind.MEMSET, 2_019),
+    Latency(Since.EVENT, None, Kind.COMPUTE, 8_320),
+    Latency(Since.EVENT, None, Kind.COMM, 5_984),
+    Latency(Since.EVENT, None, Kind.COPY, 12_736),
+    Latency(Since.EVENT, None, Kind.MEMSET, 10_459),
+    Latency(Since.AWAITED, None, None, 4_923),
+)
+AWAITED = len(LATENCIES) - 1
+
+
+def previous_index(previous: NDArray[np.int8], kind: NDArray[np.int8]) -> NDArray[np.intp]:
+    """Index into `LATENCIES` of starts after another activity of the stream, by both kinds."""
+    return len(Kind) * previous.astype(np.intp) + kind
+
+
+def launch_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
+    """Index into `LATENCIES` of starts after the launch, by kind."""
+    return len(Kind) ** 2 + kind.astype(np.intp)
+
+
+def event_index(kind: NDArray[np.int8]) -> NDArray[np.intp]:
+    """Index into `LATENCIES` of starts after what a stream waited for, by kind."""
+    return launch_index(kind) + len(Kind)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Latencies(Frozen):
+    """What is typical in one trace, in the order of `LATENCIES`.
+
+    Attributes:
+        typical_ns: int64[l], ns: the trace's own median where it counts, else that of the captures.
+        is_own: bool[l], whether it is the trace's own.
+        start_count: int64[l], how many starts the trace has of each.
+
+    Example row: ``(typical_ns=1_376, is_own=True, start_count=883)``.
+    """
+
+    typical_ns: Int64Array
+    is_own: NDArray[np.bool_]
+    start_count: Int64Array
+
+
+def measure_latencies(latency_index: NDArray[np.intp], latency_ns: Int64Array) -> Latencies:
+    """The typical latencies of a trace.
+
+    The slow reference model is ``tests/reference/binding.py``.
+
+    Args:
+        latency_index: intp[k], index into `LATENCIES`: which one each start, or return, shows.
+        latency_ns: int64[k], ns, how long it took.
+    """
+    typical_ns = np.array([latency.typical_ns for latency in LATENCIES], dtype=np.int64)
+    is_own = np.zeros(len(LATENCIES), dtype=np.bool_)
+    for index, of_latency in groups_of(latency_index):
+        median_ns = lower_median(latency_ns[of_latency])
+        if len(of_latency) >= LEAST_STARTS and median_ns <= UNEXPLAINED_NS:
+            typical_ns[index], is_own[index] = median_ns, True
+    start_count = np.bincount(latency_index, minlength=len(LATENCIES)).astype(np.int64)
+    return Latencies(typical_ns, is_own, start_count)
+
+
+def lower_median(lengths_ns: Int64Array) -> int:
+    """The median; of an even number the lower of the two in the middle, which was measured.
+
+    >>> lower_median(np.array([9, 1, 5, 3]))
+    3
+    """
+    middle = (len(lengths_ns) - 1) // 2
+    return int(np.partition(lengths_ns, middle)[middle])
