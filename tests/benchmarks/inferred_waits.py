@@ -77,7 +77,7 @@ def without_records(trace: Trace) -> Trace:
 
 def held_up(graph: Graph) -> NDArray[np.bool_]:
     """bool[m], the rows that what they waited for held up."""
-    timeline, source = graph.host.timeline, graph.awaited_row
+    timeline, source = graph.host.timeline, graph.binding.event_row
     before = np.roll(timeline.end_ns, 1)
     before[[lane.first_row for lane in timeline.streams]] = 0
     free = np.maximum(timeline.trace.end_ns[timeline.launch_id], before)
@@ -92,9 +92,9 @@ def score(trace: Trace) -> Score:
     exact = build_graph(observe_host(build_timeline(trace)))
     blind = build_graph(observe_host(build_timeline(without_records(trace))))
     # What is inferred even with the records cannot judge what is inferred without them.
-    inferred = blind.awaited_is_inferred & ~exact.awaited_is_inferred
-    right = inferred & (blind.awaited_row == exact.awaited_row)
-    delayed = held_up(exact) & ~exact.awaited_is_inferred
+    inferred = blind.binding.event_is_inferred & ~exact.binding.event_is_inferred
+    right = inferred & (blind.binding.event_row == exact.binding.event_row)
+    delayed = held_up(exact) & ~exact.binding.event_is_inferred
     return Score(
         inferred=int(inferred.sum()),
         right=int(right.sum()),

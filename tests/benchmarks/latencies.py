@@ -1,8 +1,9 @@
-"""How long starts take once nothing is in the way: ``python tests/benchmarks/latencies.py [FILE ...]``.
+"""How long starts take once nothing is in the way: ``python tests/benchmarks/latencies.py [FILE
+...]``.
 
 Without arguments it reads the bundled captures with event records. For each GPU and each of
-`tracelab.model.latencies.LATENCIES` it prints how many starts there were, and how long they took, us:
-all starts whose last constraint the file shows and that were not late.
+`tracelab.model.latencies.LATENCIES` it prints how many starts there were, and how long they took,
+us: all starts whose last constraint the file shows and that were not late.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tracelab import build_graph, build_timeline, find_sources, observe_host, re
 from tracelab.model.binding import shown_latencies
 from tracelab.model.edges import wake_up_ns
 from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
     LATENCIES,
@@ -28,6 +30,7 @@ from tracelab.model.latencies import (
     Since,
     lower_median,
 )
+from tracelab.model.trace import ABSENT
 
 TRACES = Path(__file__).parents[2] / "traces"
 
@@ -79,12 +82,47 @@ def typical_ns(samples: Sequence[NDArray[np.int64]], number: int) -> int:
     return lower_median(starts_ns)
 
 
+def delays(paths: Sequence[str]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """How long starts came after the last constraint that the file shows, late ones included.
+
+    Without copies that the host waits for.
+
+    Returns:
+        int64[starts], ns; and int64[n, 2], ns: of those whose launch was called before all else was
+        over and returned after, how long they came after the return, and after all else.
+    """
+    after_last, after_both = [], []
+    for source in find_sources(list(paths)):
+        graph = build_graph(observe_host(build_timeline(read_trace(source))))
+        timeline, binding = graph.host.timeline, graph.binding
+        others_ns = np.maximum(binding.stream_ns, binding.event_ns)
+        met_ns = np.maximum(others_ns, binding.launch_ns)
+        is_blocking = np.isin(timeline.launch_id, graph.host.blocking_calls.event_id)
+        is_launched = (timeline.launch_id != ABSENT) & ~is_blocking
+        after_last.append((timeline.start_ns - met_ns)[is_launched])
+        call_ns = timeline.trace.start_ns[timeline.launch_id]
+        is_between = is_launched & (timeline.kind == Kind.COMPUTE) & ~timeline.overlaps_previous
+        is_between &= (call_ns <= others_ns) & (others_ns < binding.launch_ns)
+        pairs = np.stack((timeline.start_ns - binding.launch_ns, timeline.start_ns - others_ns))
+        after_both.append(pairs.T[is_between])
+    return np.concatenate(after_last), np.concatenate(after_both)
+
+
 def _gpu(graph: Graph) -> str:
     info = graph.host.timeline.trace.info
     return next(iter(info.device_names.values()), "not named")
 
 
 def main() -> None:
+    after_last, after_both = delays(sys.argv[1:] or captures())
+    bounds = (0, 20_000, 30_000, 100_000, np.iinfo(np.int64).max)
+    counts, _ = np.histogram(after_last, bounds)
+    print(f"{len(after_last):,} starts: {counts.tolist()} up to 20, 30, 100 us after, and later")
+    for name, column in zip(("the return of the call", "all else"), after_both.T, strict=True):
+        shares = np.quantile(column, (0.05, 0.5, 0.99)) / 1000
+        print(
+            f"{len(column):,} launches in between, from {name}: 5, 50, 99 %: {shares.round(1)} us"
+        )
     for gpu, samples in sorted(measure(sys.argv[1:] or captures()).items()):
         print(f"{gpu:40}{'starts':>9}{'median':>9}{'95 %':>9}{'99 %':>9}{'longest':>9}  us")
         for latency, starts_ns in zip(LATENCIES, samples, strict=True):

@@ -1,8 +1,8 @@
 """An independent account of what each activity waited for: slow, one activity after the other.
 
-It takes a timeline's rows, their launches, the host's calls and what stream waits made rows wait for
-as they are: other tests check those (`tests.reference.ticks`, `tests.reference.stream_waits`). It
-asks all rows again for each one. Only the medians of the captures, `LATENCIES`, are not its own.
+It takes a timeline's rows, their launches, the host's calls and what stream waits made rows wait
+for as they are: other tests check those (`tests.reference.ticks`, `tests.reference.stream_waits`).
+It asks all rows again for each one. Only the medians of the captures, `LATENCIES`, are not its own.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ class Bindings:
         return Since.PREVIOUS, self.kind[row - 1], self.kind[row]
 
     def latencies(self, known: list[Bound]) -> tuple[dict[object, int], set[object]]:
-        """Typical latencies by what they are counted from and between, and which are the trace's."""
+        """What is typical, by what it is counted from and between, and what is the trace's own."""
         starts: dict[object, list[int]] = defaultdict(list)
         for row, bound in enumerate(known):
             is_launch = bound.constraint == Constraint.LAUNCH
@@ -296,7 +296,6 @@ class Bindings:
         )
         idle, now = 0, since
         for begin, end in kernels:
-            begin, end = min(begin, self.start[row]), min(end, self.start[row])
-            idle += max(0, begin - now)
-            now = max(now, end)
+            idle += max(0, min(begin, self.start[row]) - now)
+            now = max(now, min(end, self.start[row]))
         return idle + max(0, self.start[row] - now) <= UNEXPLAINED_NS

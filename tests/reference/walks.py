@@ -1,8 +1,8 @@
 """An independent account of the walks back through a timeline: slow, one row after the other.
 
 It takes a graph's rows, their launches and what they waited for as they are: the tests of the
-graph check those (`tests.reference.ticks`, `tests.reference.binding`). It asks all rows and all calls
-again at every step.
+graph check those (`tests.reference.ticks`, `tests.reference.binding`). It asks all rows and all
+calls again at every step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
@@ -244,9 +243,8 @@ def _covered(spans: list[tuple[int, int]], since: int, until: int) -> int:
     """How much of the time between two moments some spans cover."""
     covered, now = 0, since
     for start, end in sorted(spans):
-        start, end = max(start, now), min(end, until)
-        covered += max(0, end - start)
-        now = max(now, end)
+        covered += max(0, min(end, until) - max(start, now))
+        now = max(now, min(end, until))
     return covered
 
 

@@ -1,9 +1,9 @@
 """What each activity and each host stall waited for: where the critical path goes on.
 
 What an activity waited for, `Binding` says. What a host stall waited for, the edges of the graph
-say. A host of which nothing is recorded for long while the GPU works throughout most likely waits for
-it in a way that the profiler does not see, in a loop that reads what a kernel writes for one: such a
-silence is a stall too, and what ended it is not known.
+say. A host of which nothing is recorded for long while the GPU works throughout most likely waits
+for it in a way that the profiler does not see, in a loop that reads what a kernel writes for one:
+such a silence is a stall too, and what ended it is not known.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ from tracelab.model.host import Host
 from tracelab.model.latencies import LONGEST_SILENCE_NS
 from tracelab.model.lookup import groups_of
 
-
 _THROUGHOUT = 0.95  # of a silence: the GPU worked, so that it may be what the host waited for
 
 

@@ -6,7 +6,9 @@ from tracelab.measures import (
     blocking_calls,
     critical_path,
     idle_culprits,
+    latencies,
     overlap,
+    starts,
     window_times,
 )
 from tracelab.measures.measure import Measure
@@ -17,4 +19,6 @@ MEASURES: tuple[Measure, ...] = (
     blocking_calls.MEASURE,
     idle_culprits.MEASURE,
     critical_path.MEASURE,
+    starts.MEASURE,
+    latencies.MEASURE,
 )

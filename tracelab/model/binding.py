@@ -47,7 +47,7 @@ from tracelab.model.trace import ABSENT
 
 
 class Constraint(IntEnum):
-    """What an activity can have waited for; of those that are met at one moment the first counts."""
+    """What an activity can have waited for; of those met at one moment the first counts."""
 
     STREAM = 0  # the end of the activity before it in its stream
     DEPENDENT_LAUNCH = 1  # only its beginning: programmatic dependent launch, or a node of a graph
@@ -120,26 +120,26 @@ class Binding(Frozen):
         stream_ns: int64[m], ns, when the activity before it in its stream had ended; its own start
             where that one had only begun (DEPENDENT_LAUNCH); ABSENT without one.
         event_ns: int64[m], ns, when `event_row` had ended, ABSENT without one.
-        event_row: int64[m], the row of another stream that a stream wait or a peer copy made it wait
-            for, of several the one that ended last, ABSENT without any.
+        event_row: int64[m], the row of another stream that a stream wait or a peer copy made it
+            wait for, of several the one that ended last, ABSENT without any.
         event_is_inferred: bool[m], whether not the file but the times tell that.
         constraint: int8[m], a `Constraint`: what was met last.
         source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
             known. Where the constraint is UNKNOWN, that of the last one known.
         is_inferred: bool[m], whether not the file but the times tell what it waited for.
-        ready_ns: int64[m], ns, when that constraint was met; its own start where that cannot be seen
+        ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
         delay_ns: int64[m], ns, how much earlier it could have started without that constraint, by
             the others; ABSENT where it had no other.
-        unexplained_ns: int64[m], ns, how long before its start nothing that is known for sure was in
-            the way, if it was late; else 0.
+        unexplained_ns: int64[m], ns, how long before its start nothing that is known for sure was
+            in the way, if it was late; else 0.
         reason: int8[m], a `Reason`, NONE unless the constraint is UNKNOWN.
         latencies: what is typical in this trace.
 
     Example row: ``(launch_ns=300, stream_ns=500, event_ns=900, event_row=12,
     event_is_inferred=False, constraint=Constraint.EVENT, source_row=12, is_inferred=False,
-    ready_ns=900, delay_ns=400, unexplained_ns=0, reason=Reason.NONE)``: it waited for the activity of row 12, 400 ns
-    longer than for its stream.
+    ready_ns=900, delay_ns=400, unexplained_ns=0, reason=Reason.NONE)``: it waited for the activity
+    of row 12, 400 ns longer than for its stream.
     """
 
     launch_ns: Int64Array
@@ -248,10 +248,12 @@ def _last_met(timeline: Timeline, awaited: Awaited, met: _Met) -> _Constraints:
     met_ns.sort(axis=0)
     last_ns, other_ns = met_ns[2], met_ns[1]
     is_any = last_ns != ABSENT
+    is_last = [last == 0, last == 1]
+    source_row = np.select(is_last, [previous_row, awaited.row], ABSENT)
     return _Constraints(
-        constraint=np.choose(last, (by_stream, by_event, Constraint.LAUNCH)).astype(np.int8),
-        source_row=np.where(is_any, np.choose(last, (previous_row, awaited.row, ABSENT)), ABSENT),
-        is_inferred=awaited.is_inferred & (last == 1),
+        constraint=np.select(is_last, [by_stream, by_event], Constraint.LAUNCH).astype(np.int8),
+        source_row=np.where(is_any, source_row, ABSENT),
+        is_inferred=awaited.is_inferred & is_last[1],
         ready_ns=np.where(is_any, last_ns, timeline.start_ns),
         delay_ns=np.where(other_ns == ABSENT, ABSENT, last_ns - other_ns),
         unexplained_ns=np.zeros(len(last), dtype=np.int64),
@@ -275,8 +277,8 @@ def _stream_ns(timeline: Timeline) -> tuple[Int64Array, NDArray[np.bool_]]:
 def _launch_ns(host: Host) -> Int64Array:
     """When each row was launched, see `Binding.launch_ns`.
 
-    What has long been launched starts 1 to 5 us after the call's return, however long the call took:
-    only at its end does the work reach the GPU.
+    What has long been launched starts 1 to 5 us after the call's return, however long the call
+    took: only at its end does the work reach the GPU.
     """
     timeline, start_ns = host.timeline, host.timeline.start_ns
     return_ns = timeline.trace.end_ns[timeline.launch_id]
@@ -289,8 +291,9 @@ def _is_launching(host: Host) -> NDArray[np.bool_]:
     """bool[m], which rows started while a call ran that did nothing but launch them."""
     timeline = host.timeline
     return_ns = timeline.trace.end_ns[timeline.launch_id]
-    has_launch = timeline.launch_id != ABSENT
-    return has_launch & (timeline.start_ns < return_ns) & ~_is_staged(host)
+    is_launching: NDArray[np.bool_] = timeline.launch_id != ABSENT
+    is_launching &= timeline.start_ns < return_ns
+    return is_launching & ~_is_staged(host)
 
 
 def _is_staged(host: Host) -> NDArray[np.bool_]:
@@ -414,5 +417,6 @@ def _is_ordered(
     each other.
     """
     is_comm = timeline.kind == Kind.COMM
-    in_graph = timeline.launch_id[row] == timeline.launch_id[ended_row]
-    return in_graph | (is_comm[row] & is_comm[ended_row])
+    is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
+    is_ordered |= is_comm[row] & is_comm[ended_row]
+    return is_ordered

@@ -77,7 +77,8 @@ def wake_up_ns(host: Host, source_id: Int64Array, target_id: Int64Array) -> Int6
 
     Args:
         host: the host side of the timeline.
-        source_id, target_id: int64[e], event ids: the edges from activities to what waited.
+        source_id: int64[e], event ids of activities.
+        target_id: int64[e], event ids of what returned, or came, only after them.
 
     Returns:
         int64[k], ns, for each such call that had begun before the last of it ended.

@@ -14,7 +14,6 @@ from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-
 _KERNELS = (Kind.COMPUTE, Kind.COMM)
 
 
@@ -77,8 +76,9 @@ def _ended_between(
 ) -> NDArray[np.bool_]:
     """bool[k], which rows ended just before a start, and after it could have been."""
     end_ns = timeline.end_ns[row]
-    ended = (row != ABSENT) & (timeline.start_ns[row] < start_ns)
-    return ended & (end_ns > ready_ns) & (start_ns - end_ns <= LONGEST_WAKE_UP_NS)
+    has_ended: NDArray[np.bool_] = (row != ABSENT) & (timeline.start_ns[row] < start_ns)
+    has_ended &= (end_ns > ready_ns) & (start_ns - end_ns <= LONGEST_WAKE_UP_NS)
+    return has_ended
 
 
 def _is_later(
@@ -92,15 +92,19 @@ def _is_later(
     For a collective another collective is likelier than anything else.
     """
     is_comm = timeline.kind == Kind.COMM
-    rank, other_rank = (is_comm[row] & is_comm[candidate] for candidate in (ended_row, other_row))
-    is_later = timeline.end_ns[ended_row] > timeline.end_ns[other_row]
-    is_likelier = (rank & ~other_rank) | ((rank == other_rank) & is_later)
-    return (other_row == ABSENT) | is_likelier
+    both_comm, other_both_comm = (
+        is_comm[row] & is_comm[candidate] for candidate in (ended_row, other_row)
+    )
+    is_later: NDArray[np.bool_] = timeline.end_ns[ended_row] > timeline.end_ns[other_row]
+    is_later &= both_comm == other_both_comm
+    is_later |= both_comm & ~other_both_comm
+    is_later |= other_row == ABSENT
+    return is_later
 
 
 def _needs_sm(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which rows run on multiprocessors: all but copies that leave or reach the device."""
-    is_copy = timeline.kind[row] == Kind.COPY
+    is_copy: NDArray[np.bool_] = timeline.kind[row] == Kind.COPY
     within = match_names(
         timeline.trace, timeline.event_id[row], lambda name: copy_direction(name) == "d2d"
     )
@@ -108,7 +112,7 @@ def _needs_sm(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.bool_]:
 
 
 def _idle_ns(timeline: Timeline, row: NDArray[np.intp], since_ns: Int64Array) -> Int64Array:
-    """How long no kernel of its device ran before each row's start, since a moment: int64[k], ns."""
+    """How long, since a moment, no kernel of its device ran before each row: int64[k], ns."""
     start_ns, idle_ns = timeline.start_ns[row], np.zeros(len(row), dtype=np.int64)
     for device in np.unique(timeline.device_number[row]).tolist():
         kernels = timeline.busy(timeline.select(device=device) & np.isin(timeline.kind, _KERNELS))

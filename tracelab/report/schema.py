@@ -23,8 +23,10 @@ from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.kernel_times import KernelTotal
+from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
+from tracelab.measures.starts import StartMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.safe_text import json_bytes
@@ -111,6 +113,16 @@ class Tables:
     def holders(self) -> tuple[CulpritMetrics, ...]:
         """What kept the devices idle."""
         return self.tables.get("holders", ())
+
+    @property
+    def starts(self) -> tuple[StartMetrics, ...]:
+        """What the activities waited for."""
+        return self.tables.get("starts", ())
+
+    @property
+    def latencies(self) -> tuple[LatencyMetrics, ...]:
+        """How long starts typically take."""
+        return self.tables.get("latencies", ())
 
 
 @dataclass(frozen=True)

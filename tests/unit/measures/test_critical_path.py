@@ -35,6 +35,7 @@ from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import ABSENT
 
 LAUNCH, QUEUE, HOST, SYNC = PathKind.LAUNCH, PathKind.QUEUE, PathKind.HOST, PathKind.SYNC
+UNKNOWN = PathKind.UNKNOWN
 COMPUTE, COMM, COPY, MEMSET = (PathKind[kind.name] for kind in Kind)
 
 
@@ -413,7 +414,7 @@ def test_stream_wait_leads_to_another_device():
 
 def test_activity_that_ended_just_before_blocked_what_starts_late_for_no_known_reason():
     # Stream 13's kernel was launched at 5 us and starts at 100 us. Its stream was free; stream 7's
-    # ended 4 us before. The 16 us that a queue may take are long over.
+    # ended 4 us before, and both may share a hardware queue.
     rows = [
         launch(0, US, 1),
         launch(5 * US, 6 * US, 2),
@@ -440,19 +441,56 @@ def test_activity_that_still_runs_blocked_what_starts_late_where_none_has_ended(
     assert path(*rows) == [(2 * US, 100 * US, COMPUTE, 2), (100 * US, 120 * US, COMPUTE, 3)]
 
 
-def test_start_within_the_latency_of_a_queue_needs_no_other_cause():
-    # The launch at 5 us and the start at 21 us are 16 us apart, no more.
+def test_start_within_its_latency_needs_no_other_cause():
+    # The call returns at 6 us, and the start at 28 us is no more than typical and 20 us after.
     rows = [
         launch(0, US, 1),
         launch(5 * US, 6 * US, 2),
-        kernel(2 * US, 20 * US, correlation=1),
-        kernel(21 * US, 30 * US, correlation=2, stream=13),
+        kernel(2 * US, 27 * US, correlation=1),
+        kernel(28 * US, 30 * US, correlation=2, stream=13),
     ]
 
     assert path(*rows) == [
         (2 * US, 5 * US, HOST, 3),
-        (5 * US, 21 * US, LAUNCH, 3),
-        (21 * US, 30 * US, COMPUTE, 3),
+        (5 * US, 28 * US, LAUNCH, 3),
+        (28 * US, 30 * US, COMPUTE, 3),
+    ]
+
+
+def test_late_start_that_nothing_explains_is_unknown():
+    # Stream 7's kernel ended 50 us before: too long ago to be what it waited for.
+    rows = [
+        launch(0, US, 1),
+        launch(5 * US, 6 * US, 2),
+        kernel(2 * US, 50 * US, correlation=1),
+        kernel(100 * US, 120 * US, correlation=2, stream=13),
+    ]
+
+    assert path(*rows) == [
+        (2 * US, 5 * US, HOST, 3),
+        (5 * US, 100 * US, UNKNOWN, 3),
+        (100 * US, 120 * US, COMPUTE, 3),
+    ]
+
+
+def test_host_that_waited_in_a_way_that_is_not_recorded():
+    # GIVEN the host launches two kernels until 20 us, then nothing of it is recorded until 3 ms,
+    # while the second works on; a third, in another stream, is launched at 3 ms
+    rows = [
+        launch(0, 10 * US, 1),
+        launch(10 * US, 20 * US, 2),
+        kernel(11 * US, 15 * US, correlation=1),
+        kernel(21 * US, 3_050 * US, correlation=2),
+        launch(3_000 * US, 3_005 * US, 3),
+        kernel(3_010 * US, 3_100 * US, correlation=3, stream=13),
+    ]
+
+    # THEN what it waited for is not known; the work before that had ended at 15
+    assert path(*rows) == [
+        (11 * US, 15 * US, COMPUTE, 2),
+        (15 * US, 3_000 * US, UNKNOWN, ABSENT),
+        (3_000 * US, 3_010 * US, LAUNCH, 5),
+        (3_010 * US, 3_100 * US, COMPUTE, 5),
     ]
 
 

@@ -558,8 +558,8 @@ def test_all_reduce_that_waits_for_a_hardware_queue():
 
 
 def test_piece_that_delayed_nothing_takes_no_room_from_the_next():
-    # GIVEN an all-reduce from 20 to 40, of which compute until 23 and from 25 to 30 overlaps a part;
-    # that compute did not wait, the 8 ticks from 40 on did
+    # GIVEN an all-reduce from 20 to 40, of which compute until 23 and from 25 to 30 overlaps a
+    # part; that compute did not wait, the 8 ticks from 40 on did
     rows = [
         *work(10, 23, 0, 1, name="first"),
         *work(20, 40, 1, 2, maker=comm, stream=20),

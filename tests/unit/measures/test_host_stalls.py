@@ -3,9 +3,20 @@
 import numpy as np
 import pytest
 
-from tests.build.rows import AUTOGRAD, MAIN, WATCHDOG, call, host, kernel, launch, operator
+from tests.build.rows import (
+    AUTOGRAD,
+    MAIN,
+    US,
+    WATCHDOG,
+    annotation,
+    call,
+    host,
+    kernel,
+    launch,
+    operator,
+)
 from tests.reference.ticks import TICK, scaled
-from tracelab.measures.host_stalls import host_stalls, waits_for
+from tracelab.measures.host_stalls import host_stalls, unrecorded_waits, waits_for
 
 
 def observed(*rows):
@@ -71,3 +82,53 @@ def test_thread_waits_for(thread, other, tick, waits):
     )
 
     assert is_waiting.tolist() == [waits]
+
+
+# The host does nothing that is recorded while the GPU works: it waits in a way that is not seen.
+
+
+def silent_host(*, until, worked_until, doing=()):
+    """The host launches until 10 us, and again at a moment; meanwhile the GPU works."""
+    return host(
+        launch(0, 10 * US, 1),
+        kernel(2 * US, worked_until, correlation=1),
+        launch(until, until + US, 2),
+        kernel(until + 2 * US, until + 9 * US, correlation=2),
+        *doing,
+    )
+
+
+@pytest.mark.parametrize(("silence_ns", "count"), [(1_000 * US, 0), (1_000 * US + 1, 1)])
+def test_silence_of_more_than_a_millisecond_is_a_wait(silence_ns, count):
+    until = 10 * US + silence_ns
+    waits = unrecorded_waits(silent_host(until=until, worked_until=until))
+
+    assert list(zip(waits.starts.tolist(), waits.ends.tolist(), strict=True)) == (
+        [(10 * US, until)] * count
+    )
+
+
+@pytest.mark.parametrize(("worked_us", "count"), [(1_899, 0), (1_900, 1)])
+def test_gpu_must_have_worked_throughout(worked_us, count):
+    # The silence takes 2 ms; 95 % of it are 1.9.
+    silent = silent_host(until=2_010 * US, worked_until=(10 + worked_us) * US)
+
+    assert len(unrecorded_waits(silent)) == count
+
+
+@pytest.mark.parametrize(
+    ("doing", "count"),
+    [
+        (operator("aten::mm", 1_000 * US, 1_005 * US), 0),
+        (annotation("forward", 20 * US, 1_500 * US), 1),  # that says where, and not what
+        (operator("aten::mm", 1_000 * US, 1_001 * US, thread=AUTOGRAD), 1),  # it launches nothing
+    ],
+)
+def test_thread_that_is_recorded_at_work_does_not_wait(doing, count):
+    silent = silent_host(until=2_000 * US, worked_until=2_000 * US, doing=[doing])
+
+    assert len(unrecorded_waits(silent)) == count
+
+
+def test_host_of_which_nothing_is_recorded():
+    assert len(unrecorded_waits(host(kernel(0, 3_000 * US)))) == 0

@@ -1,4 +1,4 @@
-"""What was in the way of a row. Times are ticks of 10 us: what starts 2 ticks late is not late yet."""
+"""What was in the way of a row. Times are ticks of 10 us: 2 ticks need no explanation, 3 do."""
 
 import numpy as np
 import pytest

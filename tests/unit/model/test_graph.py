@@ -20,8 +20,8 @@ from tests.build.rows import (
     sync_row,
 )
 from tests.reference.ticks import TICK, Account, scaled
-from tracelab.model.blocking_calls import Blocking
 from tracelab.model.binding import Reason
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, EventLinks
 from tracelab.model.networkx_view import window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
@@ -617,8 +617,8 @@ def test_nodes_and_edges_say_what_they_are():
 
 
 def test_edges_that_only_the_times_tell():
-    # GIVEN a kernel of stream 13, launched at 2 us, that starts at 100 us, 1 us after stream 7's, and
-    # nothing that says why
+    # GIVEN a kernel of stream 13, launched at 2 us, that starts at 100 us, 1 us after stream 7's,
+    # and nothing that says why
     dependencies = graph(
         kernel(10 * US, 99 * US, correlation=1),
         kernel(100 * US, 120 * US, correlation=2, stream=13),

@@ -35,7 +35,19 @@ PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
         "queue": "from the end of one activity to the start of the next, already launched",
         "host": "on the host, not held up by the GPU as far as is known",
         "sync": "in a blocking call whose work was done or is not known, or held up",
-        "unknown": "nothing in the file comes before",
+        "unknown": "the file does not say what was waited for",
+    }
+)
+CONSTRAINT_MEANINGS: Mapping[str, str] = MappingProxyType(
+    {
+        "stream": "the end of the activity before it in its stream",
+        "dependent_launch": "only the start of that one: programmatic dependent launch, or a graph",
+        "event": "an event of another stream",
+        "peer_copy": "a copy between GPUs in a default stream",
+        "launch": "the host's launch",
+        "queue": "work of another stream in the same hardware queue",
+        "no_free_sm": "a free multiprocessor: kernels of other streams had all of them",
+        "unknown": "the file does not say",
     }
 )
 

@@ -8,6 +8,7 @@ from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
 from tracelab.render.text.window_idle import culprits, idle
 from tracelab.render.text.window_overlap import overlap
+from tracelab.render.text.window_starts import latencies, starts
 from tracelab.render.text.window_times import streams, times
 from tracelab.report.views import View
 
@@ -22,5 +23,7 @@ def window_sections(view: View) -> list[Section]:
         overlap(view),
         blocking_calls(view),
         *critical_path(view),
+        *starts(view),
+        *latencies(view),
         *other_tables(view),
     ]

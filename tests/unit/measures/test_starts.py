@@ -1,0 +1,63 @@
+"""What activities waited for, counted, and what of it is not explained."""
+
+from collections import Counter
+from dataclasses import replace
+
+from hypothesis import given, settings
+
+from tests.build.random_rows import random_rows
+from tests.build.rows import US, graph, kernel, launch, sync_row
+from tests.reference.ticks import scaled
+from tracelab.measures.starts import starts
+from tracelab.model.binding import Constraint
+
+
+@settings(derandomize=True, deadline=None, max_examples=60)
+@given(random_rows())
+def test_rows_are_those_of_the_binding_counted_one_by_one(rows):
+    made_graph = graph(*scaled(rows))
+    timeline, binding = made_graph.host.timeline, made_graph.binding
+
+    found = list(starts(made_graph, timeline.windows))
+
+    assert [(row.step, row.device) for row in found] == [
+        (window.step, device) for window in timeline.windows for device in timeline.device_numbers
+    ]
+    for row, window in zip(
+        found, (x for x in timeline.windows for _ in timeline.device_numbers), strict=True
+    ):
+        here = [
+            i
+            for i, start in enumerate(timeline.start_ns.tolist())
+            if timeline.device_number[i] == row.device and window.start_ns <= start < window.end_ns
+        ]
+        counts = Counter(Constraint(binding.constraint[i]).name.lower() for i in here)
+        assert row.activities == len(here) == sum(row.by_constraint.values())
+        assert {name: count for name, count in row.by_constraint.items() if count} == counts
+        assert row.inferred == sum(bool(binding.is_inferred[i]) for i in here)
+        assert row.unexplained == sum(binding.unexplained_ns[i] > 0 for i in here)
+        assert 0 <= row.unexplained_ns <= window.length_ns
+
+
+def test_delays_at_once_count_once():
+    # GIVEN two kernels of two streams that could have started at 3 us and did at 100 and 110; each
+    # stream had waited for something that is not named, and all other work was over at 5
+    rows = [
+        kernel(0, 5, correlation=1),
+        kernel(100, 200, correlation=2, stream=13),
+        kernel(110, 200, correlation=3, stream=20),
+        launch(-2, -1, 1),
+        launch(1, 3, 2),
+        launch(1, 3, 3),
+        sync_row("Stream Wait Event", 0, 0, correlation=8, stream=13),
+        sync_row("Stream Wait Event", 0, 0, correlation=9, stream=20),
+    ]
+    made_graph = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+
+    # WHEN
+    [row] = starts(made_graph, made_graph.host.timeline.windows)
+
+    # THEN 97 us of the first, and 10 of the second until the first one ran beside it: of 200 us
+    assert (row.activities, row.unexplained, row.inferred) == (3, 2, 0)
+    assert (row.unexplained_ns, row.unexplained_share) == (107 * US, 0.535)
+    assert row.by_constraint["unknown"] == 2

@@ -1,0 +1,51 @@
+"""What activities waited for, how sure that is, and typical latencies, as text."""
+
+from dataclasses import replace
+
+from tests.unit.render.text.hand_made import MS, make_report, section_of, titles_of
+from tracelab.measures.latencies import LatencyMetrics
+from tracelab.measures.starts import StartMetrics
+
+SURE = StartMetrics(0, None, 0, 40, {"stream": 30, "launch": 10, "event": 0}, 4, 0, 0, 0.0)
+
+
+class TestStarts:
+    def test_constraints_by_how_many_waited_for_them(self):
+        section = section_of(make_report(starts=(SURE,)), "What activities waited for")
+        assert section.rows == (
+            ("stream", "30", "75.0 %", "the end of the activity before it in its stream"),
+            ("launch", "10", "25.0 %", "the host's launch"),
+        )
+        assert section.notes == (
+            "4 of 40 starts are inferred from the times; none is more than 20 µs late without an "
+            "explanation.",
+        )
+
+    def test_delays_that_nothing_explains(self):
+        unsure = replace(SURE, unexplained=2, unexplained_ns=3 * MS, unexplained_share=0.3)
+        [note] = section_of(make_report(starts=(unsure,)), "What activities waited for").notes
+        assert "in 2 delays of more than 20 µs that nothing in the file explains for sure" in note
+        assert note.endswith(": too much to predict what a fix saves.")
+
+    def test_few_delays_do_not_matter(self):
+        unsure = replace(SURE, unexplained=1, unexplained_ns=MS // 10, unexplained_share=0.02)
+        [note] = section_of(make_report(starts=(unsure,)), "What activities waited for").notes
+        assert note.endswith(
+            "in 1 delay of more than 20 µs that nothing in the file explains for sure."
+        )
+
+
+class TestLatencies:
+    def test_most_frequent_first(self):
+        rows = (
+            LatencyMetrics(0, None, "launch", None, "copy", 1_080, 3, False),
+            LatencyMetrics(0, None, "previous", "compute", "comm", 1_600, 20, True),
+        )
+        section = section_of(make_report(latencies=rows), "Typical latencies")
+        assert section.rows == (
+            ("compute → comm", "1.60 µs", "20", "this trace"),
+            ("launch call → copy", "1.08 µs", "3", "captures of H200s"),
+        )
+
+    def test_are_left_out_where_there_are_none(self):
+        assert "Typical latencies" not in titles_of(make_report())
