@@ -65,6 +65,8 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "syncs",
         "holders",
         "critical_path",
+        "starts",
+        "latencies",
         "findings",
         "whatif",
         "job",
