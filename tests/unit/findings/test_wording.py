@@ -1,6 +1,7 @@
 import pytest
 
-from tracelab.findings.wording import short_kernel_name
+from tracelab.findings.wording import describe, short_kernel_name
+from tracelab.model.call_sites import CallSite
 
 
 @pytest.mark.parametrize(
@@ -16,3 +17,12 @@ from tracelab.findings.wording import short_kernel_name
 )
 def test_kernels_have_short_names(name, short):
     assert short_kernel_name(name) == (short or "at::native::vectorized_elementwise_kernel")
+
+
+def test_the_mark_around_every_collective_is_not_what_was_called():
+    assert describe(CallSite(operator="record_param_comms"), "cudaLaunchKernel") == (
+        "`cudaLaunchKernel`"
+    )
+    assert describe(CallSite(operator="c10d::allreduce_"), "cudaLaunchKernel") == (
+        "`c10d::allreduce_`"
+    )

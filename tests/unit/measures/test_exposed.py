@@ -201,6 +201,13 @@ def test_trace_without_copies_and_communication_has_nothing_exposed():
         (kernel, "ncclDevKernel_Broadcast_RING_LL", Side.AFTER),
         (kernel, "void cross_device_reduce_1stage<__nv_bfloat16, 8>", Side.AFTER),
         (kernel, SEND_RECV, Side.NONE),
+        (kernel, "my_ring_send_kernel", Side.NONE),
+        (kernel, "kuserbuffers_pushrecv(int, int, int, int, int*, int*, int)", Side.NONE),
+        (kernel, "void deep_ep::internode_ll::dispatch<true, false, 7168>(void*)", Side.NONE),
+        (kernel, "void deep_ep::intranode::combine<__nv_bfloat16, 8, 768>(int)", Side.NONE),
+        (kernel, "void tensorrt_llm::kernels::moe_comm::moeAllToAllKernel<true>()", Side.NONE),
+        (kernel, "void all_to_all_kernel<int>(int*)", Side.NONE),
+        (kernel, "void moe_a2a_prepare_kernel<8>(int*)", Side.NONE),
     ],
 )
 def test_side_of_independent_work(maker, name, side):
@@ -209,10 +216,11 @@ def test_side_of_independent_work(maker, name, side):
     assert side_of_independent_work(timeline, np.array([0])).tolist() == [side]
 
 
-def test_tiny_copies_are_no_work_for_another_stream():
-    timeline = graph(copy(0, 9_999, H2D)).host.timeline
+@pytest.mark.parametrize(("length", "side"), [(9_999, Side.NONE), (10_000, Side.BEFORE)])
+def test_tiny_copies_are_no_work_for_another_stream(length, side):
+    timeline = graph(copy(0, length, H2D)).host.timeline
 
-    assert side_of_independent_work(timeline, np.array([0])).tolist() == [Side.NONE]
+    assert side_of_independent_work(timeline, np.array([0])).tolist() == [side]
 
 
 # Which stretches.

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given, settings
 
 from tests.build.files import (
@@ -12,11 +13,12 @@ from tests.build.files import (
     write,
 )
 from tests.build.random_rows import random_rows
-from tests.build.rows import US, graph
+from tests.build.rows import US, graph, kernel as kernel_row, launch as launch_row
 from tests.reference.ticks import far_away, scaled
 from tracelab import analyze
 from tracelab.measures.bubbles import bubbles
-from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.idle_culprits import culprit_rows, idle_culprits
+from tracelab.model.source_lines import SourceLines
 
 
 def culprits(tmp_path, events):
@@ -84,6 +86,27 @@ def test_a_late_launch_without_an_operator_names_the_launch(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("returned", "name"), [(499, "train.py(3): train"), (500, "cudaLaunchKernel")]
+)
+def test_a_function_is_looked_for_behind_the_last_500(tmp_path, returned, name):
+    # Idle from 10 to 61: at 35 the host is in train, where so many other functions have returned.
+    starts = [11 * US + 20 * i for i in range(returned)]
+    events = [
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, correlation=1),
+        python("train.py(3): train", 0, 65 * US),
+        *(python("train.py(9): f", start, start + 10) for start in starts),
+        launch(60 * US, 61 * US, 2),
+        kernel(61 * US, 70 * US, correlation=2),
+    ]
+
+    assert [(cause, culprit) for cause, culprit, *_ in culprits(tmp_path, events)] == [
+        ("host_busy", name),
+        ("launch", "cudaLaunchKernel"),
+    ]
+
+
 def test_a_dependency_names_the_work_that_was_waited_for(tmp_path):
     # Device 0 waits from 10 on for a kernel of device 1 that ends at 50.
     events = [
@@ -107,6 +130,27 @@ def test_a_dependency_names_the_work_that_was_waited_for(tmp_path):
         kernel(52 * US, 60 * US, "second", correlation=3),
     ]
     assert ("dependency", "other", None, 1, 40.0) in culprits(tmp_path, events)
+
+
+def test_of_very_many_bubbles_the_longest_20_000_have_a_row():
+    # GIVEN 20,001 bubbles of 5 ns before a kernel that was launched in good time; the third is of 4
+    rows = []
+    for i in range(20_002):
+        start = 10 * i - (i == 3)
+        rows += [
+            launch_row(start - 8, start - 7, i + 1),
+            kernel_row(start, 10 * i + 5, correlation=i + 1),
+        ]
+    made = graph(*rows)
+    idle = bubbles(made)
+
+    # WHEN
+    [row] = culprit_rows(
+        made, made.host.timeline.windows, idle, idle_culprits(made, idle), SourceLines()
+    )
+
+    # THEN
+    assert (row.cause, row.count, row.idle_ns) == ("launch", 20_000, 5 * 20_000)
 
 
 @settings(derandomize=True, deadline=None, max_examples=40)

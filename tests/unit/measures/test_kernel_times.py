@@ -36,12 +36,14 @@ def test_unrecognised_kernels_are_the_long_ones_that_no_rule_knows():
         kernel(0, 9_000, "gemm"),
         kernel(9_000, 9_150, "my_own"),
         kernel(9_150, 9_300, "my_own"),
-        kernel(9_300, 9_700, "another"),
+        kernel(9_300, 9_600, "another"),
+        kernel(9_600, 9_700, "just_enough"),
         kernel(9_700, 9_799, "brief"),
         copy(9_799, 10_000),
     ]
 
     assert unrecognised_kernels(graph(*rows)) == (
-        KernelTotal("another", 1, 400),
+        KernelTotal("another", 1, 300),
         KernelTotal("my_own", 2, 300),
+        KernelTotal("just_enough", 1, 100),
     )

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 
-from tests.build.rows import kernel, launch, operator, step, trace
+import pytest
+
+from tests.build.rows import US, call, kernel, launch, operator, step, trace
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.profiler_overhead import (
     active_devices,
@@ -65,6 +67,30 @@ def test_no_more_than_the_host_kept_the_gpu_idle_is_the_profilers():
 
     assert overhead_ms == [6, 0, 6]
     assert length_ms == [8, None, 4]
+
+
+@pytest.mark.parametrize(
+    ("name", "end", "launched"),
+    [("cudaEventQuery", 1, 0), ("cudaStreamSynchronize", 60, 60)],
+    ids=["launch", "host blocked"],
+)
+def test_idle_between_launch_and_start_and_behind_a_blocking_call_may_be_the_profilers(
+    name, end, launched
+):
+    # Two steps of 100 us, in each of which the GPU waits for 60.
+    rows = [
+        row
+        for number in range(2)
+        for start in [100 * number * US]
+        for row in (
+            step(number, start, start + 100 * US),
+            call(name, start, start + end * US),
+            launch(start + launched * US, start + (launched + 1) * US, number + 1),
+            kernel(start + 60 * US, start + 100 * US, correlation=number + 1),
+        )
+    ]
+
+    assert measured(recorded(0.07, *rows)) == ([0, 0, 0.03], [None, None, 0.07])
 
 
 def test_hardly_less_is_not_spoken_of():

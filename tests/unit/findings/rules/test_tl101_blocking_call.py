@@ -1,5 +1,7 @@
 """TL101: the GPU computes until 110 us and again from 130 on, because the host waited until 116."""
 
+import pytest
+
 from tests.build.files import US, annotation, call, copy, kernel, launch, operator, python
 from tests.unit.findings.hand_made import D2H_PAGEABLE, blocking, work
 from tracelab.findings.finding import WARNING
@@ -44,6 +46,38 @@ def test_says_where_in_the_program_the_call_is(findings):
         None,
         "item",
     )
+
+
+@pytest.mark.parametrize(
+    ("called", "operator_name", "fix"),
+    [
+        ("<built-in method item of Tensor object at 0x7f>", "aten::item", "Read the value every N"),
+        (
+            "<built-in method nonzero of Tensor object at 0x7f>",
+            "aten::nonzero",
+            "The size of the result must reach the host.",
+        ),
+        (None, "aten::is_nonzero", "A condition on a tensor is decided on the host."),
+        ("<built-in method cpu of Tensor object at 0x7f>", "aten::to", "Copy into pinned memory"),
+        ("torch/cuda/__init__.py(980): synchronize", None, "Leave it out, or let a stream wait"),
+        ("torch/cuda/streams.py(218): elapsed_time", None, "Keep the events of each step"),
+        (
+            "<built-in method tolist of Tensor object at 0x7f>",
+            "aten::to",
+            "Let the host launch on: keep the value on the GPU",
+        ),
+    ],
+)
+def test_what_to_do_depends_on_what_was_called(findings, called, operator_name, fix):
+    rows = [python("train.py(3): step", US, 118 * US)]
+    if called is not None:
+        rows.append(python(called, 2 * US, 118 * US))
+    if operator_name is not None:
+        rows.append(operator(operator_name, 3 * US, 117 * US))
+
+    [finding] = findings(*blocking(*rows, call("cudaStreamSynchronize", 4 * US, 116 * US)))
+
+    assert finding.fix.startswith(fix)
 
 
 def test_is_silent_without_the_call(summaries):
@@ -93,12 +127,13 @@ def test_has_one_finding_for_calls_from_one_place(findings):
     ]
 
 
-def test_leaves_scalars_from_pageable_memory_to_the_call_that_reads_them(summaries):
+@pytest.mark.parametrize("name", ["item", "_local_scalar_dense", "is_nonzero"])
+def test_leaves_scalars_from_pageable_memory_to_the_call_that_reads_them(summaries, name):
     # GIVEN .item(): a copy of 4 us into pageable memory from 111 on, whose call waits from 104 to
     # 120, and a synchronize from 121 to 126; the GPU is idle in [110, 111) and [115, 135)
     rows = [
         *work(10 * US, 110 * US, launched=0, correlation=1),
-        operator("aten::item", 102 * US, 130 * US),
+        operator(f"aten::{name}", 102 * US, 130 * US),
         call("cudaMemcpyAsync", 104 * US, 120 * US, correlation=2),
         copy(111 * US, 115 * US, name=D2H_PAGEABLE, correlation=2),
         call("cudaStreamSynchronize", 121 * US, 126 * US),

@@ -1,7 +1,7 @@
 """TL201: a pinned copy of 50 us stands between 200 and 200 us of compute."""
 
 from tests.build.files import US, call, copy, operator
-from tests.build.rows import H2D
+from tests.build.rows import D2H, H2D
 from tests.unit.findings.hand_made import wait, work
 from tracelab.findings.finding import CRITICAL, INFO
 
@@ -33,6 +33,34 @@ def test_copy_behind_a_blocking_call_names_it(findings):
     assert (copied.rule, copied.cause, copied.bound_ns) == ("TL201", "host_sync", 50 * US)
     assert copied.title.endswith("runs beside no compute, because `aten::nonzero` blocks")
     assert (blocked.rule, blocked.bound_ns) == ("TL101", 6 * US)
+
+
+def test_copy_to_the_host_in_the_stream_that_computes_needs_a_stream_of_its_own(findings):
+    rows = [
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 260 * US, D2H, launched=3 * US, correlation=2, maker=copy),
+        *work(260 * US, 460 * US, launched=6 * US, correlation=3),
+    ]
+
+    [finding] = findings(*rows)
+
+    assert (finding.cause, finding.bound_ns) == ("same_stream", 50 * US)
+    assert finding.fix.startswith("Copy in a stream of its own that waits for what is copied")
+
+
+def test_compute_that_waits_for_a_copy_to_the_host_need_not(findings):
+    rows = [
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *wait(4 * US, 10, stream=20, of=7, recorded=3 * US),
+        *work(210 * US, 260 * US, D2H, launched=5 * US, correlation=2, maker=copy, stream=20),
+        *wait(9 * US, 12, stream=7, of=20, recorded=8 * US),
+        *work(260 * US, 460 * US, launched=10 * US, correlation=3),
+    ]
+
+    [finding] = findings(*rows)
+
+    assert (finding.cause, finding.bound_ns) == ("event_wait", 50 * US)
+    assert finding.fix.startswith("Copy in a stream of its own that waits for what is copied")
 
 
 def test_is_silent_beside_compute(summaries):

@@ -1,5 +1,7 @@
 """TL202: an all-reduce of 50 us."""
 
+import pytest
+
 from tests.build.files import US, kernel, launch, step
 from tests.unit.findings.hand_made import ALL_REDUCE, wait, work
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
@@ -26,6 +28,21 @@ def test_compute_that_waits_for_a_collective(summaries):
     ]
 
     assert summaries(*rows) == [("TL202", "event_wait", WARNING, 30)]
+
+
+def test_names_the_compute_that_waits(findings):
+    rows = [
+        *work(10 * US, 410 * US, launched=0, correlation=1),
+        *wait(4 * US, 10, stream=20, of=7, recorded=3 * US),
+        *work(410 * US, 460 * US, ALL_REDUCE, launched=5 * US, correlation=2, stream=20),
+        *wait(9 * US, 12, stream=7, of=20, recorded=8 * US),
+        *work(460 * US, 490 * US, "norm", launched=10 * US, correlation=3),
+    ]
+
+    [finding] = findings(*rows)
+
+    assert finding.title.endswith("runs beside no compute; norm waits for it")
+    assert finding.evidence == (6, 11)
 
 
 def test_is_silent_beside_compute(summaries):
@@ -66,3 +83,20 @@ def test_collectives_between_layers_are_no_alarm(alarms):
                     kernel(start * US, (start + length) * US, name, correlation=number),
                 ]
     assert [rule for rule, *_ in alarms(*rows) if rule.startswith("TL2")] == []
+
+
+@pytest.mark.parametrize(("collectives", "severity"), [(3, CRITICAL), (4, INFO)])
+def test_several_collectives_a_step_are_taken_to_be_needed_by_the_next_layer(
+    summaries, collectives, severity
+):
+    # GIVEN two steps, of which one may have been cut: 3 all-reduces are one a step and a half, 4
+    # are two; each of 50 us stands between 200 and 200 us of compute in the same stream
+    names = ["gemm", *[ALL_REDUCE, "gemm"] * collectives]
+    rows, end = [], 10 * US
+    for i, name in enumerate(names):
+        start, end = end, end + (50 if name == ALL_REDUCE else 200) * US
+        rows += work(start, end, name, launched=3 * i * US, correlation=i + 1)
+    steps = [step(1, 0, 12 * US), step(2, 12 * US, 30 * US)]
+
+    # THEN
+    assert summaries(*steps, *rows) == [("TL202", "same_stream", severity, 50 * collectives)]

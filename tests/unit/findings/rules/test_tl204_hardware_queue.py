@@ -17,6 +17,8 @@ def test_hardware_queue(findings):
     assert (finding.rule, finding.cause, finding.severity) == ("TL204", "hardware_queue", CRITICAL)
     assert (finding.cost_ns, finding.bound_ns) == (200 * US, 200 * US)
     assert "CUDA_DEVICE_MAX_CONNECTIONS" in finding.fix
+    assert "; gemm waits for it, though nothing says that it must" in finding.title
+    assert finding.evidence == (3, 5)
 
 
 def test_is_silent_where_each_stream_has_a_queue(summaries):

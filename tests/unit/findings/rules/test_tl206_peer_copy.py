@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, copy
-from tests.unit.findings.hand_made import P2P, work
+from tests.unit.findings.hand_made import P2P, wait, work
 from tracelab.findings.finding import CRITICAL
 
 
@@ -41,6 +41,14 @@ def test_copy_in_default_streams(findings):
 )
 def test_copy_that_blocks_one_side(summaries, stream, sender, receiver):
     assert summaries(*peer_copy(stream=stream, resume=sender, receiver=receiver)) == [
+        ("TL206", "default_stream", CRITICAL, 50)
+    ]
+
+
+def test_copy_in_a_side_stream_that_the_sender_waits_for(summaries):
+    waiting = wait(8 * US, 10, stream=7, of=20, recorded=8 * US)
+
+    assert summaries(*peer_copy(stream=20, resume=260, receiver=210), *waiting) == [
         ("TL206", "default_stream", CRITICAL, 50)
     ]
 

@@ -94,6 +94,38 @@ def test_leaves_idle_behind_a_blocking_call_to_the_call(summaries):
     assert summaries(*rows) == [("TL101", "host_sync", WARNING, 20)]
 
 
+@pytest.mark.parametrize(("gap", "cause"), [(999, "launch_bound"), (1_000, "slow_host")])
+def test_a_gap_of_a_millisecond_in_which_nothing_is_launched_is_told_apart(summaries, gap, cause):
+    # The GPU computes until 110 us; the next launch is the gap later, and takes 2 us to start.
+    launched = (110 + gap) * US
+    rows = [
+        operator("aten::add", 0, launched + 10 * US),
+        *work(10 * US, 110 * US, launched=0, correlation=1),
+        *work(launched + 2 * US, launched + 202 * US, launched=launched, correlation=2),
+    ]
+
+    assert summaries(*rows) == [("TL301", cause, CRITICAL, gap + 2)]
+
+
+def test_of_very_many_gaps_the_longest_20_000_say_where_most_time_is_lost(findings):
+    # GIVEN 8,000 gaps of 5 us in an addition, 12,000 of 4 us in a multiplication, and 9,000 of 1 us
+    # in an addition again: 48 ms in the multiplication, 40 in the long gaps of the addition, 49 in
+    # all of them
+    rows, at, number = [], 0, 0
+    for name, gaps, length in (("add", 8_000, 5), ("mul", 12_000, 4), ("add", 9_000, 1)):
+        begin = at
+        for _ in range(gaps):
+            at, number = at + (length + 1) * US, number + 1
+            rows += [launch(at, at, number), kernel(at, at + US, correlation=number)]
+        rows.append(operator(f"aten::{name}", begin, at))
+
+    # WHEN
+    [finding] = findings(*rows)
+
+    # THEN
+    assert (finding.rule, finding.where.operator) == ("TL301", "aten::mul")
+
+
 def test_a_gpu_that_is_hardly_used_is_no_loss(alarms):
     rows = [launch(0, 5 * US, 1), kernel(10 * US, 10_010 * US, device=1, correlation=1)]
     rows += [

@@ -1,8 +1,13 @@
 """TL901: damage."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from tests.build.files import US, kernel, text
 from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import INFO, WARNING
+from tracelab.findings.rules.tl901_damaged_file import RULE
 
 
 def test_broken_off_file_is_damaged(tmp_path, lacks_of_files):
@@ -28,3 +33,22 @@ def test_damage_that_was_mended_is_only_mentioned(tmp_path, lacks_of_files):
     path.write_bytes(text(events).replace(b"12345", b"nan"))
 
     assert lacks_of_files(str(path)) == [("TL901", INFO, 1)]
+
+
+@pytest.mark.parametrize(
+    ("loss", "severity"),
+    [
+        ("truncated", WARNING),
+        ("unparsable_events", WARNING),
+        ("repairs", INFO),
+        ("incomplete_events", WARNING),
+        ("unmatched_begin_end", WARNING),
+        ("unknown_phases", WARNING),
+        ("unreadable_metadata", WARNING),
+        ("activities_without_lane", WARNING),
+    ],
+)
+def test_what_is_damage_and_how_bad_each_is(loss, severity):
+    [candidate] = RULE.find(SimpleNamespace(losses={loss: 3}))
+
+    assert (candidate.where.count, candidate.severity_override) == (3, severity)

@@ -20,6 +20,13 @@ def test_waits_without_sync_rows(lacks):
     ]
 
 
+@pytest.mark.parametrize(
+    "name", ["cudaDeviceSynchronize", "cudaStreamSynchronize", "cudaEventSynchronize"]
+)
+def test_every_sort_of_synchronize_is_a_wait(lacks, name):
+    assert lacks(*clean(), call(name, 3 * US, 4 * US, correlation=8)) == [("TL902", INFO, 1)]
+
+
 def test_synchronize_inside_another_is_one_wait(lacks):
     inner = complete_event("cuStreamSynchronize", "cuda_driver", 5 * US, 43 * US)
 

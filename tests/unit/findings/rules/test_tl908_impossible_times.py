@@ -1,8 +1,13 @@
 """TL908: times that cannot be."""
 
+from types import SimpleNamespace
+
+import pytest
+
 from tests.build.files import US, kernel
 from tests.unit.findings.hand_made import clean
 from tracelab.findings.finding import WARNING
+from tracelab.findings.rules.tl908_impossible_times import RULE
 
 
 def test_negative_and_absurd_times(lacks):
@@ -10,3 +15,10 @@ def test_negative_and_absurd_times(lacks):
     absurd = kernel(300 * US, 305 * US, "k") | {"dur": 1e300}
 
     assert lacks(*clean(), negative, absurd) == [("TL908", WARNING, 2)]
+
+
+@pytest.mark.parametrize("loss", ["negative_durations", "absurd_times", "clock_jumps"])
+def test_what_is_left_out_or_moved_for_its_times_is_a_warning(loss):
+    [candidate] = RULE.find(SimpleNamespace(losses={loss: 3}))
+
+    assert (candidate.where.count, candidate.severity_override) == (3, WARNING)
