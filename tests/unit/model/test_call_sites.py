@@ -99,6 +99,45 @@ def test_function_is_the_innermost_of_the_programs_own():
     assert (site.function, site.file) == ("forward", "src/model.py")
 
 
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "<string>(1): forward",
+        "nn.Module: Linear_0",
+        "torch/_tensor.py(10): backward",
+        "/opt/torch/_tensor.py(10): backward",
+        "site-packages/numpy/core.py(3): dot",
+        "/usr/local/site-packages/numpy/core.py(3): dot",
+        "lib/python3.9/json/decoder.py(3): decode",
+        "/usr/lib/python3.11/json/decoder.py(3): decode",
+        "threading.py(10): run",
+        "runpy.py(86): _run_code",
+        "contextlib.py(80): inner",
+        "functools.py(5): wrapper",
+    ],
+)
+def test_frames_of_libraries_are_not_the_programs(frame):
+    assert site_of(*nested("train.py(1): step", frame)).function == "step"
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "mytorch/model.py",
+        "my-site-packages/model.py",
+        "mylib/python3.11/model.py",
+        "lib/model.py",
+        "src/threading.py",
+        "my_functools.py",
+        "two\nlines.py",
+    ],
+)
+def test_files_with_names_like_those_of_libraries_are_the_programs(file):
+    site = site_of(*nested("train.py(1): step", f"{file}(30): forward"))
+
+    assert (site.function, site.file) == ("forward", file)
+
+
 def test_frames_of_another_thread_or_another_time_are_no_place():
     site = site_of(
         python("train.py(1): step", 0, 99, thread=OTHER),
@@ -129,6 +168,39 @@ def test_frame_of_an_unknown_form_is_no_function():
         (["torch/_tensor.py(590): backward", RUN_BACKWARD], "backward"),
         (["nn.Module: Linear_12", "torch/nn/modules/module.py(1): _call_impl"], "Linear"),
         (["torch/optim/optimizer.py(512): wrapper", "torch/optim/sgd.py(9): step"], "step"),
+        (["torch/optim/optimizer.py(60): _use_grad", "torch/optim/sgd.py(9): step"], "step"),
+        (
+            [
+                "torch/optim/lr_scheduler.py(137): wrapper",
+                "torch/optim/lr_scheduler.py(200): step",
+            ],
+            "step",
+        ),
+        (
+            [
+                "torch/distributed/c10d_logger.py(83): wrapper",
+                "torch/distributed/distributed_c10d.py(2800): all_reduce",
+            ],
+            "all_reduce",
+        ),
+        (
+            [
+                "torch/utils/_contextlib.py(115): decorate_context",
+                "torch/nn/utils/clip_grad.py(29): _no_grad_wrapper",
+                "torch/nn/utils/clip_grad.py(180): clip_grad_norm_",
+            ],
+            "clip_grad_norm_",
+        ),
+        (
+            [
+                "torch/_compile.py(32): inner",
+                "torch/_dynamo/eval_frame.py(745): _fn",
+                "torch/_dynamo/external_utils.py(38): nonrecursive_disable_wrapper",
+                "torch/_tensor.py(30): wrapped",
+                "<built-in method sum of Tensor object at 0x7f>",
+            ],
+            "sum",
+        ),
         (["torch/optim/optimizer.py(512): wrapper"], "wrapper"),
         (["<frozen importlib>"], "<frozen importlib>"),
         ([], None),
@@ -144,6 +216,15 @@ def test_call_is_what_the_function_called(frames, called):
         ("aten::is_nonzero", "__bool__"),
         ("aten::item", "item"),
         ("aten::index", "__getitem__"),
+        ("aten::index_put_", "__setitem__"),
+        ("aten::add", "__add__"),
+        ("aten::add_", "__iadd__"),
+        ("aten::sub", "__sub__"),
+        ("aten::sub_", "__isub__"),
+        ("aten::mul", "__mul__"),
+        ("aten::mul_", "__imul__"),
+        ("aten::div", "__truediv__"),
+        ("aten::div_", "__itruediv__"),
         ("aten::matmul", "__matmul__"),
         ("aten::lt", None),
     ],
@@ -213,7 +294,12 @@ def test_line_of_a_wrapped_call(lines):
 
 
 @pytest.mark.parametrize(
-    "frame", ["nn.Module: Linear_0", "torch/nn/modules/module.py(1): _call_impl"]
+    "frame",
+    [
+        "nn.Module: Linear_0",
+        "torch/nn/modules/module.py(1): _wrapped_call_impl",
+        "torch/nn/modules/module.py(1): _call_impl",
+    ],
 )
 def test_line_of_a_modules_call(lines, frame):
     assert site_of(*nested("train.py(7): evaluate", frame), lines=lines).line == 8
@@ -272,6 +358,20 @@ def test_innermost_built_in_must_be_the_backward_pass():
     inside = python("<built-in function sleep>", 30, 60)
 
     assert site_of(*BACKWARD, inside, thread=AUTOGRAD) == NO_CALL_SITE
+
+
+@pytest.mark.parametrize(
+    ("built_in", "function"),
+    [
+        (RUN_BACKWARD, "step"),
+        ("<built-in function run_backward>", "step"),
+        ("<built-in function run_backward_hooks>", None),
+    ],
+)
+def test_autograds_thread_works_for_whoever_runs_the_backward_pass(built_in, function):
+    rows = nested("train.py(1): step", built_in)
+
+    assert site_of(*rows, thread=AUTOGRAD).function == function
 
 
 def test_two_backward_passes_at_once_are_not_distinguished():

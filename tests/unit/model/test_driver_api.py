@@ -115,12 +115,100 @@ CALLS = {
     ],
 }
 PREDICATES = [kind for kind in CALLS if kind != "nothing"]
+# The same calls behind each prefix: the runtime's and the driver's of CUDA, HIP's, both of MUSA.
+PREFIXES = ["cuda", "cu", "hip", "musa", "mu"]
+BEHIND_EACH_PREFIX = {
+    "is_device_sync": ["DeviceSynchronize", "CtxSynchronize", "ThreadSynchronize"],
+    "is_stream_sync": ["StreamSynchronize"],
+    "is_event_sync": ["EventSynchronize"],
+    "is_synchronous_copy": ["Memcpy", "MemcpyHtoD"],
+    "is_asynchronous_copy": ["MemcpyAsync", "MemcpyHtoDAsync"],
+    "is_allocation": [
+        "Malloc",
+        "MallocHost",
+        "MallocPitch",
+        "MallocManaged",
+        "HostAlloc",
+        "HostMalloc",
+        "HostRegister",
+        "HostUnregister",
+        "MemAlloc",
+        "MemAllocHost",
+        "MemHostAlloc",
+        "MemUnmap",
+    ],
+    "is_free": ["Free", "FreeHost", "HostFree", "MemFree", "MemFreeHost"],
+    "is_stream_wait": ["StreamWaitEvent"],
+    "is_event_record": ["EventRecord"],
+    "is_graph_launch": ["GraphLaunch"],
+}
+# Calls of other makers: Intel's Unified Runtime, its predecessor and Level Zero, Cambricon, MTIA.
+OTHER_MAKERS = {
+    "is_device_sync": ["zeDeviceSynchronize", "cnrtSyncDevice", "synchronize"],
+    "is_stream_sync": [
+        "urQueueFinish",
+        "piQueueFinish",
+        "zeCommandQueueSynchronize",
+        "zeCommandListHostSynchronize",
+        "cnrtQueueSync",
+        "cnQueueSync",
+        "synchronizeStream",
+    ],
+    "is_event_sync": [
+        "urEventWait",
+        "piEventsWait",
+        "zeEventHostSynchronize",
+        "zeFenceHostSynchronize",
+    ],
+}
+
+
+def kinds_of(name):
+    """The kinds of which a call is."""
+    return {kind for kind in PREDICATES if getattr(driver_api, kind)(name)}
+
+
+def expected_kinds(kind):
+    """What a call of a kind is: what frees memory is one of the allocator's calls, too."""
+    return {"nothing": set(), "is_free": {"is_free", "is_allocation"}}.get(kind, {kind})
 
 
 @pytest.mark.parametrize(
     ("kind", "name"), [(kind, name) for kind, names in CALLS.items() for name in names]
 )
 def test_calls_are_recognised_by_their_names(kind, name):
-    expected = {"nothing": set(), "is_free": {"is_free", "is_allocation"}}.get(kind, {kind})
+    assert kinds_of(name) == expected_kinds(kind)
 
-    assert {x for x in PREDICATES if getattr(driver_api, x)(name)} == expected
+
+@pytest.mark.parametrize("prefix", PREFIXES)
+@pytest.mark.parametrize("kind", BEHIND_EACH_PREFIX)
+def test_each_prefix_makes_the_same_calls(kind, prefix):
+    names = [prefix + name for name in BEHIND_EACH_PREFIX[kind]]
+
+    assert [kinds_of(name) for name in names] == [expected_kinds(kind)] * len(names)
+
+
+@pytest.mark.parametrize("ending", ["_v2", "_v11", "_ptds", "_ptsz", "_v2_ptds", "_v2_ptsz"])
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("is_device_sync", "cuCtxSynchronize"),
+        ("is_stream_sync", "cuStreamSynchronize"),
+        ("is_event_sync", "cuEventSynchronize"),
+        ("is_synchronous_copy", "cuMemcpyHtoD"),
+        ("is_asynchronous_copy", "cuMemcpyHtoDAsync"),
+        ("is_allocation", "cuMemAlloc"),
+        ("is_free", "cuMemFree"),
+    ],
+)
+def test_versions_and_per_thread_streams_change_nothing(kind, name, ending):
+    assert kinds_of(name + ending) == expected_kinds(kind)
+    assert kinds_of(f"{name}Later") == (expected_kinds(kind) if "Memcpy" in name else set())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"), [(kind, name) for kind, names in OTHER_MAKERS.items() for name in names]
+)
+def test_synchronizing_calls_of_other_makers(kind, name):
+    assert kinds_of(name) == {kind}
+    assert kinds_of(f"{name}Later") == set()

@@ -115,6 +115,12 @@ def test_calls_that_do_not_block(name):
     assert blocking(kernel(0, 9, correlation=1), call(name, 1, 5), launch(6, 7, 1)) == {}
 
 
+def test_a_call_of_the_driver_blocks_without_one_of_the_runtime_around_it():
+    sync = call("cuStreamSynchronize", 1, 5, category=Category.DRIVER)
+
+    assert blocking(kernel(0, 9, correlation=1), sync, launch(6, 7, 1)) == {1: Blocking.STREAM}
+
+
 def test_only_calls_of_cuda_block_not_operators_of_their_name():
     rows = [kernel(0, 9, correlation=1), operator("cudaFree", 1, 5), launch(6, 7, 1)]
 
@@ -174,7 +180,17 @@ def test_calls_come_by_their_start():
 
 
 @pytest.mark.parametrize(
-    "name", ["thread 3 (pt_nccl_watchdg)", "thread 9 (pt_nccl_heartbt)", "rccl monitor"]
+    "name",
+    [
+        "thread 3 (pt_nccl_watchdg)",
+        "thread 9 (pt_nccl_heartbt)",
+        "rccl monitor",
+        "thread 4 (NCCL proxy)",
+        "thread 5 (rccl proxy)",
+        "thread 6 (gloo_watchdog)",
+        "thread 7 (heartbeat)",
+        "thread 8 (rank_monitor)",
+    ],
 )
 def test_watchdogs_wait_for_nobodys_sake(name):
     rows = trace(
@@ -188,6 +204,19 @@ def test_watchdogs_wait_for_nobodys_sake(name):
 
     assert len(observed.blocking_calls) == 0
     assert list(observed.states) == [MAIN]
+
+
+@pytest.mark.parametrize(("length", "stalled"), [(100_000, []), (100_001, [1])])
+def test_a_call_that_another_threads_allocation_stalled_lasted_for_more_than_100_us(
+    length, stalled
+):
+    observed = host(
+        kernel(300_000, 400_000, correlation=1),
+        launch(1_000, 1_000 + length, 1),
+        call("cudaHostAlloc", 500, 90_000, thread=AUTOGRAD),
+    )
+
+    assert observed.stalled_calls.event_id.tolist() == stalled
 
 
 # The profiler synchronises the device when it ends.
@@ -295,8 +324,20 @@ def test_other_threads_are_taken_together():
         ("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", True),
         ("torch/utils/data/dataloader.py(628): __next__", True),
         ("/usr/lib/python3/site-packages/torch/utils/data/_utils/fetch.py(47): fetch", True),
+        ("enumerate(DataLoader)#_PrefetchingIter.__next__", True),
+        ("StreamingDataLoader.__next__", True),
+        ("_StatefulDataLoaderIter.__next__", True),
+        ("[_TrainingEpochLoop].train_dataloader_next", True),
+        ("fetch_next", True),
         ("next_batch", True),
+        ("_next_batch", True),
         ("data_loading", True),
+        ("dataloading", True),
+        ("Data_Loading", True),
+        ("metadata_loading", False),
+        ("next_batchnorm", False),
+        ("prefetch_next", False),
+        ("data_loading_time", False),
         # PyTorch's own thread that pins what the workers sent sits there all the time.
         ("torch/utils/data/_utils/pin_memory.py(18): _pin_memory_loop", False),
         ("train.py(3): step", False),

@@ -72,10 +72,15 @@ def test_calls_of_nested_functions_and_classes_are_theirs(line_found):
     assert line_found(source, "item", function="<genexpr>", at="k =") == "k = (y.item() for y in x)"
 
 
-@pytest.mark.parametrize("kind", ["[y.item() for y in x]", "{y.item() for y in x}"])
-def test_comprehension_is_a_function_of_its_own_or_not_by_python_version(line_found, kind):
-    name = "<listcomp>" if kind.startswith("[") else "<setcomp>"
-
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("[y.item() for y in x]", "<listcomp>"),
+        ("{y.item() for y in x}", "<setcomp>"),
+        ("{y: y.item() for y in x}", "<dictcomp>"),
+    ],
+)
+def test_comprehension_is_a_function_of_its_own_or_not_by_python_version(line_found, kind, name):
     assert line_found(f"def f(x):\n    {kind}", "item") == kind
     assert line_found(f"def f(x):\n    {kind}", "item", function=name, at=kind) == kind
 
@@ -315,11 +320,24 @@ def test_truth(line_found, statement):
         "while True: y",
         "y = 0 < x",
         "if len(x): y",
+        "if isinstance(x, y): z",
+        "if issubclass(x, y): z",
+        "if hasattr(x, 'y'): z",
+        "if callable(x): y",
+        "if any(x): y",
+        "if all(x): y",
         "if not 1: y",
     ],
 )
 def test_what_is_true_or_false_already(line_found, statement):
     assert line_found(f"def f(x):\n    {statement}", "__bool__") is None
+
+
+def test_a_condition_that_asks_by_itself_asks_once(line_found):
+    source = "def f(x):\n    if bool(x): y"
+
+    assert line_found(source, "__bool__", ordinal=0, count=1) == "if bool(x): y"
+    assert line_found(source, "__bool__", ordinal=0, count=2) is None
 
 
 def test_match_asks_for_the_truth_of_its_guard(line_found):
@@ -338,11 +356,30 @@ def test_two_truths_on_two_lines(line_found):
         ("y = x[mask]", "__getitem__"),
         ("y = x[0][..., mask, 1:-1]['name']", "__getitem__"),
         ("x[mask] = 0", "__setitem__"),
+        ("y = x + z", "__add__"),
+        ("y = x - z", "__sub__"),
+        ("y = x * z", "__mul__"),
+        ("y = x / z", "__truediv__"),
         ("y = x @ z", "__matmul__"),
         ("x += z", "__iadd__"),
+        ("x -= z", "__isub__"),
+        ("x *= z", "__imul__"),
+        ("x /= z", "__itruediv__"),
         ("y = float(x)", "__float__"),
         ("y = np.float32(x)", "__float__"),
+        ("y = int(x)", "__float__"),
+        ("y = np.int64(x)", "__float__"),
+        ("y = np.uint8(x)", "__float__"),
+        ("y = complex(x)", "__float__"),
+        ("y = np.complex64(x)", "__float__"),
+        ("y = range(x)", "__float__"),
+        ("y = slice(x)", "__float__"),
+        ("y = round(x)", "__float__"),
+        ("y = timedelta(x)", "__float__"),
+        ("y = bytes(x)", "__float__"),
+        ("y = bytearray(x)", "__float__"),
         ("y = Decimal(x)", "__float__"),
+        ("y = _Own(x)", "__float__"),
         ("y = '%d' % x", "__float__"),
         ("y = z[x]", "__float__"),
         ("z %= x", "__float__"),
@@ -417,6 +454,13 @@ def test_file_that_cannot_be_parsed(tmp_path, content):
     file.write_bytes(content)
 
     assert lines_of(file) is None
+
+
+def test_file_of_just_5_mb_is_read(tmp_path):
+    file = tmp_path / "train.py"
+    file.write_text(SOURCE + "#" * (5_000_000 - len(SOURCE)))
+
+    assert lines_of(file) == 2
 
 
 def test_warnings_about_the_users_source_are_not_shown(tmp_path):

@@ -24,6 +24,8 @@ def numbers(*names):
         (["warm-up", "step#1", "step#2"], ([0, 1, 2], 0)),
         (["warm-up", "step#0", "step#1"], ([2, 0, 1], 0)),  # its place is the number of another
         (["step#007", "step#7"], ([7], 1)),
+        (["step 7", "step 8"], ([0, 1], 0)),  # what no # stands before is no number
+        (["2nd step#5", "2nd step#6"], ([5, 6], 0)),
         ([f"step#{10**17}", "step#1"], ([10**17, 1], 0)),
         ([f"step#{10**18}", "step#1"], ([1], 1)),
         (["step#" + "9" * 5000, "step#1"], ([1], 1)),
@@ -32,6 +34,13 @@ def numbers(*names):
 )
 def test_numbers_are_those_of_the_file(names, expected):
     assert numbers(*names) == expected
+
+
+def test_steps_are_those_of_the_profiler_where_no_pattern_says_otherwise():
+    names = ["ProfilerStep#7", "ProfilerStep#12", "my ProfilerStep#13", "ProfilerStep#14 (warm-up)"]
+    rows = [annotation(name, 10 * i, 10 * i + 5) for i, name in enumerate(names)]
+
+    assert [step.number for step in timeline(*rows, kernel(0, 1)).steps] == [7, 12]
 
 
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=8))
