@@ -66,6 +66,30 @@ class TestWithoutJumps:
         starts = [0, pause, 2 * pause]
         assert in_one_time(starts, [1, 2, 3]) == (starts, 0)
 
+    @pytest.mark.parametrize(("pause", "jumps"), [(HOUR - 1, 0), (HOUR, 1)])
+    def test_an_hour_is_the_first_pause_that_is_cut(self, pause, jumps):
+        assert in_one_time([0, US + pause], [1, 2])[1] == jumps
+
+    @pytest.mark.parametrize(("pause", "jumps"), [(S // 2 - 1, 0), (S // 2, 1)])
+    def test_half_a_second_is_the_first_pause_behind_which_the_order_is_asked(self, pause, jumps):
+        assert in_one_time([0, US + pause], [2, 1])[1] == jumps
+
+    @pytest.mark.parametrize(("pause", "start"), [(60 * S - 1, 60 * S - 1 + US), (60 * S, 0)])
+    def test_a_counter_wrapped_within_a_minute_or_not_at_all(self, pause, start):
+        # The first call ends 1 us after the counter's length; the pause goes on behind its wrap.
+        assert in_one_time([WRAP, US + pause], [1, 2]) == ([WRAP, WRAP + start], 1)
+
+    @pytest.mark.parametrize(("seen", "start"), [(S, 0), (S + 1, S + 1)])
+    def test_a_wrap_lies_less_than_2_s_before_the_end_of_what_the_gpu_still_did(self, seen, start):
+        # A call, and a kernel of 3 s; the counter wraps, and 1 s later comes the next call.
+        begin = np.array([WRAP, WRAP, seen])
+        end = np.array([WRAP + US, WRAP + 3 * S, seen + US])
+        calls = Calls(np.array([0, 2]), np.zeros(2, np.int32), np.array([1, 2]))
+
+        fixed, jumps = without_jumps(begin, end, np.ones(3, bool), calls)
+
+        assert (fixed.tolist(), jumps) == ([WRAP, WRAP, WRAP + start], 1)
+
     def test_pauses_on_both_sides_of_a_jump_stay(self):
         # Calls 1 and 2 are 2 s apart, calls 3 and 4 are 3 s apart; between 2 and 3 the clock was
         # set back by some 50 s.
@@ -75,6 +99,10 @@ class TestWithoutJumps:
     def test_correlations_that_wrap_are_no_jump(self):
         starts = [0, 5 * S, 10 * S]
         assert in_one_time(starts, [2**32 - 1, 0, 1]) == (starts, 0)
+
+    @pytest.mark.parametrize(("numbers", "jumps"), [([2**31, 1], 1), ([2**31, 0], 0)])
+    def test_correlations_fall_by_less_than_half_their_range_or_wrap(self, numbers, jumps):
+        assert in_one_time([0, 5 * S], numbers)[1] == jumps
 
     def test_calls_of_other_threads_say_nothing(self):
         # Two processes in one file whose numbers have nothing to do with each other.
@@ -147,6 +175,13 @@ class TestHasLongPause:
     def test_a_usual_trace_has_none(self):
         start = np.arange(0, 100 * S, S // 10)
         assert not has_long_pause(start, np.full(len(start), US))
+
+    @pytest.mark.parametrize(("quarters", "asked"), [(2**20 - 1, False), (2**20, True)])
+    def test_a_span_of_more_than_three_days_is_looked_at_more_closely(self, quarters, asked):
+        # Something runs all the time, 50 minutes each; the last begins so many quarter seconds in.
+        last = quarters * S // 4
+        start = np.append(np.arange(0, last, 3_000 * S), last)
+        assert has_long_pause(start, np.full(len(start), 3_000 * S)) == asked
 
     def test_a_span_of_142_years_is_looked_at_more_closely(self):
         assert has_long_pause(np.array([0, 2**62]), np.array([1, 1]))
@@ -244,6 +279,14 @@ class TestDurations:
         assert all(row.blocked_ns >= 0 for row in report.syncs)
         alone = analyze(write(tmp_path / "b.json", good))
         assert report.windows == alone.windows
+
+    @pytest.mark.parametrize(("count", "lost"), [(1_152, 0), (1_153, 1_153)])
+    def test_together_they_are_less_than_2_62_ns(self, tmp_path, count, lost):
+        # 1,152 times 4 million seconds are 4.608e18 ns, once more is 4.612e18; 2^62 is 4.6117e18.
+        good = [launch(0, US, 1), kernel(2 * US, 4 * US, correlation=1)]
+        long = [operator("o", i * US, i * US + 4_000_000 * S) for i in range(count)]
+        losses = read_trace(write(tmp_path / "a.json", [*good, *long])).losses
+        assert losses.get("absurd_times", 0) == lost
 
     def test_nothing_but_such_events_is_no_trace(self, tmp_path):
         long = 2**42 * US

@@ -124,6 +124,16 @@ def test_a_sparse_column_reads_and_compares_like_an_array(tmp_path):
         ("cpu_op", Category.OPERATOR),
         ("cuda_sync", Category.SYNC),
         ("cuda_event", Category.CUDA_EVENT),
+        ("Driver", Category.DRIVER),
+        ("xpu_runtime", Category.RUNTIME),
+        ("xpu_driver", Category.DRIVER),
+        ("mtia_runtime", Category.RUNTIME),
+        ("mtia_ccp_events", Category.KERNEL),
+        ("mlu_runtime", Category.RUNTIME),
+        ("mlu_memcpy", Category.MEMCPY),
+        ("mlu_memset", Category.MEMSET),
+        ("privateuse1_runtime", Category.RUNTIME),
+        ("privateuse1_driver", Category.DRIVER),
         ("overhead", Category.OVERHEAD),
         ("Trace", Category.OVERHEAD),
         ("", Category.OTHER),
@@ -280,3 +290,11 @@ def test_a_negative_number_is_absent_and_zero_is_not(tmp_path):
 def test_a_name_of_megabytes_is_kept_as_far_as_anybody_reads_it(tmp_path):
     trace = trace_of(tmp_path, operator("o" * 70_000, US, 2 * US), operator("p", US, 2 * US))
     assert list(map(len, trace.strings)) == [65_536, 1]
+
+
+def test_phases_that_are_no_work_are_no_loss(tmp_path):
+    # All of the trace event format but complete events, begins and ends.
+    others = [{"ph": phase, "name": "x", "ts": 1} for phase in "bneSTpFstfiIMNODPCRrVvc(){}="]
+    assert not trace_of(tmp_path, operator("o", 0, US), *others).losses
+    losses = trace_of(tmp_path, operator("o", 0, US), *others, {"ph": "?"}, {"ph": "Y"}).losses
+    assert dict(losses) == {"unknown_phases": 2}

@@ -1,5 +1,6 @@
 import gzip
 import json
+import os
 
 import pytest
 
@@ -13,4 +14,12 @@ def test_waits_are_looked_at(tmp_path, records, resolved):
     file = tmp_path / "trace.json.gz"
     rows = [{"args": {"wait_on_cuda_event_record_corr_id": record}} for record in records]
     file.write_bytes(gzip.compress(json.dumps(rows).encode()))
+    assert every_wait_is_resolved(file) is resolved
+
+
+@pytest.mark.parametrize(("beyond", "resolved"), [(0, True), (1, None)])
+def test_a_file_of_more_than_64_mib_is_not_looked_at(tmp_path, beyond, resolved):
+    file = tmp_path / "trace.json"
+    file.write_bytes(b'{"wait_on_cuda_event_record_corr_id": 7}')
+    os.truncate(file, (64 << 20) + beyond)
     assert every_wait_is_resolved(file) is resolved

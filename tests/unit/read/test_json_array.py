@@ -143,6 +143,11 @@ def test_byte_order_mark_and_blanks_before_the_object():
     assert len(read(content, 64)[0]) == 1
 
 
+@pytest.mark.parametrize("before", [b"\xef\xbb\xbf", b" ", b"\t", b"\r", b"\n"])
+def test_byte_order_mark_and_blanks_before_a_bare_list(before):
+    assert read(before + text([kernel(US, 3 * US, "k")], layout="bare"))[1:] == ({}, {})
+
+
 def test_separators_may_change_within_a_file():
     a, b, c = (json.dumps(kernel(US, 3 * US, name)) for name in "abc")
     content = f'{{"traceEvents": [{a},{b} ,\n{c} , {a},\t{b}\n]}}'.encode()
@@ -152,6 +157,7 @@ def test_separators_may_change_within_a_file():
 
 # One damaged text between good events: what comes out of it, and the losses.
 GOOD = json.dumps(kernel(US, 3 * US, "good"))
+LOST = {"unparsable_events": 1}
 DAMAGED = {
     "garbage": ("{oops}", [], {"unparsable_events": 1}),
     "bare_text": ("oops", [], {"unparsable_events": 1}),
@@ -214,6 +220,16 @@ DAMAGED = {
         [{"ph": "X", "name": "torch\\nn\\modules\\__init__.py(219): f", "pid": 7}],
         {"repairs": 1},
     ),
+    "backslash_u": (
+        '{"ph": "X", "name": "C:\\u123 f"}',
+        [{"ph": "X", "name": "C:\\u123 f"}],
+        {"repairs": 1},
+    ),
+    "nan_and_escapes": (
+        r'{"ph": "X", "a": nan, "name": "\b\f\n\r\t\/\"\\\u00e9"}',
+        [{"ph": "X", "a": None, "name": '\b\f\n\r\t/"\\é'}],
+        {"repairs": 1},
+    ),
     "control_character": (
         '{"ph": "X", "name": "a\x01\tb"}',
         [{"ph": "X", "name": "a  b"}],
@@ -250,6 +266,19 @@ def test_damage_costs_only_what_is_damaged(damage, separator, place):
         assert metadata == {"a": 1, "rank": 5}
 
 
+@pytest.mark.parametrize("key", ["cat", "pid", "tid", "ts", "dur", "args", "id", "s"])
+def test_a_name_with_bare_quotes_ends_before_a_key_of_events(key):
+    content = f'[{GOOD}, {{"ph": "X", "name": "a "b" c", "{key}": 7}}]'.encode()
+    elements, _, losses = read(content)
+    assert elements[1:] == [{"ph": "X", "name": 'a "b" c', key: 7}]
+    assert losses == {"repairs": 1}
+
+
+def test_a_name_with_bare_quotes_ends_before_the_phase():
+    content = f'[{GOOD}, {{"name": "a "b" c", "ph": "X"}}]'.encode()
+    assert read(content)[0][1:] == [{"name": 'a "b" c', "ph": "X"}]
+
+
 def test_only_the_damaged_event_is_mended():
     """GIVEN a good event whose name looks like a fault, beside a damaged one
     THEN the good one is untouched."""
@@ -266,6 +295,19 @@ def test_the_last_event_of_an_open_list_is_there_beside_damage(end):
         elements, _, losses = read(f"[{GOOD}, {{oops}}, {GOOD}{end}".encode(), piece_bytes)
         assert elements == [json.loads(GOOD), json.loads(GOOD)]
         assert losses == {"unparsable_events": 1}
+
+
+def test_the_last_event_of_an_open_list_is_mended():
+    elements, _, losses = read(f'[{GOOD}, {{"ph": "X", "a": nan}}'.encode())
+    assert elements == [json.loads(GOOD), {"ph": "X", "a": None}]
+    assert losses == {"repairs": 1}
+
+
+@pytest.mark.parametrize("end", ["]", "]}", '], "a": [1]}'], ids=["list", "object", "more"])
+def test_the_array_ends_behind_its_damaged_last_event(end):
+    before = "[" if end == "]" else '{"traceEvents": ['
+    elements, _, losses = read(f"{before}{GOOD}, {{oops{end}".encode())
+    assert (elements, losses) == ([json.loads(GOOD)], {"unparsable_events": 1})
 
 
 @settings(derandomize=True, deadline=None, max_examples=300)
@@ -460,6 +502,103 @@ def test_what_never_becomes_an_event_is_given_up(monkeypatch):
         assert losses == {"truncated": 1}
     elements, metadata, losses = read(b'{"traceEvents": [' + good + b'], "a": ' + long + b"}", 64)
     assert (len(elements), metadata, losses) == (1, {}, {"truncated": 1})
+
+
+# Limits, each just below and just above.
+
+MIB = 1 << 20
+
+
+def outcome(content: str) -> tuple[int, dict[str, int]]:
+    """The number of elements and the losses, in pieces of the usual size."""
+    elements, _, losses = read(content.encode(), json_array.PIECE_BYTES)
+    return len(elements), losses
+
+
+def empty_objects(count: int) -> str:
+    """A list of objects, each of which looks like the end of the element that it is in."""
+    return f"[{', '.join(['{}'] * count)}]"
+
+
+def test_a_list_that_begins_with_more_than_4_mib_of_no_objects_is_another():
+    # What is looked at doubles from 512 KiB on: 4 MiB are no more than the limit, 8 MiB are.
+    def numbers(size: int) -> str:
+        return f"[{'1,' * (size // 2)}{GOOD}, {GOOD}]"
+
+    assert outcome(numbers(5 * MIB)) == (5 * MIB // 2 + 2, {})
+    with pytest.raises(
+        UnreadableInputError, match=r"^t\.json: a list of something else than events"
+    ):
+        outcome(numbers(9 * MIB))
+
+
+@pytest.mark.parametrize(("objects", "expected"), [(7, (3, {"repairs": 1})), (8, (2, LOST))])
+def test_the_eighth_place_that_looks_like_an_end_is_the_last_that_is_tried(objects, expected):
+    broken = f'{{"ph": "X", "a": nan, "b": {empty_objects(objects)}}}'
+    assert outcome(f"[{GOOD}, {broken}, {GOOD}]") == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(0, (3, {"repairs": 1})), (1, (2, LOST))])
+def test_a_damaged_element_of_more_than_256_kib_is_not_mended(length, expected):
+    broken = '{"ph": "X", "a": nan, "b": "%s"}'
+    broken %= "x" * (256 * 1024 + length - len(broken) + 2)
+    assert outcome(f"[{GOOD}, {broken}, {GOOD}]") == expected
+
+
+@pytest.mark.parametrize(("objects", "expected"), [(3, (3, {"repairs": 1})), (4, (2, LOST))])
+def test_of_one_stretch_of_damage_2_mib_are_tried(objects, expected):
+    # Each place where the element may end costs three times its 200,000 bytes: after the fourth it
+    # is given up.
+    long = "x" * 200_000
+    broken = f'{{"ph": "X", "a": nan, "c": "{long}", "b": {empty_objects(objects)}}}'
+    assert outcome(f"[{GOOD}, {broken}, {GOOD}]") == expected
+
+
+@pytest.mark.parametrize(("size", "loss"), [(5, "repairs"), (9, "unreadable_metadata")])
+def test_beside_the_array_8_mib_are_mended(size, loss):
+    long = "x" * size * MIB
+    assert outcome(f'{{"traceEvents": [{GOOD}], "a": nan, "b": "{long}"}}') == (1, {loss: 1})
+
+
+@pytest.mark.parametrize(
+    ("broken", "expected"),
+    [(63, (3, {"unparsable_events": 63, "repairs": 1})), (64, (2, {"unparsable_events": 65}))],
+)
+def test_after_64_damaged_elements_none_is_mended(broken, expected):
+    content = ", ".join([GOOD, *["{oops}"] * broken, '{"ph": "X", "a": nan}', GOOD])
+    assert outcome(f"[{content}]") == expected
+
+
+@pytest.mark.parametrize(("length", "is_read"), [(0, True), (1, False)])
+def test_after_64_damaged_elements_one_of_more_than_16_kib_is_none(length, is_read):
+    large = '{"ph": "X", "name": "%s"}'
+    large %= "x" * (16 * 1024 + length - len(large) + 2)
+    content = ", ".join([GOOD, *["{oops}"] * 64, large, GOOD])
+    assert outcome(f"[{content}]") == (2 + is_read, {"unparsable_events": 65 - is_read})
+
+
+@pytest.mark.parametrize(("objects", "is_read"), [(1, True), (2, False)])
+def test_after_64_damaged_elements_one_ends_at_the_second_place_or_is_none(objects, is_read):
+    nested = f'{{"ph": "X", "b": {empty_objects(objects)}}}'
+    content = ", ".join([GOOD, *["{oops}"] * 64, nested, GOOD])
+    assert outcome(f"[{content}]") == (2 + is_read, {"unparsable_events": 65 - is_read})
+
+
+@pytest.mark.parametrize(
+    ("others", "losses"), [(63, {"unparsable_events": 1}), (64, {"truncated": 1})]
+)
+def test_the_end_behind_a_damaged_element_is_sought_among_64_brackets(others, losses):
+    content = f'{{"traceEvents": [{GOOD}, {{oops], "a": "{"]," * others}"}}'
+    assert outcome(content) == (1, losses)
+
+
+@pytest.mark.parametrize(("size", "is_read"), [(3, True), (5, False)], ids=["3 MiB", "5 MiB"])
+def test_after_more_than_2_mib_of_damage_nothing_more_is_read(size, is_read):
+    # What is held doubles: just below 2 MiB more is read, up to 4 MiB; there it is given up.
+    broken = f"{{oops{'s' * 128 * 1024}}}"
+    content = ", ".join([GOOD, *[broken] * (8 * size), GOOD])
+    losses = {"unparsable_events": 8 * size} if is_read else {"truncated": 1}
+    assert outcome(f"[{content}]") == (1 + is_read, losses)
 
 
 class Endless(io.BufferedIOBase):

@@ -169,6 +169,49 @@ def test_what_is_salvaged_is_scanned_a_few_times_only():
     assert sum(scanned) < 10 * len(header)
 
 
+@pytest.mark.parametrize(("letters", "is_found"), [(2_000, True), (2_001, False)])
+def test_an_event_says_its_phase_within_2000_letters(letters, is_found):
+    event = b'{%b"ph": "X"' % (b" " * letters)
+    assert first_event(b'{"a": ?, "x": [' + event, "e") == (15 if is_found else None)
+
+
+@pytest.mark.parametrize(("letters", "is_found"), [(100, True), (101, False)])
+def test_a_key_of_more_than_100_letters_is_none(letters, is_found):
+    assert salvage(b'{?, "%b": 3' % (b"k" * letters)) == ({"k" * letters: 3} if is_found else {})
+
+
+@pytest.mark.parametrize(("beyond", "is_found"), [(0, True), (1, False)])
+def test_only_the_first_mib_of_a_header_is_salvaged(beyond, is_found):
+    # The value is the last byte of the MiB, or the first one after it.
+    begin, end = b'{?, "a": "', b'", "rank": 3'
+    header = begin + b"x" * ((1 << 20) + beyond - len(begin) - len(end)) + end
+    assert salvage(header).get("rank") == (3 if is_found else None)
+
+
+@pytest.mark.parametrize(("values", "is_found"), [(8, True), (9, False)])
+def test_a_header_is_scanned_eight_times_at_most(values, is_found):
+    # Each of these values goes on to the header's end, where it breaks off.
+    nested = b'"a": {' * (values - 1) + b'"a": [' + b"1," * 10_000
+    header = b"{?, " + nested + b'"rank": 3'
+    assert salvage(header) == ({"rank": 3} if is_found else {})
+
+
+@pytest.mark.parametrize(("values", "is_found"), [(8, True), (9, False)])
+def test_a_value_that_is_nested_too_deep_counts_as_10_000_bytes(values, is_found):
+    # GIVEN a header of 10,000 bytes, which is scanned eight times at most
+    header = b"{?, " + b'"deep": 1, ' * values
+    header = header.ljust(10_000 - len(b'"rank": 3')) + b'"rank": 3'
+
+    def value_at(text, begin):
+        if text[begin] == "1":
+            raise RecursionError
+        return json.JSONDecoder().raw_decode(text, begin)
+
+    # THEN
+    with mock.patch.object(json_header, "_value_at", value_at):
+        assert salvage(header) == ({"rank": 3} if is_found else {})
+
+
 def test_an_object_around_the_trace_is_read_with_a_loss():
     event = '{"ph": "X", "name": "a", "ts": 1, "dur": 1}'
     assert read(f'{{"result": {{"traceEvents": [{event}]}}}}'.encode())[:2] == (

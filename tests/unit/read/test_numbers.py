@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.build.files import (
@@ -13,6 +14,8 @@ from tests.build.files import (
     trace as trace_of,
 )
 from tests.unit.read.hand_made import read_bytes
+from tracelab.model.trace import ABSENT
+from tracelab.read.numbers import natural_number
 
 
 def as_three_decimals(ns: int) -> str:
@@ -119,3 +122,32 @@ def test_times_at_the_ends_of_their_range_do_not_wrap(tmp_path):
     assert not trace.losses
     assert trace.origin_ns == -last * 1000
     assert trace.end_ns.tolist() == [(2**43 - 1) * 1000, (2 * last + 2**43 - 1) * 1000]
+
+
+def test_times_and_durations_beyond_their_range_are_absurd(tmp_path):
+    last = 2**52
+    trace = trace_of(
+        tmp_path,
+        operator("good", 0, 3 * US),
+        operator("too long", 0, 2**43 * US),
+        operator("too early", (-last - 1) * US, -last * US),
+        operator("too late", (last + 1) * US, (last + 2) * US),
+    )
+    assert trace.duration_ns.tolist() == [3 * US]
+    assert trace.losses == {"absurd_times": 3}
+
+
+@pytest.mark.parametrize(
+    ("text", "number"),
+    [
+        ("7", 7),
+        ("stream 7", 7),
+        ("stream -7", ABSENT),
+        ("7 of 9 streams", ABSENT),
+        ("1234567890123456789", 1234567890123456789),
+        ("12345678901234567890", ABSENT),  # its last 19 digits are another number
+        ("00000000000000000007", ABSENT),  # nobody writes 20 digits
+    ],
+)
+def test_a_number_in_a_text_is_what_it_ends_in(text, number):
+    assert natural_number(text) == number

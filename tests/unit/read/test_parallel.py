@@ -170,6 +170,14 @@ def test_small_and_packed_files_and_pipes_are_read_in_one_go(tmp_path, processes
     os.close(reading)
 
 
+@pytest.mark.parametrize(("chunks", "cut"), [(3, False), (4, True)])
+def test_fewer_than_four_chunks_are_not_worth_the_processes(tmp_path, chunks, cut):
+    path = tmp_path / "trace.json"
+    an_event = len(many(count=2_000)) - len(many(count=1_999))
+    path.write_bytes(many(count=int((chunks - 0.5) * parallel.CHUNK_BYTES / an_event)))
+    assert read_both(path)[2] == cut
+
+
 def test_what_is_no_trace_says_so(tmp_path):
     path = tmp_path / "other.json"
     path.write_text(json.dumps({"rows": [{"a": i} for i in range(100_000)]}))

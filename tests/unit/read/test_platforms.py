@@ -102,6 +102,14 @@ def test_rows_of_mtia_are_kernels_copies_and_waits(tmp_path):
     assert [(call.api, call.kind) for call in report.syncs] == [("synchronizeStream", "stream")]
 
 
+@pytest.mark.parametrize("name", ["event_wait", "event_record"])
+def test_events_of_mtia_are_no_kernels(tmp_path, name):
+    lane = {"pid": 9, "tid": 4, "stream": 1}
+    event = complete_event(name, "mtia_ccp_events", 8 * US, 90 * US, **lane)
+    trace = read_trace(write(tmp_path / "mtia.json", [*MTIA[:2], event]))
+    assert Category(trace.category[2]) == Category.OTHER
+
+
 def test_musa_has_the_calls_of_cuda(tmp_path):
     events = [
         complete_event("musaLaunchKernel", "privateuse1_runtime", 0, US, correlation=1),
@@ -170,8 +178,9 @@ def test_what_is_not_read_is_named(tracelab, tmp_path, events, name, layout):
         assert "CUDA, ROCm, Intel XPU" in ran.err
 
 
-def test_a_program_on_a_mac_is_told_that_its_gpu_is_not_recorded(tmp_path):
-    path = write(tmp_path / "mac.json", [operator("aten::_mps_convolution", 0, 9 * US)])
+@pytest.mark.parametrize("name", ["aten::_mps_convolution", "aten::mps_convolution_backward"])
+def test_a_program_on_a_mac_is_told_that_its_gpu_is_not_recorded(tmp_path, name):
+    path = write(tmp_path / "mac.json", [operator(name, 0, 9 * US)])
     with pytest.raises(UnreadableInputError, match="a program on Apple's MPS: of its GPU"):
         analyze(path)
 
@@ -180,6 +189,41 @@ def test_cuda_and_rocm_are_no_other_platform(tmp_path):
     events = [process("python", 1), launch(0, US, 1), kernel(2 * US, 3 * US, correlation=1)]
     assert read_trace(write(tmp_path / "a.json", events)).info.platform == ""
     assert platform_of(["kernel", "cuda_runtime", "cpu_op"], ["python", "", "GPU"]) is None
+
+
+@pytest.mark.parametrize(
+    ("category", "name"),
+    [
+        ("xpu_runtime", "Intel XPU"),
+        ("xpu_driver", "Intel XPU"),
+        ("xpu_sync", "Intel XPU"),
+        ("mtia_runtime", "Meta MTIA"),
+        ("mtia_ccp_events", "Meta MTIA"),
+        ("mtia_insight", "Meta MTIA"),
+        ("mlu_runtime", "Cambricon MLU"),
+        ("mlu_memcpy", "Cambricon MLU"),
+        ("mlu_memset", "Cambricon MLU"),
+        ("hpu_op", "Intel Gaudi"),
+        ("privateuse1_runtime", "Moore Threads MUSA, or another device of PyTorch's PrivateUse1"),
+        ("privateuse1_driver", "Moore Threads MUSA, or another device of PyTorch's PrivateUse1"),
+    ],
+)
+def test_one_category_of_a_platform_tells_it(category, name):
+    assert platform_of(["kernel", category, "cpu_op"], ["python"]).name == name
+
+
+@pytest.mark.parametrize(
+    ("process", "name"),
+    [
+        ("Ascend Hardware", "Huawei Ascend NPU"),
+        ("CANN", "Huawei Ascend NPU"),
+        ("/device:TPU:0", "Google TPU, or another device of XLA"),
+        ("/device:TPU:0 (pid 3)", "Google TPU, or another device of XLA"),
+        ("GPU12", "rocmProfileData (rpd)"),
+    ],
+)
+def test_one_process_of_a_platform_tells_it(process, name):
+    assert platform_of(["kernel", "cpu_op"], ["python", process]).name == name
 
 
 def test_the_platform_is_kept_with_the_columns(tmp_path, monkeypatch):

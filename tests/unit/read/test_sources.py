@@ -88,6 +88,21 @@ def test_beside_traces_other_json_counts_if_it_begins_like_one(tmp_path, content
     assert found_in(tmp_path) == ["a.json"] * is_found + ["b.pt.trace.json"]
 
 
+@pytest.mark.parametrize(("end", "is_found"), [(65_536, True), (65_537, False)])
+def test_a_trace_shows_within_65_536_bytes_that_it_is_one(tmp_path, end, is_found):
+    key = b'"traceEvents"'
+    touch(tmp_path, "b.pt.trace.json")
+    (tmp_path / "a.json").write_bytes(b"{".ljust(end - len(key)) + key + b": []}")
+    assert found_in(tmp_path) == ["a.json"] * is_found + ["b.pt.trace.json"]
+
+
+@pytest.mark.parametrize("key", ["traceEvents", "deviceProperties", "distributedInfo"])
+def test_each_key_that_only_traces_have_shows_one(tmp_path, key):
+    touch(tmp_path, "b.pt.trace.json")
+    (tmp_path / "a.json").write_text(f'{{"{key}": []')
+    assert found_in(tmp_path) == ["a.json", "b.pt.trace.json"]
+
+
 def test_what_cannot_be_looked_at_counts_so_that_its_reader_says_why(tmp_path):
     touch(tmp_path, "b.pt.trace.json")
     (tmp_path / "broken.json").write_bytes(b"\x1f\x8b, but no gzip")
@@ -192,6 +207,12 @@ def test_each_file_is_found_once(tmp_path):
         ("node-rank-3.json", None),
         ("tp_rank3.json", None),
         ("dcp_rank3.json", None),
+        ("tp-rank3.json", None),
+        ("tp rank3.json", None),
+        ("tprank3.json", None),
+        *((f"{part}_rank3.json", None) for part in ("group", "shard", "replicate")),
+        *((f"{letter}p_rank3.json", None) for letter in "dpecsm"),
+        *((f"{part}_rank3.json", None) for part in ("pcp", "etp", "edp")),
         ("tp_rank1_pp_rank2_rank5.json", 5),
         ("rank5_tp_rank1.json", 5),
         ("fit-profiler-3-[Strategy]DDPStrategy.training_step.17.pt.trace.json", None),
@@ -200,6 +221,11 @@ def test_each_file_is_found_once(tmp_path):
         ("dp1_pp0_tp1_dcp0_ep3_rank1.17.pt.trace.json.gz", None),
         ("dp10_pp0_tp0_dcp0_ep0_rank0.17.pt.trace.json.gz", None),
         ("warmup_dp0_pp1_tp0_dcp0_ep0_rank2.17.pt.trace.json.gz", 2),
+        ("dp-1_tp0_rank0.json", None),
+        ("dp_1_tp0_rank0.json", None),
+        ("dp01_tp0_rank0.json", None),
+        ("DP1_TP0_rank0.json", None),
+        ("fsdp2_rank3.json", 3),
         ("fb3a-rank-1.17.pt.trace.json.gz", 1),
         ("host_77.async_llm.17.pt.trace.json.gz", None),
         # SGLang: tensor parallel ranks count from 0 in each pipeline stage, and in each replica.
@@ -209,6 +235,7 @@ def test_each_file_is_found_once(tmp_path):
         ("1760000000.5-TP-3-DP-0-PP-0-EP-3-prefill.trace.json.gz", 3),
         ("1760000000.5-TP-3-EP-1.trace.json.gz", 3),
         ("1760000000.5-TP-3-DP-1.trace.json.gz", None),
+        ("1760000000.5-TP-3-DP-01.trace.json.gz", None),
         ("1760000000.5-TP-3-PP-1-DECODE.trace.json.gz", None),
         ("1760000000.5-TP-0-DP-0-PP-10.trace.json.gz", None),
         ("TP-3.trace.json.gz", 3),
