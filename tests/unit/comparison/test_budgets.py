@@ -305,6 +305,12 @@ class TestParsing:
             baseline="report.json",
         )
 
+    @pytest.mark.parametrize("kind", ["comm", "copy", "memset"])
+    def test_overlap_is_of_any_two_kinds(self, kind):
+        assert parse_budgets({"min-overlap": {f"{kind}:compute": 80}}, "x") == Budgets(
+            min_overlap={(kind, "compute"): 80}
+        )
+
     def test_the_document_is_short(self):
         assert len((DOCS / "check.md").read_text().splitlines()) < 70
 

@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
+from tracelab import analyze
 from tracelab.comparison.compare import compare, match
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
 from tracelab.comparison.noise import change, median, spread
@@ -28,6 +30,7 @@ from tracelab.report.schema import (
 )
 
 STEP = 100_000
+TRACES = Path(__file__).parents[3] / "traces"
 
 
 def device(busy, idle, *, number=0, streams=None):
@@ -197,6 +200,27 @@ def test_device_with_another_number_is_paired_and_named():
     assert [(x.before, x.after, x.matched) for x in rank.devices] == [(0, 3, ORDER)]
     text = render_diff(diff(report([STEP] * 3), report([STEP] * 3, number=3)), **PLAIN)
     assert "GPU 0 → 3" in text
+
+
+def test_every_time_of_a_device_is_compared():
+    before, after = report([STEP] * 3), report([STEP] * 3, idle=12_000)
+    [found] = only(before, after).devices
+    assert {name: x.difference_ns for name, x in found.figures.items()} == {
+        "busy_ns": -2_000,
+        "idle_ns": 2_000,
+        "compute_ns": -2_000,
+        "comm_ns": 0,
+        "copy_ns": 0,
+        "memset_ns": 0,
+        "exposed_comm_ns": 0,
+        "exposed_copy_ns": 0,
+    }
+
+
+def test_tables_of_the_package_are_not_compared_row_by_row():
+    found = analyze(str(TRACES / "events_item.pt.trace.json.gz"))
+    assert {"overlaps", "syncs", "holders", "critical_path"} <= set(found.tables)
+    assert [rank.tables for rank in diff(found, found).ranks] == [{}]
 
 
 def test_findings_are_gone_new_changed_or_the_same():
