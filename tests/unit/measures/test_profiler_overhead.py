@@ -70,12 +70,12 @@ def test_no_more_than_the_host_kept_the_gpu_idle_is_the_profilers():
 
 
 @pytest.mark.parametrize(
-    ("name", "end", "launched"),
-    [("cudaEventQuery", 1, 0), ("cudaStreamSynchronize", 60, 60)],
+    ("name", "end", "launched", "returned"),
+    [("cudaEventQuery", 0, 0, 59), ("cudaStreamSynchronize", 60, 60, 61)],
     ids=["launch", "host blocked"],
 )
 def test_idle_between_launch_and_start_and_behind_a_blocking_call_may_be_the_profilers(
-    name, end, launched
+    name, end, launched, returned
 ):
     # Two steps of 100 us, in each of which the GPU waits for 60.
     rows = [
@@ -85,7 +85,7 @@ def test_idle_between_launch_and_start_and_behind_a_blocking_call_may_be_the_pro
         for row in (
             step(number, start, start + 100 * US),
             call(name, start, start + end * US),
-            launch(start + launched * US, start + (launched + 1) * US, number + 1),
+            launch(start + launched * US, start + returned * US, number + 1),
             kernel(start + 60 * US, start + 100 * US, correlation=number + 1),
         )
     ]
