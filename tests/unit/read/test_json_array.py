@@ -220,6 +220,11 @@ DAMAGED = {
         [{"ph": "X", "name": "torch\\nn\\modules\\__init__.py(219): f", "pid": 7}],
         {"repairs": 1},
     ),
+    "backslashes_and_escapes": (
+        r'{"ph": "X", "name": "C:\dir \"a\" b\\c d\/e"}',
+        [{"ph": "X", "name": 'C:\\dir "a" b\\c d/e'}],
+        {"repairs": 1},
+    ),
     "backslash_u": (
         '{"ph": "X", "name": "C:\\u123 f"}',
         [{"ph": "X", "name": "C:\\u123 f"}],

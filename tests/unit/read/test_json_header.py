@@ -130,6 +130,7 @@ class TestFirstEvent:
         [
             (b'{"a": ?, "e": [{"x": 1', b'{"x": 1'),
             (b'{"a": ?, "e": [], "e": [ {"x": 1', b' {"x": 1'),
+            (b'{"a": ?, "e": [{?}], "e": [{"x": 1', b'{"x": 1'),
             (b'{"a": ?, "o": [ {"id": 1}], "x": [{"name": "}", "ph": "X"', None),
             (
                 b'{"a": ?, "o": [ {"id": 1}], "x": [{"name": "n", "ph": "X"',
@@ -218,3 +219,9 @@ def test_an_object_around_the_trace_is_read_with_a_loss():
         1,
         {"unreadable_metadata": 1},
     )
+
+
+def test_an_object_whose_brace_is_a_bracket_has_a_damaged_header():
+    event = '{"ph": "X", "name": "a", "ts": 1, "dur": 1}'
+    content = f'["rank": 3, "traceEvents": [{event}]}}'.encode()
+    assert read(content) == (1, {"unreadable_metadata": 1}, {"rank": 3})
