@@ -321,10 +321,13 @@ def test_of_work_without_a_launch_in_the_file_nothing_is_known():
     assert between(unlaunched, collective(), since=10) == (OverlapBlocker.UNKNOWN, ABSENT)
 
 
-def test_way_back_without_end_is_given_up():
-    # Twenty memsets of one tick, one after the other, none longer than a latency.
-    memsets = [row for i in range(20) for row in work(10 + i, 11 + i, 1, 20 + i, maker=memset)]
+@pytest.mark.parametrize(
+    ("count", "blocker"), [(15, OverlapBlocker.SAME_STREAM), (16, OverlapBlocker.TRUE_DEPENDENCY)]
+)
+def test_way_back_is_given_up_after_16_activities(count, blocker):
+    # Memsets of one tick, one after the other, between the collective and the row in its stream.
+    memsets = [row for i in range(count) for row in work(30 + i, 31 + i, 2, 20 + i, maker=memset)]
 
-    explanation = between(work(30, 40, 3, 3), collective(), *memsets, since=10)
+    explanation = between(work(30 + count, 60, 3, 3), collective(stream=7), *memsets, since=10)
 
-    assert explanation == (OverlapBlocker.TRUE_DEPENDENCY, ABSENT)
+    assert explanation == (blocker, ABSENT)
