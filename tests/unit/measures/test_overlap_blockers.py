@@ -322,12 +322,13 @@ def test_of_work_without_a_launch_in_the_file_nothing_is_known():
 
 
 @pytest.mark.parametrize(
-    ("count", "blocker"), [(15, OverlapBlocker.SAME_STREAM), (16, OverlapBlocker.TRUE_DEPENDENCY)]
+    ("count", "blocker"), [(15, OverlapBlocker.EVENT_WAIT), (16, OverlapBlocker.TRUE_DEPENDENCY)]
 )
 def test_way_back_is_given_up_after_16_activities(count, blocker):
-    # Memsets of one tick, one after the other, between the collective and the row in its stream.
-    memsets = [row for i in range(count) for row in work(30 + i, 31 + i, 2, 20 + i, maker=memset)]
+    # Memsets of one tick, one after the other before the row; the first waited for the collective.
+    waits = wait(3, 10, stream=7, of=20, recorded=2)
+    memsets = [row for i in range(count) for row in work(30 + i, 31 + i, 4, 20 + i, maker=memset)]
 
-    explanation = between(work(30 + count, 60, 3, 3), collective(stream=7), *memsets, since=10)
+    explanation = between(work(30 + count, 60, 5, 5), collective(), *waits, *memsets, since=10)
 
     assert explanation == (blocker, ABSENT)
