@@ -37,12 +37,16 @@ class Score:
         right: those whose source is the one that the records tell.
         delayed: rows that the source which the records tell held up.
         found: those whose inferred source is that one.
+        activities: all rows.
+        same: those of which the binding says the same with and without the records.
     """
 
     inferred: int = 0
     right: int = 0
     delayed: int = 0
     found: int = 0
+    activities: int = 0
+    same: int = 0
 
     def __add__(self, other: Score) -> Score:
         return Score(
@@ -50,6 +54,8 @@ class Score:
             self.right + other.right,
             self.delayed + other.delayed,
             self.found + other.found,
+            self.activities + other.activities,
+            self.same + other.same,
         )
 
     @property
@@ -95,11 +101,15 @@ def score(trace: Trace) -> Score:
     inferred = blind.binding.event_is_inferred & ~exact.binding.event_is_inferred
     right = inferred & (blind.binding.event_row == exact.binding.event_row)
     delayed = held_up(exact) & ~exact.binding.event_is_inferred
+    same = exact.binding.constraint == blind.binding.constraint
+    same &= exact.binding.source_row == blind.binding.source_row
     return Score(
         inferred=int(inferred.sum()),
         right=int(right.sum()),
         delayed=int(delayed.sum()),
         found=int((delayed & right).sum()),
+        activities=len(same),
+        same=int(same.sum()),
     )
 
 
@@ -126,6 +136,7 @@ def main() -> None:
     scores = measure()
     print(
         f"{'':16}{'inferred':>10}{'right':>8}{'precision':>11}{'delayed':>9}{'found':>7}{'recall':>9}"
+        f"{'activities':>12}{'same':>8}"
     )
     total = Score()
     for workload, files in captures().items():
@@ -138,7 +149,7 @@ def main() -> None:
 def _line(name: str, x: Score) -> str:
     return (
         f"{name:16}{x.inferred:10,}{x.right:8,}{x.precision:11.1%}"
-        f"{x.delayed:9,}{x.found:7,}{x.recall:9.1%}"
+        f"{x.delayed:9,}{x.found:7,}{x.recall:9.1%}{x.activities:12,}{x.same:8,}"
     )
 
 

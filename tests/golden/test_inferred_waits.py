@@ -21,6 +21,7 @@ def test_inferred_waits_are_right_and_complete(scores):
     assert total.delayed > 3_000
     assert total.precision >= 0.995
     assert total.recall >= 0.965
+    assert total.same >= 0.9995 * total.activities > 45_000
 
 
 def test_no_workload_is_far_below_the_total(scores):
