@@ -11,7 +11,7 @@ from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import match_names
 from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
-from tracelab.model.timeline import Timeline
+from tracelab.model.timeline import Stream, Timeline
 from tracelab.model.trace import ABSENT
 
 _KERNELS = (Kind.COMPUTE, Kind.COMM)
@@ -42,33 +42,71 @@ def beside_late_starts(
         room for it.
     """
     ended_row, running_row = (np.full(len(row), ABSENT, dtype=np.intp) for _ in range(2))
-    is_kernel = np.isin(timeline.kind, _KERNELS)
+    by_start = np.argsort(timeline.start_ns[row], kind="stable")
+    by_device = {
+        device: by_start[timeline.device_number[row[by_start]] == device]
+        for device in np.unique(timeline.device_number[row]).tolist()
+    }
     for index, stream in enumerate(timeline.streams):
-        is_beside = timeline.device_number[row] == stream.device_number
-        beside = np.flatnonzero(is_beside & (timeline.stream_index[row] != index))
-        of_stream = np.full(len(beside), index)
-        start_ns = timeline.start_ns[row[beside]]
-        launched = queues.last_before(of_stream, queues.launch_ns[row[beside]] + 1)
-        ended = np.minimum(launched, progress.last_ended(of_stream, start_ns))
-        is_last = _ended_between(timeline, ended, ready_ns[beside], start_ns)
-        is_last &= _is_later(timeline, row[beside], ended, ended_row[beside])
-        ended_row[beside[is_last]] = ended[is_last]
-
-        begun = (
-            stream.first_row
-            - 1
-            + np.searchsorted(timeline.start_ns[stream.first_row : stream.end_row], start_ns)
-        )
-        is_running = (begun >= stream.first_row) & (timeline.end_ns[begun] > start_ns)
-        is_running &= is_kernel[begun]
-        first_ns = np.where(
-            running_row[beside] == ABSENT, start_ns, timeline.start_ns[running_row[beside]]
-        )
-        is_running &= timeline.start_ns[begun] < first_ns
-        running_row[beside[is_running]] = begun[is_running]
+        late = by_device.get(stream.device_number, by_start[:0])
+        late = _around(timeline, stream, row, late)
+        late = late[timeline.stream_index[row[late]] != index]
+        ended, begun = _last_of_stream(timeline, queues, progress, stream, row[late])
+        is_last = _ended_between(timeline, ended, ready_ns[late], timeline.start_ns[row[late]])
+        is_last &= _is_later(timeline, row[late], ended, ended_row[late])
+        ended_row[late[is_last]] = ended[is_last]
+        is_first = _runs_longer(timeline, row[late], begun, running_row[late])
+        running_row[late[is_first]] = begun[is_first]
     is_full = (running_row != ABSENT) & _needs_sm(timeline, row)
     is_full &= _idle_ns(timeline, row, since_ns) <= UNEXPLAINED_NS
     return ended_row, running_row, is_full
+
+
+def _around(
+    timeline: Timeline, stream: Stream, row: NDArray[np.intp], late: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """Of late starts (index into `row`, by start) those from a stream's first to its last work."""
+    last_end_ns = timeline.end_ns[stream.first_row : stream.end_row].max()
+    bounds_ns = (timeline.start_ns[stream.first_row], last_end_ns + LONGEST_WAKE_UP_NS)
+    first, last = np.searchsorted(timeline.start_ns[row[late]], bounds_ns, side="right")
+    return late[first:last]
+
+
+def _last_of_stream(
+    timeline: Timeline,
+    queues: StreamQueues,
+    progress: StreamProgress,
+    stream: Stream,
+    row: NDArray[np.intp],
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The last rows of a stream by each row's start, else ABSENT: intp[k] each.
+
+    The one that had ended, all before it too, and was launched before; and the one that had begun.
+    """
+    of_stream, start_ns = slice(stream.first_row, stream.end_row), timeline.start_ns[row]
+    launched = np.searchsorted(queues.launch_ns[of_stream], queues.launch_ns[row], side="right")
+    done = np.searchsorted(progress.ended_ns[of_stream], start_ns, side="right")
+    ended = np.minimum(launched, done)
+    begun = np.searchsorted(timeline.start_ns[of_stream], start_ns)
+    last_row = stream.first_row - 1
+    return (
+        np.where(ended > 0, last_row + ended, ABSENT),
+        np.where(begun > 0, last_row + begun, ABSENT),
+    )
+
+
+def _runs_longer(
+    timeline: Timeline,
+    row: NDArray[np.intp],
+    begun_row: NDArray[np.intp],
+    other_row: NDArray[np.intp],
+) -> NDArray[np.bool_]:
+    """bool[k], whether kernels ran at the start of rows, for longer than others so far."""
+    runs: NDArray[np.bool_] = (begun_row != ABSENT) & np.isin(timeline.kind[begun_row], _KERNELS)
+    runs &= timeline.end_ns[begun_row] > timeline.start_ns[row]
+    is_first = timeline.start_ns[begun_row] < timeline.start_ns[other_row]
+    runs &= is_first | (other_row == ABSENT)
+    return runs
 
 
 def _ended_between(
