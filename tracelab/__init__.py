@@ -65,6 +65,7 @@ if TYPE_CHECKING:
         idle_culprits as idle_culprits,
     )
     from tracelab.measures.kernel_times import NameTimes as NameTimes, kernel_times as kernel_times
+    from tracelab.measures.latencies import LatencyMetrics as LatencyMetrics
     from tracelab.measures.measure import Measure as Measure
     from tracelab.measures.overlap import (
         OverlapMetrics as OverlapMetrics,
@@ -77,9 +78,15 @@ if TYPE_CHECKING:
         SerializedStreams as SerializedStreams,
         serialized_streams as serialized_streams,
     )
+    from tracelab.measures.starts import StartMetrics as StartMetrics, starts as starts
     from tracelab.measures.window_times import (
         DeviceMetrics as DeviceMetrics,
         WindowMetrics as WindowMetrics,
+    )
+    from tracelab.model.binding import (
+        Binding as Binding,
+        Constraint as Constraint,
+        Reason as Reason,
     )
     from tracelab.model.graph import (
         EdgeKind as EdgeKind,
@@ -164,6 +171,9 @@ _MODULES = {
     "CriticalPathMetrics": "measures.critical_path",
     "PathKind": "measures.critical_path",
     "critical_paths": "measures.critical_path",
+    "StartMetrics": "measures.starts",
+    "starts": "measures.starts",
+    "LatencyMetrics": "measures.latencies",
     # findings
     "Finding": "findings.finding",
     "Where": "findings.finding",
@@ -186,6 +196,9 @@ _MODULES = {
     "Kind": "model.kernel_kinds",
     "Host": "model.host",
     "observe_host": "model.host",
+    "Binding": "model.binding",
+    "Constraint": "model.binding",
+    "Reason": "model.binding",
     "EdgeKind": "model.graph",
     "Graph": "model.graph",
     "build_graph": "model.graph",
