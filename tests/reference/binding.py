@@ -49,6 +49,9 @@ class Bindings:
         self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
         self.device, self.stream = timeline.device_number.tolist(), timeline.stream_index.tolist()
         self.kind = [Kind(kind) for kind in timeline.kind.tolist()]
+        self.stream_rows: dict[int, list[int]] = defaultdict(list)
+        for row, stream in enumerate(self.stream):
+            self.stream_rows[stream].append(row)
         self.name = [trace.name_of(event) for event in timeline.event_id.tolist()]
         self.launch = timeline.launch_id.tolist()
         self.launched: list[int] = []  # when each row and all before it in its stream had been
@@ -89,10 +92,16 @@ class Bindings:
             if launch > start:
                 launch = min(self.got_to_launch[call], start)
         is_dependent = False
-        if row > 0 and self.stream[previous] == self.stream[row]:
-            is_dependent = self.end[previous] > start and self.may_begin_early[row]
-            if is_dependent or self.end[previous] <= start:
-                stream = min(self.end[previous], start)
+        before = [x for x in self.stream_rows[self.stream[row]] if x < row]
+        longest = max(before, key=lambda x: (self.end[x], x), default=None)
+        if longest is not None and self.end[longest] <= start:
+            stream, previous = self.end[longest], longest
+        elif longest is not None and self.may_begin_early[row]:
+            is_dependent = launch is None or start - launch > DELAY_NS
+            previous = previous if self.end[previous] > start else longest
+            stream = start if is_dependent else None
+        elif longest is not None and self.end[previous] <= start:
+            stream = self.end[previous]
         source = self.event_row[row]
         if source != ABSENT:
             event = self.end[source]
@@ -125,7 +134,8 @@ class Bindings:
             return Since.LAUNCH, None, self.kind[row]
         if known.constraint in (Constraint.EVENT, Constraint.PEER_COPY):
             return Since.EVENT, None, self.kind[row]
-        return Since.PREVIOUS, self.kind[row - 1], self.kind[row]
+        source = row - 1 if known.source is None else known.source
+        return Since.PREVIOUS, self.kind[source], self.kind[row]
 
     def latencies(self, known: list[Bound]) -> tuple[dict[object, int], set[object]]:
         """What is typical, by what it is counted from and between, and what is the trace's own."""
@@ -218,6 +228,8 @@ class Bindings:
             unexplained = start - ready if is_open else 0
             constraint = Constraint.NO_FREE_SM
             return self.bound_by(known, constraint, running, start, start - ready, unexplained)
+        if self.is_in_graph(row):
+            return Bound(**vars(known) | {"unexplained": start - ready})
         is_wait = may_wait and (running is not None or len(set(self.device)) > 1)
         return Bound(
             known.launch,
@@ -244,44 +256,44 @@ class Bindings:
         times = (known.launch, known.stream, known.event)
         return Bound(*times, constraint, source, True, ready, delay, unexplained)
 
-    def beside(self, row: int) -> dict[int, list[int]]:
-        """The rows of each other stream of its device, in order."""
-        streams: dict[int, list[int]] = defaultdict(list)
-        for other in self.rows:
-            if self.device[other] == self.device[row] and self.stream[other] != self.stream[row]:
-                streams[self.stream[other]].append(other)
-        return streams
+    def is_in_graph(self, row: int) -> bool:
+        """Whether another activity of its launch started before it."""
+        call = self.launch[row]
+        starts = [self.start[x] for x in self.rows if self.launch[x] == call]
+        return call != ABSENT and min(starts) < self.start[row]
+
+    def beside(self, row: int) -> list[int]:
+        """The rows of the other streams of its device that began before it."""
+        return [
+            x
+            for x in self.rows
+            if self.device[x] == self.device[row]
+            and self.stream[x] != self.stream[row]
+            and self.start[x] < self.start[row]
+        ]
 
     def ended_just_before(self, row: int, ready: int) -> int | None:
-        """Of the last rows that each stream had done and been given before, the one done last."""
-        start, launched, found = self.start[row], self.launched[row], []
-        for rows in self.beside(row).values():
-            last = None
-            for other in rows:
-                if self.end[other] > start or self.launched[other] > launched:
-                    break
-                last = other
-            if last is None or self.start[last] >= start:
-                continue
-            if ready < self.end[last] and start - self.end[last] <= WAKE_UP_NS:
-                found.append(last)
-        is_comm = self.kind[row] == Kind.COMM
-        return max(
-            found,
-            key=lambda x: (is_comm and self.kind[x] == Kind.COMM, self.end[x], -self.stream[x]),
-            default=None,
-        )
+        """Of what ended since it could have started, and just before it did, the last."""
+        since, start = max(ready + 1, self.start[row] - WAKE_UP_NS), self.start[row]
+        found = [x for x in self.beside(row) if since <= self.end[x] <= start]
+        found = [x for x in found if self.launched[x] <= self.launched[row]]
+        if self.kind[row] == Kind.COMM:
+            found = [x for x in found if self.kind[x] == Kind.COMM] or found
+        return max(found, key=lambda x: (self.end[x], x), default=None)
 
     def running(self, row: int) -> int | None:
-        """The kernel that ran when it started; of several the one that began first."""
-        begun = [
-            [other for other in rows if self.start[other] < self.start[row]]
-            for rows in self.beside(row).values()
+        """The compute that ran when it started; of several what ended last."""
+        compute = [
+            x
+            for x in self.rows
+            if self.device[x] == self.device[row]
+            and self.kind[x] == Kind.COMPUTE
+            and self.start[x] < self.start[row]
         ]
-        last = [rows[-1] for rows in begun if rows]
-        found = [other for other in last if self.end[other] > self.start[row]]
-        found = [other for other in found if self.kind[other] in (Kind.COMPUTE, Kind.COMM)]
-        return min(found, key=lambda x: (self.start[x], x), default=None)
+        last = max(compute, key=lambda x: (self.end[x], self.start[x], x), default=None)
+        if last is None or self.end[last] <= self.start[row]:
+            return None
+        return None if self.stream[last] == self.stream[row] else last
 
     def needs_sm(self, row: int) -> bool:
         return self.kind[row] != Kind.COPY or "DtoD" in self.name[row]
@@ -291,8 +303,7 @@ class Bindings:
         kernels = sorted(
             (self.start[other], self.end[other])
             for other in self.rows
-            if self.device[other] == self.device[row]
-            and self.kind[other] in (Kind.COMPUTE, Kind.COMM)
+            if self.device[other] == self.device[row] and self.kind[other] == Kind.COMPUTE
         )
         idle, now = 0, since
         for begin, end in kernels:

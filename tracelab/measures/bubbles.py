@@ -15,7 +15,7 @@ from enum import IntEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, concatenated, read_only
+from tracelab.arrays import Frozen, concatenated
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -163,12 +163,11 @@ def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     windows = timeline.windows if windows is None else windows
     hull_start_ns = min(window.start_ns for window in windows)
     hull_end_ns = max(window.end_ns for window in windows)
-    first_start_ns = _first_start_of_launch_ns(timeline)
     explained = [
         _as_bubbles(timeline, device, pieces, cause, reason)
         for device in timeline.device_numbers
         for pieces, cause, reason in [
-            *_explain(graph, device_gaps(graph.host, device), first_start_ns),
+            *_explain(graph, device_gaps(graph.host, device)),
             (_edges(timeline, device, hull_start_ns, hull_end_ns), Cause.EDGE, Reason.NONE),
         ]
     ]
@@ -228,14 +227,12 @@ def _in_order(bubbles: Bubbles) -> Bubbles:
     )
 
 
-def _explain(
-    graph: Graph, idle: Gaps, first_start_ns: Int64Array
-) -> list[tuple[_Pieces, Cause, Reason]]:
+def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
     timeline, binding, row = graph.host.timeline, graph.binding, idle.next_row
     is_launched = idle.launch_id != ABSENT
     is_replay = is_launched & match_names(timeline.trace, idle.launch_id, is_graph_launch)
-    in_graph = is_replay & (first_start_ns[row] <= idle.start_ns)
+    in_graph = is_replay & (timeline.first_start_of_launch_ns[row] <= idle.start_ns)
     is_waiting = is_launched & ~in_graph
     is_blocking = np.isin(idle.launch_id, graph.host.blocking_calls.event_id)
     # All other streams of its device were idle as well.
@@ -325,11 +322,3 @@ def _edges(timeline: Timeline, device: int, start_ns: int, end_ns: int) -> _Piec
 def _busy_rows(timeline: Timeline, device: int) -> NDArray[np.intp]:
     """The rows of a device that kept it busy."""
     return np.flatnonzero(timeline.select(device=device) & (timeline.end_ns > timeline.start_ns))
-
-
-def _first_start_of_launch_ns(timeline: Timeline) -> Int64Array:
-    """Per row when the first of all activities of its launch started: int64[m], ns."""
-    launch_ids, launch_index = np.unique(timeline.launch_id, return_inverse=True)
-    first_start_ns = np.full(len(launch_ids), np.iinfo(np.int64).max)
-    np.minimum.at(first_start_ns, launch_index, timeline.start_ns)
-    return read_only(first_start_ns[launch_index])

@@ -28,7 +28,7 @@ from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.late_starts import beside_late_starts
+from tracelab.model.late_starts import ended_just_before, has_no_room, running_beside
 from tracelab.model.latencies import (
     AWAITED,
     LONGEST_WAKE_UP_NS,
@@ -49,12 +49,12 @@ from tracelab.model.trace import ABSENT
 class Constraint(IntEnum):
     """What an activity can have waited for; of those met at one moment the first counts."""
 
-    STREAM = 0  # the end of the activity before it in its stream
-    DEPENDENT_LAUNCH = 1  # only its beginning: programmatic dependent launch, or a node of a graph
+    STREAM = 0  # the end of the activities before it in its stream
+    DEPENDENT_LAUNCH = 1  # only a sign of them: programmatic dependent launch, or a graph's node
     EVENT = 2  # what its stream was made to wait for
     PEER_COPY = 3  # a copy between devices in a default stream
     LAUNCH = 4  # the host's call
-    QUEUE = 5  # work launched before it, of another stream, in the same hardware queue
+    QUEUE = 5  # work of another stream, launched before it: a shared hardware queue or copy engine
     NO_FREE_SM = 6  # kernels of other streams, which left no multiprocessor free
     UNKNOWN = 7  # the file does not say
 
@@ -117,22 +117,23 @@ class Binding(Frozen):
     Attributes:
         launch_ns: int64[m], ns, when the call that launched it had returned, or when it began to
             launch where the activity started before that; ABSENT without one in the file.
-        stream_ns: int64[m], ns, when the activity before it in its stream had ended; its own start
-            where that one had only begun (DEPENDENT_LAUNCH); ABSENT without one.
+        stream_ns: int64[m], ns, when all before it in its stream had ended; its own start where one
+            of them still ran (DEPENDENT_LAUNCH); ABSENT without one.
         event_ns: int64[m], ns, when `event_row` had ended, ABSENT without one.
         event_row: int64[m], the row of another stream that a stream wait or a peer copy made it
             wait for, of several the one that ended last, ABSENT without any.
         event_is_inferred: bool[m], whether not the file but the times tell that.
         constraint: int8[m], a `Constraint`: what was met last.
         source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
-            known. Where the constraint is UNKNOWN, that of the last one known.
+            known. Where the constraint is UNKNOWN, that of the last one known, or, without a
+            launch in the file, what is likeliest.
         is_inferred: bool[m], whether not the file but the times tell what it waited for.
         ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
         delay_ns: int64[m], ns, how much earlier it could have started without that constraint, by
             the others; ABSENT where it had no other.
-        unexplained_ns: int64[m], ns, how long before its start nothing that is known for sure was
-            in the way, if it was late; else 0.
+        unexplained_ns: int64[m], ns, how long before its start it could have started by all that
+            the file shows, if it was late and what ran beside it does not explain that; else 0.
         reason: int8[m], a `Reason`, NONE unless the constraint is UNKNOWN.
         latencies: what is typical in this trace.
 
@@ -176,14 +177,14 @@ def bind(
         wake_up_ns: int64[k], ns, how long blocking calls took to return once what they waited for
             had ended.
     """
-    met = _met(host, awaited)
+    met = _met(host, progress, awaited)
     known = _last_met(host.timeline, awaited, met)
     index, latency_ns = shown_latencies(host, known)
     latencies = measure_latencies(
         np.append(index, np.full(len(wake_up_ns), AWAITED)), np.append(latency_ns, wake_up_ns)
     )
     row = np.flatnonzero(_is_late(host, known, latencies))
-    late = _explain_late(host, queues, progress, awaited, met, known, row)
+    late = _explain_late(host, queues, awaited, met, known, row)
     constraints = _without_launch(host.timeline, _with(known, row, late))
     return Binding(
         launch_ns=met.launch_ns,
@@ -200,11 +201,12 @@ def bind(
 class _Met(Frozen):
     """When the constraints that the file shows were met, by row of the timeline.
 
-    The times are those of `Binding`; `is_dependent` (bool[m]) says where the activity before it in
-    its stream had only begun.
+    The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
+    start, `is_dependent` (bool[m]) says where that one still ran.
     """
 
     stream_ns: Int64Array
+    stream_row: Int64Array
     event_ns: Int64Array
     launch_ns: Int64Array
     is_dependent: NDArray[np.bool_]
@@ -231,16 +233,15 @@ def _with(known: _Constraints, row: NDArray[np.intp], late: _Constraints) -> _Co
     return _Constraints(**columns)
 
 
-def _met(host: Host, awaited: Awaited) -> _Met:
-    timeline = host.timeline
-    stream_ns, is_dependent = _stream_ns(timeline)
+def _met(host: Host, progress: StreamProgress, awaited: Awaited) -> _Met:
+    timeline, launch_ns = host.timeline, _launch_ns(host)
+    stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
     event_ns = np.where(awaited.row == ABSENT, ABSENT, timeline.end_ns[awaited.row])
-    return _Met(stream_ns, event_ns, _launch_ns(host), is_dependent)
+    return _Met(stream_ns, stream_row, event_ns, launch_ns, is_dependent)
 
 
 def _last_met(timeline: Timeline, awaited: Awaited, met: _Met) -> _Constraints:
     """Of the constraints that the file shows the one that was met last."""
-    previous_row = np.arange(-1, len(timeline.event_id) - 1)
     by_stream = np.where(met.is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
     met_ns = np.stack((met.stream_ns, met.event_ns, met.launch_ns))
@@ -249,7 +250,7 @@ def _last_met(timeline: Timeline, awaited: Awaited, met: _Met) -> _Constraints:
     last_ns, other_ns = met_ns[2], met_ns[1]
     is_any = last_ns != ABSENT
     is_last = [last == 0, last == 1]
-    source_row = np.select(is_last, [previous_row, awaited.row], ABSENT)
+    source_row = np.select(is_last, [met.stream_row, awaited.row], ABSENT)
     return _Constraints(
         constraint=np.select(is_last, [by_stream, by_event], Constraint.LAUNCH).astype(np.int8),
         source_row=np.where(is_any, source_row, ABSENT),
@@ -261,17 +262,34 @@ def _last_met(timeline: Timeline, awaited: Awaited, met: _Met) -> _Constraints:
     )
 
 
-def _stream_ns(timeline: Timeline) -> tuple[Int64Array, NDArray[np.bool_]]:
-    """When each row's predecessor in its stream let it start, and whether that still ran."""
+def _stream_constraints(
+    timeline: Timeline, progress: StreamProgress, launch_ns: Int64Array
+) -> tuple[Int64Array, Int64Array, NDArray[np.bool_]]:
+    """When its stream let each row start, by which row, and whether that one still ran then.
+
+    What began early was let to by the one before it, at its own start, unless its launch came just
+    before.
+    """
     start_ns, end_ns = timeline.start_ns, timeline.end_ns
-    stream_ns = np.full(len(start_ns), ABSENT, dtype=np.int64)
-    is_dependent = np.zeros(len(start_ns), dtype=np.bool_)
-    follows = timeline.stream_index[1:] == timeline.stream_index[:-1]
-    has_ended = follows & (end_ns[:-1] <= start_ns[1:])
-    is_dependent[1:] = follows & ~has_ended & timeline.overlaps_previous[1:]
-    stream_ns[1:][has_ended] = end_ns[:-1][has_ended]
-    stream_ns[is_dependent] = start_ns[is_dependent]
-    return stream_ns, is_dependent
+    row = np.arange(len(start_ns))
+    # Of all before it in its stream the one that ended last.
+    is_longest = end_ns == progress.ended_ns
+    longest_row = np.maximum.accumulate(np.where(is_longest, row, ABSENT))
+    follows = np.zeros(len(row), dtype=np.bool_)
+    follows[1:] = timeline.stream_index[1:] == timeline.stream_index[:-1]
+    has_ended = follows & (np.roll(progress.ended_ns, 1) <= start_ns)
+    is_dependent = follows & timeline.overlaps_previous & ~has_ended
+    was_launched = (launch_ns == ABSENT) | (start_ns - launch_ns > SHORTEST_DELAY_NS)
+    # Where activities overlap as they should not, the one before counts for itself.
+    ended_alone = follows & ~has_ended & ~is_dependent & (np.roll(end_ns, 1) <= start_ns)
+    still_runs = np.roll(end_ns, 1) > start_ns
+    source_row = np.where(
+        has_ended | (is_dependent & ~still_runs), np.roll(longest_row, 1), row - 1
+    )
+    is_dependent &= was_launched
+    source_row = np.where(has_ended | is_dependent | ended_alone, source_row, ABSENT)
+    stream_ns = np.where(source_row == ABSENT, ABSENT, end_ns[source_row])
+    return np.where(is_dependent, start_ns, stream_ns), source_row, is_dependent
 
 
 def _launch_ns(host: Host) -> Int64Array:
@@ -348,7 +366,6 @@ def _is_late(host: Host, known: _Constraints, latencies: Latencies) -> NDArray[n
 def _explain_late(
     host: Host,
     queues: StreamQueues,
-    progress: StreamProgress,
     awaited: Awaited,
     met: _Met,
     known: _Constraints,
@@ -361,33 +378,42 @@ def _explain_late(
     # Nothing tells when such a wait was over, or when the profiler missed the launch.
     is_open = may_be_wait | (timeline.launch_id[row] == ABSENT)
     since_ns = np.where(is_open, np.maximum(ready_ns, start_ns - LONGEST_WAKE_UP_NS), ready_ns)
-    ended_row, running_row, is_full = beside_late_starts(
-        timeline, queues, progress, row, ready_ns, since_ns
-    )
+    ended_row = ended_just_before(timeline, queues, row, ready_ns)
+    running_row = running_beside(timeline, row)
     is_launching = _is_launching(host)[row]
     is_behind = ~is_launching & (ended_row != ABSENT)
     is_of_host = is_launching | (_is_staged(host)[row] & ~is_behind)
-    is_full &= ~is_of_host & ~is_behind
-    is_unknown = ~(is_of_host | is_behind | is_full)
+    is_full = ~is_of_host & ~is_behind & (running_row != ABSENT)
+    is_full &= has_no_room(timeline, row, since_ns)
+    is_unexplained = ~(is_of_host | is_behind | is_full)
+    # Within a graph the order is not in the file: what is known of its nodes stands.
+    is_unknown = is_unexplained & (timeline.first_start_of_launch_ns[row] == start_ns)
     by_wait = may_be_wait | _is_ordered(timeline, row, ended_row)
-    cases = [is_of_host, is_behind & by_wait, is_behind, is_full]
-    constraints = [Constraint.LAUNCH, Constraint.EVENT, Constraint.QUEUE, Constraint.NO_FREE_SM]
+    cases = [is_of_host, is_behind & by_wait, is_behind, is_full, is_unknown]
+    constraints = [
+        Constraint.LAUNCH,
+        Constraint.EVENT,
+        Constraint.QUEUE,
+        Constraint.NO_FREE_SM,
+        Constraint.UNKNOWN,
+    ]
     sources = [np.full(len(row), ABSENT), ended_row, ended_row, running_row]
     # What ended just before was over then; when the others let it start cannot be seen.
     met_ns = np.where(is_behind, timeline.end_ns[ended_row], start_ns)
     others_ns = np.maximum(met.stream_ns, met.event_ns)[row]
     others_ns = np.where(is_of_host, others_ns, ready_ns)
+    delay_ns = np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns)
+    is_known = is_unexplained & ~is_unknown
     # What a wait is for has ended: on another device, or there was no room afterwards.
     is_wait = may_be_wait & ((running_row != ABSENT) | (len(timeline.device_numbers) > 1))
     reason = np.where(is_wait, Reason.WAIT_WITHOUT_RECORD, Reason.NOTHING_IN_THE_WAY)
-    is_unexplained = is_unknown | (is_full & is_open)
     return _Constraints(
-        constraint=np.select(cases, constraints, Constraint.UNKNOWN).astype(np.int8),
-        source_row=np.select(cases, sources, known.source_row[row]),
-        is_inferred=~is_unknown,
-        ready_ns=np.where(is_unknown, ready_ns, met_ns),
-        delay_ns=np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns),
-        unexplained_ns=np.where(is_unexplained, start_ns - ready_ns, 0),
+        constraint=np.select(cases, constraints, known.constraint[row]).astype(np.int8),
+        source_row=np.select(cases[:4], sources, known.source_row[row]),
+        is_inferred=np.where(is_known, known.is_inferred[row], ~is_unexplained),
+        ready_ns=np.where(is_unexplained, ready_ns, met_ns),
+        delay_ns=np.where(is_known, known.delay_ns[row], delay_ns),
+        unexplained_ns=np.where(is_unexplained | (is_full & is_open), start_ns - ready_ns, 0),
         reason=np.where(is_unknown, reason, Reason.NONE).astype(np.int8),
     )
 
@@ -418,5 +444,6 @@ def _is_ordered(
     """
     is_comm = timeline.kind == Kind.COMM
     is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
+    is_ordered &= timeline.launch_id[row] != ABSENT
     is_ordered |= is_comm[row] & is_comm[ended_row]
     return is_ordered

@@ -89,6 +89,15 @@ class Timeline(Frozen):
         lengths = [stream.end_row - stream.first_row for stream in self.streams]
         return read_only(np.repeat(np.arange(len(self.streams)), lengths))
 
+    @cached_property
+    def first_start_of_launch_ns(self) -> Int64Array:
+        """int64[m], ns, when the first of all activities of each one's launch started."""
+        launch_ids, launch_index = np.unique(self.launch_id, return_inverse=True)
+        first_start_ns = np.full(len(launch_ids), np.iinfo(np.int64).max)
+        np.minimum.at(first_start_ns, launch_index, self.start_ns)
+        is_launched = self.launch_id != ABSENT
+        return read_only(np.where(is_launched, first_start_ns[launch_index], self.start_ns))
+
     @property
     def device_numbers(self) -> tuple[int, ...]:
         """Every device that worked, ascending."""

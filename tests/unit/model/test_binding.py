@@ -19,6 +19,7 @@ from tests.build.rows import (
     graph,
     kernel,
     launch,
+    memset,
     sync_row,
 )
 from tests.reference.binding import Bindings
@@ -180,17 +181,37 @@ def test_first_activity_of_all_had_nothing_but_its_launch():
     )
 
 
-def test_kernel_that_its_launch_lets_begin_early():
-    # It began at 4 while the one before ran until 5: it waited for that one's beginning, and 2 us
-    # longer than for its launch.
+@pytest.mark.parametrize(
+    ("start", "constraint", "source", "ready"),
+    [(7, Constraint.LAUNCH, None, 2), (7.001, Constraint.DEPENDENT_LAUNCH, 2, 7.001)],
+)
+def test_kernel_that_its_launch_lets_begin_early(start, constraint, source, ready):
+    # The one before it ran until 30. Up to 5 us after its launch, that is what it waited for.
     holds(
-        kernel(4, 20, correlation=1),
+        kernel(start, 40, correlation=1),
         launch(1, 2, 1, name="cudaLaunchKernelExC"),
-        *BEFORE,
-        constraint=Constraint.DEPENDENT_LAUNCH,
-        source=2,
-        ready=4,
-        delay=2,
+        kernel(0, 30, correlation=100),
+        launch(-2, -1, 100),
+        constraint=constraint,
+        source=source,
+        ready=ready,
+    )
+
+
+def test_stream_is_free_when_all_before_has_ended():
+    # The kernel just before began early and was over at 60, the one before that at 100.
+    holds(
+        kernel(102, 110, correlation=3),
+        launch(5, 6, 3),
+        kernel(50, 60, correlation=2),
+        launch(3, 4, 2, name="cudaLaunchKernelExC"),
+        kernel(10, 100, correlation=1),
+        launch(1, 2, 1),
+        constraint=Constraint.STREAM,
+        source=4,
+        ready=100,
+        delay=94,
+        unexplained=0,
     )
 
 
@@ -295,6 +316,38 @@ def test_nodes_of_one_graph_wait_for_each_other():
     holds(*rows, constraint=Constraint.EVENT, source=1, is_inferred=True, ready=98)
 
 
+def test_late_node_of_a_graph_has_what_is_known_of_it():
+    # 50 us after the node before it in its stream, and nothing ran beside it.
+    holds(
+        kernel(60, 70, correlation=1),
+        kernel(5, 10, correlation=1),
+        launch(1, 3, 1, name="cudaGraphLaunch"),
+        constraint=Constraint.STREAM,
+        source=1,
+        reason=Reason.NONE,
+        ready=10,
+        delay=7,
+        unexplained=50,
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "constraint"), [(63, Constraint.QUEUE), (64, Constraint.UNKNOWN)]
+)
+def test_of_very_much_that_ended_just_before_the_last_64_are_looked_over(count, constraint):
+    # What ended first was launched before the kernel, all else after it.
+    rows = [kernel(0, 90, correlation=2), launch(-2, -1, 2)]
+    for i in range(count):
+        rows += [memset(91 + i / 10, 91.1 + i / 10, stream=20, correlation=3 + i)]
+        rows += [launch(10 + i, 10.5 + i, 3 + i)]
+    holds(*late(100, *rows), constraint=constraint)
+
+
+def test_collective_alone_leaves_room():
+    other = [comm(2, 150, correlation=2), launch(-2, -1, 2)]
+    holds(*late(100, *other), constraint=Constraint.UNKNOWN)
+
+
 @pytest.mark.parametrize(
     ("begins", "constraint"), [(23, Constraint.NO_FREE_SM), (23.001, Constraint.UNKNOWN)]
 )
@@ -305,10 +358,10 @@ def test_kernels_that_ran_all_the_time_left_no_multiprocessor(begins, constraint
 
 
 def test_multiprocessor_that_was_not_free():
-    # Two kernels ran: the one that began first was in the way.
+    # Two kernels ran: the one that ran longest was in the way.
     others = [
         kernel(2, 150, correlation=2),
-        comm(4, 150, correlation=3, stream=20),
+        kernel(2, 140, correlation=3, stream=20),
         launch(-2, -1, 2),
         launch(0, 1, 3),
     ]
