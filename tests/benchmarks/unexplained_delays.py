@@ -1,7 +1,7 @@
 """How sure it is what activities waited for: ``python tests/benchmarks/unexplained_delays.py``.
 
 For each trace (arguments; by default the bundled ones) the share of the window that lies in delays
-of more than 20 us which nothing in the file explains for sure, of the device with most of it.
+of more than 20 us which neither the file nor the times explain, of the device with most of it.
 """
 
 from __future__ import annotations

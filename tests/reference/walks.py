@@ -98,6 +98,10 @@ class Walks:
         start, event, call = self.start[row], self.event_id[row], self.launch[row]
         self._spend(start, PathKind(self.kind[row]), event)
         is_unknown = self.constraint[row] == Constraint.UNKNOWN
+        last = self._ended_before(row) if is_unknown else ABSENT
+        if last != ABSENT:
+            self._spend(self.end[last], PathKind.UNKNOWN, event)
+            return last
         if self.source[row] == ABSENT and call != ABSENT:
             kind = PathKind.UNKNOWN if is_unknown else PathKind.LAUNCH
             self._spend(self._launched_ns(call), kind, event)
@@ -105,6 +109,15 @@ class Walks:
         kind = PathKind.UNKNOWN if is_unknown else PathKind.QUEUE
         self._spend(self.ready[row], kind, event)
         return self.source[row]
+
+    def _ended_before(self, row: int) -> int:
+        """What ended last on its device, if it did so since the row could have started."""
+        ended = [x for x in self.rows if self.device[x] == self.device[row]]
+        ended = [x for x in ended if self.end[x] <= self.start[row]]
+        last = max(ended, key=lambda x: (self.end[x], self.start[x], x), default=ABSENT)
+        if last == ABSENT or self.start[last] >= self.start[row]:
+            return ABSENT
+        return last if self.end[last] > self.ready[row] else ABSENT
 
     def _launched_ns(self, call: int) -> int:
         """When a call got to launch: a stalled one at its end, at most until its work began."""

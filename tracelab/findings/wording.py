@@ -8,9 +8,8 @@ from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import qualified_name
 
 NO_RECORD = (
-    "The file does not say what the work beside it waited for. Record the events, too: "
-    "`tracelab run` and `tracelab.capture` do, or "
-    "`_ExperimentalConfig(enable_cuda_sync_events=True)`."
+    "The file does not say what the work beside it waited for. Where it has no event records, "
+    "record them: `tracelab run` and `tracelab.capture` do."
 )
 _COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 

@@ -42,7 +42,7 @@ class Cause(IntEnum):
     INPUT = 1  # it was in a data loader
     HOST_BUSY = 2  # it was executing operators, Python or launches
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
-    LAUNCH = 4  # from the launch call to the start, with nothing in the way
+    LAUNCH = 4  # it was launched, and did not wait for another device
     GRAPH = 5  # inside one replay of a CUDA graph
     EDGE = 6  # before the device's first activity in the file, or after its last
     UNKNOWN = 7  # the file does not say

@@ -23,6 +23,7 @@ from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
+from tracelab.model.lookup import last_in_group
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -106,19 +107,46 @@ def path_links(graph: Graph) -> PathLinks:
     launched_ns = _launched_ns(graph.host)
     row_by_end = np.lexsort((timeline.start_ns, -timeline.device_number, timeline.end_ns))
     has_launch = timeline.launch_id != ABSENT
-    by_host = has_launch & (binding.source_row == ABSENT)
-    upstream_row = np.where(by_host, HOST, binding.source_row)
-    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], binding.ready_ns)
+    is_unknown = binding.constraint == Constraint.UNKNOWN
+    source_row, ready_ns = _with_last_ended(graph, np.flatnonzero(is_unknown))
+    by_host = has_launch & (source_row == ABSENT)
+    upstream_row = np.where(by_host, HOST, source_row)
+    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], ready_ns)
     upstream_end_ns = np.minimum(upstream_end_ns, timeline.start_ns)
     return PathLinks(
         timeline=timeline,
         launch_thread_index=timeline.trace.thread_index[timeline.launch_id],
         upstream_row=tuple(upstream_row.tolist()),
         upstream_end_ns=tuple(upstream_end_ns.tolist()),
-        is_unknown=binding.constraint == Constraint.UNKNOWN,
+        is_unknown=is_unknown,
         row_by_end=row_by_end,
         stalls=_path_stalls(graph, launched_ns, row_by_end),
     )
+
+
+def _with_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, Int64Array]:
+    """What each row waited for and when that was over, for a walk: int64[m] each.
+
+    That is `Binding`; but before rows of which it does not know what they waited for (intp[k]), the
+    path goes on with what ended last on their device, since they could have started. So only time
+    in which nothing ended is unknown.
+    """
+    timeline, binding = graph.host.timeline, graph.binding
+    source_row, ready_ns = binding.source_row.copy(), binding.ready_ns.copy()
+    by_end = np.lexsort((timeline.start_ns, timeline.end_ns, timeline.device_number))
+    last = last_in_group(
+        timeline.device_number[by_end],
+        timeline.end_ns[by_end],
+        timeline.device_number[row],
+        timeline.start_ns[row],
+        "right",
+    )
+    last_row = np.where(last == ABSENT, ABSENT, by_end[last])
+    is_later = (last != ABSENT) & (timeline.start_ns[last_row] < timeline.start_ns[row])
+    is_later &= timeline.end_ns[last_row] > ready_ns[row]
+    source_row[row[is_later]] = last_row[is_later]
+    ready_ns[row[is_later]] = timeline.end_ns[last_row[is_later]]
+    return source_row, ready_ns
 
 
 def _last_ended(

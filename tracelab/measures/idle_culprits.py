@@ -49,7 +49,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     next_row = _rows_of(timeline.event_id, bubbles.next_id)
     launch_id = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
-    awaited_row = np.where(next_row == ABSENT, ABSENT, graph.binding.source_row[next_row])
+    source_row = np.where(next_row == ABSENT, ABSENT, graph.binding.source_row[next_row])
     thread_index = np.where(launch_id == ABSENT, ABSENT, trace.thread_index[launch_id])
     middle_ns = bubbles.start_ns + (bubbles.end_ns - bubbles.start_ns) // 2
 
@@ -69,12 +69,12 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     function_id[has_no_operator] = _innermost_python(
         trace, middle_ns[has_no_operator], thread_index[has_no_operator]
     )
-    awaited_id = np.where(awaited_row == ABSENT, ABSENT, timeline.event_id[awaited_row])
+    source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
     of_cause = {
         Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
         Cause.INPUT: outermost_of(input_regions(trace), Cause.INPUT),
         Cause.HOST_BUSY: np.where(function_id == ABSENT, launch_id, function_id),
-        Cause.DEPENDENCY: awaited_id,
+        Cause.DEPENDENCY: source_id,
         Cause.LAUNCH: launch_id,
         Cause.GRAPH: launch_id,
     }

@@ -23,9 +23,10 @@ class StartMetrics(OneLine):
         activities: how many started.
         by_constraint: of these, how many waited for what: a `Constraint` in small letters.
         inferred: of how many not the file but the times tell that.
-        unexplained: how many started more than 20 us later than what is known for sure explains.
-        unexplained_ns: how much of the window lies in their delays; where several waited at once,
-            it counts once.
+        unexplained: how many delays of more than 20 us, which neither the file nor the times
+            explain, reach into the window, whenever what was late started.
+        unexplained_ns: how much of the window lies in them; where several waited at once, it counts
+            once.
         unexplained_share: the same as a share of the window. Above 0.02 nothing can be predicted
             from the trace.
 
@@ -69,6 +70,8 @@ def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
     for window in windows:
         for device, (is_on, delays) in of_device.items():
             is_here = is_on & (start_ns >= window.start_ns) & (start_ns < window.end_ns)
+            reaches_into = is_unexplained & (start_ns > window.start_ns)
+            reaches_into &= since_ns < window.end_ns
             counts = np.bincount(binding.constraint[is_here], minlength=len(Constraint)).tolist()
             [unexplained_ns] = measure_within(delays, [window.start_ns], [window.end_ns]).tolist()
             yield StartMetrics(
@@ -81,7 +84,7 @@ def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
                     for constraint, count in zip(Constraint, counts, strict=True)
                 },
                 inferred=int(binding.is_inferred[is_here].sum()),
-                unexplained=int((is_here & is_unexplained).sum()),
+                unexplained=int((is_on & reaches_into).sum()),
                 unexplained_ns=unexplained_ns,
                 unexplained_share=unexplained_ns / max(1, window.length_ns),
             )

@@ -42,7 +42,7 @@ class EdgeKind(IntEnum):
     HOST = 2  # a thread makes its calls in order
     SYNC = 3  # a blocking call returned only after the activity
     EVENT = 4  # a stream waited for an event that was recorded after the activity
-    QUEUE = 5  # both streams share a hardware queue, which the activity held until it had ended
+    QUEUE = 5  # both streams share a hardware queue or copy engine, and it was launched before
 
 
 @dataclass(frozen=True, slots=True)

@@ -237,7 +237,7 @@ def test_hardware_queue_that_held_the_work_behind_the_other():
     ("start", "blocker"),
     [
         (11, OverlapBlocker.TRUE_DEPENDENCY),
-        (12, OverlapBlocker.NO_FREE_SM),  # the collective runs, and nothing else is in the way
+        (12, OverlapBlocker.UNKNOWN),  # the collective runs, but takes few multiprocessors
         (33, OverlapBlocker.HARDWARE_QUEUE),  # it ended 30 us before
         (34, OverlapBlocker.UNKNOWN),  # it ended 40 us before
     ],
@@ -245,6 +245,13 @@ def test_hardware_queue_that_held_the_work_behind_the_other():
 def test_start_that_needs_an_explanation(start, blocker):
     # Its launch had returned at 9, before the collective began: 20 us later is not late, 30 us are.
     assert between(work(start, 40, 8, 3), collective(), since=10)[0] == blocker
+
+
+def test_kernel_that_left_no_multiprocessor():
+    # As before at 12, but what runs from 10 on is compute.
+    other = work(10, 30, 1, 1, stream=13)
+
+    assert between(work(12, 40, 8, 3), other, since=10) == (OverlapBlocker.NO_FREE_SM, ABSENT)
 
 
 # A collective behind another one: NCCL runs those of a communicator in turn, whatever their stream.

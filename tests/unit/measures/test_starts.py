@@ -35,7 +35,16 @@ def test_rows_are_those_of_the_binding_counted_one_by_one(rows):
         assert row.activities == len(here) == sum(row.by_constraint.values())
         assert {name: count for name, count in row.by_constraint.items() if count} == counts
         assert row.inferred == sum(bool(binding.is_inferred[i]) for i in here)
-        assert row.unexplained == sum(binding.unexplained_ns[i] > 0 for i in here)
+        delays = [
+            (start - delay, start)
+            for start, delay, device in zip(
+                timeline.start_ns, binding.unexplained_ns, timeline.device_number, strict=True
+            )
+            if delay and device == row.device
+        ]
+        inside = [x for x in delays if x[0] < window.end_ns and x[1] > window.start_ns]
+        assert row.unexplained == len(inside)
+        assert (row.unexplained_ns > 0) == (row.unexplained_share > 0) == bool(inside)
         assert 0 <= row.unexplained_ns <= window.length_ns
 
 

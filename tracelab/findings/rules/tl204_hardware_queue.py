@@ -30,9 +30,9 @@ RULE = Rule(
     "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism wants) all "
     "streams share one: what stands behind a waiting collective waits, whatever its stream.",
     decides="It takes exposed communication and copies beside which the next compute was already "
-    "launched, in a stream that was free and waited for no event, and still began only just after "
-    "them, or after work that they held back. Nothing in the trace orders the two, so the queue "
-    "does.",
+    "launched, in a stream that was free and waited for no event, and still began only just "
+    "after them, or just after work that waited for them. Nothing in the trace orders the two, so "
+    "the queue does.",
     before='os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"',
     after="# unset: CUDA's default is 8",
     find=find,

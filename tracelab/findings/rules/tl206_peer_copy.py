@@ -84,9 +84,9 @@ def _at_senders(
 
 def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:
     """Where another GPU was idle because its next activity, launched, waited for a copy."""
-    timeline, awaited_row = context.timeline, context.graph.binding.source_row
-    waiting_row = np.flatnonzero(np.isin(awaited_row, copy_row) & (timeline.launch_id != ABSENT))
-    source_row = awaited_row[waiting_row]
+    timeline, bound_by_row = context.timeline, context.graph.binding.source_row
+    waiting_row = np.flatnonzero(np.isin(bound_by_row, copy_row) & (timeline.launch_id != ABSENT))
+    source_row = bound_by_row[waiting_row]
     is_other = timeline.device_number[waiting_row] != timeline.device_number[source_row]
     waiting_row, source_row = waiting_row[is_other], source_row[is_other]
     launched_ns = context.trace.end_ns[timeline.launch_id[waiting_row]]

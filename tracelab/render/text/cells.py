@@ -16,7 +16,7 @@ CAUSE_MEANINGS: Mapping[str, str] = MappingProxyType(
         "input": "the host waited for the data loader",
         "host_busy": "the CPU was busy with Python, operators or launches",
         "dependency": "the next activity was launched and waited for another GPU",
-        "launch": "from the launch call to the start, nothing in the way",
+        "launch": "launched, not yet started, and not waiting for another GPU",
         "graph": "between two nodes of one CUDA graph",
         "edge": "before the GPU's first activity in the file, or after its last",
         "unknown": "the file does not say",
@@ -33,19 +33,19 @@ PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
         "memset": "memory sets",
         "launch": "from the launch call to the start of the activity",
         "queue": "from the end of one activity to the start of the next, already launched",
-        "host": "on the host, not held up by the GPU as far as is known",
-        "sync": "in a blocking call whose work was done or is not known, or held up",
+        "host": "on the host, not waiting for the GPU as far as is known",
+        "sync": "in a blocking call whose work was done or is not known, or stalled",
         "unknown": "the file does not say what was waited for",
     }
 )
 CONSTRAINT_MEANINGS: Mapping[str, str] = MappingProxyType(
     {
         "stream": "the end of the activity before it in its stream",
-        "dependent_launch": "only the start of that one: programmatic dependent launch, or a graph",
+        "dependent_launch": "a sign of that one: programmatic dependent launch, or a graph",
         "event": "an event of another stream",
         "peer_copy": "a copy between GPUs in a default stream",
         "launch": "the host's launch",
-        "queue": "work of another stream in the same hardware queue",
+        "queue": "work of another stream in the same hardware queue or copy engine",
         "no_free_sm": "a free multiprocessor: kernels of other streams had all of them",
         "unknown": "the file does not say",
     }

@@ -50,15 +50,15 @@ def _starts(view: View, row: StartMetrics) -> Section:
 
 def _certainty(view: View, row: StartMetrics) -> str:
     """How sure all that is."""
-    inferred = f"{row.inferred:,} of {counted(row.activities, 'start is', 'starts are')} inferred"
-    if not row.unexplained:
-        return f"{inferred} from the times; none is more than 20 µs late without an explanation."
+    inferred = f"Inferred from the times: {row.inferred:,} of {row.activities:,}."
+    if not row.unexplained_ns:
+        return f"{inferred} No delay of more than 20 µs is without an explanation."
     share = percent_text(row.unexplained_ns, view.length_ns)
     delays = counted(row.unexplained, "delay", "delays")
     too_much = "" if row.unexplained_share <= _SURE else ": too much to predict what a fix saves"
     return (
-        f"{inferred} from the times. {time_text(row.unexplained_ns)} ({share} of the window) lie "
-        f"in {delays} of more than 20 µs that nothing in the file explains for sure{too_much}."
+        f"{inferred} {time_text(row.unexplained_ns)} ({share} of the window) lie in {delays} of "
+        f"more than 20 µs that neither the file nor the times explain{too_much}."
     )
 
 

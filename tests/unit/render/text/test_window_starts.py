@@ -17,21 +17,21 @@ class TestStarts:
             ("launch", "10", "25.0 %", "the host's launch"),
         )
         assert section.notes == (
-            "4 of 40 starts are inferred from the times; none is more than 20 µs late without an "
+            "Inferred from the times: 4 of 40. No delay of more than 20 µs is without an "
             "explanation.",
         )
 
     def test_delays_that_nothing_explains(self):
         unsure = replace(SURE, unexplained=2, unexplained_ns=3 * MS, unexplained_share=0.3)
         [note] = section_of(make_report(starts=(unsure,)), "What activities waited for").notes
-        assert "in 2 delays of more than 20 µs that nothing in the file explains for sure" in note
+        assert "in 2 delays of more than 20 µs that neither the file nor the times explain" in note
         assert note.endswith(": too much to predict what a fix saves.")
 
     def test_few_delays_do_not_matter(self):
         unsure = replace(SURE, unexplained=1, unexplained_ns=MS // 10, unexplained_share=0.02)
         [note] = section_of(make_report(starts=(unsure,)), "What activities waited for").notes
         assert note.endswith(
-            "in 1 delay of more than 20 µs that nothing in the file explains for sure."
+            "in 1 delay of more than 20 µs that neither the file nor the times explain."
         )
 
 
