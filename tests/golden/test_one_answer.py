@@ -58,12 +58,11 @@ def row_of(graph):
 def test_idle_is_unknown_where_what_ended_it_waited_for_something_unknown(graph, idle, row_of):
     is_ended = idle.next_id != ABSENT
     row, cause, reason = row_of[idle.next_id], idle.cause, idle.reason
-    after_launch = is_ended & np.isin(cause, (Cause.LAUNCH, Cause.DEPENDENCY))
     by_activity = is_ended & (cause == Cause.UNKNOWN) & (reason != Reason.HOST_NOT_RECORDED)
 
     assert (graph.binding.reason[row[by_activity]] == reason[by_activity]).all()
-    is_latency = after_launch & (cause == Cause.LAUNCH)
-    assert (graph.binding.constraint[row[is_latency]] != Constraint.UNKNOWN).all()
+    is_known = is_ended & np.isin(cause, (Cause.LAUNCH, Cause.GRAPH))
+    assert (graph.binding.constraint[row[is_known]] != Constraint.UNKNOWN).all()
 
 
 def test_idle_of_a_dependency_is_bound_by_another_device(graph, idle, row_of):
