@@ -83,11 +83,8 @@ if TYPE_CHECKING:
         DeviceMetrics as DeviceMetrics,
         WindowMetrics as WindowMetrics,
     )
-    from tracelab.model.binding import (
-        Binding as Binding,
-        Constraint as Constraint,
-        Reason as Reason,
-    )
+    from tracelab.model.binding import Binding as Binding
+    from tracelab.model.constraints import Constraint as Constraint, Reason as Reason
     from tracelab.model.graph import (
         EdgeKind as EdgeKind,
         Graph as Graph,
@@ -197,8 +194,8 @@ _MODULES = {
     "Host": "model.host",
     "observe_host": "model.host",
     "Binding": "model.binding",
-    "Constraint": "model.binding",
-    "Reason": "model.binding",
+    "Constraint": "model.constraints",
+    "Reason": "model.constraints",
     "EdgeKind": "model.graph",
     "Graph": "model.graph",
     "build_graph": "model.graph",

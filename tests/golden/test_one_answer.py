@@ -16,7 +16,7 @@ from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.measures.serialized_streams import serialized_streams
-from tracelab.model.binding import Constraint, Reason
+from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.trace import ABSENT
 
 BUNDLED = sorted((Path(__file__).parents[2] / "traces").glob("*.json.gz"))

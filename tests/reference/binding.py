@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 
-from tracelab.model.binding import Constraint, Reason
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.edges import pure_waits
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind

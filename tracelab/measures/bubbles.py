@@ -24,7 +24,7 @@ from tracelab.intervals import (
     overlapping_pairs,
     union,
 )
-from tracelab.model.binding import REASONS, Reason
+from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host

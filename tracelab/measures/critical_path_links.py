@@ -19,8 +19,8 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_stalls import unrecorded_waits, waits_for
-from tracelab.model.binding import Constraint
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import last_in_group

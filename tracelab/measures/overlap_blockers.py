@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_stalls import host_stalls, waits_for
-from tracelab.model.binding import Constraint
+from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.trace import ABSENT

@@ -10,7 +10,7 @@ import numpy as np
 from tracelab.arrays import OneLine
 from tracelab.intervals import measure_within, union
 from tracelab.measures.measure import Measure, constrained, keyed_by
-from tracelab.model.binding import Constraint
+from tracelab.model.constraints import Constraint
 from tracelab.model.graph import Graph
 from tracelab.model.steps import Window
 

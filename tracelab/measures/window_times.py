@@ -12,7 +12,7 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import StreamTime, device_times
 from tracelab.measures.profiler_overhead import unprofiled_ns
-from tracelab.model.binding import REASONS
+from tracelab.model.constraints import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window

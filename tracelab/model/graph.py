@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.binding import Awaited, Binding, Constraint, bind
+from tracelab.model.binding import Binding, bind
+from tracelab.model.constraints import Awaited, Constraint
 from tracelab.model.edges import (
     Edges,
     host_edges,

@@ -1,4 +1,4 @@
-"""What ran beside activities that started later than the file explains."""
+"""What activities waited for that started later than the file explains: what ran beside them."""
 
 from __future__ import annotations
 
@@ -6,6 +6,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, measure_within
+from tracelab.model.constraints import (
+    Awaited,
+    Constraint,
+    Constraints,
+    Met,
+    Reason,
+    is_staged,
+    starts_in_its_call,
+)
+from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of, match_names
@@ -17,7 +27,77 @@ from tracelab.model.trace import ABSENT
 _MOST_ENDED = 64
 
 
-def ended_just_before(
+def explain_late(
+    host: Host,
+    queues: StreamQueues,
+    awaited: Awaited,
+    met: Met,
+    known: Constraints,
+    row: NDArray[np.intp],
+) -> Constraints:
+    """What late rows (intp[k]) waited for, as far as the host and what ran beside them tell."""
+    timeline, may_be_wait = host.timeline, awaited.after_unresolved_wait[row]
+    start_ns, ready_ns = timeline.start_ns[row], known.ready_ns[row]
+    may_be_wait = may_be_wait | awaited.any_stream_waits
+    # Nothing tells when such a wait was over, or when the profiler missed the launch.
+    is_open = may_be_wait | (timeline.launch_id[row] == ABSENT)
+    since_ns = np.where(is_open, np.maximum(ready_ns, start_ns - LONGEST_WAKE_UP_NS), ready_ns)
+    ended_row = _ended_just_before(timeline, queues, row, ready_ns)
+    running_row = _running_beside(timeline, row)
+    is_launching = starts_in_its_call(host)[row]
+    is_behind = ~is_launching & (ended_row != ABSENT)
+    is_of_host = is_launching | (is_staged(host)[row] & ~is_behind)
+    is_full = ~is_of_host & ~is_behind & (running_row != ABSENT)
+    is_full &= _has_no_room(timeline, row, since_ns)
+    is_unexplained = ~(is_of_host | is_behind | is_full)
+    # Within a graph the order is not in the file: what is known of its nodes stands.
+    is_unknown = is_unexplained & (timeline.first_start_of_launch_ns[row] == start_ns)
+    by_wait = may_be_wait | _is_ordered(timeline, row, ended_row)
+    cases = [is_of_host, is_behind & by_wait, is_behind, is_full, is_unknown]
+    constraints = [
+        Constraint.LAUNCH,
+        Constraint.EVENT,
+        Constraint.QUEUE,
+        Constraint.NO_FREE_SM,
+        Constraint.UNKNOWN,
+    ]
+    sources = [np.full(len(row), ABSENT), ended_row, ended_row, running_row]
+    # What ended just before was over then; when the others let it start cannot be seen.
+    met_ns = np.where(is_behind, timeline.end_ns[ended_row], start_ns)
+    others_ns = np.maximum(met.stream_ns, met.event_ns)[row]
+    others_ns = np.where(is_of_host, others_ns, ready_ns)
+    delay_ns = np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns)
+    is_known = is_unexplained & ~is_unknown
+    # What a wait is for has ended: on another device, or there was no room afterwards.
+    is_wait = may_be_wait & ((running_row != ABSENT) | (len(timeline.device_numbers) > 1))
+    reason = np.where(is_wait, Reason.WAIT_WITHOUT_RECORD, Reason.NOTHING_IN_THE_WAY)
+    return Constraints(
+        constraint=np.select(cases, constraints, known.constraint[row]).astype(np.int8),
+        source_row=np.select(cases[:4], sources, known.source_row[row]),
+        is_inferred=np.where(is_known, known.is_inferred[row], ~is_unexplained),
+        ready_ns=np.where(is_unexplained, ready_ns, met_ns),
+        delay_ns=np.where(is_known, known.delay_ns[row], delay_ns),
+        unexplained_ns=np.where(is_unexplained | (is_full & is_open), start_ns - ready_ns, 0),
+        reason=np.where(is_unknown, reason, Reason.NONE).astype(np.int8),
+    )
+
+
+def _is_ordered(
+    timeline: Timeline, row: NDArray[np.intp], ended_row: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """bool[k], whether a wait orders two rows for sure, though the file does not show it.
+
+    Within a graph all order is by its edges, and NCCL makes the streams of a communicator wait for
+    each other.
+    """
+    is_comm = timeline.kind == Kind.COMM
+    is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
+    is_ordered &= timeline.launch_id[row] != ABSENT
+    is_ordered |= is_comm[row] & is_comm[ended_row]
+    return is_ordered
+
+
+def _ended_just_before(
     timeline: Timeline, queues: StreamQueues, row: NDArray[np.intp], ready_ns: Int64Array
 ) -> NDArray[np.intp]:
     """What work of other streams ended last, just before activities started.
@@ -79,7 +159,7 @@ def _last_ended(
     return ended_row
 
 
-def running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
+def _running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
     """What computed in another stream of its device when each row started.
 
     Collectives do not count: they take few multiprocessors.
@@ -104,7 +184,7 @@ def running_beside(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp
     return running_row
 
 
-def has_no_room(
+def _has_no_room(
     timeline: Timeline, row: NDArray[np.intp], since_ns: Int64Array
 ) -> NDArray[np.bool_]:
     """bool[k], whether kernels computed on its device from a moment to each row's start.

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
-from tracelab.model.binding import Constraint
+from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT, HOST_CALLS

@@ -25,7 +25,7 @@ from tests.build.rows import (
 )
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
 from tracelab.measures.bubbles import Cause, bubbles
-from tracelab.model.binding import REASONS, Reason
+from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 

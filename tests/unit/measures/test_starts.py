@@ -9,7 +9,7 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import US, graph, kernel, launch, sync_row
 from tests.reference.ticks import scaled
 from tracelab.measures.starts import starts
-from tracelab.model.binding import Constraint
+from tracelab.model.constraints import Constraint
 
 
 @settings(derandomize=True, deadline=None, max_examples=60)

@@ -25,7 +25,7 @@ from tests.build.rows import (
 from tests.reference.binding import Bindings
 from tests.reference.ticks import beside_allocations
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
-from tracelab.model.binding import Constraint, Reason
+from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,

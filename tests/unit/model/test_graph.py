@@ -20,8 +20,8 @@ from tests.build.rows import (
     sync_row,
 )
 from tests.reference.ticks import TICK, Account, scaled
-from tracelab.model.binding import Reason
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.constraints import Reason
 from tracelab.model.graph import EdgeKind, EventLinks
 from tracelab.model.networkx_view import window_graph
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category

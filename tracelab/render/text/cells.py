@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
-from tracelab.model.binding import REASONS
+from tracelab.model.constraints import REASONS
 from tracelab.render.words import share_text, time_unit
 
 PART = " · "  # between the parts of a cell that may stand on lines of their own

@@ -1,0 +1,120 @@
+"""What an activity can have waited for, and the columns of what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import IntEnum
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.host import Host
+from tracelab.model.trace import ABSENT
+
+
+class Constraint(IntEnum):
+    """What an activity can have waited for; of those met at one moment the first counts."""
+
+    STREAM = 0  # the end of the activities before it in its stream
+    DEPENDENT_LAUNCH = 1  # only a sign of them: programmatic dependent launch, or a graph's node
+    EVENT = 2  # what its stream was made to wait for
+    PEER_COPY = 3  # a copy between devices in a default stream
+    LAUNCH = 4  # the host's call
+    QUEUE = 5  # work of another stream, launched before it: a shared hardware queue or copy engine
+    NO_FREE_SM = 6  # kernels of other streams, which left no multiprocessor free
+    UNKNOWN = 7  # the file does not say
+
+
+class Reason(IntEnum):
+    """Why it is not known what an activity, or a device, waited for."""
+
+    NONE = 0
+    LAUNCH_NOT_IN_FILE = 1
+    HOST_NOT_RECORDED = 2
+    WAIT_WITHOUT_RECORD = 3
+    NOTHING_IN_THE_WAY = 4
+
+
+REASONS: Mapping[Reason, str] = MappingProxyType(
+    {
+        Reason.LAUNCH_NOT_IN_FILE: "the launch of the next activity is not in the file",
+        Reason.HOST_NOT_RECORDED: "no event tells what the host did (record with_stack=True)",
+        Reason.WAIT_WITHOUT_RECORD: "a stream waited for an event that the file does not name",
+        Reason.NOTHING_IN_THE_WAY: "an activity started long after its launch, and the file shows "
+        "nothing in its way: events may be missing",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Awaited(Frozen):
+    """What stream waits and peer copies made each row of a timeline wait for.
+
+    Attributes:
+        row: int64[m], the row of another stream that ended last of those, ABSENT without any.
+        is_inferred: bool[m], whether not the file but the times tell that.
+        is_peer_copy: bool[m], whether it was a copy between devices, without any wait.
+        after_unresolved_wait: bool[m], whether its stream waited for something else before it, that
+            neither the file nor the times tell.
+        any_stream_waits: whether waits are in the file whose streams are not: any may be meant.
+
+    Example row: ``(row=12, is_inferred=True, is_peer_copy=False, after_unresolved_wait=False)``.
+    """
+
+    row: Int64Array
+    is_inferred: NDArray[np.bool_]
+    is_peer_copy: NDArray[np.bool_]
+    after_unresolved_wait: NDArray[np.bool_]
+    any_stream_waits: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Met(Frozen):
+    """When the constraints that the file shows were met, by row of the timeline.
+
+    The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
+    start, `is_dependent` (bool[m]) says where that one still ran.
+    """
+
+    stream_ns: Int64Array
+    stream_row: Int64Array
+    event_ns: Int64Array
+    launch_ns: Int64Array
+    is_dependent: NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Constraints(Frozen):
+    """What some rows waited for; columns as in `Binding`."""
+
+    constraint: NDArray[np.int8]
+    source_row: Int64Array
+    is_inferred: NDArray[np.bool_]
+    ready_ns: Int64Array
+    delay_ns: Int64Array
+    unexplained_ns: Int64Array
+    reason: NDArray[np.int8]
+
+
+def starts_in_its_call(host: Host) -> NDArray[np.bool_]:
+    """bool[m], which rows started while a call ran that did nothing but launch them."""
+    timeline = host.timeline
+    return_ns = timeline.trace.end_ns[timeline.launch_id]
+    is_launching: NDArray[np.bool_] = timeline.launch_id != ABSENT
+    is_launching &= timeline.start_ns < return_ns
+    return is_launching & ~is_staged(host)
+
+
+def is_staged(host: Host) -> NDArray[np.bool_]:
+    """bool[m], which rows are copies that the driver makes step by step, as of pageable memory.
+
+    It first brings the memory to the GPU's reach; the call blocks, or has returned up to 0.7 ms
+    before the copy begins.
+    """
+    calls = host.blocking_calls
+    return np.isin(host.timeline.launch_id, calls.event_id[calls.kind == Blocking.COPY])
