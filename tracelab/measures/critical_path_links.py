@@ -83,6 +83,7 @@ class PathLinks(Frozen):
             upstream row ended, at most its own start.
         is_unknown: per row whether what it waited for in between is not known.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
+        ordered_end_ns: int64[m], ns, the ends of these.
         stalls: the host stalls.
 
     Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390, is_unknown=False)``.
@@ -94,11 +95,12 @@ class PathLinks(Frozen):
     upstream_end_ns: tuple[int, ...]
     is_unknown: NDArray[np.bool_]
     row_by_end: NDArray[np.intp]
+    ordered_end_ns: Int64Array
     stalls: PathStalls
 
     def last_ended(self, time_ns: int) -> int:
         """The row that ended last by a moment, of any device, else ABSENT."""
-        return int(_last_ended(self.timeline, self.row_by_end, np.array([time_ns]))[0])
+        return int(_last_ended(self.row_by_end, self.ordered_end_ns, np.array([time_ns]))[0])
 
 
 def path_links(graph: Graph) -> PathLinks:
@@ -106,6 +108,7 @@ def path_links(graph: Graph) -> PathLinks:
     timeline, binding = graph.host.timeline, graph.binding
     launched_ns = _launched_ns(graph.host)
     row_by_end = np.lexsort((timeline.start_ns, -timeline.device_number, timeline.end_ns))
+    ordered_end_ns = timeline.end_ns[row_by_end]
     has_launch = timeline.launch_id != ABSENT
     is_unknown = binding.constraint == Constraint.UNKNOWN
     source_row, ready_ns = _with_last_ended(graph, np.flatnonzero(is_unknown))
@@ -120,7 +123,8 @@ def path_links(graph: Graph) -> PathLinks:
         upstream_end_ns=tuple(upstream_end_ns.tolist()),
         is_unknown=is_unknown,
         row_by_end=row_by_end,
-        stalls=_path_stalls(graph, launched_ns, row_by_end),
+        ordered_end_ns=ordered_end_ns,
+        stalls=_path_stalls(graph, launched_ns, row_by_end, ordered_end_ns),
     )
 
 
@@ -150,10 +154,10 @@ def _with_last_ended(graph: Graph, row: NDArray[np.intp]) -> tuple[Int64Array, I
 
 
 def _last_ended(
-    timeline: Timeline, row_by_end: NDArray[np.intp], time_ns: Int64Array
+    row_by_end: NDArray[np.intp], ordered_end_ns: Int64Array, time_ns: Int64Array
 ) -> NDArray[np.intp]:
     """The row that ended last by each moment, else ABSENT: intp[k]."""
-    position = np.searchsorted(timeline.end_ns[row_by_end], time_ns, side="right") - 1
+    position = np.searchsorted(ordered_end_ns, time_ns, side="right") - 1
     return np.where(position >= 0, row_by_end[position], ABSENT)
 
 
@@ -168,7 +172,12 @@ def _launched_ns(host: Host) -> Int64Array:
     return launched_ns
 
 
-def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.intp]) -> PathStalls:
+def _path_stalls(
+    graph: Graph,
+    launched_ns: Int64Array,
+    row_by_end: NDArray[np.intp],
+    ordered_end_ns: Int64Array,
+) -> PathStalls:
     host, calls, stalled = graph.host, graph.host.blocking_calls, graph.host.stalled_calls
     timeline = host.timeline
     # They come by start: of the allocations that stalled a call, the first is the earliest.
@@ -180,7 +189,7 @@ def _path_stalls(graph: Graph, launched_ns: Int64Array, row_by_end: NDArray[np.i
     # Where the work was done before, the call did not wait.
     has_waited = (awaited_row == ABSENT) | (timeline.end_ns[awaited_row] > start_ns)
     silences = unrecorded_waits(host)
-    ended_row = _last_ended(timeline, row_by_end, silences.starts)
+    ended_row = _last_ended(row_by_end, ordered_end_ns, silences.starts)
     follows_work = ended_row != ABSENT
     silent = np.full(int(follows_work.sum()), ABSENT)
     event_id = np.append(event_id[has_waited], silent)

@@ -28,8 +28,6 @@ from tracelab.model.constraints import (
     Constraints,
     Met,
     Reason,
-    is_staged,
-    starts_in_its_call,
 )
 from tracelab.model.host import Host
 from tracelab.model.late_starts import explain_late
@@ -234,7 +232,7 @@ def shown_latencies(
     timeline = host.timeline
     is_launch = constraints.constraint == Constraint.LAUNCH
     is_shown = (timeline.launch_id != ABSENT) & np.isin(constraints.constraint, _SHOW_LATENCIES)
-    is_shown &= ~(is_launch & (starts_in_its_call(host) | is_staged(host)))
+    is_shown &= ~(is_launch & (host.starts_in_its_call | host.is_staged))
     # Of a graph only what starts first waits for the launch.
     is_shown[1:] &= ~is_launch[1:] | (timeline.launch_id[1:] != timeline.launch_id[:-1])
     latency_ns = timeline.start_ns - constraints.ready_ns
@@ -254,7 +252,7 @@ def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np
 
     A launch call that still ran is enough of an explanation for anything that it launches.
     """
-    timeline, is_launching = host.timeline, starts_in_its_call(host)
+    timeline, is_launching = host.timeline, host.starts_in_its_call
     typical_ns = latencies.typical_ns[_latency_index(timeline, known)]
     least_ns = np.where(is_launching, SHORTEST_DELAY_NS, UNEXPLAINED_NS)
     is_late = timeline.start_ns - known.ready_ns - typical_ns > least_ns

@@ -12,9 +12,6 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.blocking_calls import Blocking
-from tracelab.model.host import Host
-from tracelab.model.trace import ABSENT
 
 
 class Constraint(IntEnum):
@@ -99,22 +96,3 @@ class Constraints(Frozen):
     delay_ns: Int64Array
     unexplained_ns: Int64Array
     reason: NDArray[np.int8]
-
-
-def starts_in_its_call(host: Host) -> NDArray[np.bool_]:
-    """bool[m], which rows started while a call ran that did nothing but launch them."""
-    timeline = host.timeline
-    return_ns = timeline.trace.end_ns[timeline.launch_id]
-    is_launching: NDArray[np.bool_] = timeline.launch_id != ABSENT
-    is_launching &= timeline.start_ns < return_ns
-    return is_launching & ~is_staged(host)
-
-
-def is_staged(host: Host) -> NDArray[np.bool_]:
-    """bool[m], which rows are copies that the driver makes step by step, as of pageable memory.
-
-    It first brings the memory to the GPU's reach; the call blocks, or has returned up to 0.7 ms
-    before the copy begins.
-    """
-    calls = host.blocking_calls
-    return np.isin(host.timeline.launch_id, calls.event_id[calls.kind == Blocking.COPY])

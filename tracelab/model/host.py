@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from types import MappingProxyType
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tracelab.arrays import OneLine, read_only
 from tracelab.intervals import Int64Array
-from tracelab.model.blocking_calls import BlockingCalls, find_blocking_calls
+from tracelab.model.blocking_calls import Blocking, BlockingCalls, find_blocking_calls
 from tracelab.model.stalled_calls import StalledCalls, find_stalled_calls
 from tracelab.model.thread_states import ThreadState, all_but_one, find_thread_states
 from tracelab.model.timeline import Timeline
@@ -39,6 +42,25 @@ class Host(OneLine):
         launched_ns = self.timeline.trace.start_ns.copy()
         launched_ns[self.stalled_calls.event_id] = self.stalled_calls.end_ns
         return read_only(launched_ns)
+
+    @cached_property
+    def is_staged(self) -> NDArray[np.bool_]:
+        """bool[m], which rows are copies that the driver makes step by step, as of pageable memory.
+
+        It first brings the memory to the GPU's reach; the call blocks, or has returned up to 0.7 ms
+        before the copy begins.
+        """
+        calls = self.blocking_calls
+        copy_call_id = calls.event_id[calls.kind == Blocking.COPY]
+        return read_only(np.isin(self.timeline.launch_id, copy_call_id))
+
+    @cached_property
+    def starts_in_its_call(self) -> NDArray[np.bool_]:
+        """bool[m], which rows started while a call ran that did nothing but launch them."""
+        timeline = self.timeline
+        starts_in_call: NDArray[np.bool_] = timeline.launch_id != ABSENT
+        starts_in_call &= timeline.start_ns < timeline.trace.end_ns[timeline.launch_id]
+        return read_only(starts_in_call & ~self.is_staged)
 
     @cached_property
     def states(self) -> Mapping[int, ThreadState]:

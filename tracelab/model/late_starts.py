@@ -12,8 +12,6 @@ from tracelab.model.constraints import (
     Constraints,
     Met,
     Reason,
-    is_staged,
-    starts_in_its_call,
 )
 from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
@@ -44,9 +42,9 @@ def explain_late(
     since_ns = np.where(is_open, np.maximum(ready_ns, start_ns - LONGEST_WAKE_UP_NS), ready_ns)
     ended_row = _ended_just_before(timeline, queues, row, ready_ns)
     running_row = _running_beside(timeline, row)
-    is_launching = starts_in_its_call(host)[row]
+    is_launching = host.starts_in_its_call[row]
     is_behind = ~is_launching & (ended_row != ABSENT)
-    is_of_host = is_launching | (is_staged(host)[row] & ~is_behind)
+    is_of_host = is_launching | (host.is_staged[row] & ~is_behind)
     is_full = ~is_of_host & ~is_behind & (running_row != ABSENT)
     is_full &= _has_no_room(timeline, row, since_ns)
     is_unexplained = ~(is_of_host | is_behind | is_full)
