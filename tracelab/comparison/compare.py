@@ -52,7 +52,15 @@ _Key = TypeVar("_Key", bound=Hashable)
 _Times = dict[tuple[tuple[str, str], ...], dict[str, list[int]]]
 
 # Tables that are compared in another way, or whose rows are not the same from run to run.
-_NOT_COMPARED_BY_ROW = ("overlaps", "syncs", "holders", "critical_path", "starts", "latencies")
+_NOT_COMPARED_BY_ROW = (
+    "overlaps",
+    "syncs",
+    "holders",
+    "critical_path",
+    "starts",
+    "latencies",
+    "steady",
+)
 
 # What one side of a comparison may be given as.
 Compared = Side | Report | str | PathLike[str] | Sequence[str | PathLike[str]]

@@ -104,10 +104,14 @@ def _longer_ns(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
     if unprofiled_length_ns is None or not timeline.steps:
         return [0] * len(windows)
     # A step that is slow for reasons of its own is not the profiler's: the median counts.
-    median_ns = statistics.median(step.end_ns - step.start_ns for step in timeline.steps)
+    median_ns = statistics.median(timeline.typical_lengths_ns)
     longer_ns = []
     for window in windows:
-        step_count = 1 if window.step is not None else len(timeline.steps)
+        step_count = sum(
+            step.start_ns < window.end_ns and step.end_ns > window.start_ns
+            for step in timeline.steps
+        )
+        step_count = max(1, step_count)
         step_ns = min(median_ns, window.length_ns / step_count)
         longer_ns.append(max(0, round(step_ns - unprofiled_length_ns) * step_count))
     return longer_ns

@@ -9,6 +9,7 @@ from tracelab.measures import (
     latencies,
     overlap,
     starts,
+    steady,
     window_times,
 )
 from tracelab.measures.measure import Measure
@@ -21,4 +22,5 @@ MEASURES: tuple[Measure, ...] = (
     critical_path.MEASURE,
     starts.MEASURE,
     latencies.MEASURE,
+    steady.MEASURE,
 )

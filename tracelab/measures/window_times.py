@@ -92,7 +92,7 @@ def window_times(
         exposed: the exposed communication and copies.
     """
     windows = graph.host.timeline.windows if windows is None else windows
-    devices = _device_metrics(graph, windows, bubbles, exposed)
+    devices = device_metrics(graph, windows, bubbles, exposed)
     unprofiled = unprofiled_ns(graph, windows, bubbles)
     return tuple(
         WindowMetrics(0, window.step, window.start_ns, window.end_ns, of_window, without_profiler)
@@ -100,7 +100,7 @@ def window_times(
     )
 
 
-def _device_metrics(
+def device_metrics(
     graph: Graph, windows: Sequence[Window], bubbles: Bubbles, exposed: Exposed
 ) -> list[tuple[DeviceMetrics, ...]]:
     """The metrics of every device, per window."""

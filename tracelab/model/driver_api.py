@@ -38,6 +38,9 @@ _FREE = re.compile(rf"{_API}(?:Free|FreeHost|HostFree|MemFree|MemFreeHost){_VERS
 _STREAM_WAIT = re.compile(rf"{_API}StreamWaitEvent")
 _EVENT_RECORD = re.compile(rf"{_API}EventRecord")
 _GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
+_KERNEL_LAUNCH = re.compile(rf"{_API}(?:Ext|Module|Drv)*Launch(?:Cooperative)?Kernel")
+_BEGINS_CAPTURE = re.compile(rf"{_API}StreamBeginCapture")
+_ENDS_CAPTURE = re.compile(rf"{_API}StreamEndCapture")
 _EXTENDED_LAUNCH = re.compile(r"^(?:cuda|cu)LaunchKernelEx")
 
 
@@ -129,6 +132,35 @@ def is_graph_launch(name: str) -> bool:
     (True, False)
     """
     return _GRAPH_LAUNCH.match(name) is not None
+
+
+def is_kernel_launch(name: str) -> bool:
+    """Whether a call launches one kernel, and nothing but a kernel.
+
+    >>> is_kernel_launch("cuLaunchKernelEx"), is_kernel_launch("hipExtModuleLaunchKernel")
+    (True, True)
+    >>> is_kernel_launch("cudaGraphLaunch"), is_kernel_launch("cudaMemsetAsync")
+    (False, False)
+    """
+    return _KERNEL_LAUNCH.match(name) is not None
+
+
+def begins_capture(name: str) -> bool:
+    """Whether a call begins to capture a graph: what its thread launches then does not run.
+
+    >>> begins_capture("cudaStreamBeginCapture_v2"), begins_capture("cudaStreamEndCapture")
+    (True, False)
+    """
+    return _BEGINS_CAPTURE.match(name) is not None
+
+
+def ends_capture(name: str) -> bool:
+    """Whether a call ends the capture of a graph.
+
+    >>> ends_capture("hipStreamEndCapture"), ends_capture("cudaGraphInstantiate")
+    (True, False)
+    """
+    return _ENDS_CAPTURE.match(name) is not None
 
 
 def is_extended_launch(name: str) -> bool:

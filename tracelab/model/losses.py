@@ -124,6 +124,13 @@ LOSSES = (
         "GPU activities whose launch is not in the file: they are busy time, but belong to no step",
     ),
     Loss(
+        "launches_without_activity",
+        "info",
+        "timeline",
+        "kernel launches whose kernel is not in the file, cut off or dropped: the steps that "
+        "launched them are incomplete and not taken as typical",
+    ),
+    Loss(
         "overlapping_activities",
         "info",
         "timeline",

@@ -15,6 +15,7 @@ from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.model.driver_api import is_extended_launch, is_graph_launch
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
 from tracelab.model.lookup import match_names
+from tracelab.model.steady import SteadySteps, find_steady, launches_without_activity
 from tracelab.model.steps import Step, Window, find_steps
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
 from tracelab.options import PROFILER_STEP
@@ -108,6 +109,22 @@ class Timeline(Frozen):
         """The whole trace, then each step."""
         whole = Window(None, int(self.start_ns.min()), int(self.end_ns.max()))
         return (whole, *(Window(step.number, step.start_ns, step.end_ns) for step in self.steps))
+
+    @cached_property
+    def lost_launches(self) -> Int64Array:
+        """int64[k], event ids of the calls that launched a kernel of which the file has nothing."""
+        return read_only(launches_without_activity(self))
+
+    @cached_property
+    def steady(self) -> SteadySteps | None:
+        """The steps that the recording left whole, which decide what is typical."""
+        return find_steady(self)
+
+    @property
+    def typical_lengths_ns(self) -> tuple[int, ...]:
+        """How long each steady step is, ns; of all steps where none is steady."""
+        indices = self.steady.indices if self.steady else range(len(self.steps))
+        return tuple(self.steps[i].end_ns - self.steps[i].start_ns for i in indices)
 
     def busy(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Intervals:
         """When at least one of these activities ran; all of them by default."""

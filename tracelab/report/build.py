@@ -56,6 +56,7 @@ def build_trace_info(
     losses = {
         **trace.losses,
         "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
+        "launches_without_activity": len(timeline.lost_launches),
         "overlapping_activities": timeline.overlapping_count,
         "repeated_steps": timeline.repeated_steps,
         "streams_not_compared": len(timeline.streams) - compared,

@@ -16,6 +16,7 @@ import orjson
 from tracelab.errors import UnreadableInputError
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import about_of
+from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import READ_ERRORS, Source, open_source
 from tracelab.report.schema import SCHEMA, Provenance, Report, TraceInfo
@@ -103,7 +104,7 @@ def parse_report(content: bytes, path: str) -> Report:
         raise UnreadableInputError(f"{path}: this is no report of the schema {SCHEMA}")
     try:
         tables = {
-            measure.key: _build(tuple[measure.row, ...], data[measure.key])  # type: ignore[name-defined]
+            measure.key: _build(tuple[measure.row, ...], _rows(data, measure.key))  # type: ignore[name-defined]
             for measure in MEASURES
         }
         unknown = {
@@ -124,6 +125,15 @@ def parse_report(content: bytes, path: str) -> Report:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
+
+
+def _rows(data: Mapping[str, Any], key: str) -> Any:
+    """The rows of a table; none of one that a report of an older version has not.
+
+    Raises:
+        KeyError: the windows are missing, without which there is no report.
+    """
+    return data[key] if key == window_times.MEASURE.key else data.get(key, [])
 
 
 def _with_about(findings: list[Any]) -> list[Any]:

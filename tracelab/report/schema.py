@@ -27,6 +27,7 @@ from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.starts import StartMetrics
+from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.safe_text import json_bytes
@@ -123,6 +124,11 @@ class Tables:
     def latencies(self) -> tuple[LatencyMetrics, ...]:
         """How long starts typically take."""
         return self.tables.get("latencies", ())
+
+    @property
+    def steady(self) -> tuple[SteadyMetrics, ...]:
+        """The steady steps, which decide what is typical; no row of a file without them."""
+        return self.tables.get("steady", ())
 
 
 @dataclass(frozen=True)

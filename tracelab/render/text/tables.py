@@ -17,7 +17,7 @@ if TYPE_CHECKING:  # what a difference is made of is not needed to show one trac
     from tracelab.comparison.noise import Change
 
 _MOST_ROWS = 10
-_WITH_A_SECTION = ("overlaps", "syncs", "holders", "critical_path", "starts", "latencies")
+_WITH_A_SECTION = ("overlaps", "syncs", "holders", "critical_path", "starts", "latencies", "steady")
 _KEYS = ("rank", "step")
 
 

@@ -1,0 +1,106 @@
+"""What a steady step takes, and how busy the devices were in the steady window."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from statistics import median
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import measure_within
+from tracelab.measures.bubbles import Bubbles
+from tracelab.measures.exposed import Exposed
+from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.window_times import DeviceMetrics, device_metrics
+from tracelab.model.graph import Graph
+from tracelab.model.steady import LeftOut
+
+PROFILED, UNPROFILED = "profiled", "unprofiled"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class SteadyMetrics(OneLine):
+    """The steady steps of one file, ns.
+
+    Attributes:
+        step: None, as of the whole trace.
+        steps: their numbers.
+        start_ns, end_ns: the steady window, from the start of the first to the end of the last.
+        step_ns: the median length of a steady step.
+        lengths_ns: the length of each.
+        unprofiled_step_ns: what a step takes without the profiler, as the capture measured; None
+            if it did not.
+        gpu_floor_ns: the median time per steady step in which the device that decides was busy: no
+            step takes less unless its GPU work changes.
+        device: the device that decides, the busiest of the steady window.
+        left_out: the steps that are not steady, and why.
+        basis: whether shares are those of a step with the profiler or without it.
+        baseline_error, not_replayed: nothing yet.
+        devices: the metrics of the steady window.
+
+    Example row: ``SteadyMetrics(rank=0, step=None, steps=(3, 4), start_ns=4_000, end_ns=24_000,
+    step_ns=10_000, lengths_ns=(9_900, 10_100), unprofiled_step_ns=None, gpu_floor_ns=9_000,
+    device=0, left_out=(LeftOut(2, "holds work launched before the recording"),), ...)``.
+    """
+
+    rank: int
+    step: int | None
+    steps: tuple[int, ...]
+    start_ns: int
+    end_ns: int
+    step_ns: int
+    lengths_ns: tuple[int, ...]
+    unprofiled_step_ns: int | None
+    gpu_floor_ns: int
+    device: int
+    left_out: tuple[LeftOut, ...]
+    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    baseline_error: float | None
+    not_replayed: str | None
+    devices: tuple[DeviceMetrics, ...]
+
+    @property
+    def length_ns(self) -> int:
+        """Length of the steady window, ns."""
+        return self.end_ns - self.start_ns
+
+
+def steady_steps(graph: Graph, bubbles: Bubbles, exposed: Exposed) -> Iterator[SteadyMetrics]:
+    """The steady steps of a file, in one row; none where it has no steady step.
+
+    There is no slow reference model: it is `window_times` of one more window, and medians.
+    """
+    timeline = graph.host.timeline
+    steady = timeline.steady
+    if steady is None:
+        return
+    [devices] = device_metrics(graph, [steady.window], bubbles, exposed)
+    decides = max(devices, key=lambda device: device.busy_ns).device
+    steps = [timeline.steps[index] for index in steady.indices]
+    busy_ns = measure_within(
+        timeline.busy(timeline.select(device=decides)),
+        [step.start_ns for step in steps],
+        [step.end_ns for step in steps],
+    )
+    lengths_ns = timeline.typical_lengths_ns
+    unprofiled_ns = timeline.trace.info.unprofiled_step_ns
+    yield SteadyMetrics(
+        rank=0,
+        step=None,
+        steps=tuple(step.number for step in steps),
+        start_ns=steady.window.start_ns,
+        end_ns=steady.window.end_ns,
+        step_ns=int(median(lengths_ns)),
+        lengths_ns=lengths_ns,
+        unprofiled_step_ns=None if unprofiled_ns is None else round(unprofiled_ns),
+        gpu_floor_ns=int(median(busy_ns.tolist())),
+        device=decides,
+        left_out=steady.left_out,
+        basis=PROFILED if unprofiled_ns is None else UNPROFILED,
+        baseline_error=None,
+        not_replayed=None,
+        devices=devices,
+    )
+
+
+MEASURE = Measure("steady", SteadyMetrics, steady_steps)

@@ -1,0 +1,149 @@
+"""The steady steps: those that the beginning and the end of the recording left whole."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array
+from tracelab.model.driver_api import begins_capture, ends_capture, is_kernel_launch
+from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.steps import Window
+from tracelab.model.trace import ABSENT
+
+if TYPE_CHECKING:
+    from tracelab.model.timeline import Timeline
+
+BACKLOG = "holds work launched before the recording"
+CUT = "lacks work that it launched: the recording ended first, or lost it"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """A step that is not steady, and why.
+
+    Example: ``LeftOut(step=2, why="holds work launched before the recording")``.
+    """
+
+    step: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class SteadySteps:
+    """The steady steps of a file; they decide what is typical.
+
+    Example: ``SteadySteps(indices=(1, 2), window=Window(None, 9_000, 29_000),
+    left_out=(LeftOut(2, "holds work launched before the recording"),))``: of three steps the first
+    is left out.
+
+    Attributes:
+        indices: into `Timeline.steps`, ascending, at least one.
+        window: from the start of the first to the end of the last; its `step` is None.
+        left_out: the other steps.
+    """
+
+    indices: tuple[int, ...]
+    window: Window
+    left_out: tuple[LeftOut, ...]
+
+
+def find_steady(timeline: Timeline) -> SteadySteps | None:
+    """The steps that hold no work launched before the recording and lack none of their own.
+
+    A file of one step has that step as its steady step, whatever it holds or lacks. There is no
+    slow reference model: ``tests/unit/model/test_steady.py`` has traces made by hand.
+
+    Args:
+        timeline: the GPU activities in order.
+
+    Returns:
+        the steady steps; None without any.
+    """
+    steps = timeline.steps
+    why = dict.fromkeys(_cut_steps(timeline), CUT)
+    why |= dict.fromkeys(_steps_with_backlog(timeline), BACKLOG)
+    indices = tuple(index for index in range(len(steps)) if index not in why)
+    if len(steps) == 1:
+        indices = (0,)
+    if not indices:
+        return None
+    return SteadySteps(
+        indices=indices,
+        window=Window(None, steps[indices[0]].start_ns, steps[indices[-1]].end_ns),
+        left_out=tuple(
+            LeftOut(steps[index].number, text)
+            for index, text in sorted(why.items())
+            if index not in indices
+        ),
+    )
+
+
+def launched_before_recording(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], the activities that were launched before the recording began.
+
+    A stream runs its work in order: they are those without a launch that stand before its first
+    activity with one. In a stream without any they are those that started before the first
+    activity with a launch on the device.
+    """
+    is_launched = timeline.launch_id != ABSENT
+    is_before = np.zeros(len(is_launched), dtype=np.bool_)
+    for stream in timeline.streams:
+        rows = slice(stream.first_row, stream.end_row)
+        if is_launched[rows].any():
+            first_row = stream.first_row + int(np.argmax(is_launched[rows]))
+            is_before[stream.first_row : first_row] = True
+            continue
+        on_device = is_launched & (timeline.device_number == stream.device_number)
+        first_start_ns = timeline.start_ns[on_device].min(initial=np.iinfo(np.int64).max)
+        is_before[rows] = timeline.start_ns[rows] < first_start_ns
+    return is_before if is_launched.any() else np.zeros_like(is_before)
+
+
+def launches_without_activity(timeline: Timeline) -> Int64Array:
+    """int64[k], event ids of the calls that launched a kernel of which the file has nothing.
+
+    By start. Without those of a thread that was capturing a CUDA graph: they launched nothing.
+    """
+    trace = timeline.trace
+    calls = calls_of_name(trace, is_kernel_launch)
+    lost = calls[~np.isin(calls, timeline.launch_id)]
+    if not len(lost):
+        return lost.astype(np.int64)
+    begins, ends = calls_of_name(trace, begins_capture), calls_of_name(trace, ends_capture)
+    is_capturing = np.zeros(len(lost), dtype=np.bool_)
+    for thread, indices in groups_of(trace.thread_index[lost]):
+        begun, ended = (
+            np.searchsorted(
+                trace.start_ns[bounds[trace.thread_index[bounds] == thread]],
+                trace.start_ns[lost[indices]],
+            )
+            for bounds in (begins, ends)
+        )
+        is_capturing[indices] = begun > ended
+    return lost[~is_capturing].astype(np.int64)
+
+
+def _steps_with_backlog(timeline: Timeline) -> list[int]:
+    """The indices of the steps in whose window work runs that was launched before the recording."""
+    is_before = launched_before_recording(timeline)
+    end_ns = timeline.end_ns[is_before].max(initial=-(2**63))
+    start_ns = timeline.start_ns[is_before].min(initial=2**63 - 1)
+    return [
+        index
+        for index, step in enumerate(timeline.steps)
+        if step.start_ns < end_ns and step.end_ns > start_ns
+    ]
+
+
+def _cut_steps(timeline: Timeline) -> list[int]:
+    """The indices of the steps that launched a kernel of which the file has nothing."""
+    trace = timeline.trace
+    event_ids = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
+    lost_ns = trace.start_ns[timeline.lost_launches]
+    first, end = np.searchsorted(lost_ns, (trace.start_ns[event_ids], trace.end_ns[event_ids]))
+    indices: list[int] = np.flatnonzero(end > first).tolist()
+    return indices
