@@ -67,6 +67,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "critical_path",
         "starts",
         "latencies",
+        "steady",
         "findings",
         "whatif",
         "job",
