@@ -66,7 +66,7 @@ class Analysis:
 _OF_APPLE = re.compile(r"aten::_?mps_")
 
 # The stages that the times of a window rest on.
-_FOR_WINDOW_TIMES = frozenset(("host", "graph", "bubbles", "exposed", "tables"))
+_FOR_WINDOW_TIMES = frozenset(("host", "graph", "blocking_calls", "bubbles", "exposed", "tables"))
 
 
 def read(source: Source, options: Options) -> Trace:
@@ -126,6 +126,11 @@ def choose_windows(timeline: Timeline, options: Options) -> tuple[Window, ...]:
 def find_lines(trace: Trace, options: Options) -> SourceLines:
     """Where the program's source is looked for, to name lines."""
     return SourceLines((*options.source_folders, *trace.info.source_folders))
+
+
+def all_bubbles(graph: Graph) -> Bubbles:
+    """The idle time of the whole file: what is asked of one step needs that of the others, too."""
+    return bubbles(graph)
 
 
 def fill_tables(
@@ -203,7 +208,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("lines", find_lines),
     # measure
     Stage("blocking_calls", blocking_calls),
-    Stage("bubbles", bubbles),
+    Stage("bubbles", all_bubbles),
     Stage("idle_culprits", idle_culprits),
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),

@@ -11,7 +11,7 @@ begun until that call returned, as if the thread had made it itself.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -219,6 +219,10 @@ def _stalls_before_gaps(
 class BlockingCallMetrics(OneLine):
     """The blocking calls of one API at one call site, ns.
 
+    What a call costs often falls into the next step. In the rows of a step `count` and `blocked_ns`
+    are of the calls that the step made (none, where a call before it costs idle time in it), and
+    `caused_idle_ns` is the idle time in the step, whichever step made the call.
+
     Attributes:
         idle_after_ns: the part of the caused idle after the calls had returned.
         waited_for: the activity for which they blocked longest.
@@ -233,7 +237,7 @@ class BlockingCallMetrics(OneLine):
     step: int | None
     api: str
     kind: str = field(metadata=constrained(enum=[kind.name.lower() for kind in Blocking]))
-    count: int = field(metadata=constrained(minimum=1))
+    count: int
     blocked_ns: int
     caused_idle_ns: int
     idle_after_ns: int
@@ -248,44 +252,94 @@ class BlockingCallMetrics(OneLine):
 def blocking_call_rows(
     graph: Graph, windows: Sequence[Window], blocking_calls: BlockingCallCosts
 ) -> Iterator[BlockingCallMetrics]:
-    """The blocking calls of each window by API and call site, the most expensive first."""
+    """The blocking calls of each window by API and call site, the most expensive first.
+
+    The slow reference model is ``tests/reference/ticks.py``.
+    """
     timeline = graph.host.timeline
     trace, calls = timeline.trace, blocking_calls.calls
-    numbers = [step.number for step in timeline.steps]
-    groups: dict[int | None, dict[tuple[str, Blocking, CallSite], list[int]]] = defaultdict(dict)
-    for call_index, event_id in enumerate(calls.event_id.tolist()):
-        step_index = int(blocking_calls.step_index[call_index])
-        kind = Blocking(int(calls.kind[call_index]))
-        key = (trace.name_of(event_id), kind, blocking_calls.call_sites[call_index])
-        for step in (None, numbers[step_index]) if step_index != ABSENT else (None,):
-            groups[step].setdefault(key, []).append(call_index)
-    for window in windows:
+    names = [trace.name_of(event_id) for event_id in calls.event_id.tolist()]
+    keys = list(zip(names, calls.kind.tolist(), blocking_calls.call_sites, strict=True))
+    step_numbers = [step.number for step in timeline.steps]
+    for window, (idle_index, idle_ns, after_ns) in zip(
+        windows, _idle_within(blocking_calls, windows), strict=True
+    ):
+        made_index = (
+            np.arange(len(calls))
+            if window.step is None
+            else np.flatnonzero(blocking_calls.step_index == step_numbers.index(window.step))
+        )
+        groups: dict[tuple[str, int, CallSite], _CallsInWindow] = defaultdict(_CallsInWindow)
+        for call_index in made_index.tolist():
+            groups[keys[call_index]].made.append(call_index)
+        for call_index, caused_ns, later_ns in zip(
+            idle_index.tolist(), idle_ns.tolist(), after_ns.tolist(), strict=True
+        ):
+            groups[keys[call_index]].add(call_index, caused_ns, later_ns)
         rows = (
             BlockingCallMetrics(
                 rank=0,
                 step=window.step,
                 api=api,
-                kind=kind.name.lower(),
-                count=len(group),
-                blocked_ns=int(blocking_calls.blocked_ns[group].sum()),
-                caused_idle_ns=int(blocking_calls.caused_idle_ns[group].sum()),
-                idle_after_ns=int(blocking_calls.idle_after_ns[group].sum()),
-                waited_for=_longest_awaited(trace, blocking_calls, group),
+                kind=Blocking(kind).name.lower(),
+                count=len(group.made),
+                blocked_ns=int(blocking_calls.blocked_ns[group.made].sum()),
+                caused_idle_ns=group.caused_idle_ns,
+                idle_after_ns=group.idle_after_ns,
+                waited_for=_longest_awaited(trace, blocking_calls, {*group.made, *group.causing}),
                 operator=site.operator,
                 annotation=site.annotation,
                 function=site.function,
                 file=site.file,
                 line=site.line,
             )
-            for (api, kind, site), group in groups[window.step].items()
+            for (api, kind, site), group in groups.items()
         )
         yield from sorted(rows, key=lambda row: (-row.caused_idle_ns, -row.blocked_ns, row.api))
 
 
-def _longest_awaited(trace: Trace, costs: BlockingCallCosts, group: list[int]) -> str | None:
+@dataclass(slots=True)
+class _CallsInWindow:
+    """The calls of one row while it is added up: those that the window made, and its idle."""
+
+    made: list[int] = field(default_factory=list)
+    causing: set[int] = field(default_factory=set)
+    caused_idle_ns: int = 0
+    idle_after_ns: int = 0
+
+    def add(self, call_index: int, caused_ns: int, after_ns: int) -> None:
+        self.causing.add(call_index)
+        self.caused_idle_ns += caused_ns
+        self.idle_after_ns += after_ns
+
+
+def _idle_within(
+    costs: BlockingCallCosts, windows: Sequence[Window]
+) -> Iterator[tuple[NDArray[np.intp], Int64Array, Int64Array]]:
+    """Per window its stretches of idle time that calls caused.
+
+    Each as intp[k], the index of the call, int64[k], the idle, ns, and int64[k], the part of it
+    after the call had returned, ns.
+    """
+    idle = costs.attributed_idle
+    by_start = np.argsort(idle.start_ns, kind="stable")
+    starts_ns, reach_ns = idle.start_ns[by_start], np.maximum.accumulate(idle.end_ns[by_start])
+    for window in windows:
+        first = np.searchsorted(reach_ns, window.start_ns, side="right")
+        last = np.searchsorted(starts_ns, window.end_ns)
+        index = by_start[first:last]
+        index = index[idle.end_ns[index] > window.start_ns]
+        call_index = idle.call_index[index]
+        start_ns = np.maximum(idle.start_ns[index], window.start_ns)
+        end_ns = np.minimum(idle.end_ns[index], window.end_ns)
+        after_start_ns = np.maximum(start_ns, costs.calls.end_ns[call_index])
+        yield call_index, end_ns - start_ns, np.maximum(0, end_ns - after_start_ns)
+
+
+def _longest_awaited(trace: Trace, costs: BlockingCallCosts, group: Collection[int]) -> str | None:
     """The name of the activity for which these calls blocked longest; None if none is known."""
     blocked_ns: Counter[int] = Counter()
-    for call_index in group:
+    for call_index in sorted(group):
         if costs.awaited_id[call_index] != ABSENT:
             name_index = int(trace.name_index[costs.awaited_id[call_index]])
             blocked_ns[name_index] += int(costs.blocked_ns[call_index])

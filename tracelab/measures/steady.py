@@ -8,6 +8,7 @@ from statistics import median
 
 from tracelab.arrays import OneLine
 from tracelab.intervals import measure_within
+from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, constrained
@@ -65,7 +66,9 @@ class SteadyMetrics(OneLine):
         return self.end_ns - self.start_ns
 
 
-def steady_steps(graph: Graph, bubbles: Bubbles, exposed: Exposed) -> Iterator[SteadyMetrics]:
+def steady_steps(
+    graph: Graph, bubbles: Bubbles, exposed: Exposed, blocking_calls: BlockingCallCosts
+) -> Iterator[SteadyMetrics]:
     """The steady steps of a file, in one row; none where it has no steady step.
 
     There is no slow reference model: it is `window_times` of one more window, and medians.
@@ -74,7 +77,7 @@ def steady_steps(graph: Graph, bubbles: Bubbles, exposed: Exposed) -> Iterator[S
     steady = timeline.steady
     if steady is None:
         return
-    [devices] = device_metrics(graph, [steady.window], bubbles, exposed)
+    [devices] = device_metrics(graph, [steady.window], bubbles, exposed, blocking_calls)
     decides = max(devices, key=lambda device: device.busy_ns).device
     steps = [timeline.steps[index] for index in steady.indices]
     busy_ns = measure_within(

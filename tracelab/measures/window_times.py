@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import measure_within
+from tracelab.intervals import measure_within, union
+from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, keyed_by
@@ -27,12 +28,14 @@ class DeviceMetrics(OneLine):
     Attributes:
         blocking_comm_ns, blocking_copy_ns: the exposed time that the next compute waited for.
         bubbles: idle by cause.
+        idle_by_calls_ns: the idle that blocking calls caused, while they blocked or until new work
+            arrived after them.
         unknown_reasons: the idle of cause "unknown", by why it is.
 
     Example row: ``DeviceMetrics(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
     copy_ns=300, ..., exposed_copy_ns=100, blocking_copy_ns=50, copy_compute_overlap_ns=200,
     streams=(StreamTime(7, 600, 12), ...), bubbles={"host_blocked": 150, "launch": 50, ...},
-    unknown_reasons={})``.
+    unknown_reasons={}, idle_by_calls_ns=180)``.
     """
 
     device: int
@@ -51,6 +54,7 @@ class DeviceMetrics(OneLine):
     streams: tuple[StreamTime, ...]
     bubbles: Mapping[str, int] = field(metadata=keyed_by(Cause, complete=True))
     unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
+    idle_by_calls_ns: int = field(default=0, metadata={"added": True})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,7 +83,11 @@ class WindowMetrics(OneLine):
 
 
 def window_times(
-    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, exposed: Exposed
+    graph: Graph,
+    windows: Sequence[Window] | None,
+    bubbles: Bubbles,
+    exposed: Exposed,
+    blocking_calls: BlockingCallCosts,
 ) -> tuple[WindowMetrics, ...]:
     """The metrics of each window, with all of its devices.
 
@@ -90,9 +98,10 @@ def window_times(
         windows: what to measure; None for the whole trace and every step.
         bubbles: the idle time, at least of these windows.
         exposed: the exposed communication and copies.
+        blocking_calls: the blocking calls of the file.
     """
     windows = graph.host.timeline.windows if windows is None else windows
-    devices = device_metrics(graph, windows, bubbles, exposed)
+    devices = device_metrics(graph, windows, bubbles, exposed, blocking_calls)
     unprofiled = unprofiled_ns(graph, windows, bubbles)
     return tuple(
         WindowMetrics(0, window.step, window.start_ns, window.end_ns, of_window, without_profiler)
@@ -101,7 +110,11 @@ def window_times(
 
 
 def device_metrics(
-    graph: Graph, windows: Sequence[Window], bubbles: Bubbles, exposed: Exposed
+    graph: Graph,
+    windows: Sequence[Window],
+    bubbles: Bubbles,
+    exposed: Exposed,
+    blocking_calls: BlockingCallCosts,
 ) -> list[tuple[DeviceMetrics, ...]]:
     """The metrics of every device, per window."""
     timeline = graph.host.timeline
@@ -117,6 +130,14 @@ def device_metrics(
         }
         for kind in (Kind.COMM, Kind.COPY)
     )
+    idle = blocking_calls.attributed_idle
+    by_calls_ns = {
+        number: measure_within(
+            union(idle.start_ns[on_device], idle.end_ns[on_device]), start_ns, end_ns
+        )
+        for number in device_numbers
+        for on_device in [idle.device_number == number]
+    }
     return [
         tuple(
             DeviceMetrics(
@@ -125,6 +146,7 @@ def device_metrics(
                 blocking_copy_ns=int(copy_ns[times.device][i]),
                 bubbles=causes[times.device][i],
                 unknown_reasons=reasons[times.device][i],
+                idle_by_calls_ns=int(by_calls_ns[times.device][i]),
             )
             for times in of_window
         )

@@ -18,8 +18,11 @@ from tests.build.rows import (
     step,
 )
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
-from tracelab.measures.blocking_calls import blocking_calls
+from tracelab.measures.blocking_calls import blocking_call_rows, blocking_calls
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import device_times
+from tracelab.measures.window_times import window_times
 from tracelab.model.call_sites import CallSite
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
@@ -322,3 +325,51 @@ def test_file_without_blocking_calls():
 
     assert (len(measured.calls), measured.call_sites) == (0, ())
     assert measured.caused_idle_ns.tolist() == []
+
+
+# The rows of windows.
+
+
+@settings(derandomize=True, deadline=None, max_examples=100)
+@given(random_rows())
+def test_a_steps_row_has_the_idle_in_the_step_whoever_caused_it(rows):
+    made = graph(*scaled(rows))
+    measured, windows = blocking_calls(made), made.host.timeline.windows
+    idle, calls = measured.attributed_idle, measured.calls
+    found = list(blocking_call_rows(made, windows, measured))
+    times = window_times(made, windows, bubbles(made), exposed(made), measured)
+    for window, of_window in zip(windows, times, strict=True):
+        of_calls = [row for row in found if row.step == window.step]
+        caused_ns = after_ns = 0
+        for index, first, last in zip(idle.call_index, idle.start_ns, idle.end_ns, strict=True):
+            start, end = max(first, window.start_ns), min(last, window.end_ns)
+            caused_ns += max(0, end - start)
+            after_ns += max(0, end - max(start, calls.end_ns[index]))
+        assert sum(row.caused_idle_ns for row in of_calls) == caused_ns
+        assert sum(row.idle_after_ns for row in of_calls) == after_ns
+        assert sum(device.idle_by_calls_ns for device in of_window.devices) == caused_ns
+        assert all(0 <= x.idle_by_calls_ns <= x.idle_ns for x in of_window.devices)
+        if window.step is not None:
+            position = [step.number for step in made.host.timeline.steps].index(window.step)
+            is_made = measured.step_index == position
+            assert sum(row.count for row in of_calls) == is_made.sum()
+            assert sum(row.blocked_ns for row in of_calls) == measured.blocked_ns[is_made].sum()
+
+
+def test_a_call_at_the_end_of_a_step_costs_idle_in_the_next():
+    # Two steps of 100 ns. In the first the host waits from 60 to 90 for the kernel that ends at 70;
+    # the next step launches at 130, and its kernel starts at 140. Of the 70 ns idle, 30 (70 to 100)
+    # are in the first step, 10 of them after the return at 90, and 40 (100 to 140) in the second.
+    made = graph(
+        step(1, 0, 100),
+        step(2, 100, 200),
+        launch(5, 8, 1),
+        kernel(10, 70, correlation=1),
+        call("cudaStreamSynchronize", 60, 90),
+        launch(130, 135, 2),
+        kernel(140, 180, correlation=2),
+    )
+    rows = blocking_call_rows(made, made.host.timeline.windows, blocking_calls(made))
+    assert [
+        (row.step, row.count, row.blocked_ns, row.caused_idle_ns, row.idle_after_ns) for row in rows
+    ] == [(None, 1, 30, 70, 50), (1, 1, 30, 30, 10), (2, 0, 0, 40, 40)]

@@ -5,6 +5,7 @@ from hypothesis import given, settings
 from tests.build.random_rows import random_rows
 from tests.build.rows import copy, graph, kernel, launch, step
 from tests.reference.ticks import TICK, Account, scaled
+from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import DeviceTime, device_times
@@ -13,7 +14,7 @@ from tracelab.measures.window_times import window_times
 
 def measured(*rows):
     made = graph(*rows)
-    return made, window_times(made, None, bubbles(made), exposed(made))
+    return made, window_times(made, None, bubbles(made), exposed(made), blocking_calls(made))
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
