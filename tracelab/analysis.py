@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
-from tracelab.findings.finding import Finding
+from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array
@@ -37,7 +37,7 @@ from tracelab.read.platforms import READ_PLATFORMS
 from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
-from tracelab.report.schema import LaunchedOnly, Report
+from tracelab.report.schema import LaunchedOnly, Note, Report
 from tracelab.stages import Stage, call, run_stages
 
 
@@ -166,7 +166,7 @@ def choose_rank(trace: Trace) -> int:
     return trace.info.rank or 0
 
 
-def find(
+def look_at(
     source: Source,
     graph: Graph,
     windows: tuple[Window, ...],
@@ -177,13 +177,19 @@ def find(
     serialized_streams: SerializedStreams,
     blocking_calls: BlockingCallCosts,
     lines: SourceLines,
-    rules: Sequence[Rule],
-) -> tuple[Finding, ...]:
-    """What to do about the time that the first window lost, by all rules."""
-    trace = graph.host.timeline.trace
-    context = Context(
+) -> Context:
+    """What the rules look at: the steady window.
+
+    Of a file without steady steps it is the whole trace, and of a report of one step the step.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    [window, *_] = windows
+    if window.step is None and timeline.steady is not None:
+        window = timeline.steady.window
+    return Context(
         graph=graph,
-        window=windows[0],
+        window=window,
         rank=rank,
         bubbles=bubbles,
         idle_culprits=idle_culprits,
@@ -194,7 +200,28 @@ def find(
         lines=lines,
         blocks_per_sm=partial(_blocks_per_sm, source, trace),
     )
-    return find_all(context, rules)
+
+
+def note_other_story(
+    context: Context, rules: Sequence[Rule], findings: tuple[Finding, ...]
+) -> tuple[Note, ...]:
+    """Why the first finding of a step is not that of the steady steps, if it is not."""
+    steady = context.timeline.steady
+    if context.window.step is None or steady is None:
+        return ()
+    of_steady = find_all(replace(context, window=steady.window), rules)
+    first, of_step = (
+        next((x for x in some if x.about == "program"), None) for some in (of_steady, findings)
+    )
+    if first is None or (of_step and is_same_place(of_step, first)):
+        return ()
+    alike = next((x for x in findings if is_same_place(x, first)), None)
+    share = 100 * alike.bound_ns / max(1, context.window.length_ns) if alike else 0.0
+    text = (
+        f"In the steady steps the first finding is {first.rule}, in {first.steps_seen} of "
+        f"{len(steady.indices)} of them: {first.title}. In this step it has {share:.1f} %."
+    )
+    return (Note(context.rank, context.window.step, text),)
 
 
 STAGES: tuple[Stage, ...] = (
@@ -216,7 +243,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("launched_only", measure_launched_only),
     # find
     Stage("rank", choose_rank),
-    Stage("findings", find),
+    Stage("context", look_at),
+    Stage("findings", find_all),
+    Stage("notes", note_other_story),
     # report
     Stage("trace_info", build_trace_info),
     Stage("report", build_report),

@@ -1,4 +1,4 @@
-"""From candidates to findings: no time is attributed twice."""
+"""From candidates to findings: no time is attributed twice, across rules and devices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,17 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals, intersect, join, measure, subtract, union
+from tracelab.intervals import (
+    Int64Array,
+    Intervals,
+    intersect,
+    join,
+    measure,
+    measure_within,
+    subtract,
+    union,
+)
+from tracelab.model.steady import FEWEST_STEPS
 
 # Shares of the window.
 _CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
@@ -25,45 +35,51 @@ class _Ledger:
     """What the findings so far leave for the next one.
 
     Attributes:
-        attributed: device to the time that they have; nothing where it is missing.
+        attributed: device to the time that they have there; nothing where it is missing.
+        counted: the time by which they count, on whichever device: devices that wait at one moment
+            wait for one thing.
         idle_left_ns: device to the idle, ns, that there would be without the profiler and that
             they do not have; a device is missing where that is not known.
     """
 
     attributed: Mapping[int, Intervals]
+    counted: Intervals
     idle_left_ns: Mapping[int, int]
 
     def free(self, candidate: Candidate) -> dict[int, Intervals]:
         """Device to the time that the candidate lost and no finding has."""
         return {
-            device: subtract(lost, self.attributed.get(device, _NOTHING))
+            device: subtract(lost, join(self.attributed.get(device, _NOTHING), self.counted))
             for device, lost in candidate.lost.items()
         }
 
-    def after(self, context: Context, taken: Mapping[int, Intervals]) -> _Ledger:
-        """What is left once a finding has this time, by device."""
+    def after(self, context: Context, taken: Mapping[int, Intervals], device: int) -> _Ledger:
+        """What is left once a finding has this time, by device, and counts on one of them."""
         attributed = {
-            device: join(self.attributed.get(device, _NOTHING), time)
-            for device, time in taken.items()
+            number: join(self.attributed.get(number, _NOTHING), time)
+            for number, time in taken.items()
         }
+        counted = join(self.counted, taken[device])
         idle_left_ns = {
-            device: self.idle_left_ns[device] - measure(intersect(time, context.idle(device)))
-            for device, time in taken.items()
-            if device in self.idle_left_ns
+            number: left_ns - measure(intersect(time, context.idle(number)))
+            for number, left_ns in self.idle_left_ns.items()
+            for time in [join(taken.get(number, _NOTHING), taken[device])]
         }
-        return _Ledger({**self.attributed, **attributed}, {**self.idle_left_ns, **idle_left_ns})
+        return _Ledger({**self.attributed, **attributed}, counted, idle_left_ns)
 
 
 def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     """Apply the rules to one window, in order.
 
-    Each nanosecond of a device is attributed to the first rule that wants it, and there to the most
-    expensive candidate.
+    Each moment of the window is attributed to the first rule that wants it, and there to the most
+    expensive candidate: the bounds add up to no more than the window, nor to more than a device was
+    idle or exposed. A candidate counts on the device that decides how long a step takes, or, where
+    it costs nothing there, on the one where it costs most.
 
     Returns:
-        the findings, those that can win most first.
+        the findings, those with the largest bound first.
     """
-    ledger = _Ledger({}, _idle_without_profiler_ns(context))
+    ledger = _Ledger({}, _NOTHING, _idle_without_profiler_ns(context))
     findings: list[Finding] = []
     for rule in rules:
         for candidate in sorted(rule.find(context), key=lambda candidate: -_cost_ns(candidate)):
@@ -71,12 +87,22 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
             bound_ns = _bound_ns(context, candidate, free, ledger)
             if not _is_reported(context, candidate, bound_ns):
                 continue
-            findings.append(_finding(context, rule, candidate, bound_ns))
-            taken = {device: _earliest(time, bound_ns[device]) for device, time in free.items()}
-            ledger = ledger.after(context, taken)
+            device = _device(context, candidate, bound_ns)
+            findings.append(_finding(context, rule, candidate, device, bound_ns.get(device, 0)))
+            if device in free:
+                taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
+                ledger = ledger.after(context, taken, device)
     return tuple(
         sorted(findings, key=lambda finding: (-finding.bound_ns, -finding.cost_ns, finding.rule))
     )
+
+
+def _device(context: Context, candidate: Candidate, bound_ns: Mapping[int, int]) -> int:
+    """The device on which a candidate counts."""
+    decides = context.deciding_device
+    if bound_ns.get(decides) or not candidate.lost:
+        return decides
+    return max(bound_ns, key=lambda device: (bound_ns[device], measure(candidate.lost[device])))
 
 
 def _cost_ns(candidate: Candidate) -> int:
@@ -120,24 +146,33 @@ def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, 
 
 
 def _finding(
-    context: Context, rule: Rule, candidate: Candidate, bound_ns: Mapping[int, int]
+    context: Context, rule: Rule, candidate: Candidate, device: int, bound_ns: int
 ) -> Finding:
-    """The finding of a candidate."""
-    largest_bound_ns = max(bound_ns.values(), default=0)
-    length_ns = context.window_without_profiler_ns or context.window.length_ns
+    """The finding of a candidate that counts on a device."""
+    lost_by_step_ns = _lost_by_step_ns(context, candidate.lost.get(device, _NOTHING))
+    severity = _severity(context, bound_ns, lost_by_step_ns)
     return Finding(
         rule=rule.id,
         title=candidate.title,
-        severity=candidate.severity_override or _severity(largest_bound_ns, length_ns),
+        severity=candidate.severity_override or severity,
         rank=context.rank,
         step=context.window.step,
         cause=candidate.cause,
         cost_ns=_cost_ns(candidate),
-        bound_ns=largest_bound_ns,
+        bound_ns=bound_ns,
         where=candidate.where,
         evidence=candidate.evidence,
         fix=candidate.fix or rule.fix,
         about=rule.about,
+        steps_seen=int((lost_by_step_ns > 0).sum()) if len(lost_by_step_ns) else None,
+    )
+
+
+def _lost_by_step_ns(context: Context, lost: Intervals) -> Int64Array:
+    """int64[steps], how much of some time lies in each steady step of the window, ns."""
+    windows = context.typical_steps
+    return measure_within(
+        lost, [window.start_ns for window in windows], [window.end_ns for window in windows]
     )
 
 
@@ -149,8 +184,21 @@ def _earliest(time: Intervals, length_ns: int) -> Intervals:
     return union(time.starts, ends)
 
 
-def _severity(bound_ns: int, length_ns: int) -> str:
-    """How bad a loss is, by its share of the window as it is without the profiler."""
+def _severity(context: Context, bound_ns: int, lost_by_step_ns: Int64Array) -> str:
+    """How bad a loss is, by its share of the window as it is without the profiler.
+
+    A small share is no alarm where steps differ by more than it for other reasons.
+    """
+    length_ns = context.window_without_profiler_ns or context.window.length_ns
     if bound_ns >= _CRITICAL_SHARE * length_ns:
         return CRITICAL
-    return WARNING if bound_ns >= _WARNING_SHARE * length_ns else INFO
+    if bound_ns < _WARNING_SHARE * length_ns:
+        return INFO
+    if len(lost_by_step_ns) < FEWEST_STEPS:
+        return WARNING
+    lengths_ns = np.array([window.length_ns for window in context.typical_steps])
+    rest_ns = lengths_ns - lost_by_step_ns
+    # Twice the median deviation: the interquartile range of what varies evenly, and hardly moved by
+    # one step that is longer than all others.
+    spread_ns = 2 * float(np.median(np.abs(rest_ns - np.median(rest_ns))))
+    return WARNING if bound_ns > len(lengths_ns) * spread_ns else INFO

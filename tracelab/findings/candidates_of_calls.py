@@ -27,7 +27,9 @@ def candidates_of_calls(
     """
     costs = context.blocking_calls
     calls, idle = costs.calls, costs.attributed_idle
-    chosen_index = np.flatnonzero(is_chosen & context.is_inside(calls.start_ns, calls.end_ns))
+    is_here = np.zeros(len(calls), dtype=np.bool_)
+    is_here[idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)]] = True
+    chosen_index = np.flatnonzero(is_chosen & is_here)
     names = [context.trace.name_of(event_id) for event_id in calls.event_id[chosen_index].tolist()]
     call_sites = [costs.call_sites[index] for index in chosen_index.tolist()]
     # One call site may block by two calls, a copy and the synchronize behind it, as `.item()` does.

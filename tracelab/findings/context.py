@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
 from tracelab.findings.wording import short_kernel_name
-from tracelab.intervals import Int64Array, Intervals, clip, union
+from tracelab.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
@@ -44,7 +44,7 @@ class Context(OneLine):
         graph: the file's dependencies.
         window: the window to explain.
         rank: the file's rank.
-        bubbles: the idle time, at least of this window.
+        bubbles: the idle time of the whole file.
         idle_culprits: int64[bubbles], event id of what kept the device idle, else ABSENT.
         exposed: the exposed communication and copies of the whole file.
         serialized_streams: which streams of a device ran one after the other, in the whole file.
@@ -110,6 +110,31 @@ class Context(OneLine):
         """The devices that do at least a hundredth of what the busiest does in this window."""
         is_active = active_devices(self.graph, [self.window])
         return tuple(device for device, in_window in is_active.items() if in_window[0])
+
+    @cached_property
+    def deciding_device(self) -> int:
+        """The device that decides how long the window takes: the busiest in it."""
+        busy_ns = {
+            device: measure(
+                clip(
+                    self.timeline.busy(self.timeline.select(device=device)),
+                    self.window.start_ns,
+                    self.window.end_ns,
+                )
+            )
+            for device in self.timeline.device_numbers
+        }
+        return max(busy_ns, key=lambda device: busy_ns[device])
+
+    @cached_property
+    def typical_steps(self) -> tuple[Window, ...]:
+        """The steady steps where this is their window; the step itself where it is one."""
+        if self.window.step is not None:
+            return (self.window,)
+        steady = self.timeline.steady
+        if steady is None or self.window != steady.window:
+            return ()
+        return tuple(self.timeline.windows[1 + index] for index in steady.indices)
 
     def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
         """bool[k], which stretches of time are at least partly in the window."""

@@ -50,15 +50,18 @@ class Finding(OneLine):
         title: what happens, in a sentence without figures.
         severity: "critical", "warning" or "info".
         rank: of the file that it is from.
-        step: number of the step; None for the whole trace.
+        step: number of the step; None for the steady window, or the whole trace without one.
         cause: why it happens, in one word.
         cost_ns: the time lost, ns, on the GPU that loses most.
-        bound_ns: the most that the fix can win, ns. What is attributed to an earlier finding is
-            left out, so the bounds of a window can be added.
+        bound_ns: the part of the idle and exposed time that is attributed to it, ns, on the GPU
+            that decides how long a step takes (where it costs nothing there, on the one where it
+            costs most). What is attributed to an earlier finding is left out, so the bounds of a
+            window can be added.
         where: where in the program, and on which GPU.
         evidence: event ids, the most expensive first.
         fix: what to change, in words and a few lines of PyTorch.
         about: "program", or "trace" for what the file itself lacks.
+        steps_seen: in how many of the steady steps it costs time; None without steady steps.
     """
 
     rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
@@ -75,4 +78,14 @@ class Finding(OneLine):
     about: str = field(
         default="program",
         metadata={"added": True, **constrained(enum=["program", "trace"])},
+    )
+    steps_seen: int | None = field(default=None, metadata={"added": True})
+
+
+def is_same_place(finding: Finding, other: Finding) -> bool:
+    """Whether two findings are about the same thing at the same place of the program."""
+    where, other_where = finding.where, other.where
+    return (finding.rule, finding.cause) == (other.rule, other.cause) and (
+        (where.function, where.file, where.line, where.operator)
+        == (other_where.function, other_where.file, other_where.line, other_where.operator)
     )

@@ -15,6 +15,8 @@ from tracelab.findings.rules import (
     tl206_peer_copy,
     tl301_launch_bound,
     tl302_input_bound,
+    tl305_first_use,
+    tl306_irregular_stall,
     tl901_damaged_file,
     tl902_no_sync_rows,
     tl903_no_python_stacks,
@@ -28,8 +30,11 @@ from tracelab.findings.rules import (
 )
 
 # The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
-# idle in which the host was busy, but the call is what to remove.
+# idle in which the host was busy, but the call is what to remove. Before all others comes what is
+# not typical of a step: what is left is what each step costs.
 RULES: tuple[Rule, ...] = (
+    tl305_first_use.RULE,
+    tl306_irregular_stall.RULE,
     tl102_pageable_copy.RULE,
     tl103_allocator.RULE,
     tl206_peer_copy.RULE,

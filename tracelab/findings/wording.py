@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tracelab.model.call_sites import CallSite
+from tracelab.model.frames import parse_frame
 from tracelab.model.kernel_kinds import qualified_name
 
 NO_RECORD = (
@@ -25,16 +26,18 @@ def describe(call_site: CallSite, fallback: str) -> str:
     '`item` in train (train.py:40)'
     >>> describe(CallSite(), "cudaMalloc")
     '`cudaMalloc`'
+    >>> describe(CallSite(function="train", file="train.py"), "train.py(3): train")
+    'train (train.py)'
     """
     operator = None if call_site.operator == _COMM_MARKER else call_site.operator
     name = call_site.call or operator or fallback
     if not name:
         return ""
-    called = f"`{name}`"
-    if call_site.file is None:
-        return called
     line = f":{call_site.line}" if call_site.line is not None else ""
-    return f"{called} in {call_site.function} ({call_site.file}{line})"
+    function = f"{call_site.function} ({call_site.file}{line})"
+    if call_site.file is not None and parse_frame(name) is not None:
+        return function  # what was called is that function itself
+    return f"`{name}`" if call_site.file is None else f"`{name}` in {function}"
 
 
 @lru_cache(maxsize=10_000)

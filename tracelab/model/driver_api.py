@@ -39,6 +39,7 @@ _STREAM_WAIT = re.compile(rf"{_API}StreamWaitEvent")
 _EVENT_RECORD = re.compile(rf"{_API}EventRecord")
 _GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
 _KERNEL_LAUNCH = re.compile(rf"{_API}(?:Ext|Module|Drv)*Launch(?:Cooperative)?Kernel")
+_LOADS_MODULE = re.compile(rf"{_API}(?:ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)")
 _BEGINS_CAPTURE = re.compile(rf"{_API}StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(rf"{_API}StreamEndCapture")
 _EXTENDED_LAUNCH = re.compile(r"^(?:cuda|cu)LaunchKernelEx")
@@ -143,6 +144,17 @@ def is_kernel_launch(name: str) -> bool:
     (False, False)
     """
     return _KERNEL_LAUNCH.match(name) is not None
+
+
+def loads_module(name: str) -> bool:
+    """Whether a call loads the code of kernels.
+
+    >>> loads_module("cuModuleLoadDataEx"), loads_module("cuLibraryLoadData")
+    (True, True)
+    >>> loads_module("cudaLaunchKernel")
+    False
+    """
+    return _LOADS_MODULE.match(name) is not None
 
 
 def begins_capture(name: str) -> bool:

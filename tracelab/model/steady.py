@@ -17,6 +17,8 @@ from tracelab.model.trace import ABSENT
 if TYPE_CHECKING:
     from tracelab.model.timeline import Timeline
 
+FEWEST_STEPS = 3  # that say what is typical: fewer have no spread to speak of
+
 BACKLOG = "holds work launched before the recording"
 CUT = "lacks work that it launched: the recording ended first, or lost it"
 

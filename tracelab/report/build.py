@@ -19,6 +19,7 @@ from tracelab.options import Options
 from tracelab.report.schema import (
     SCHEMA,
     LaunchedOnly,
+    Note,
     Provenance,
     Report,
     TraceInfo,
@@ -32,6 +33,7 @@ def build_report(
     trace_info: TraceInfo,
     tables: dict[str, tuple[Any, ...]],
     findings: tuple[Finding, ...],
+    notes: tuple[Note, ...],
     options: Options,
 ) -> Report:
     """The report of one file."""
@@ -43,6 +45,7 @@ def build_report(
         traces=(trace_info,),
         tables={key: with_rank(rows, rank) for key, rows in tables.items()},
         findings=findings,
+        notes=notes,
     )
 
 
@@ -119,6 +122,7 @@ def merge_reports(
             for key in keys
         },
         findings=_merge_findings(ranked, len(by_name) + unnamed),
+        notes=tuple(note for report in ranked for note in report.notes),
     )
 
 

@@ -19,7 +19,7 @@ from typing import Any
 from tracelab.findings.finding import Finding
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
-from tracelab.report.schema import SCHEMA, Provenance, TraceInfo
+from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo
 
 _DESCRIPTION = (
     "What tracelab measured in one or several traces. Times are integer nanoseconds since the "
@@ -51,6 +51,7 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         "traces": {"type": "array", "minItems": 1, "items": _of_type(TraceInfo, definitions)},
         **tables,
         "findings": {"type": "array", "items": _of_type(Finding, definitions)},
+        "notes": {"type": "array", "items": _of_type(Note, definitions)},
         "whatif": {"type": ["object", "null"]},
         "job": {"type": ["object", "null"]},
     }
@@ -60,7 +61,7 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         "title": "tracelab report",
         "description": _DESCRIPTION,
         "type": "object",
-        "required": [*properties],
+        "required": [key for key in properties if key != "notes"],
         "properties": properties,
         "$defs": definitions,
     }

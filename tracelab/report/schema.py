@@ -93,6 +93,18 @@ class TraceInfo(OneLine):
     platform: str = ""
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class Note(OneLine):
+    """What a reader of the findings of a window should know beside them.
+
+    Example row: ``Note(rank=0, step=5, text="In the steady steps the first is TL101 ...")``
+    """
+
+    rank: int
+    step: int | None
+    text: str
+
+
 class Tables:
     """Base of what holds rows by the key of their table: the package's tables, by name."""
 
@@ -140,7 +152,8 @@ class Report(Tables):
         tables: what was measured, by the key in the JSON: rows whose first fields are ``rank`` and
             ``step``, in the order of ranks and then of windows. The tables of the package are
             properties, too.
-        findings: what to do, what can win most first; ranks one after another.
+        findings: what to do, the largest bound first; ranks one after another.
+        notes: what to know beside the findings.
         whatif, job: nothing yet.
 
     Example:
@@ -157,6 +170,7 @@ class Report(Tables):
     traces: tuple[TraceInfo, ...]
     tables: Mapping[str, tuple[Any, ...]]
     findings: tuple[Finding, ...] = ()
+    notes: tuple[Note, ...] = ()
     whatif: None = None
     job: None = None
 
@@ -171,6 +185,7 @@ class Report(Tables):
             self.traces,
             dict(self.tables),
             self.findings,
+            self.notes,
         )
 
     def __repr__(self) -> str:
@@ -202,6 +217,7 @@ class Report(Tables):
             traces=tuple(replace(x, rank=rank, rank_source=rank_source) for x in self.traces),
             tables={key: with_rank(rows, rank) for key, rows in self.tables.items()},
             findings=with_rank(self.findings, rank),
+            notes=with_rank(self.notes, rank),
         )
 
     def to_json(self) -> bytes:
@@ -213,6 +229,7 @@ class Report(Tables):
             "traces": self.traces,
             **self.tables,
             "findings": self.findings,
+            "notes": self.notes,
             "whatif": self.whatif,
             "job": self.job,
         }

@@ -76,12 +76,12 @@ def test_slow_host_code_behind_a_synchronize_is_not_the_synchronizes(alarms):
             launch((at + 20) * US, (at + 110) * US, 10 * i + 2, name="cudaStreamSynchronize"),
             python("metrics.py(8): update", (at + 115) * US, (at + 2_185) * US),
         ]
-    # Three gaps of 2,100 us: the four calls blocked for 360, the rest is the host's.
+    # Three gaps of 2,100 us: the three calls before them blocked for 270, the rest is the host's.
     slow_host, blocking_call = alarms(*rows)
     assert slow_host[:2] == ("TL301", "slow_host")
     assert blocking_call[:2] == ("TL101", "host_sync")
-    assert blocking_call[2] == 360
-    assert slow_host[2] <= 3 * 2_100 - 360
+    assert blocking_call[2] == 270
+    assert slow_host[2] <= 3 * 2_100 - 270
 
 
 def test_branches_of_one_graph_replay_are_not_in_each_others_way(alarms):

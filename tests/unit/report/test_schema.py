@@ -69,6 +69,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "latencies",
         "steady",
         "findings",
+        "notes",
         "whatif",
         "job",
     ]
@@ -87,6 +88,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "evidence",
         "fix",
         "about",
+        "steps_seen",
     ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)

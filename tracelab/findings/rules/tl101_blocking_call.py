@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_calls import candidates_of_calls
 from tracelab.findings.context import Context
@@ -33,10 +35,13 @@ def find(context: Context) -> list[Candidate]:
     which are TL102's.
     """
     calls, call_sites = context.blocking_calls.calls, context.blocking_calls.call_sites
-    is_pageable_copy = (calls.kind == Blocking.COPY) & launches_pageable_copy(
+    is_copy = (calls.kind == Blocking.COPY) & launches_pageable_copy(
         context, calls.event_id, call_sites
     )
-    is_chosen = (calls.kind != Blocking.ALLOCATION) & ~is_pageable_copy
+    # The synchronize behind such a copy is made at the same call site.
+    sites_of_copies = {call_sites[index] for index in np.flatnonzero(is_copy).tolist()}
+    belongs_to_copy = np.array([site in sites_of_copies for site in call_sites], dtype=np.bool_)
+    is_chosen = (calls.kind != Blocking.ALLOCATION) & ~belongs_to_copy
     return candidates_of_calls(context, is_chosen, _worded)
 
 

@@ -10,7 +10,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
-from tracelab.intervals import Intervals, join
+from tracelab.intervals import Intervals, join, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import copy_direction
@@ -34,7 +34,11 @@ def find(context: Context) -> list[Candidate]:
     candidates = []
     for call_site, group in grouped(call_sites).items():
         copy_row = rows[group]
-        call_index = calls_at.get(call_site, [])
+        call_index = _calls_of_copies(context, calls_at.get(call_site, []))
+        blocked_ns = int(context.blocking_calls.blocked_ns[call_index].sum())
+        exposed = {
+            device: _exposed(context, device, copy_row) for device in timeline.device_numbers
+        }
         name = context.trace.name_of(int(timeline.event_id[copy_row[0]]))
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
@@ -47,22 +51,29 @@ def find(context: Context) -> list[Candidate]:
                 evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
                 fix=_FIXES.get(copy_direction(name), _FIX),
                 lost={
-                    device: join(
-                        _exposed(context, device, copy_row), _idle(context, device, call_index)
-                    )
-                    for device in timeline.device_numbers
+                    device: join(time, _idle(context, device, call_index))
+                    for device, time in exposed.items()
                 },
+                # What the host does between these calls is not theirs.
+                limit_ns={device: blocked_ns + measure(time) for device, time in exposed.items()},
             )
         )
     return candidates
 
 
 def _copies(context: Context) -> tuple[NDArray[np.intp], tuple[CallSite, ...]]:
-    """Timeline rows of the pageable copies that begin in the window, and their call sites."""
+    """Timeline rows of the pageable copies that cost time in the window, and their call sites.
+
+    They begin in it, or their call causes idle in it.
+    """
     timeline, window = context.timeline, context.window
+    idle, calls = context.blocking_calls.attributed_idle, context.blocking_calls.calls
+    costly_index = idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)]
     rows = context.pageable_copy_row
     start_ns = timeline.start_ns[rows]
-    rows = rows[(start_ns >= window.start_ns) & (start_ns < window.end_ns)]
+    is_here = (start_ns >= window.start_ns) & (start_ns < window.end_ns)
+    is_here |= np.isin(timeline.launch_id[rows], calls.event_id[costly_index])
+    rows = rows[is_here]
     launch_id = timeline.launch_id[rows]
     call_sites = context.call_sites(launch_id)
     chosen_index = np.flatnonzero(launches_pageable_copy(context, launch_id, call_sites))
@@ -77,11 +88,22 @@ def _exposed(context: Context, device: int, rows: NDArray[np.intp]) -> Intervals
     return context.inside(exposed.start_ns[is_chosen], exposed.end_ns[is_chosen])
 
 
+def _calls_of_copies(context: Context, call_index: list[int]) -> list[int]:
+    """The copies' calls that cost time in the window, and the synchronize behind each of them."""
+    costs = context.blocking_calls
+    idle = costs.attributed_idle
+    costly_index = set(idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)].tolist())
+    return [
+        index
+        for index in call_index
+        if costs.calls.kind[index] != Blocking.ALLOCATION and index in costly_index
+    ]
+
+
 def _idle(context: Context, device: int, call_index: list[int]) -> Intervals:
-    """What the copies' calls cost, and the synchronize that PyTorch puts behind them."""
-    calls, idle = context.blocking_calls.calls, context.blocking_calls.attributed_idle
-    chosen_index = [index for index in call_index if calls.kind[index] != Blocking.ALLOCATION]
-    is_chosen = np.isin(idle.call_index, chosen_index) & (idle.device_number == device)
+    """The idle that these calls caused on a device."""
+    idle = context.blocking_calls.attributed_idle
+    is_chosen = np.isin(idle.call_index, call_index) & (idle.device_number == device)
     return context.inside(idle.start_ns[is_chosen], idle.end_ns[is_chosen])
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.allocations import (
+    allocations,
+    candidate_of_allocations,
+    counted,
+    fills_for_the_first_time,
+    names_of,
+    those_that_cost,
+)
+from tracelab.findings.candidates import Candidate, grouped
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
-from tracelab.intervals import Intervals
-from tracelab.model.blocking_calls import Blocking
-from tracelab.model.call_sites import CallSite
 from tracelab.model.driver_api import is_free
 
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
@@ -38,18 +41,15 @@ _FIX_OF_PINNING = (
 
 
 def find(context: Context) -> list[Candidate]:
-    """The allocator's calls and the idle that they caused.
+    """The allocator's calls that go on in every step, and the idle that they caused.
 
     One candidate of the calls that blocked at most their own thread, and one for each call site
-    from which they blocked other threads.
+    from which they blocked other threads. What fills the allocator for the first time is TL305's.
     """
-    calls = context.blocking_calls.calls
-    is_inside = context.is_inside(calls.start_ns, calls.end_ns)
-    call_index = np.flatnonzero((calls.kind == Blocking.ALLOCATION) & is_inside)
-    stalls_others = np.isin(call_index, context.graph.host.stalled_calls.allocation_index)
-    return _candidates_of_own_thread(
-        context, call_index[~stalls_others]
-    ) + _candidates_of_other_threads(context, call_index[stalls_others])
+    own_index, others_index = allocations(context)
+    return _candidates_of_own_thread(context, own_index) + _candidates_of_other_threads(
+        context, others_index
+    )
 
 
 def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
@@ -58,92 +58,52 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     What is given back has to be asked for again, wherever that happens, so calls that free memory
     are blamed before those that allocate it.
     """
-    lost = _lost(context, call_index)
-    if not lost:
+    costly_index = those_that_cost(context, call_index)
+    if not len(costly_index) or fills_for_the_first_time(context, call_index):
         return []
-    names = _names(context, call_index)
+    names = names_of(context, costly_index)
     frees = [position for position, name in enumerate(names) if is_free(name)]
     blamed = frees or list(range(len(names)))
-    costs_ns = context.blocking_calls.caused_idle_ns[call_index[blamed]]
-    call_sites = [context.blocking_calls.call_sites[index] for index in call_index[blamed].tolist()]
+    costs_ns = context.blocking_calls.caused_idle_ns[costly_index[blamed]]
+    call_sites = [
+        context.blocking_calls.call_sites[index] for index in costly_index[blamed].tolist()
+    ]
     groups = grouped(call_sites)
     call_site = max(groups, key=lambda call_site: int(costs_ns[groups[call_site]].sum()))
     api = names[blamed[groups[call_site][0]]]
     does = "gives memory back to CUDA" if frees else "asks CUDA for memory"
-    title = f"{describe(call_site, api)} {does} ({_counted(names)} in all)"
-    return [_candidate(context, call_index, lost, call_site, api, title, _FIX)]
+    title = f"{describe(call_site, api)} {does} ({counted(names)} in all)"
+    return [
+        candidate_of_allocations(
+            context, costly_index, call_site, api=api, title=title, cause="allocator", fix=_FIX
+        )
+    ]
 
 
 def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp]) -> list[Candidate]:
     """The candidates of calls that stalled launches of other threads, by thread and call site."""
     candidates = []
+    call_index = those_that_cost(context, call_index)
     threads = context.blocking_calls.calls.thread_index[call_index].tolist()
     call_sites = [context.blocking_calls.call_sites[index] for index in call_index.tolist()]
     for (thread, call_site), group in grouped(zip(threads, call_sites, strict=True)).items():
         group_index = call_index[group]
-        lost = _lost(context, group_index)
-        if not lost:
-            continue
-        names = _names(context, group_index)
+        names = names_of(context, group_index)
         api = names[int(np.argmax(context.blocking_calls.caused_idle_ns[group_index]))]
         thread_name = _name_of_thread(context.trace.threads[thread].name)
         pins_batches = _PINS_BATCHES.search(f"{thread_name} {call_site.function} {call_site.file}")
         which_thread = f"thread {thread_name}" if thread_name else "one thread"
         title = (
             f"{describe(call_site, api)} in {which_thread} keeps other threads from launching "
-            f"({_counted(names)} in all)"
+            f"({counted(names)} in all)"
         )
         fix = _FIX_OF_PINNING if pins_batches else _FIX_OF_ANOTHER_THREAD
-        candidates.append(_candidate(context, group_index, lost, call_site, api, title, fix))
+        candidates.append(
+            candidate_of_allocations(
+                context, group_index, call_site, api=api, title=title, cause="allocator", fix=fix
+            )
+        )
     return candidates
-
-
-def _lost(context: Context, call_index: NDArray[np.intp]) -> dict[int, Intervals]:
-    """Device to the idle that these calls caused."""
-    idle = context.blocking_calls.attributed_idle
-    is_caused = np.isin(idle.call_index, call_index)
-    return context.by_device(
-        idle.device_number[is_caused], idle.start_ns[is_caused], idle.end_ns[is_caused]
-    )
-
-
-def _names(context: Context, call_index: NDArray[np.intp]) -> list[str]:
-    """The name of each of these calls."""
-    event_ids = context.blocking_calls.calls.event_id[call_index].tolist()
-    return [context.trace.name_of(event_id) for event_id in event_ids]
-
-
-def _candidate(
-    context: Context,
-    call_index: NDArray[np.intp],
-    lost: dict[int, Intervals],
-    call_site: CallSite,
-    api: str,
-    title: str,
-    fix: str,
-) -> Candidate:
-    """The candidate of these calls."""
-    costs = context.blocking_calls
-    return Candidate(
-        title=title,
-        cause="allocator",
-        where=where(call_site, count=len(call_index), api=api),
-        evidence=most_expensive(
-            costs.calls.event_id[call_index].tolist(), costs.caused_idle_ns[call_index].tolist()
-        ),
-        fix=fix,
-        lost=lost,
-        severity_override=INFO if _only_in_first_step(context, call_index) else None,
-    )
-
-
-def _counted(names: list[str]) -> str:
-    """How often each of these was called.
-
-    >>> _counted(["cudaMalloc", "cudaFree", "cudaMalloc"])
-    '1 cudaFree, 2 cudaMalloc'
-    """
-    return ", ".join(f"{count} {name}" for name, count in sorted(Counter(names).items()))
 
 
 def _name_of_thread(thread: str) -> str:
@@ -153,12 +113,6 @@ def _name_of_thread(thread: str) -> str:
     'pt_data_pin'
     """
     return re.sub(r"^thread \d+ \((.+)\)$", r"\1", thread)
-
-
-def _only_in_first_step(context: Context, call_index: NDArray[np.intp]) -> bool:
-    """Whether only the first of several steps makes these calls: it warms up."""
-    step_index = context.blocking_calls.step_index[call_index]
-    return len(context.timeline.steps) > 1 and set(step_index.tolist()) == {0}
 
 
 RULE = Rule(

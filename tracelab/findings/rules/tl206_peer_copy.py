@@ -9,7 +9,7 @@ from tracelab.findings.candidates import Candidate, grouped, most_expensive, whe
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
 from tracelab.findings.wording import describe
-from tracelab.intervals import Intervals, gaps, intersect
+from tracelab.intervals import Intervals, gaps, intersect, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
@@ -30,7 +30,7 @@ def find(context: Context) -> list[Candidate]:
     candidates = []
     for call_site, group in grouped(context.call_sites(timeline.launch_id[rows])).items():
         copy_row = rows[group]
-        lost_by_sender, limit_ns = _at_senders(context, copy_row)
+        lost_by_sender, bound_ns = _at_senders(context, copy_row)
         lost = {
             device: time
             for device, time in {**_at_receivers(context, copy_row), **lost_by_sender}.items()
@@ -50,10 +50,22 @@ def find(context: Context) -> list[Candidate]:
                 evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
                 fix=_FIX,
                 lost=lost,
-                limit_ns=limit_ns,
+                # The copies can overlap with no more compute than there is.
+                limit_ns={
+                    device: min(compute_ns, bound_ns.get(device, compute_ns))
+                    for device in lost
+                    for compute_ns in [_compute_ns(context, device)]
+                },
             )
         )
     return candidates
+
+
+def _compute_ns(context: Context, device: int) -> int:
+    """How long a device computes in the window, ns."""
+    timeline = context.timeline
+    rows = np.flatnonzero(timeline.select(device=device, kind=Kind.COMPUTE))
+    return measure(context.inside(timeline.start_ns[rows], timeline.end_ns[rows]))
 
 
 def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
@@ -70,16 +82,16 @@ def _peer_copy_rows(context: Context) -> NDArray[np.intp]:
 def _at_senders(
     context: Context, copy_row: NDArray[np.intp]
 ) -> tuple[dict[int, Intervals], dict[int, int]]:
-    """Where the copies ran and the sender's own next compute waited for them, and the limits."""
+    """Where the copies ran and the sender's own next compute waited for them, and the bounds."""
     exposed = context.exposed
     device_number = context.timeline.device_number[exposed.row]
     is_waited_for = np.isin(exposed.row, copy_row) & np.isin(exposed.blocker, _COMPUTE_WAITS)
-    lost, limit_ns = {}, {}
+    lost, bound_ns = {}, {}
     for device in np.unique(device_number[is_waited_for]).tolist():
         on_device = is_waited_for & (device_number == device)
         lost[device] = context.inside(exposed.start_ns[on_device], exposed.end_ns[on_device])
-        limit_ns[device] = int(exposed.bound_ns[on_device].sum())
-    return lost, limit_ns
+        bound_ns[device] = int(exposed.bound_ns[on_device].sum())
+    return lost, bound_ns
 
 
 def _at_receivers(context: Context, copy_row: NDArray[np.intp]) -> dict[int, Intervals]:

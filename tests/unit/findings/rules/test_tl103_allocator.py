@@ -24,13 +24,37 @@ def test_allocator(findings):
     assert "1 cudaFree, 1 cudaMalloc" in finding.title
 
 
-def test_blames_who_allocates_if_nobody_frees(findings):
-    rows = blocking(operator("aten::empty", 3 * US, 117 * US), call("cudaMalloc", 4 * US, 116 * US))
+def steps_that_allocate(*allocating):
+    """Four steps of 1,000 us, in each of which the GPU idles for 400; these ask for memory then."""
+    rows = []
+    for i in range(4):
+        at = 1_000 * i
+        rows += [
+            step(i, at * US, (at + 1_000) * US),
+            launch((at + 390) * US, (at + 395) * US, i + 1),
+            kernel((at + 400) * US, (at + 1_000) * US, correlation=i + 1),
+        ]
+        if i in allocating:
+            rows.append(operator("aten::empty", (at + 20) * US, (at + 280) * US))
+            rows.append(call("cudaMalloc", (at + 30) * US, (at + 230) * US))
+    return rows
 
-    [finding] = findings(*rows)
 
-    assert (finding.rule, finding.bound_ns) == ("TL103", 20 * US)
+@pytest.mark.parametrize("allocating", [(1, 3), (0, 1, 2, 3)])
+def test_blames_who_allocates_if_nobody_frees(findings, allocating):
+    # In the first step the GPU's idle time has no beginning in the file.
+    finding = next(x for x in findings(*steps_that_allocate(*allocating)) if x.cause == "allocator")
+
+    count = len(set(allocating) - {0})
+    assert (finding.rule, finding.bound_ns) == ("TL103", 200 * US * count)
     assert (finding.where.api, finding.where.operator) == ("cudaMalloc", "aten::empty")
+
+
+@pytest.mark.parametrize("allocating", [(1,), (2,)])
+def test_memory_that_few_steps_ask_for_and_nobody_gives_back_is_a_first_use(findings, allocating):
+    rules = [(x.rule, x.cause) for x in findings(*steps_that_allocate(*allocating))]
+    assert ("TL305", "first_use") in rules
+    assert "TL103" not in [rule for rule, _ in rules]
 
 
 def test_is_silent_where_the_queue_is_full(summaries):
@@ -67,7 +91,7 @@ def test_allocation_of_dataloaders_pinning_thread_that_stalled_a_launch(findings
     [finding] = findings(*stalled_launch())
 
     assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", CRITICAL)
-    assert (finding.cost_ns, finding.bound_ns) == (385 * US, 385 * US)
+    assert (finding.cost_ns, finding.bound_ns) == (385 * US, 375 * US)  # it lasted for 375
     assert (finding.where.api, finding.where.count, finding.evidence) == ("cudaHostAlloc", 1, (4,))
     assert finding.title == (
         "`cudaHostAlloc` in thread pt_data_pin keeps other threads from launching "
@@ -79,7 +103,7 @@ def test_allocation_of_dataloaders_pinning_thread_that_stalled_a_launch(findings
 def test_allocation_of_any_other_thread_that_stalled_a_launch(findings):
     [finding] = findings(*stalled_launch(allocates="cudaMalloc", name="loader"))
 
-    assert (finding.rule, finding.bound_ns) == ("TL103", 385 * US)
+    assert (finding.rule, finding.bound_ns) == ("TL103", 375 * US)
     assert "DataLoader" not in finding.fix
 
 
@@ -92,7 +116,7 @@ def test_tells_stalled_launches_from_what_the_launching_thread_allocates(finding
     )
 
     assert [(x.rule, x.where.api, x.where.count, x.bound_ns / US) for x in stalled_and_own] == [
-        ("TL103", "cudaHostAlloc", 1, 385),
+        ("TL103", "cudaHostAlloc", 1, 375),
         ("TL103", "cudaFree", 1, 120),
     ]
 

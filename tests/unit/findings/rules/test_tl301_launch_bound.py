@@ -36,8 +36,9 @@ def test_is_silent_where_launches_are_ahead(summaries):
 @pytest.mark.parametrize(
     ("unprofiled_ms", "severity", "bound"),
     [
-        (0.1, CRITICAL, 50),  # 100 us, of which the GPU was busy for 50
-        ("0.053", WARNING, 3),  # of 53 us
+        # Of the step's 210 us, 25 are before the first kernel, and the host took 135 of the rest.
+        (0.1, CRITICAL, 25),  # 110 of these are the profiler's
+        ("0.078", WARNING, 3),  # 132
         (0.01, INFO, 0),  # less than the GPU was busy: nothing to win at the host
         (5, CRITICAL, 135),
         (0, CRITICAL, 135),  # no such step
@@ -57,13 +58,14 @@ def test_wins_no_more_than_a_step_loses_without_the_profiler(
 
 
 def test_of_two_steps_counts_the_profiler_twice(summaries):
-    # GIVEN two steps of 10 kernels each, with 15 us between them: 385 us, of which 100 busy
+    # GIVEN two steps of 10 kernels each, with 15 us between them: 400 us, of which 100 busy and 15
+    # before the first kernel
     rows = [*launched_one_by_one(), *launched_one_by_one(first=200 * US)]
     about = {"tracelab": {"unprofiled_step_ms": 0.1}}
 
-    # THEN of 2 x 100 us, 100 are left for the host
+    # THEN of 2 x 100 us, 85 are left for the host
     assert summaries(step(1, 0, 200 * US), step(2, 200 * US, 400 * US), *rows, before=about) == [
-        ("TL301", "launch_bound", CRITICAL, 100)
+        ("TL301", "launch_bound", CRITICAL, 85)
     ]
 
 

@@ -1,0 +1,66 @@
+"""TL306: a stall of the host in one of several steps of 10 ms."""
+
+import pytest
+
+from tests.build.files import US, kernel, launch, python, step
+from tracelab.findings.finding import INFO
+
+MS = 1_000 * US
+
+
+def program(*stalls_us, moves=False):
+    """Steps in each of which the GPU idles for so many us at its start, and works for the rest.
+
+    Meanwhile the host is in the function `get`, of another file in each step if it moves.
+    """
+    rows = []
+    for i, stall_us in enumerate(stalls_us):
+        at = 10 * MS * i
+        ready = at + stall_us * US
+        rows += [
+            step(i, at, at + 10 * MS),
+            python(f"part{i if moves else 0}.py(3): get", at, max(ready - 5 * US, at + US)),
+            launch(ready - 4 * US, ready - 2 * US, i + 1),
+            kernel(ready, at + 10 * MS, correlation=i + 1),
+        ]
+    return rows
+
+
+def found(findings, *stalls_us, **how):
+    return [
+        (x.severity, x.cost_ns / US, x.steps_seen, x.where.function)
+        for x in findings(*program(*stalls_us, **how))
+        if x.rule == "TL306"
+    ]
+
+
+def test_a_stall_in_one_of_four_steps(findings):
+    [finding] = [x for x in findings(*program(5, 5, 1_100, 5)) if x.bound_ns > 20 * US]
+    assert (finding.rule, finding.severity, finding.cause) == ("TL306", INFO, "irregular")
+    assert (finding.bound_ns, finding.steps_seen) == (1_100 * US, 1)
+    assert finding.title == "The host stalls once at get (part0.py)"
+    assert "Record more steps" in finding.fix
+    assert finding.where.function == "get"
+
+
+@pytest.mark.parametrize(
+    ("stalls_us", "expected"),
+    [
+        ((5, 5, 1_100), [(INFO, 1_100, 1, "get")]),
+        ((5, 1_100), []),  # of two steps nobody knows which one is typical
+        ((5, 1_100, 5, 1_100), []),  # every other step
+        ((5, 1_100, 5, 1_100, 5, 5, 5, 5), [(INFO, 2_200, 2, "get")]),  # two of eight
+        ((5, 1_100, 5, 550, 5), []),  # half as long
+        ((5, 1_100, 5, 549, 5), [(INFO, 1_100, 1, "get")]),  # that one has the like of itself
+        ((5, 199, 5, 5), []),  # below 2 % of a step
+        ((5, 200, 5, 5), [(INFO, 200, 1, "get")]),
+        ((5, 5, 5, 5), []),
+    ],
+)
+def test_what_few_steps_have_is_irregular(findings, stalls_us, expected):
+    assert found(findings, *stalls_us) == expected
+
+
+def test_idle_time_that_moves_about_is_typical(findings):
+    # Each step idles as long, each at another place.
+    assert found(findings, 5, 1_100, 1_100, 1_100, moves=True) == []

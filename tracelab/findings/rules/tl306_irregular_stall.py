@@ -1,0 +1,145 @@
+"""TL306: a stall of the host that is not typical of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
+from tracelab.findings.context import Context
+from tracelab.findings.finding import INFO
+from tracelab.findings.rule import Rule
+from tracelab.findings.wording import describe
+from tracelab.intervals import Int64Array, Intervals
+from tracelab.measures.bubbles import Cause
+from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.trace import ABSENT
+
+_BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH)
+_LONG = 0.02  # of a steady step: less is no alarm in any step
+_ALIKE = 0.5  # of a stall: another one of that length at the same place makes it typical
+_RARE = 0.25  # of the steady steps
+_FIX = (
+    "Nothing yet: what comes once in a while is not what a step costs. Record more steps "
+    "(`schedule(active=...)`). If it comes back, look for what is not done in every step: logging, "
+    "checkpoints, evaluation, Python's garbage collection, other work on the machine."
+)
+
+
+def find(context: Context) -> list[Candidate]:
+    """The long idle times of which hardly another step has the like, together."""
+    if len(context.typical_steps) < FEWEST_STEPS:
+        return []
+    stalls = {device: _irregular(context, device) for device in context.active_devices}
+    stalls = {device: of_device for device, of_device in stalls.items() if len(of_device.next_id)}
+    if not stalls:
+        return []
+    device = max(stalls, key=lambda device: int(stalls[device].length_ns.max()))
+    worst = stalls[device]
+    culprit_id = worst.culprit_id[np.argsort(-worst.length_ns, kind="stable")]
+    [call_site] = context.call_sites(culprit_id[:1])
+    count = len(worst.next_id)
+    often = "once" if count == 1 else f"{count} times, each at a place of its own, longest"
+    return [
+        Candidate(
+            title=f"The host stalls {often} at "
+            f"{describe(call_site, context.call_name(int(culprit_id[0])))}",
+            cause="irregular",
+            where=where(call_site, count=count, device=device),
+            evidence=tuple(dict.fromkeys(culprit_id[culprit_id != ABSENT].tolist()))[
+                :MOST_EVIDENCE
+            ],
+            lost={number: _idle_of(context, number, x) for number, x in stalls.items()},
+            severity_override=INFO,
+        )
+    ]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Stalls:
+    """The long idle times of one device that the host caused, in steady steps.
+
+    Attributes:
+        next_id: int64[k], event id of the activity that each ends with.
+        length_ns: int64[k].
+        step_position: intp[k], the position among the steady steps.
+        culprit_id: int64[k], what the host did for most of it, else ABSENT.
+    """
+
+    next_id: Int64Array
+    length_ns: Int64Array
+    step_position: NDArray[np.intp]
+    culprit_id: Int64Array
+
+
+def _irregular(context: Context, device: int) -> _Stalls:
+    """The irregular stalls of one device."""
+    idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST), context.typical_steps)
+    least_ns = _LONG * float(np.median([step.length_ns for step in context.typical_steps]))
+    stalls = _stalls_of(context, device, _ALIKE * least_ns)
+    names = map(context.call_name, stalls.culprit_id.tolist())
+    keys = list(zip(names, context.call_sites(stalls.culprit_id), strict=True))
+    at_same_place = grouped(keys)
+    most_steps = max(1, int(_RARE * len(idle_ns)))
+    rare = [
+        index
+        for index, length_ns in enumerate(stalls.length_ns.tolist())
+        if length_ns >= least_ns
+        and _steps_alike(stalls, at_same_place[keys[index]], length_ns) <= most_steps
+        # Where each step idles as long somewhere else, the stall is no exception.
+        and idle_ns[stalls.step_position[index]] - np.median(idle_ns) >= _ALIKE * length_ns
+    ]
+    return _Stalls(*(getattr(stalls, column)[rare] for column in _Stalls.__slots__))
+
+
+def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
+    """The stalls of one device of at least this length."""
+    bubbles, steps = context.bubbles, context.typical_steps
+    is_chosen = context.is_idle_by(*_BY_HOST) & (bubbles.device_number == device)
+    piece_index = np.flatnonzero(is_chosen & (bubbles.next_id != ABSENT))
+    piece_ns = (bubbles.end_ns - bubbles.start_ns)[piece_index]
+    next_id, stall_index = np.unique(bubbles.next_id[piece_index], return_inverse=True)
+    length_ns = np.bincount(stall_index, weights=piece_ns, minlength=len(next_id)).astype(np.int64)
+    by_length = np.argsort(piece_ns, kind="stable")
+    longest = np.zeros(len(next_id), dtype=np.intp)
+    longest[stall_index[by_length]] = piece_index[by_length]  # the last one assigned is the longest
+    middle_ns = (bubbles.start_ns[longest] + bubbles.end_ns[longest]) // 2
+    step_position = np.searchsorted([step.start_ns for step in steps], middle_ns, "right") - 1
+    ends_ns = np.array([step.end_ns for step in steps])
+    is_stall = (length_ns >= least_ns) & (step_position >= 0) & (middle_ns < ends_ns[step_position])
+    return _Stalls(
+        next_id=next_id[is_stall],
+        length_ns=length_ns[is_stall],
+        step_position=step_position[is_stall],
+        culprit_id=context.idle_culprits[longest[is_stall]],
+    )
+
+
+def _steps_alike(stalls: _Stalls, group: list[int], length_ns: int) -> int:
+    """In how many steps a stall of some group is at least half as long as one of this length."""
+    is_alike = stalls.length_ns[group] >= _ALIKE * length_ns
+    return len(np.unique(stalls.step_position[group][is_alike]))
+
+
+def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:
+    """The idle time of these stalls."""
+    is_chosen = np.isin(context.bubbles.next_id, stalls.next_id)
+    return context.idle(device, is_chosen & context.is_idle_by(*_BY_HOST))
+
+
+RULE = Rule(
+    id="TL306",
+    name="an irregular stall, in too few steps to be typical",
+    matters="A step that stalls once is not what a step costs: taking the work at that place out "
+    "of the loop may save nothing. Only a longer recording shows whether the stall comes back.",
+    decides="In a recording of at least three steady steps it takes the idle times of at least 2 % "
+    "of a step for which the host is responsible, and of which at most a quarter of the steps (at "
+    "least one) have another half as long at the same call site. The step must also idle longer "
+    "than the median step by half of the stall: idle time that moves about is typical.",
+    fix=_FIX,
+    before="schedule(wait=1, warmup=1, active=4)",
+    after="schedule(wait=1, warmup=1, active=40)",
+    find=find,
+)
