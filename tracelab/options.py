@@ -27,6 +27,8 @@ class Options(OneLine):
         all_pairs: report the overlap of every pair of streams, where they are more than the few
             dozen whose pairs anybody reads. Which streams ran serialized is looked for among the
             busiest all the same.
+        job: the files are the ranks of one job, whatever they themselves say. Without it they are
+            where world size, ranks and times say so.
     """
 
     comm_patterns: tuple[str, ...] = ()
@@ -36,6 +38,7 @@ class Options(OneLine):
     cache: bool = True
     processes: int = 1
     all_pairs: bool = False
+    job: bool = False
 
 
 DEFAULTS = Options()

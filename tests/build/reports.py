@@ -5,7 +5,7 @@ from __future__ import annotations
 from tracelab.report.schema import SCHEMA, Provenance, Report
 
 
-def report(*, traces, windows, findings=(), provenance=None, **tables):
+def report(*, traces, windows, findings=(), provenance=None, job=None, **tables):
     """A report of these files; each further keyword is a table, by its key."""
     return Report(
         schema=SCHEMA,
@@ -14,4 +14,5 @@ def report(*, traces, windows, findings=(), provenance=None, **tables):
         traces=tuple(traces),
         tables={"windows": tuple(windows), **{key: tuple(rows) for key, rows in tables.items()}},
         findings=tuple(findings),
+        job=job,
     )

@@ -186,38 +186,39 @@ def test_torchtitan_iteration(analyze, torchtitan):
 
 def test_torchtitan_iterations_are_kept_apart(analyze, torchtitan):
     """GIVEN two iterations in one folder, which each have a rank 0
-    THEN none is added to the other: the second one's ranks are numbered on, and said to be."""
+    THEN none is added to the other: the files are numbered as they lie there, and said to be."""
     report, _ = analyze(torchtitan)
     got = [(x["rank"], x["rank_source"], Path(x["path"]).parts[-2:]) for x in report["traces"]]
     assert got == [
-        (0, "metadata", ("iteration_10", "rank0_trace.json.gz")),
-        (1, "metadata", ("iteration_10", "rank1_trace.json.gz")),
+        (0, "position", ("iteration_10", "rank0_trace.json.gz")),
+        (1, "position", ("iteration_10", "rank1_trace.json.gz")),
         (2, "position", ("iteration_20", "rank0_trace.json.gz")),
         (3, "position", ("iteration_20", "rank1_trace.json.gz")),
     ]
     assert busy_ns(report) == dict.fromkeys(range(4), 80_000)
 
 
-def test_text_tells_which_file_has_which_number(tracelab, torchtitan):
+def test_text_tells_files_apart_that_are_not_one_job(tracelab, torchtitan):
     printed = tracelab("analyze", torchtitan).out
-    headings = re.findall(r"^── Rank (\d) · .*/(iteration_\d+)/", printed, re.MULTILINE)
-    assert headings == [
-        ("0", "iteration_10"),
-        ("1", "iteration_10"),
-        ("2", "iteration_20"),
-        ("3", "iteration_20"),
-    ]
-    assert printed.count("(by position: it names no rank, or one that another file has)") == 2
+    headings = re.findall(r"^── .*/(iteration_\d+/rank\d)", printed, re.MULTILINE)
+    rows = re.findall(r"^ +(iteration_\d+/rank\d)_trace ", printed, re.MULTILINE)
+    names = [f"iteration_{x}/rank{rank}" for x in (10, 20) for rank in (0, 1)]
+    assert headings == rows == names
+    assert "Not one job: rank 0 is in several files: iteration_10/rank0_trace and" in printed
 
 
 def test_two_iterations_of_one_rank_do_not_stand_in_for_the_other_rank(analyze, torchtitan):
     """GIVEN rank 0 of a job of two, twice
-    THEN it is said that a rank is missing; with the other rank it is not."""
+    THEN it is said that a rank is missing; with the other rank it is missing in one iteration."""
     traces = torchtitan / "profiling" / "traces"
     ours = [traces / f"iteration_{x}" / "rank0_trace.json.gz" for x in (10, 20)]
     other = traces / "iteration_10" / "rank1_trace.json.gz"
-    assert "TL909" in {x["rule"] for x in analyze(*ours)[0]["findings"]}
-    assert "TL909" not in {x["rule"] for x in analyze(*ours, other)[0]["findings"]}
+
+    def missing(*paths):
+        return [x["rank"] for x in analyze(*paths)[0]["findings"] if x["rule"] == "TL909"]
+
+    assert missing(*ours) == [0, 1]
+    assert missing(*ours, other) == [1]
 
 
 # --- Lightning ------------------------------------------------------------------------------
@@ -383,11 +384,13 @@ def test_sglang_folder(analyze, sglang):
     THEN the stages are kept apart, and nothing is counted twice."""
     report, words = analyze(sglang)
     assert files(report) == {
-        "1795263371.7-TP-0-DECODE.trace.json.gz": (0, "metadata"),
-        "1795263371.7-TP-1-DECODE.trace.json.gz": (1, "metadata"),
-        "1795263371.7-TP-0-EXTEND.trace.json.gz": (2, "position"),
+        "1795263371.7-TP-0-DECODE.trace.json.gz": (0, "position"),
+        "1795263371.7-TP-0-EXTEND.trace.json.gz": (1, "position"),
+        "1795263371.7-TP-1-DECODE.trace.json.gz": (2, "position"),
         "1795263371.7-TP-1-EXTEND.trace.json.gz": (3, "position"),
     }
+    recordings = report["provenance"]["job"]["recordings"]
+    assert recordings == [[0, 2], [1, 3]]
     assert busy_ns(report) == dict.fromkeys(range(4), 80_000)
     assert words == ""
 

@@ -318,7 +318,9 @@ def test_two_files_never_have_one_rank(tmp_path):
 
     report = analyze(paths)
 
-    assert ranks(report) == [(0, "metadata"), (1, "filename"), (2, "position")]
+    # Numbers say nothing of ranks then: they are the files' places.
+    assert ranks(report) == [(0, "position"), (1, "position"), (2, "position")]
+    assert [x.path for x in report.traces] == paths
     assert [x.rank for x in report.windows] == [0, 0, 0, 1, 1, 1, 2, 2, 2]
 
 

@@ -67,6 +67,10 @@ def analyze(
         bool,
         typer.Option("--all-pairs", help="The overlap of all pairs, however many the streams are."),
     ] = False,
+    job: Annotated[
+        bool,
+        typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
+    ] = False,
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
@@ -83,6 +87,7 @@ def analyze(
         source_folders=tuple(source or ()),
         processes=processes_for_one(len(sources), executor, jobs),
         all_pairs=all_pairs,
+        job=job,
     )
     pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
     require_outputs(sources, files=[json], pictures=pictures)

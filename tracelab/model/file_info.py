@@ -26,6 +26,10 @@ class FileInfo(OneLine):
         source_folders: where the recorded program had its modules.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
             it; None if it did not.
+        world_groups: how many process groups have all ranks in them; None where the file does not
+            list its groups.
+        clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
+            say: its times may be since 1970 themselves.
         platform: the devices, where its events show that they are not those of CUDA or ROCm.
     """
 
@@ -36,4 +40,6 @@ class FileInfo(OneLine):
     device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     source_folders: tuple[str, ...] = ()
     unprofiled_step_ns: float | None = None
+    world_groups: int | None = None
+    clock_base_ns: int = 0
     platform: str = ""

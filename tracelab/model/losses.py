@@ -138,11 +138,19 @@ LOSSES = (
         "launch does not allow: their common time is counted once",
     ),
     Loss(
-        "repeated_steps",
+        "nested_steps",
         "info",
         "timeline",
-        "steps whose number an earlier step has, or a number too long to be one: they are part of "
-        "the whole trace only, their number stands for the earlier step",
+        "step annotations inside another step: the outer one is the step, and their work is part "
+        "of it",
+    ),
+    Loss(
+        "repeated_steps",
+        "warning",
+        "timeline",
+        "step annotations with the number of an earlier step, or one too long to be a number: "
+        "the number stands for the first of them, the work of the others is in no step, only in "
+        "the whole trace",
     ),
     Loss(
         "streams_not_compared",

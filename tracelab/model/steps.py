@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -55,17 +56,36 @@ class Window:
         return self.end_ns - self.start_ns
 
 
+@dataclass(frozen=True, slots=True)
+class UnusedSteps:
+    """Annotations of one name that match the pattern of the steps and are not steps.
+
+    Example: ``UnusedSteps(loss="nested_steps", name="step micro-batch", count=8)``.
+
+    Attributes:
+        loss: why not: "nested_steps" or "repeated_steps" of `tracelab.model.losses.LOSSES`.
+        name: what they are called.
+        count: how many there are.
+    """
+
+    loss: str
+    name: str
+    count: int
+
+
 def find_steps(
     trace: Trace, pattern: str | None, launch_id: Int64Array, activity_end_ns: Int64Array
-) -> tuple[tuple[Step, ...], NDArray[np.int32], int]:
-    """The steps, which of them launched each activity, and how many more are not distinguished.
+) -> tuple[tuple[Step, ...], NDArray[np.int32], tuple[UnusedSteps, ...]]:
+    """The steps, which of them launched each activity, and the annotations that are not steps.
 
     A step's window is ``[max(end of the window before, host start), max(host end, end of the last
     activity launched inside it))``: windows do not overlap, and work that the host launched ahead
     of time is counted in the step that launched it. Of steps that overlap, the first one counts it.
 
-    A step whose name has a number that an earlier one has (two recordings in one file, or several
-    processes) is none of the steps: its number stands for the earlier one.
+    The outermost annotations are the steps: one that lies inside another, on whichever thread, is
+    part of that step. One whose name has the number of an earlier step (several recordings in one
+    file, several processes, a number for each batch and not for each micro-batch) is not a step:
+    its number stands for the earlier one, its work belongs to the whole trace only.
 
     Args:
         trace: the trace.
@@ -74,8 +94,8 @@ def find_steps(
         activity_end_ns: int64[m], ns.
 
     Returns:
-        the steps, by start; int32[m], the index of each activity's step, else ABSENT; and how many
-        more there are, whose number is an earlier one's, or too long for one.
+        the steps, by start; int32[m], the index of each activity's step, else ABSENT; and the other
+        annotations: nested in a step, or with an earlier one's number or one too long for a number.
 
     Raises:
         UsageError: the pattern is no regular expression.
@@ -86,10 +106,10 @@ def find_steps(
     launch_ns = trace.start_ns[launch_id[by_launch]]
     steps: list[Step] = []
     window_end_ns = -(2**63)
-    annotations = _step_annotations(trace, pattern)
-    numbered = _numbered([trace.name_of(event_id) for event_id in annotations])
+    outermost, nested = _nested_apart(trace, _step_annotations(trace, pattern))
+    numbered = _numbered([trace.name_of(event_id) for event_id in outermost])
     for index, (place, number) in enumerate(numbered.items()):
-        event_id = annotations[place]
+        event_id = outermost[place]
         host_start_ns, host_end_ns = int(trace.start_ns[event_id]), int(trace.end_ns[event_id])
         first, end = np.searchsorted(launch_ns, (host_start_ns, host_end_ns))
         inside = by_launch[first:end]
@@ -99,7 +119,26 @@ def find_steps(
         last_end_ns = int(activity_end_ns[inside].max(initial=start_ns))
         window_end_ns = max(start_ns, host_end_ns, last_end_ns)
         steps.append(Step(number, event_id, start_ns, window_end_ns))
-    return tuple(steps), step_index, len(annotations) - len(steps)
+    repeated = [event_id for place, event_id in enumerate(outermost) if place not in numbered]
+    unused = Counter[tuple[str, str]]()
+    unused.update(("nested_steps", trace.name_of(event_id)) for event_id in nested)
+    unused.update(("repeated_steps", trace.name_of(event_id)) for event_id in repeated)
+    return tuple(steps), step_index, tuple(UnusedSteps(*key, n) for key, n in unused.items())
+
+
+def _nested_apart(trace: Trace, annotations: Sequence[int]) -> tuple[list[int], list[int]]:
+    """The outermost of these annotations, and those that lie inside one of them."""
+    outermost: list[int] = []
+    nested: list[int] = []
+    reached_ns = -(2**63)
+    for event_id in annotations:
+        start_ns, end_ns = int(trace.start_ns[event_id]), int(trace.end_ns[event_id])
+        if start_ns < reached_ns and end_ns <= reached_ns:
+            nested.append(event_id)
+        else:
+            outermost.append(event_id)
+        reached_ns = max(reached_ns, end_ns)
+    return outermost, nested
 
 
 def _numbered(names: Sequence[str]) -> dict[int, int]:
@@ -127,7 +166,7 @@ def _numbered(names: Sequence[str]) -> dict[int, int]:
 
 
 def _step_annotations(trace: Trace, pattern: str | None) -> list[int]:
-    """Event ids of the host annotations that are the steps, by start."""
+    """Event ids of the annotations that match, by start; of several at once the longest first."""
     if not pattern:
         return []
     try:
@@ -137,5 +176,6 @@ def _step_annotations(trace: Trace, pattern: str | None) -> list[int]:
     # Old files write the steps as operators.
     events = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
     events = events[match_names(trace, events, expression.search)]
-    by_start: list[int] = events[np.argsort(trace.start_ns[events], kind="stable")].tolist()
+    order = np.lexsort((-trace.end_ns[events], trace.start_ns[events]))
+    by_start: list[int] = events[order].tolist()
     return by_start

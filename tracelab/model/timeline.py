@@ -16,7 +16,7 @@ from tracelab.model.driver_api import is_extended_launch, is_graph_launch
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
 from tracelab.model.lookup import match_names
 from tracelab.model.steady import SteadySteps, find_steady, launches_without_activity
-from tracelab.model.steps import Step, Window, find_steps
+from tracelab.model.steps import Step, UnusedSteps, Window, find_steps
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
 from tracelab.options import PROFILER_STEP
 
@@ -53,8 +53,8 @@ class Timeline(Frozen):
         overlaps_previous: bool[m], which activities start before the previous one of their stream
             has ended, as their launch allows.
         overlapping_count: activities that start so though their launch does not allow it.
-        repeated_steps: steps that are not in `steps`, because an earlier one has their number or
-            it is too long for one.
+        unused_steps: the annotations that match the pattern of the steps and are not in `steps`:
+            they lie inside one, or an earlier one has their number.
     """
 
     trace: Trace
@@ -66,7 +66,7 @@ class Timeline(Frozen):
     steps: tuple[Step, ...]
     overlaps_previous: NDArray[np.bool_]
     overlapping_count: int
-    repeated_steps: int
+    unused_steps: tuple[UnusedSteps, ...]
 
     @cached_property
     def start_ns(self) -> Int64Array:
@@ -176,7 +176,7 @@ def order_activities(
     launch_id = _launches(trace, events)
     overlaps = _overlaps_previous(start_ns, end_ns, streams)
     allowed = _may_begin_early(trace, launch_id)
-    steps, step_index, repeated_steps = find_steps(trace, step_pattern, launch_id, end_ns)
+    steps, step_index, unused_steps = find_steps(trace, step_pattern, launch_id, end_ns)
     return Timeline(
         trace=trace,
         event_id=events.astype(np.int64),
@@ -187,7 +187,7 @@ def order_activities(
         steps=steps,
         overlaps_previous=overlaps & allowed,
         overlapping_count=int((overlaps & ~allowed).sum()),
-        repeated_steps=repeated_steps,
+        unused_steps=unused_steps,
     )
 
 

@@ -33,6 +33,8 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         device_names=MappingProxyType(_device_names(metadata)),
         source_folders=_source_folders(recorder),
         unprofiled_step_ns=_unprofiled_step_ns(recorder),
+        world_groups=_world_groups(metadata),
+        clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),
         platform=platform,
     )
 
@@ -49,8 +51,18 @@ def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]
 
 
 def _world_size(metadata: Mapping[str, Any]) -> int | None:
-    world_size = mapping(metadata.get("distributedInfo")).get("world_size")
-    return world_size if isinstance(world_size, int) else None
+    size = mapping(metadata.get("distributedInfo")).get("world_size")
+    if isinstance(size, bool) or not isinstance(size, int):
+        return None
+    return size if 0 < size < 2**63 else None
+
+
+def _world_groups(metadata: Mapping[str, Any]) -> int | None:
+    groups = mapping(metadata.get("distributedInfo")).get("pg_config")
+    if not isinstance(groups, list):
+        return None
+    world_size = _world_size(metadata)
+    return [mapping(group).get("pg_size") for group in groups].count(world_size)
 
 
 def _written_by_recorder(metadata: Mapping[str, Any]) -> dict[str, str]:

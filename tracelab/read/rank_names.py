@@ -1,4 +1,4 @@
-"""The rank that a file's name gives."""
+"""The rank that a file's name gives, and what the names of one job have in common."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ _LATER_REPLICA = re.compile(r"(?<![a-z])dp[-_]?0*[1-9]", re.IGNORECASE)
 _TENSOR_PARALLEL = re.compile(
     r"(?:^|-)TP-(\d+)((?:-[DPE]P-\d+)*)(?:-[A-Za-z]\w*)?(?:\.trace)?\.json"
 )
+# What else differs between the ranks of one job: "tp3", "ep_3", and the time in ns.
+_PLACE = re.compile(r"(?<![a-z])(?:[tecsp]p|[dp]cp|e[td]p)[-_]?\d+", re.IGNORECASE)
+_WRITTEN_AT = re.compile(r"\d{9,}(?:\.\d+)?")
+_SEPARATOR = re.compile(r"[/\\]")
 _LATER_STAGE_OR_REPLICA = re.compile(r"-[DP]P-0*[1-9]")
 
 
@@ -38,3 +42,26 @@ def rank_in(name: str) -> int | None:
     if parallel and not _LATER_STAGE_OR_REPLICA.search(parallel[2]):
         return int(parallel[1])
     return None
+
+
+def rank_in_path(path: str) -> int | None:
+    """The rank that the last part of a path gives which gives one.
+
+    >>> rank_in_path("run/rank3/trace.json"), rank_in_path("run/trace.json")
+    (3, None)
+    """
+    ranks = (rank_in(part) for part in reversed(_SEPARATOR.split(path)))
+    return next((rank for rank in ranks if rank is not None), None)
+
+
+def without_rank(path: str) -> str:
+    """A path without what names ranks in it: the files of one job have the same.
+
+    >>> without_rank("run/rank3/tp_rank1.json") == without_rank("run/rank0/tp_rank0.json")
+    True
+    >>> without_rank("run/7.5-TP-3-DECODE.trace.json")
+    'run/7.5--DECODE.trace.json'
+
+    Without their place in any dimension, too, but that of the replicas, and when they were written.
+    """
+    return _WRITTEN_AT.sub("", _PLACE.sub("", _RANK.sub("rank", path)))

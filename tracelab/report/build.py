@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,14 +13,19 @@ from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES
+from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
+from tracelab.report.jobs import choose_ranks, decide_job
 from tracelab.report.schema import (
     SCHEMA,
+    Job,
+    JobDecision,
     LaunchedOnly,
     Note,
     Provenance,
+    RecordedTime,
     Report,
     TraceInfo,
     UnreadFile,
@@ -61,7 +66,7 @@ def build_trace_info(
         "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
         "launches_without_activity": len(timeline.lost_launches),
         "overlapping_activities": timeline.overlapping_count,
-        "repeated_steps": timeline.repeated_steps,
+        **_count_unused(timeline.unused_steps),
         "streams_not_compared": len(timeline.streams) - compared,
         "waits_without_record": links.unresolved,
         "edges_against_time": graph.against_time,
@@ -80,6 +85,10 @@ def build_trace_info(
         unrecognised=unrecognised_kernels(graph),
         launched_only=launched_only,
         platform=trace.info.platform,
+        world_size=trace.info.world_size,
+        world_groups=trace.info.world_groups,
+        recorded=_recorded_time(timeline),
+        unused_steps=timeline.unused_steps,
     )
 
 
@@ -89,55 +98,74 @@ def merge_reports(
     options: Options,
     unread: Sequence[UnreadFile] = (),
 ) -> Report:
-    """One report of many files, each with a rank of its own; at least one is needed.
-
-    A file that names no rank, or one that a file before it names, gets the first that is free.
+    """One report of many files, each with a number of its own in the tables.
 
     Args:
-        reports: those of the files.
+        reports: those of the files, each of one, at least one.
         paths: what was asked for.
         options: how the files were analyzed.
         unread: the files that could not be analyzed.
     """
-    by_name: dict[int, Report] = {}
-    for report in reports:
-        if report.traces[0].rank_source != "position":
-            by_name.setdefault(report.traces[0].rank, report)
-    unnamed = sum(report.traces[0].rank_source == "position" for report in reports)
-    free = (rank for rank in itertools.count() if rank not in by_name)
-    ranked = [
-        report
-        if by_name.get(report.traces[0].rank) is report
-        else report.of_rank(next(free), "position")
-        for report in reports
-    ]
-    ranked.sort(key=lambda report: report.traces[0].rank)
-    keys = dict.fromkeys(key for report in ranked for key in report.tables)
+    traces = [report.traces[0] for report in reports]
+    numbers = choose_ranks(traces, told=options.job)
+    numbered = sorted(
+        (report.of_rank(*number) for report, number in zip(reports, numbers, strict=True)),
+        key=lambda report: report.traces[0].rank,
+    )
+    decision = decide_job(traces, [rank for rank, _ in numbers], told=options.job)
+    keys = dict.fromkeys(key for report in numbered for key in report.tables)
     return replace(
-        ranked[0],
-        provenance=_provenance(paths, options, unread),
-        traces=tuple(trace for report in ranked for trace in report.traces),
+        numbered[0],
+        provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),
+        traces=tuple(trace for report in numbered for trace in report.traces),
         tables={
-            key: tuple(row for report in ranked for row in report.tables.get(key, ()))
+            key: tuple(row for report in numbered for row in report.tables.get(key, ()))
             for key in keys
         },
-        findings=_merge_findings(ranked, len(by_name) + unnamed),
-        notes=tuple(note for report in ranked for note in report.notes),
+        findings=_merge_findings(numbered, decision),
+        notes=tuple(note for report in numbered for note in report.notes),
+        job=Job(decision.recordings[0]) if decision.is_job else None,
     )
 
 
-def _merge_findings(reports: Sequence[Report], ranks: int) -> tuple[Finding, ...]:
-    """All findings; that ranks are missing only if they are: two files may be of one rank."""
+def _merge_findings(reports: Sequence[Report], decision: JobDecision) -> tuple[Finding, ...]:
+    """All findings; that ranks are missing only of recordings of which they are."""
+    ranks_there = {rank: len(ranks) for ranks in decision.recordings for rank in ranks}
     return tuple(
         finding
         for report in reports
         for finding in report.findings
-        if finding.rule != tl909_other_ranks.RULE.id or finding.where.count > ranks
+        if finding.rule != tl909_other_ranks.RULE.id
+        or finding.where.count > ranks_there[finding.rank]
     )
 
 
-def _provenance(paths: Sequence[str], options: Options, unread: Sequence[UnreadFile]) -> Provenance:
-    return Provenance(tuple(paths), options.comm_patterns, options.step_pattern, tuple(unread))
+def _provenance(
+    paths: Sequence[str],
+    options: Options,
+    unread: Sequence[UnreadFile],
+    job: JobDecision | None = None,
+) -> Provenance:
+    return Provenance(tuple(paths), options.comm_patterns, options.step_pattern, tuple(unread), job)
+
+
+def _count_unused(unused_steps: Iterable[UnusedSteps]) -> Counter[str]:
+    """How many annotations are not steps, by loss."""
+    counts = Counter[str]()
+    for unused in unused_steps:
+        counts[unused.loss] += unused.count
+    return counts
+
+
+def _recorded_time(timeline: Timeline) -> RecordedTime:
+    """When the steps ran, of a file without steps its GPU activities."""
+    info, steps = timeline.trace.info, timeline.steps
+    whole = timeline.windows[0]
+    return RecordedTime(
+        origin_ns=info.clock_base_ns + timeline.trace.origin_ns,
+        start_ns=steps[0].start_ns if steps else whole.start_ns,
+        end_ns=steps[-1].end_ns if steps else whole.end_ns,
+    )
 
 
 def _gpus(timeline: Timeline) -> dict[str, str]:

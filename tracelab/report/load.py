@@ -19,7 +19,7 @@ from tracelab.findings.registry import about_of
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import READ_ERRORS, Source, open_source
-from tracelab.report.schema import SCHEMA, Note, Provenance, Report, TraceInfo
+from tracelab.report.schema import SCHEMA, Job, Note, Provenance, Report, TraceInfo
 
 _HEAD_BYTES = 4096  # in which a saved report names its schema
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"}
@@ -123,6 +123,7 @@ def parse_report(content: bytes, path: str) -> Report:
             tables={**tables, **unknown},
             findings=_build(tuple[Finding, ...], _with_about(data["findings"])),
             notes=_build(tuple[Note, ...], data.get("notes", [])),
+            job=_build(Job | None, data.get("job")),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None

@@ -30,10 +30,12 @@ from tracelab.measures.starts import StartMetrics
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
+from tracelab.model.steps import UnusedSteps
 from tracelab.safe_text import json_bytes
 from tracelab.system.files import identities, require_output, write_file
 
 SCHEMA = "tracelab.report/1"
+_ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,13 +47,68 @@ class UnreadFile:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class JobDecision(OneLine):
+    """Whether several files are the ranks of one job.
+
+    Example: ``JobDecision(is_job=False, why="rank 0 is in several files: before and after",
+    recordings=((0,), (1,)))``.
+
+    Attributes:
+        is_job: they are; where not, each file is a recording of its own.
+        why: what says so, a clause.
+        recordings: the values of ``rank`` of the files that were recorded together, by their first.
+    """
+
+    is_job: bool
+    why: str
+    recordings: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class Provenance(OneLine):
-    """What the report was made from, and how."""
+    """What the report was made from, and how.
+
+    Attributes:
+        job: None where there is one file, or in a report of an earlier version.
+    """
 
     paths: tuple[str, ...]
     comm_patterns: tuple[str, ...]
     step_pattern: str
     unread: tuple[UnreadFile, ...]
+    job: JobDecision | None = field(default=None, metadata=_ADDED)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Job(OneLine):
+    """What the ranks of one job do together.
+
+    Attributes:
+        ranks: those whose files are here.
+        alignment, collectives, stragglers, pipeline: nothing yet.
+    """
+
+    ranks: tuple[int, ...]
+    alignment: None = None
+    collectives: tuple[()] = ()
+    stragglers: tuple[()] = ()
+    pipeline: None = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RecordedTime(OneLine):
+    """When a file's steps ran, by its clock.
+
+    Attributes:
+        origin_ns: the first event, from which all times of the file count; ns since 1970 where the
+            file says when its clock began.
+        start_ns, end_ns: from the start of the first step to the end of the last, or the whole
+            trace where it has no steps.
+    """
+
+    origin_ns: int = field(metadata=constrained(minimum=-(2**63)))
+    start_ns: int
+    end_ns: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,6 +133,10 @@ class TraceInfo(OneLine):
         unrecognised: long kernels that no rule knows; they count as compute.
         launched_only: None where every activity has its launch.
         platform: the devices, where they are not those of CUDA or ROCm.
+        world_size: how many ranks the job has, where the file says so.
+        world_groups: how many process groups have all ranks in them, where the file lists them.
+        recorded: None in a report of an earlier version.
+        unused_steps: annotations that match the pattern of the steps and are not steps.
     """
 
     path: str
@@ -91,6 +152,10 @@ class TraceInfo(OneLine):
     unrecognised: tuple[KernelTotal, ...]
     launched_only: LaunchedOnly | None
     platform: str = ""
+    world_size: int | None = field(default=None, metadata=_ADDED)
+    world_groups: int | None = field(default=None, metadata=_ADDED)
+    recorded: RecordedTime | None = field(default=None, metadata=_ADDED)
+    unused_steps: tuple[UnusedSteps, ...] = field(default=(), metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -154,7 +219,9 @@ class Report(Tables):
             properties, too.
         findings: what to do, the largest bound first; ranks one after another.
         notes: what to know beside the findings.
-        whatif, job: nothing yet.
+        whatif: nothing yet.
+        job: what the ranks of one job do together; None for one file, and for several that are not
+            one job (`provenance.job` says why).
 
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
@@ -172,7 +239,7 @@ class Report(Tables):
     findings: tuple[Finding, ...] = ()
     notes: tuple[Note, ...] = ()
     whatif: None = None
-    job: None = None
+    job: Job | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", MappingProxyType(dict(self.tables)))
@@ -186,6 +253,8 @@ class Report(Tables):
             dict(self.tables),
             self.findings,
             self.notes,
+            self.whatif,
+            self.job,
         )
 
     def __repr__(self) -> str:

@@ -8,14 +8,17 @@ from statistics import median
 
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
-from tracelab.render.text.hints import COMM_PATTERN, OF_LOSSES
+from tracelab.render.text.hints import COMM_PATTERN, JOB, OF_LOSSES
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.text.window_idle import biggest_cause
-from tracelab.report.schema import TraceInfo
+from tracelab.report.schema import Report, TraceInfo
 from tracelab.report.views import View
+from tracelab.safe_text import brief
 
 _MOST_STEPS = 20
+_MOST_NAMES = 5  # of annotations that are not steps
 _MOST_GPUS = 16  # of one name; no machine of today has more
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
 _OTHER_PLATFORM = (
@@ -46,11 +49,11 @@ _CAUSE: _Metric = (
 )
 
 
-def file_facts(trace: TraceInfo, views: Sequence[View], *, alone: bool) -> Section:
+def file_facts(trace: TraceInfo, views: Sequence[View], *, in_job: bool) -> Section:
     """What was recorded, where, and how much of it."""
-    # One file of no job has no rank: position 0 of one would only puzzle.
+    # A file of no job has no rank: its place among the files would only puzzle.
     rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
-    known_rank = [] if alone and trace.rank_source == "position" else [rank]
+    known_rank = [rank] if in_job or trace.rank_source != "position" else []
     devices = sorted({device.device for view in views for device in view.window.devices})
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
@@ -84,13 +87,25 @@ def _numbers(numbers: Sequence[str]) -> str:
 def losses(trace: TraceInfo) -> list[Section]:
     """What of a file is missing from its numbers."""
     counts = dict(trace.losses)
-    rows = [_loss_row(name, count) for name, count in counts.items()]
+    rows = [
+        (count, text + _unused_steps(trace, name))
+        for name, (count, text) in ((name, _loss_row(name, n)) for name, n in counts.items())
+    ]
     if trace.event_links.inferred:
         rows.append((f"{trace.event_links.inferred:,}", _INFERRED))
     if not rows:
         return []
     columns = (Column(""), Column("", Fit.PROSE))
     return [Section("Losses", columns=columns, rows=tuple(rows), tone=Tone.WARNING)]
+
+
+def _unused_steps(trace: TraceInfo, loss: str) -> str:
+    """Which annotations a loss of steps is about, the most frequent first."""
+    unused = sorted((x for x in trace.unused_steps if x.loss == loss), key=lambda x: -x.count)
+    named = [f"{x.count:,} x {brief(x.name)}" for x in unused[:_MOST_NAMES]]
+    rest = len(unused) - len(named)
+    listed = ", ".join(named) + (f" and {rest:,} more names" if rest > 0 else "")
+    return f": {listed}" if listed else ""
 
 
 def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
@@ -109,7 +124,7 @@ def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
     return [Section("Losses", columns=columns, rows=rows, tone=Tone.WARNING)]
 
 
-def _loss_row(name: str, count: int) -> _Row:
+def _loss_row(name: str, count: int) -> tuple[str, str]:
     loss = LOSSES_BY_NAME.get(name)
     if loss is None:  # of another version's report
         return f"{count:,}", name
@@ -117,26 +132,30 @@ def _loss_row(name: str, count: int) -> _Row:
     return f"{count:,}" if loss.counted else "", loss.text + hint
 
 
-def given_ranks(traces: Sequence[TraceInfo]) -> list[Section]:
-    """Which file got which rank by its position: the user cannot know."""
-    rows = tuple(
-        (str(trace.rank), trace.path) for trace in traces if trace.rank_source == "position"
-    )
-    columns = (Column("rank"), Column("file", Fit.LABEL))
-    return [Section("Ranks by position", columns=columns, rows=rows)] if rows else []
+def ranks(report: Report, views: Sequence[View]) -> Section:
+    """A line per rank and device: the whole trace, or the one step that was asked for.
 
-
-def ranks(views: Sequence[View]) -> Section:
-    """A line per rank and device: the whole trace, or the one step that was asked for."""
+    Files that are not one job have no rank in it, and room for their names.
+    """
     main = [view for view in views if view.window.step is None] or list(views)
     devices = [device for view in main for device in view.window.devices]
-    metrics = [(Column("rank"), lambda view, _: str(view.window.rank)), *_busy(main, "window")]
-    if any(device.comm_ns for device in devices):
+    names = short_names([trace.path for trace in report.traces])
+    names_of = defaultdict[int, list[str]](list)
+    for trace, name in zip(report.traces, names, strict=True):
+        names_of[trace.rank].append(name)
+    metrics: list[_Metric] = [
+        *([(Column("rank"), lambda view, _: str(view.window.rank))] if report.job else []),
+        (Column("file", Fit.PROSE), lambda view, _: " or ".join(names_of[view.window.rank])),
+        *_busy(main, "window"),
+    ]
+    if report.job and any(device.comm_ns for device in devices):
         metrics.append((Column("comm"), lambda _, device: time_text(device.comm_ns)))
         metrics.append((Column("exposed\ncomm"), _exposed_comm))
-    if any(device.copy_ns for device in devices):
+    if report.job and any(device.copy_ns for device in devices):
         metrics.append((Column("copy"), lambda _, device: time_text(device.copy_ns)))
-    return _table("Ranks", [*metrics, _CAUSE], main)
+    decision = report.provenance.job
+    notes = (f"Not one job: {decision.why} ({JOB}).",) if decision and not decision.is_job else ()
+    return _table("Ranks" if report.job else "Files", [*metrics, _CAUSE], main, notes)
 
 
 def steps(views: Sequence[View], pattern: str) -> Section:

@@ -6,5 +6,11 @@ from types import MappingProxyType
 ALL_IN_JSON = "(all of them in --json)"
 MORE_IN_JSON = "more in --json"
 FULL_NAMES_IN_JSON = "full names in --json"
-OF_LOSSES: Mapping[str, str] = MappingProxyType({"streams_not_compared": "--all-pairs has all"})
+OF_LOSSES: Mapping[str, str] = MappingProxyType(
+    {
+        "streams_not_compared": "--all-pairs has all",
+        "nested_steps": "pass --step-on with a pattern of the inner ones to make them the steps",
+    }
+)
+JOB = "if they are its ranks, pass --job"
 COMM_PATTERN = "if they communicate, pass --comm-pattern"

@@ -6,7 +6,6 @@ from tracelab.render.text.cells import PART, counted
 from tracelab.render.text.files import (
     all_losses,
     file_facts,
-    given_ranks,
     launched_only,
     losses,
     ranks,
@@ -52,7 +51,7 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
     told_apart = len(set(numbers)) == len(numbers)
     opening = _opening(report)
     if len(numbers) > 1:
-        opening.append(ranks(views))
+        opening.append(ranks(report, views))
     if told_apart and len(numbers) <= _MOST_RANKS:
         details = [
             chapter
@@ -60,9 +59,12 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
             for chapter in _rank(trace, report, views, every_step)
         ]
         return [Chapter("", tuple(opening)), *details]
-    opening += [*of_all_ranks(views), *given_ranks(report.traces), *all_losses(report.traces)]
+    if report.job:
+        opening += of_all_ranks(views)
+    opening += all_losses(report.traces)
     if told_apart:
-        opening.append(Section("", ("For the details of one rank, analyze its file alone.",)))
+        whose = "rank, analyze its file" if report.job else "file, analyze it"
+        opening.append(Section("", (f"For the details of one {whose} alone.",)))
     else:
         warning = "Several files say that they are the same rank: analyze them one by one."
         opening.append(Section("", (warning,), tone=Tone.WARNING))
@@ -91,8 +93,7 @@ def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool)
     of_rank = [view for view in views if view.window.rank == trace.rank]
     whole = [view for view in of_rank if view.window.step is None]
     of_steps = [view for view in of_rank if view.window.step is not None]
-    alone = len(report.traces) == 1
-    sections = [file_facts(trace, of_rank, alone=alone), *losses(trace)]
+    sections = [file_facts(trace, of_rank, in_job=report.job is not None), *losses(trace)]
     for view in (whole or of_rank)[:1]:
         summary = [verdict(view)] if view.length_ns > 0 else []
         sections.append(_strong((*summary, *headlines(view))))
@@ -101,7 +102,7 @@ def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool)
         sections += launched_only(trace, view)
         if whole:
             sections.append(steps(of_steps, report.provenance.step_pattern))
-    name = f"Rank {trace.rank}{PART}" if len(report.traces) > 1 else ""
+    name = f"Rank {trace.rank}{PART}" if report.job else ""
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and whole:
         rank_chapters += [

@@ -189,5 +189,5 @@ def _cell(column: Column, text: str, style: str) -> RenderableType:
     if column.fit in (Fit.LABEL, Fit.BRIEF):
         return _Label(text, style, brief=column.fit is Fit.BRIEF)
     if column.fit is Fit.PROSE:
-        return Text(text, style=style or "dim")
+        return Text(text, style=style or "dim", overflow="fold")
     return Text(text, style="yellow" if text == NONE else style)

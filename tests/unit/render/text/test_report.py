@@ -32,6 +32,8 @@ from tracelab.render.text.report import chapters, render_text
 from tracelab.render.text.sections import Tone
 from tracelab.report.schema import (
     CriticalPathMetrics,
+    Job,
+    JobDecision,
     KernelTotal,
     LaunchedOnly,
     OverlapMetrics,
@@ -60,14 +62,15 @@ class TestRanks:
                 for rank in ranks
             ),
             syncs=(make_sync(rank=ranks[-1]),),
+            job=Job(tuple(ranks)),
         )
 
     def test_the_summary_comes_first_then_every_rank(self):
         report = self.make_job([0, 1])
         assert titles_of(report)[0] == "Ranks"
         assert section_of(report, "Ranks").rows == (
-            ("0", "30.00 ms", "100 %", "0", ""),
-            ("1", "30.00 ms", "100 %", "0", ""),
+            ("0", "rank0", "30.00 ms", "100 %", "0", ""),
+            ("1", "rank1", "30.00 ms", "100 %", "0", ""),
         )
         assert [x.title for x in chapters(report)] == [
             "",
@@ -84,15 +87,30 @@ class TestRanks:
     def test_columns_of_what_occurs(self):
         device = make_device(comm_ns=4, exposed_comm_ns=3, copy_ns=2, bubbles={"edge": 1})
         windows = (make_window(device, rank=0), make_window(rank=1))
-        report = make_report(*windows, traces=(make_trace(), make_trace(rank=1)))
+        traces = (make_trace(), make_trace(rank=1))
+        report = make_report(*windows, traces=traces, job=Job((0, 1)))
         section = section_of(report, "Ranks")
-        assert [x.title for x in section.columns][4:] == [
+        assert [x.title for x in section.columns][5:] == [
             "comm",
             "exposed\ncomm",
             "copy",
             "biggest\nidle cause",
         ]
-        assert section.rows[0][4:7] == ("4 ns", "3 ns", "2 ns")
+        assert section.rows[0][5:8] == ("4 ns", "3 ns", "2 ns")
+
+    def test_of_files_that_are_no_job_only_what_room_is_for(self):
+        device = make_device(comm_ns=4, exposed_comm_ns=3, copy_ns=2)
+        windows = (make_window(device, rank=0), make_window(rank=1))
+        traces = (make_trace(path="a.json"), make_trace(rank=1, path="b.json"))
+        decision = JobDecision(False, "they are not", ((0,), (1,)))
+        provenance = Provenance(("run",), (), "", (), decision)
+        report = make_report(*windows, traces=traces, provenance=provenance)
+        section = section_of(report, "Files")
+        titles = ["file", "window", "busy", "idle", "biggest\nidle cause"]
+        assert [x.title for x in section.columns] == titles
+        assert [row[0] for row in section.rows] == ["a", "b"]
+        assert section.notes == ("Not one job: they are not (if they are its ranks, pass --job).",)
+        assert [x.title for x in chapters(report)] == ["", "a.json", "b.json"]
 
     def test_of_more_than_four_only_the_summary(self):
         # GIVEN five ranks
@@ -106,25 +124,19 @@ class TestRanks:
 
     def test_of_more_than_four_without_losses(self):
         windows = [make_window(rank=rank) for rank in range(5)]
-        report = make_report(*windows, traces=tuple(make_trace(rank=rank) for rank in range(5)))
+        traces = tuple(make_trace(rank=rank) for rank in range(5))
+        report = make_report(*windows, traces=traces, job=Job((0, 1, 2, 3, 4)))
         assert titles_of(report) == ["Ranks"]
-
-    def test_ranks_that_were_given_by_position_are_told(self):
-        windows = [make_window(rank=rank) for rank in range(5)]
-        traces = [make_trace(rank=rank) for rank in range(4)]
-        traces.append(make_trace(rank=4, path="last.json", rank_source="position"))
-        report = make_report(*windows, traces=tuple(traces))
-        assert section_of(report, "Ranks by position").rows == (("4", "last.json"),)
 
     def test_files_of_the_same_rank_are_not_mixed(self):
         report = make_report(make_window(), make_window(), traces=(make_trace(), make_trace()))
-        assert titles_of(report) == ["Ranks"]
+        assert titles_of(report) == ["Files"]
         assert sections_of(report)[-1].tone is Tone.WARNING
 
     def test_one_step_of_several_ranks(self):
         windows = (make_window(step=3), make_window(rank=1, step=3))
         report = make_report(*windows, traces=(make_trace(), make_trace(rank=1)))
-        assert len(section_of(report, "Ranks").rows) == 2
+        assert len(section_of(report, "Files").rows) == 2
 
 
 def make_full_report(name="a_name", *, several=True):

@@ -1,0 +1,188 @@
+"""Whether several files are the ranks of one job: only where they, or the user, say so."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Sequence
+
+from tracelab.read.file_names import short_names
+from tracelab.read.rank_names import rank_in_path, without_rank
+from tracelab.report.schema import JobDecision, TraceInfo
+
+_MOST_NAMES = 3  # in a sentence
+
+_Files = tuple[int, ...]  # the places of files among all
+
+
+def decide_job(traces: Sequence[TraceInfo], ranks: Sequence[int], *, told: bool) -> JobDecision:
+    """Whether files are the ranks of one job, and which of them were recorded together.
+
+    Args:
+        traces: the files, as each was analyzed alone.
+        ranks: the number of each in the report's tables.
+        told: the caller says that they are one job.
+    """
+    recordings = (tuple(range(len(traces))),) if told else find_recordings(traces)
+    is_job = len(recordings) == 1 < len(traces)
+    if told:
+        why = "the caller says so"
+    else:
+        why = _why_one_job(traces) if is_job else _why_not_one_job(traces)
+    together = (tuple(sorted(ranks[i] for i in files)) for files in recordings)
+    return JobDecision(is_job, why, tuple(sorted(together)))
+
+
+def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
+    """Which files were recorded together, as the ranks of one job.
+
+    Those with the same number of ranks and of process groups of all ranks, with different ranks,
+    whose steps all ran at some one moment. Of files that say nothing of other ranks, those whose
+    names differ only in the rank. Where a rank is there twice at one time, what tells the folders
+    and names apart, beside the rank, tells the recordings apart.
+
+    There is no slow reference model: ``tests/unit/report/test_jobs.py`` has jobs made by hand.
+
+    Args:
+        traces: the files.
+
+    Returns:
+        the places of each recording's files, ascending, by the first; a file that is alone, too.
+    """
+    recordings: list[_Files] = []
+    for files in _grouped(range(len(traces)), lambda i: _claim(traces[i], i)):
+        for together in _at_one_time(traces, files):
+            if _has_each_rank_once(traces, together):
+                recordings.append(together)
+                continue
+            for named_alike in _grouped(together, lambda i: without_rank(traces[i].path)):
+                whole = _has_each_rank_once(traces, named_alike)
+                recordings += [named_alike] if whole else [(i,) for i in named_alike]
+    return tuple(sorted(recordings))
+
+
+def choose_ranks(traces: Sequence[TraceInfo], *, told: bool) -> tuple[tuple[int, str], ...]:
+    """The number of each file in the report's tables, and what gives it; no two are the same.
+
+    A file that gives no rank gets the first that is free. Where two give the same, the numbers are
+    the files' places. If the caller says that it is one job, folders may say the ranks as well.
+
+    Args:
+        traces: the files, as each was analyzed alone.
+        told: the caller says that they are one job.
+    """
+    given = [None if x.rank_source == "position" else x.rank for x in traces]
+    if told and (None in given or _repeats(given)):
+        named = [rank_in_path(x.path) for x in traces]
+        if None not in named and not _repeats(named):
+            return tuple((rank, "filename") for rank in named if rank is not None)
+    if _repeats(given):
+        return tuple((place, "position") for place in range(len(traces)))
+    free = iter(sorted(set(range(len(traces))).difference(given)))
+    return tuple(
+        (next(free), "position") if rank is None else (rank, x.rank_source)
+        for rank, x in zip(given, traces, strict=True)
+    )
+
+
+def _why_one_job(traces: Sequence[TraceInfo]) -> str:
+    size = traces[0].world_size
+    if size is None:
+        return "their names differ only in the rank, and they were recorded at the same time"
+    return f"{len(traces)} of {size} ranks, recorded at the same time"
+
+
+def _why_not_one_job(traces: Sequence[TraceInfo]) -> str:
+    """The first thing that keeps files from being one job."""
+    sizes = Counter(x.world_size for x in traces)
+    if len(sizes) > 1:
+        by_size = sorted(sizes.items(), key=lambda item: (item[0] is None, item[0]))
+        sized = [f"{size or 'not given'} in {_counted(count)}" for size, count in by_size]
+        return f"the number of ranks differs: {_listed(sized)}"
+    if set(sizes) == {1}:
+        return "each is a job of one rank"
+    names = short_names([x.path for x in traces])
+    if unnamed := [names[i] for i, x in enumerate(traces) if x.rank_source == "position"]:
+        return f"nothing says which rank {_listed(unnamed)} {'is' if len(unnamed) == 1 else 'are'}"
+    if len({x.world_groups for x in traces}) > 1:
+        return "their process groups differ"
+    return _why_apart(traces, names)
+
+
+def _why_apart(traces: Sequence[TraceInfo], names: Sequence[str]) -> str:
+    """What keeps files apart that might be of one job by all that they say of it."""
+    files = range(len(traces))
+    for of_rank in _grouped(files, lambda i: traces[i].rank):
+        if len(of_rank) > 1:
+            listed = _listed([names[i] for i in of_rank])
+            return f"rank {traces[of_rank[0]].rank} is in several files: {listed}"
+    by_time = _at_one_time(traces, files)
+    if len(by_time) > 1:
+        first, second = by_time[0][0], by_time[1][0]
+        pause_s = (_span_ns(traces[second])[0] - _span_ns(traces[first])[1]) / 1e9
+        apart = f"{names[second]} began {pause_s:.3g} s after {names[first]} had ended"
+        return f"they were not recorded at the same time: {apart}"
+    return "their names differ in more than the rank"
+
+
+def _claim(trace: TraceInfo, place: int) -> Hashable:
+    """What a file has in common with all others of its job; of a file alone, its place."""
+    if trace.recorded is None or trace.rank_source == "position" or trace.world_size == 1:
+        return place
+    alike = without_rank(trace.path) if trace.world_size is None else ""
+    return trace.world_size, trace.world_groups, alike
+
+
+def _at_one_time(traces: Sequence[TraceInfo], files: Iterable[int]) -> list[_Files]:
+    """Files apart by time: there is a moment at which all of a group recorded."""
+    groups: list[list[int]] = []
+    first_end_ns = 0
+    for i in sorted(files, key=lambda i: _span_ns(traces[i])):
+        start_ns, end_ns = _span_ns(traces[i])
+        if groups and start_ns < first_end_ns:
+            groups[-1].append(i)
+            first_end_ns = min(first_end_ns, end_ns)
+        else:
+            groups.append([i])
+            first_end_ns = end_ns
+    return [tuple(sorted(group)) for group in groups]
+
+
+def _span_ns(trace: TraceInfo) -> tuple[int, int]:
+    """When a file's steps began and ended, by its clock, ns."""
+    recorded = trace.recorded
+    if recorded is None:
+        return 0, 0
+    return recorded.origin_ns + recorded.start_ns, recorded.origin_ns + recorded.end_ns
+
+
+def _has_each_rank_once(traces: Sequence[TraceInfo], files: Sequence[int]) -> bool:
+    return not _repeats([traces[i].rank for i in files])
+
+
+def _repeats(ranks: Sequence[int | None]) -> bool:
+    known = [rank for rank in ranks if rank is not None]
+    return len(set(known)) < len(known)
+
+
+def _grouped(files: Iterable[int], key: Callable[[int], Hashable]) -> list[_Files]:
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for i in files:
+        groups[key(i)].append(i)
+    return [tuple(group) for group in groups.values()]
+
+
+def _counted(count: int) -> str:
+    return f"{count:,} {'file' if count == 1 else 'files'}"
+
+
+def _listed(items: Sequence[str]) -> str:
+    """Some items of a sentence, and how many more there are.
+
+    >>> _listed(["a", "b"]), _listed(["a", "b", "c", "d", "e"])
+    ('a and b', 'a, b, c and 2 more')
+    """
+    if len(items) <= _MOST_NAMES:
+        *rest, last = items
+    else:
+        rest, last = list(items[:_MOST_NAMES]), f"{len(items) - _MOST_NAMES:,} more"
+    return f"{', '.join(rest)} and {last}" if rest else last
