@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from tracelab.errors import UnreadableInputError, UsageError
@@ -124,8 +125,17 @@ def choose_windows(timeline: Timeline, options: Options) -> tuple[Window, ...]:
 
 
 def find_lines(trace: Trace, options: Options) -> SourceLines:
-    """Where the program's source is looked for, to name lines."""
-    return SourceLines((*options.source_folders, *trace.info.source_folders))
+    """Where the program's source is looked for, to name lines.
+
+    Raises:
+        UsageError: a folder that is named as the source's is none.
+    """
+    for folder in options.source_folders:
+        if not Path(folder).is_dir():
+            raise UsageError(f"`source_folders`: {folder} is not a folder", option="source_folders")
+    return SourceLines(
+        (*options.source_folders, *trace.info.source_folders), trace.info.source_scopes
+    )
 
 
 def all_bubbles(graph: Graph) -> Bubbles:

@@ -101,6 +101,21 @@ def test_source_is_looked_for_where_the_user_says(tracelab, tmp_path, monkeypatc
     assert ".item()" in (ROOT / told["file"]).read_text().splitlines()[told["line"] - 1]
 
 
+def test_a_source_folder_that_does_not_exist_is_wrong_usage(tracelab, tmp_path):
+    ran = tracelab("analyze", ITEM, "--source", tmp_path / "gone")
+    assert ran.code == 2
+    assert "--source" in ran.err
+    assert "gone is not a folder" in ran.err
+
+
+def test_calls_without_a_line_say_how_to_get_one(tracelab, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    report = json.loads(tracelab("analyze", ITEM, "--json", "-").out)
+    titles = [x["title"] for x in report["findings"] if x["rule"] == "TL903"]
+    assert len(titles) == 1
+    assert titles[0].endswith("the source of events.py was not found")
+
+
 def test_unknown_option_is_wrong_usage(tracelab):
     assert tracelab("analyze", ITEM, "--no-such-option").code == 2
 

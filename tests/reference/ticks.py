@@ -17,9 +17,11 @@ from tests.build.rows import (
     MAIN,
     WATCHDOG,
     Row,
+    annotation,
     call,
     kernel,
     launch,
+    python,
     sync_row,
 )
 from tracelab.measures.bubbles import Cause
@@ -32,6 +34,8 @@ TICK = 10_000
 FAR = 9 * 10**18 - 10**9
 LONGEST_FREE_CALL = 10  # ticks: 100 us
 
+PROFILER = "torch/profiler/profiler.py(884): step"
+LONGEST_STEP_CALL = 50  # ticks: 500 us
 INPUT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 BLOCKING = {
     "cudaDeviceSynchronize": Blocking.DEVICE,
@@ -92,6 +96,23 @@ def beside_allocations(draw, rows):
     for _ in range(draw(st.integers(1, 4))):
         start, thread = draw(st.integers(0, 60)), draw(st.sampled_from([MAIN, AUTOGRAD]))
         chosen.append(call("cudaFree", start, start + draw(st.integers(0, 30)), thread=thread))
+    return chosen
+
+
+@st.composite
+def beside_the_profiler(draw, rows):
+    """Rows of a strategy, and times in the profiler: with a Python frame, or between two steps."""
+    chosen = draw(rows)
+    for _ in range(draw(st.integers(1, 3))):
+        start = draw(st.integers(0, 60))
+        end = start + draw(st.integers(0, 20))
+        thread = draw(st.sampled_from([MAIN, AUTOGRAD]))
+        if draw(st.booleans()):
+            chosen.append(python(PROFILER, start, end, thread=thread))
+        else:
+            before, after = draw(st.integers(0, start)), end + draw(st.integers(0, 30))
+            chosen.append(annotation("ProfilerStep#30", before, start, thread=thread))
+            chosen.append(annotation("ProfilerStep#31", end, after, thread=thread))
     return chosen
 
 
@@ -205,7 +226,8 @@ class Account:
                 rows[j].thread == row.thread and row.end <= rows[j].end and row.start < rows[j].end
                 for j in kinds
             )
-            if kind is not None and row.thread != WATCHDOG and not inside_another:
+            of_program = row.thread != WATCHDOG and not self._in_profiler({row.thread}, row.start)
+            if kind is not None and of_program and not inside_another:
                 kinds[i] = kind
         of_devices = [i for i, kind in kinds.items() if kind == Blocking.DEVICE]
         if of_devices and self._is_the_profilers(of_devices[-1]):
@@ -269,6 +291,26 @@ class Account:
             for row in self.rows
             if chosen(row)
         )
+
+    def _in_profiler(self, threads, t):
+        """Whether any of these threads was in the profiler at a tick."""
+        return any(
+            row.name == PROFILER and row.thread in threads and row.start <= t < row.end
+            for row in self.rows
+        ) or any(self._in_step_call(thread, t) for thread in threads)
+
+    def _in_step_call(self, thread, t):
+        """Whether a thread without stacks was between two steps, and nothing else began there."""
+        of_thread = [row for row in self.rows if row.thread == thread]
+        if any(row.category == Category.PYTHON for row in of_thread):
+            return False
+        steps = [row for row in of_thread if row.name.startswith("ProfilerStep#")]
+        start = max((row.end for row in steps if row.start <= t), default=None)
+        end = min((row.start for row in steps if row.start > t), default=None)
+        if start is None or end is None or not start <= t or end - start > LONGEST_STEP_CALL:
+            return False
+        begins = (*HOST_CALLS, Category.OPERATOR, Category.ANNOTATION)
+        return not any(row.category in begins and start <= row.start < end for row in of_thread)
 
     def _blocked(self, threads, t):
         return any(
@@ -335,6 +377,8 @@ class Account:
         launching_thread = {thread} - {WATCHDOG}
         others = {MAIN, AUTOGRAD} & self.launching
         for threads in (launching_thread, others - launching_thread):
+            if self._in_profiler(threads, t):
+                return Cause.PROFILER, Reason.NONE
             if self._blocked(threads, t):
                 return Cause.HOST_BLOCKED, Reason.NONE
             if self._is_recorded(threads, t, _is_input):

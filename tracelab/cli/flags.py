@@ -11,6 +11,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "comm_patterns": "--comm-pattern",
         "processes": "--jobs",
+        "source_folders": "--source",
         "step": "--step",
         "step_pattern": "--step-on",
     }

@@ -24,6 +24,7 @@ from tracelab.measures.profiler_overhead import (
 )
 from tracelab.measures.serialized_streams import SerializedStreams
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names
@@ -186,7 +187,7 @@ class Context(OneLine):
 
     def call_name(self, event_id: int) -> str:
         """The name of a host call; "a launch" for ABSENT."""
-        return "a launch" if event_id == ABSENT else self.trace.name_of(event_id)
+        return "a launch" if event_id == ABSENT else event_as_shown(self.trace.name_of(event_id))
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
         """Where host events are in the program; `NO_CALL_SITE` for ABSENT.

@@ -45,7 +45,8 @@ class Cause(IntEnum):
     LAUNCH = 4  # it was launched, and did not wait for another device
     GRAPH = 5  # inside one replay of a CUDA graph
     EDGE = 6  # before the device's first activity in the file, or after its last
-    UNKNOWN = 7  # the file does not say
+    PROFILER = 7  # the thread was in the profiler's own code, or in the recorder's
+    UNKNOWN = 8  # the file does not say
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -293,9 +294,11 @@ def _explain_late_launches(
     """
     states = (graph.host.states.get(thread, NOTHING_RECORDED), graph.host.other_threads(thread))
     for state in states:
+        profiling, idle = idle.split(state.profiler)
         blocked, idle = idle.split(state.blocked)
         loading, idle = idle.split(state.input)
         busy, idle = idle.split(state.recorded)
+        yield profiling, Cause.PROFILER, Reason.NONE
         yield blocked, Cause.HOST_BLOCKED, Reason.NONE
         yield loading, Cause.INPUT, Reason.NONE
         yield busy, Cause.HOST_BUSY, Reason.NONE

@@ -15,6 +15,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
@@ -243,7 +244,7 @@ def culprit_rows(
     site_of = iter(call_sites(timeline, idle_culprits[longest[on_host]], lines))
     groups: dict[tuple[int, int, str, CallSite], list[int]] = defaultdict(list)
     for index, is_call in zip(longest.tolist(), on_host.tolist(), strict=True):
-        name = timeline.trace.name_of(int(idle_culprits[index]))
+        name = event_as_shown(timeline.trace.name_of(int(idle_culprits[index])))
         site = next(site_of) if is_call else NO_CALL_SITE
         device_number, cause = int(bubbles.device_number[index]), int(bubbles.cause[index])
         groups[device_number, cause, name, site].append(index)

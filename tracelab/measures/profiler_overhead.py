@@ -18,7 +18,7 @@ from tracelab.model.timeline import Timeline
 _SLOWER = 1.1  # times as long as without the profiler: less is no reason to speak of it
 
 # What the GPU waited for otherwise has other reasons than the profiler.
-_SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED)
+_SLOW_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.HOST_BLOCKED, Cause.PROFILER)
 
 
 def active_devices(

@@ -24,6 +24,7 @@ from tracelab.model.driver_api import (
 from tracelab.model.kernel_kinds import copies_pageable_memory
 from tracelab.model.lookup import match_names
 from tracelab.model.nesting import is_nested
+from tracelab.model.profiler_calls import find_profiler_calls, is_inside
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
 
@@ -86,6 +87,7 @@ def find_blocking_calls(timeline: Timeline) -> BlockingCalls:
         kind[match_names(trace, calls, is_such)] = blocking
     kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
     kind[np.isin(trace.thread_index[calls], watchdog_threads(trace))] = ABSENT
+    kind[is_inside(trace, calls, find_profiler_calls(trace))] = ABSENT
     blocks = kind != ABSENT
     calls, kind = calls[blocks], kind[blocks]
     order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))

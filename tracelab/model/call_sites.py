@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.model.frames import (
+    called_as_shown,
     called_name,
     is_backward,
     is_built_in,
@@ -170,9 +171,11 @@ class _Locator:
         if inside == ABSENT:
             return (None, None) if direct == ABSENT else operator_as_call(strings[direct])
         if called == ABSENT:
-            return self._called_name(strings[inside]), None
-        call = self._called_name(strings[called])
-        return call, MODULE_CALL if is_module_call(strings[called]) else call
+            return called_as_shown(strings[inside]), None
+        name = (
+            MODULE_CALL if is_module_call(strings[called]) else self._called_name(strings[called])
+        )
+        return called_as_shown(strings[called]), name
 
     def _called_operator(self, operator: Int64Array) -> Int64Array:
         """The operator that the program called: of ``aten::item`` and all that it calls, the first.

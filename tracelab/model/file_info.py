@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from tracelab.arrays import OneLine
 
@@ -24,6 +25,8 @@ class FileInfo(OneLine):
         software: versions by "torch", "cuda" and "hip", in this order, those that are known.
         device_names: device number to the name of the GPU.
         source_folders: where the recorded program had its modules.
+        source_scopes: source file of the program to what it calls, as of `scopes_as_lists`, where
+            the recorder stored it.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
             it; None if it did not.
         world_groups: how many process groups have all ranks in them; None where the file does not
@@ -39,6 +42,9 @@ class FileInfo(OneLine):
     software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
     source_folders: tuple[str, ...] = ()
+    source_scopes: Mapping[str, Any] = field(
+        default_factory=lambda: MappingProxyType({}), repr=False
+    )
     unprofiled_step_ns: float | None = None
     world_groups: int | None = None
     clock_base_ns: int = 0

@@ -14,15 +14,24 @@ TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 
-# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library.
+# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library, ours.
 _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|(?:^|/)torch/|(?:^|/)site-packages/|(?:^|/)lib/python3\.\d+/"
+    r"|(?:^|/)tracelab/(?:record|cli)/"
     r"|^(?:threading|runpy|contextlib|functools)\.py\("
 )
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (?P<name>[^\s>]+)")
+_SPECIAL_METHOD = re.compile(
+    r"^<built-in method (?P<name>__\w+__) of (?P<type>\S+)(?: object)? at "
+)
 _MODULE = re.compile(r"^nn\.Module: (?P<name>.+?)(?:_\d+)?$")
 _MODULE_FUNCTIONS = ("_wrapped_call_impl", "_call_impl")
+# The recorder's `hooks.py` and `script.py` stand around the program's own code.
+_PROFILER_FRAME = re.compile(
+    r"(?:^|/)torch/(?:profiler/|autograd/profiler\.py\(\d+\): _(?:prepare|start)_trace$)"
+    r"|(?:^|/)tracelab/record/(?:recorder|capture)\.py\("
+)
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
 _WRAPPERS = re.compile(
     r"(?:^|/)torch/(?:"
@@ -87,6 +96,32 @@ def called_name(frame: str) -> str:
     return frame
 
 
+def called_as_shown(frame: str) -> str:
+    """What a report calls a frame that the program called: `called_name`, and a method's type.
+
+    The type is given of special methods, whose name alone says nothing.
+
+    >>> called_as_shown("<built-in method __new__ of type object at 0x7f53a8b46be0>")
+    'type.__new__'
+    >>> called_as_shown("<built-in method item of Tensor object at 0x7f>")
+    'item'
+    """
+    if match := _SPECIAL_METHOD.match(frame):
+        return f"{match['type'].rpartition('.')[2]}.{match['name']}"
+    return called_name(frame)
+
+
+def event_as_shown(name: str) -> str:
+    """What a report calls an event of any kind: a built-in function without its address.
+
+    >>> event_as_shown("<built-in method item of Tensor object at 0x7f>")
+    'item'
+    >>> event_as_shown("train.py(12): step"), event_as_shown("aten::item")
+    ('train.py(12): step', 'aten::item')
+    """
+    return called_as_shown(name) if is_built_in(name) else name
+
+
 def operator_as_call(operator: str) -> tuple[str, str] | tuple[None, None]:
     """What Python does without a call of a name, from the operator that it runs.
 
@@ -107,6 +142,17 @@ def is_program_frame(name: str) -> bool:
     (True, False)
     """
     return _LIBRARY_FRAME.search(name) is None
+
+
+def is_profiler_frame(name: str) -> bool:
+    """Whether a frame is of the profiler's own code, or of tracelab's recorder.
+
+    >>> is_profiler_frame("torch/profiler/profiler.py(884): step")
+    True
+    >>> is_profiler_frame("torch/autograd/profiler.py(854): __enter__")  # of `record_function`
+    False
+    """
+    return _PROFILER_FRAME.search(name) is not None
 
 
 def is_wrapper(name: str) -> bool:

@@ -38,6 +38,9 @@ LONGEST_CALL_NS = 100_000
 # Between two operators nothing was recorded for up to 0.4 ms in captures without Python's stacks;
 # in a trace of DeepEP for 2 to 23 ms: its host reads a counter until the GPU has written it.
 LONGEST_SILENCE_NS = 1_000_000
+# Between two ProfilerSteps, in the profiler's step call, pass 7 to 60 us in all captures, with and
+# without Python's stacks. A longer time between them is somebody else's.
+LONGEST_STEP_CALL_NS = 500_000
 
 # A trace's own median counts from so many starts on, and while it needs no explanation itself:
 # where more than half of the starts do, events are missing.

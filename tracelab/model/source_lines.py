@@ -8,9 +8,9 @@ recorded, there is no line.
 from __future__ import annotations
 
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from tracelab.model.source_scopes import Position, Resume, Scope, Spot
@@ -25,11 +25,16 @@ class SourceLines:
 
     Args:
         folders: where the program's source is, beside the file that the trace names.
+        recorded: source file to its scopes, as of `scopes_as_lists`, where the recording stored
+            them: they are of the source that ran, and go before any file.
     """
 
-    def __init__(self, folders: Sequence[str] = ()) -> None:
+    def __init__(
+        self, folders: Sequence[str] = (), recorded: Mapping[str, Any] | None = None
+    ) -> None:
         self._folders = tuple(folders)
-        self._files: dict[str, tuple[Path, ...]] = {}
+        self._recorded = recorded or {}
+        self._files: dict[str, tuple[tuple[Scope, ...], ...]] = {}
         self._scopes: dict[Path, tuple[Scope, ...]] = {}
         self._lines: dict[tuple[str, str, int, str, int | None, int | None], int | None] = {}
 
@@ -69,23 +74,64 @@ class SourceLines:
         ordinal: int | None,
         count: int | None,
     ) -> int | None:
-        if file not in self._files:
-            self._files[file] = tuple(_candidates(file, self._folders))
-        for path in self._files[file]:
-            if path not in self._scopes:
-                # The parser takes a while to import, and mostly there is no source to parse.
-                from tracelab.model.source_scopes import read_scopes
-
-                self._scopes[path] = read_scopes(path)
-            entered = _entered(self._scopes[path], function, first_line)
+        for scopes in self._sources(file):
+            entered = _entered(scopes, function, first_line)
             if entered is not None:
                 return _choose(*entered, called, ordinal, count)
         return None
 
+    def has_source(self, file: str) -> bool:
+        """Whether any source was found for a file that the trace names."""
+        return len(self._sources(file)) > 0
+
+    def _sources(self, file: str) -> tuple[tuple[Scope, ...], ...]:
+        """The scopes of each source that may be meant by a file, the likeliest first."""
+        if file not in self._files:
+            paths = dict.fromkeys(_candidates(file, self._folders))
+            self._files[file] = (*self._recorded_scopes(file), *map(self._read, paths))
+        return self._files[file]
+
+    def _recorded_scopes(self, file: str) -> Iterator[tuple[Scope, ...]]:
+        name = _recorded_name(file, self._recorded)
+        if name is not None:
+            from tracelab.model.recorded_scopes import scopes_from_lists
+
+            yield scopes_from_lists(self._recorded[name])
+
+    def _read(self, path: Path) -> tuple[Scope, ...]:
+        if path not in self._scopes:
+            # The parser takes a while to import, and mostly there is no source to parse.
+            from tracelab.model.source_scopes import read_scopes
+
+            self._scopes[path] = read_scopes(path)
+        return self._scopes[path]
+
+
+def _recorded_name(file: str, recorded: Iterable[str]) -> str | None:
+    """The recorded file that a trace means: of that name, or the only one that ends alike.
+
+    >>> _recorded_name("src/train.py", ["train.py", "model.py"])
+    'train.py'
+    """
+    parts = _parts(file)
+    alike = [name for name in recorded if _end_alike(parts, _parts(name))]
+    exact = [name for name in alike if _parts(name) == parts]
+    chosen = exact or alike
+    return chosen[0] if len(chosen) == 1 else None
+
+
+def _end_alike(a: list[str], b: list[str]) -> bool:
+    length = min(len(a), len(b))
+    return length > 0 and a[-length:] == b[-length:]
+
+
+def _parts(file: str) -> list[str]:
+    return [part for part in file.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+
 
 def _candidates(file: str, folders: Iterable[str]) -> Iterator[Path]:
     """The files that may be meant; a folder that the user names goes before the trace's word."""
-    parts = [part for part in file.replace("\\", "/").split("/") if part not in ("", ".", "..")]
+    parts = _parts(file)
     for folder in folders:
         suffixes = (Path(folder, *parts[first:]) for first in range(len(parts)))
         longest = next(filter(_is_source, suffixes), None)

@@ -14,6 +14,7 @@ from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, join, union
 from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
 from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.profiler_calls import find_profiler_calls
 from tracelab.model.stalled_calls import StalledCalls
 from tracelab.model.trace import HOST_CALLS, Category, Trace
 
@@ -31,18 +32,21 @@ class ThreadState(OneLine):
 
     Attributes:
         blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
+        profiler: it was in the profiler's own code, or in that of tracelab's recorder.
         input: it was in a data loader.
         recorded: it was in anything: a call, an operator, a Python function, a data loader.
         annotated: it was in a region that somebody named, a step for one, whatever it did there.
     """
 
     blocked: Intervals
+    profiler: Intervals
     input: Intervals
     recorded: Intervals
     annotated: Intervals
 
 
-NOTHING_RECORDED = ThreadState(*[union([], [])] * 4)
+_NEVER = union([], [])
+NOTHING_RECORDED = ThreadState(*[_NEVER] * 5)
 
 
 def find_thread_states(
@@ -53,9 +57,11 @@ def find_thread_states(
     is_region = trace.category[events] == Category.ANNOTATION
     is_input = match_names(trace, events, _INPUT.search)
     watchdogs = watchdog_threads(trace)
+    profiler_calls = find_profiler_calls(trace)
     return {
         thread: ThreadState(
             blocked=join(_of_thread(thread, blocking_calls), _of_thread(thread, stalled_calls)),
+            profiler=profiler_calls.get(thread, _NEVER),
             input=_union_of(trace, of_thread[is_input[of_thread]], events),
             recorded=_union_of(
                 trace, of_thread[~is_region[of_thread] | is_input[of_thread]], events

@@ -14,6 +14,8 @@ from tracelab.read.events import mapping
 from tracelab.read.numbers import natural_number
 from tracelab.read.streams import Source
 
+SOURCE_KEY = "tracelab_source"  # under which the recorder stores what the source files call
+
 
 def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = "") -> FileInfo:
     """What a file says beside its events, or its name instead.
@@ -32,6 +34,7 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         software=MappingProxyType(_software(metadata, recorder)),
         device_names=MappingProxyType(_device_names(metadata)),
         source_folders=_source_folders(recorder),
+        source_scopes=MappingProxyType(mapping(metadata.get(SOURCE_KEY))),
         unprofiled_step_ns=_unprofiled_step_ns(recorder),
         world_groups=_world_groups(metadata),
         clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tracelab.errors import reason_of
 from tracelab.read.event_records import every_wait_is_resolved
+from tracelab.read.metadata import SOURCE_KEY
 from tracelab.read.streams import ends_as_json
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
 from tracelab.record.hooks import on_profiler_session
+from tracelab.record.program_source import describe_source
 from tracelab.record.pytorch import require_pytorch
 from tracelab.system.files import make_folder_of, require_output
 from tracelab.system.signals import uninterrupted
@@ -287,6 +289,9 @@ class Recorder:
         self._has_event_records = self.has_gpu and is_wanted and switch_event_records(on=True)
         self._metadata |= self._provenance()
         self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
+        if self._stacks:
+            # Now, before the first recorded step: later it would stand in the trace.
+            self._profiler.add_metadata_json(SOURCE_KEY, describe_source(_source_folders()))
 
     def _begin_timing(self) -> None:
         self._synchronize()

@@ -23,7 +23,7 @@ from tests.build.rows import (
     step,
     sync_row,
 )
-from tests.reference.ticks import TICK, Account, beside_allocations, scaled
+from tests.reference.ticks import TICK, Account, beside_allocations, beside_the_profiler, scaled
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
@@ -52,7 +52,9 @@ def pieces(*rows, device=0):
 
 
 @settings(derandomize=True, deadline=None, max_examples=200)
-@given(st.one_of(random_rows(), beside_allocations(random_rows())))
+@given(
+    st.one_of(random_rows(), beside_allocations(random_rows()), beside_the_profiler(random_rows()))
+)
 def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN
     account, made_graph = Account(rows), graph(*scaled(rows))
@@ -575,3 +577,106 @@ def test_causes_of_neighbouring_windows_add_up_to_those_of_both():
     *each, together = bubbles(made_graph, [*parts, whole]).by_cause(0, [*parts, whole])
 
     assert {name: sum(part[name] for part in each) for name in together} == together
+
+
+# The profiler's own work.
+
+STEP_CALL = "torch/profiler/profiler.py(884): step"
+
+
+def test_the_profilers_step_call_is_the_profilers():
+    # [10, 90) idle: the launching thread is in the profiler in [20, 50), as its frame says.
+    assert pieces(
+        python("train.py(3): step", 0, 100),
+        launch(0, 1, 1),
+        kernel(2, 10, correlation=1),
+        python(STEP_CALL, 20, 50),
+        launch(88, 89, 2),
+        kernel(90, 100, correlation=2),
+    ) == [(10, 20, "host_busy"), (20, 50, "profiler"), (50, 88, "host_busy"), (88, 90, "launch")]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "tracelab/record/recorder.py(154): step",
+        "/opt/torch/autograd/profiler.py(398): _start_trace",
+    ],
+)
+def test_so_are_the_recorder_and_the_beginning_of_the_recording(frame):
+    assert pieces(
+        kernel(0, 10, correlation=1),
+        launch(0, 1, 1),
+        python(frame, 5, 30),
+        launch(30, 31, 2),
+        kernel(30, 40, correlation=2),
+    ) == [(10, 30, "profiler")]
+
+
+def test_a_region_of_the_users_is_not_the_profilers():
+    assert pieces(
+        kernel(0, 10, correlation=1),
+        launch(0, 1, 1),
+        python("torch/autograd/profiler.py(854): __enter__", 5, 30),
+        launch(30, 31, 2),
+        kernel(30, 40, correlation=2),
+    ) == [(10, 30, "host_busy")]
+
+
+def test_a_call_that_blocks_in_the_profiler_is_the_profilers():
+    assert pieces(
+        kernel(0, 10, correlation=1),
+        launch(0, 1, 1),
+        python(STEP_CALL, 5, 30),
+        call("cudaDeviceSynchronize", 6, 25),
+        launch(30, 31, 2),
+        kernel(30, 40, correlation=2),
+        step(1, 0, 40),
+    ) == [(10, 30, "profiler")]
+
+
+def between_steps(*more, until=30 * US):
+    return pieces(
+        step(1, 0, 10 * US),
+        launch(0, US, 1),
+        kernel(US, 5 * US, correlation=1),
+        *more,
+        step(2, until, until + 20 * US),
+        launch(until + 5 * US, until + 6 * US, 2),
+        kernel(until + 5 * US, until + 9 * US, correlation=2),
+    )
+
+
+def test_without_stacks_the_time_between_two_steps_is_the_profilers():
+    assert between_steps() == [
+        (5 * US, 10 * US, "host_busy"),
+        (10 * US, 30 * US, "profiler"),
+        (30 * US, 35 * US, "host_busy"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        operator("aten::mm", 12 * US, 13 * US),
+        call("cudaEventQuery", 12 * US, 13 * US),
+        python("train.py(3): step", 12 * US, 13 * US),
+    ],
+    ids=["an operator", "a call", "stacks that show no profiler"],
+)
+def test_unless_something_else_ran_there(more):
+    assert "profiler" not in {cause for *_, cause in between_steps(more)}
+
+
+def test_unless_it_is_longer_than_a_step_call():
+    assert "profiler" not in {cause for *_, cause in between_steps(until=600 * US)}
+
+
+def test_autograds_thread_waits_for_the_main_threads_profiler():
+    assert pieces(
+        launch(0, 1, 1),
+        kernel(0, 10, correlation=1),
+        python(STEP_CALL, 5, 30),
+        launch(30, 31, 2, thread=AUTOGRAD),
+        kernel(30, 40, correlation=2),
+    ) == [(10, 30, "profiler")]

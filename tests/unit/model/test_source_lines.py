@@ -1,10 +1,17 @@
+import json
 import os
 import sys
 import textwrap
+from pathlib import Path
 
 import pytest
 
+import tracelab
+from tracelab.model.recorded_scopes import scopes_as_lists, scopes_from_lists
 from tracelab.model.source_lines import SourceLines
+from tracelab.model.source_scopes import read_scopes
+
+PACKAGE = Path(tracelab.__file__).parent
 
 
 @pytest.fixture
@@ -492,3 +499,60 @@ def test_text_of_several_lines_is_trusted_where_the_parser_can_count(line_found)
     source = "def f(x):\n    f'''\n    {1}\n    {x.item()}\n    '''"
 
     assert line_found(source, "item") == ("{x.item()}" if sys.version_info >= (3, 12) else None)
+
+
+# Where the recording stored what the source calls.
+
+RECORDED_SOURCE = """def f(x):
+    x.cpu()
+    return x.item()
+"""
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """What a recording stores of a train.py that is gone."""
+    file = tmp_path / "train.py"
+    file.write_text(RECORDED_SOURCE)
+    scopes = scopes_as_lists(read_scopes(file))
+    file.unlink()
+    return {"train.py": json.loads(json.dumps(scopes))}
+
+
+def test_stored_scopes_name_the_line_without_the_file(recorded):
+    lines = SourceLines((), recorded)
+
+    assert lines.line_of("train.py", "f", 1, "item") == 3
+    assert lines.line_of("src/train.py", "f", 1, "item") == 3
+    assert lines.line_of("other.py", "f", 1, "item") is None
+    assert lines.has_source("train.py")
+    assert not lines.has_source("other.py")
+
+
+def test_stored_scopes_go_before_a_file_that_was_edited_since(recorded, tmp_path):
+    (tmp_path / "train.py").write_text(
+        RECORDED_SOURCE.replace("    x.cpu()\n", "    x.cpu()\n\n\n")
+    )
+
+    assert SourceLines([str(tmp_path)]).line_of("train.py", "f", 1, "item") == 5
+    assert SourceLines([str(tmp_path)], recorded).line_of("train.py", "f", 1, "item") == 3
+
+
+def test_of_two_stored_files_that_may_be_meant_it_is_neither(recorded):
+    twice = {"a/train.py": recorded["train.py"], "b/train.py": recorded["train.py"]}
+
+    assert SourceLines((), twice).line_of("train.py", "f", 1, "item") is None
+    assert SourceLines((), twice).line_of("a/train.py", "f", 1, "item") == 3
+
+
+@pytest.mark.parametrize("damaged", [None, 3, [3], [["f"]], {"f": 1}, [["f", 1, 2, 3, 4, 5]]])
+def test_damaged_scopes_name_no_line(damaged):
+    assert SourceLines((), {"train.py": damaged}).line_of("train.py", "f", 1, "item") is None
+
+
+@pytest.mark.parametrize("path", ["model/source_scopes.py", "record/hooks.py", "read/cache.py"])
+def test_stored_scopes_are_those_of_the_file_without_its_text(path):
+    scopes = read_scopes(PACKAGE / path)
+    stored = json.loads(json.dumps(scopes_as_lists(scopes)))
+
+    assert scopes_from_lists(stored) == tuple(scope for scope in scopes if scope.spots)

@@ -1,4 +1,5 @@
 import gzip
+import importlib
 import json
 import os
 import signal
@@ -8,7 +9,9 @@ import pytest
 
 from tracelab import analyze, find_sources, read_trace
 from tracelab.errors import OutputError
+from tracelab.model.source_lines import SourceLines
 from tracelab.record import cupti, recorder as recorder_module
+from tracelab.record.program_source import describe_source
 from tracelab.record.recorder import Recorder
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
@@ -297,6 +300,36 @@ def test_stacks_are_recorded_on_request(tmp_path):
     run(recorder, recorder.calls)
     trace = read_trace(find_sources([str(path)])[0])
     assert any(name.endswith(": work") for name in trace.strings)
+
+
+@pytest.mark.parametrize("stacks", [True, False])
+def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(tmp_path, monkeypatch, stacks):
+    # GIVEN a module of the program
+    source = tmp_path / "my_program.py"
+    source.write_text("def step(x):\n    secret = 'of the user'\n    return x.item()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("my_program")
+
+    # WHEN
+    path = tmp_path / "cpu.pt.trace.json"
+    recorder = Recorder(path, steps=1, warmup=1, stacks=stacks)
+    run(recorder, recorder.calls)
+    source.unlink()
+
+    # THEN its lines are in the file, and not its text; nor anything of tracelab's own
+    scopes = read_trace(find_sources([str(path)])[0]).info.source_scopes
+    line = SourceLines((), scopes).line_of("my_program.py", "step", 1, "item")
+    assert line == (3 if stacks else None)
+    assert "of the user" not in path.read_text()
+    assert not any(name.startswith("tracelab/record") for name in scopes)
+
+
+def test_what_is_stored_of_the_source_is_limited(tmp_path, monkeypatch):
+    (tmp_path / "my_large_program.py").write_text("def step(x):\n" + "    x.item()\n" * 40_000)
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.import_module("my_large_program")
+
+    assert "my_large_program.py" not in json.loads(describe_source([str(tmp_path)]))
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,12 @@ def _candidate(
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen)
+    in_profiler = context.is_idle_by(Cause.PROFILER)
+    # What the profiler cost beside the idle time that is its own already.
+    overhead_ns = {
+        device: max(0, ns - measure(context.idle(device, in_profiler)))
+        for device, ns in context.profiler_overhead_ns.items()
+    }
     return Candidate(
         title=f"The host {does}, most of all at {describe(call_site, name)}",
         cause=cause,
@@ -85,9 +91,7 @@ def _candidate(
         fix=fix,
         lost=lost,
         limit_ns={
-            device: measure(idle)
-            * max(0, late_ns - context.profiler_overhead_ns[device])
-            // late_ns
+            device: measure(idle) * max(0, late_ns - overhead_ns[device]) // late_ns
             for device, idle in lost.items()
             if (late_ns := measure(context.idle(device, is_late)))
         },

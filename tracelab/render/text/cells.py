@@ -19,6 +19,7 @@ CAUSE_MEANINGS: Mapping[str, str] = MappingProxyType(
         "launch": "launched, not yet started, and not waiting for another GPU",
         "graph": "between two nodes of one CUDA graph",
         "edge": "before the GPU's first activity in the file, or after its last",
+        "profiler": "the host was in the profiler's own code",
         "unknown": "the file does not say",
     }
 )

@@ -14,12 +14,13 @@ from tracelab.findings.finding import INFO
         (0.273, []),
         (0.272, [("TL910", INFO, 1)]),
         ("0.1", [("TL910", INFO, 1)]),
-        (0, []),
-        (-1, []),
-        ("soon", []),
-        ("nan", []),
-        ("inf", []),
-        (None, []),
+        # Stacks were recorded, and what a step takes without the profiler is not known.
+        (0, [("TL910", INFO, 1)]),
+        (-1, [("TL910", INFO, 1)]),
+        ("soon", [("TL910", INFO, 1)]),
+        ("nan", [("TL910", INFO, 1)]),
+        ("inf", [("TL910", INFO, 1)]),
+        (None, [("TL910", INFO, 1)]),
     ],
 )
 def test_a_window_that_is_a_tenth_longer_than_without_the_profiler(lacks, unprofiled_ms, said):

@@ -1,0 +1,76 @@
+"""When a thread was in the profiler's own code, or in that of tracelab's recorder.
+
+With Python's stacks the frames tell. Without them a thread was in the profiler's step call from the
+end of one ``ProfilerStep`` to the start of the next: that call ends the one and begins the other.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.model.frames import is_profiler_frame
+from tracelab.model.latencies import LONGEST_STEP_CALL_NS
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.trace import HOST_CALLS, Category, Trace
+from tracelab.options import PROFILER_STEP
+
+
+def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
+    """Per thread that was in the profiler: index into `Trace.threads` to when.
+
+    The slow reference model is ``tests/reference/ticks.py``.
+    """
+    frames = trace.of_category(Category.PYTHON)
+    of_profiler = frames[match_names(trace, frames, is_profiler_frame)]
+    return _between_steps(trace, np.unique(trace.thread_index[frames])) | {
+        thread: union(trace.start_ns[of_profiler[indices]], trace.end_ns[of_profiler[indices]])
+        for thread, indices in groups_of(trace.thread_index[of_profiler])
+    }
+
+
+def is_inside(
+    trace: Trace, events: NDArray[np.intp], calls: dict[int, Intervals]
+) -> NDArray[np.bool_]:
+    """bool[k], which events begin while their thread is in one of these calls."""
+    inside = np.zeros(len(events), dtype=np.bool_)
+    for thread, of_thread in calls.items():
+        indices = np.flatnonzero(trace.thread_index[events] == thread)
+        inside[indices] = _contains(of_thread, trace.start_ns[events[indices]])
+    return inside
+
+
+def _between_steps(trace: Trace, has_stacks: NDArray[np.int32]) -> dict[int, Intervals]:
+    """Per thread without Python's stacks: the time between two steps, where nothing else begins."""
+    events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.ANNOTATION)
+    events = events[~np.isin(trace.thread_index[events], has_stacks)]
+    is_step = match_names(trace, events, re.compile(PROFILER_STEP).search)
+    threads = np.unique(trace.thread_index[events[is_step]]).tolist()
+    return {
+        thread: _empty_gaps(trace, events[is_step & of_thread], events[~is_step & of_thread])
+        for thread in threads
+        for of_thread in [trace.thread_index[events] == thread]
+    }
+
+
+def _empty_gaps(trace: Trace, steps: NDArray[np.intp], others: NDArray[np.intp]) -> Intervals:
+    """The gaps between steps, no longer than a step call, in which no other event begins."""
+    start_ns = np.sort(trace.start_ns[steps])
+    end_ns = np.maximum.accumulate(trace.end_ns[steps][np.argsort(trace.start_ns[steps])])
+    gap_start_ns, gap_end_ns = end_ns[:-1], start_ns[1:]
+    other_ns = np.sort(trace.start_ns[others])
+    is_empty = np.searchsorted(other_ns, gap_start_ns) >= np.searchsorted(other_ns, gap_end_ns)
+    is_call = is_empty & (gap_end_ns > gap_start_ns)
+    is_call &= gap_end_ns - gap_start_ns <= LONGEST_STEP_CALL_NS
+    return union(gap_start_ns[is_call], gap_end_ns[is_call])
+
+
+def _contains(intervals: Intervals, times_ns: Int64Array) -> NDArray[np.bool_]:
+    """bool[k], which moments are inside."""
+    index = np.searchsorted(intervals.starts, times_ns, side="right") - 1
+    inside = index >= 0
+    inside[inside] = intervals.ends[index[inside]] > times_ns[inside]
+    return inside

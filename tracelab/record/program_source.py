@@ -1,0 +1,70 @@
+"""What the program's own source files call, and in which lines, as a recording stores it.
+
+So that an analysis elsewhere, or after an edit, names the lines that were recorded.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tracelab.model.recorded_scopes import scopes_as_lists
+from tracelab.model.source_scopes import read_scopes
+
+_MOST_READ = 2_000_000  # bytes of source: a second of parsing
+_MOST_STORED = 1_000_000  # characters of JSON
+
+
+def describe_source(folders: Iterable[str]) -> str:
+    """The scopes of the modules that the program has imported by now, as JSON, by file.
+
+    A file is named from the folder in which it lies on, as the profiler names it. What is
+    beyond a megabyte is left out; the script itself comes first.
+
+    Args:
+        folders: where the program's own modules are.
+
+    Returns:
+        an object: file to scopes, as of `scopes_as_lists`.
+    """
+    files: dict[str, list[Any]] = {}
+    left_to_read, left_to_store = _MOST_READ, _MOST_STORED
+    for name, path in _own_files(folders):
+        size = path.stat().st_size
+        if size > left_to_read:
+            continue
+        left_to_read -= size
+        scopes = scopes_as_lists(read_scopes(path))
+        length = len(json.dumps(scopes))
+        if scopes and length <= left_to_store:
+            left_to_store -= length
+            files[name] = scopes
+    return json.dumps(files)
+
+
+def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
+    """The source files of the program's own modules, and what the profiler calls them."""
+    innermost_first = sorted(map(Path, folders), key=lambda folder: -len(folder.parts))
+    modules = dict(sys.modules)
+    for module_name in ("__main__", *modules):
+        path = _file_of(modules.get(module_name))
+        of_tracelab = (module_name + ".").startswith("tracelab.")
+        if path is None or (of_tracelab and ".workloads." not in module_name):
+            continue
+        folder = next((x for x in innermost_first if path.is_relative_to(x)), None)
+        if folder is not None and "site-packages" not in path.parts:
+            yield path.relative_to(folder).as_posix(), path
+
+
+def _file_of(module: object) -> Path | None:
+    file = getattr(module, "__file__", None)
+    if not isinstance(file, str) or not file.endswith(".py"):
+        return None
+    try:
+        path = Path(file).resolve()
+        return path if path.is_file() else None
+    except OSError:
+        return None
