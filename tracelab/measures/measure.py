@@ -55,7 +55,7 @@ and comparisons by the same way as all others, keyed by rank and step. To add on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
@@ -96,12 +96,15 @@ def constrained(**schema: Any) -> Mapping[str, Any]:
     return {"schema": schema}
 
 
-def keyed_by(members: Iterable[IntEnum], *, complete: bool) -> Mapping[str, Any]:
+def keyed_by(
+    members: Iterable[IntEnum], *, complete: bool, added: Collection[IntEnum] = ()
+) -> Mapping[str, Any]:
     """The metadata of a field that maps the names of an enum's members to lengths of time.
 
     Args:
         members: whose names in small letters may be keys.
         complete: every one of them is a key.
+        added: but these, which reports of earlier versions do not have.
 
     Example:
         >>> class Phase(IntEnum):
@@ -109,10 +112,11 @@ def keyed_by(members: Iterable[IntEnum], *, complete: bool) -> Mapping[str, Any]
         >>> keyed_by(Phase, complete=True)["schema"]["required"]
         ['forward']
     """
-    names = [member.name.lower() for member in members]
+    names = {member: member.name.lower() for member in members}
+    required = [name for member, name in names.items() if complete and member not in added]
     length = {"type": "integer", "minimum": 0}
     return constrained(
         additionalProperties=False,
-        properties=dict.fromkeys(names, length),
-        required=names if complete else [],
+        properties=dict.fromkeys(names.values(), length),
+        required=required,
     )

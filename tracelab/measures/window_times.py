@@ -52,7 +52,9 @@ class DeviceMetrics(OneLine):
     comm_compute_overlap_ns: int
     copy_compute_overlap_ns: int
     streams: tuple[StreamTime, ...]
-    bubbles: Mapping[str, int] = field(metadata=keyed_by(Cause, complete=True))
+    bubbles: Mapping[str, int] = field(
+        metadata=keyed_by(Cause, complete=True, added=[Cause.PROFILER])
+    )
     unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
     idle_by_calls_ns: int = field(default=0, metadata={"added": True})
 

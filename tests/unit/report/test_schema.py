@@ -49,7 +49,7 @@ def test_report_of_before_findings_said_what_they_are_about(report, tmp_path):
     file.write_bytes(orjson.dumps(data))
 
     assert load_report(file) == report
-    assert [x.about for x in load_report(file).findings] == ["program"] * 2 + ["trace"] * 2
+    assert [x.about for x in load_report(file).findings] == ["program"] * 2 + ["trace"] * 4
 
 
 def test_json_has_the_keys_that_scripts_rely_on(report):
@@ -74,7 +74,14 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "job",
     ]
     assert (data["schema"], data["whatif"], data["job"]) == ("tracelab.report/1", None, None)
-    assert [x["rule"] for x in data["findings"]] == ["TL301", "TL101", "TL902", "TL905"]
+    assert [x["rule"] for x in data["findings"]] == [
+        "TL301",
+        "TL101",
+        "TL902",
+        "TL903",  # its source is not here
+        "TL905",
+        "TL910",  # it has stacks, and no time without the profiler
+    ]
     assert list(data["findings"][0]) == [
         "rule",
         "title",
