@@ -125,6 +125,14 @@ CATALOG = (
         "default_and_side",
         "The default stream and a side stream: PyTorch's side streams do not wait for it.",
     ),
+    Entry("hiccup", "once", "A healthy loop whose host stalls once: no step is to be mended."),
+    Entry("hiccup", "never", "The same loop without the stall."),
+    Entry("inline_loader", "numpy", "The thread that launches makes the batches, with numpy."),
+    Entry("inline_loader", "workers", "The fix: worker processes make them ahead of the loop."),
+    Entry("first_use", "warm_up", "A recording without a warm-up: kernels load, memory is asked."),
+    Entry("first_use", "settled", "The same steps after a warm-up."),
+    Entry("first_use", "growing", "Attention over a growing cache: each length is planned anew."),
+    Entry("first_use", "planned_once", "The fix: a cache of one length, planned once."),
     Entry("train_step", "sinful", "A training step with six places where the host waits."),
     Entry("train_step", "clean", "The same step without them."),
     Entry("two_models", "naive", "Two models, each batch through both: launches run ahead.", 2),
@@ -180,6 +188,8 @@ CATALOG = (
         for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
         for size, count in (("few", 4), ("many", 16))
     ),
+    Entry("waiting_rank", "even", "Ranks arrive together at each small all-reduce.", 2, True),
+    Entry("waiting_rank", "uneven", "One rank waits for its peer in the last of four.", 2, True),
     Entry("straggler", "even", "All ranks do the same.", 2, True),
     Entry("straggler", "more_work", "One rank has half as much work again.", 2, True),
     Entry("straggler", "slow_loader", "One slow loader, and a result read in each step.", 2, True),

@@ -13,6 +13,7 @@ An expectation is a JSON object; each of its keys is one check of the whole trac
 - ``causes``: cause of idle to its least share of all idle
 - ``waits_named``: whether the file resolves every stream wait, or none
 - ``findings``: rules with a finding that is a warning or worse, each with its cause; no others
+- ``reported``: rules with a finding of any severity, by the function that it names (null: any)
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def check_report(report: Report, expect: Mapping[str, Any]) -> list[Check]:
         expect: values by the keys that this module's docstring lists.
 
     Returns:
-        a check for each key, in their order; of ``overlap`` and ``causes`` one for each entry.
+        a check for each key, in their order; of ``overlap``, ``causes`` and ``reported`` one for
+        each entry.
 
     Raises:
         KeyError: there is no such key.
@@ -166,6 +168,13 @@ def _findings(trace: _WholeTrace, expected: list[list[str]]) -> Iterator[Check]:
     )
 
 
+def _reported(trace: _WholeTrace, functions: dict[str, str | None]) -> Iterator[Check]:
+    for rule, function in functions.items():
+        seen = [finding.where.function for finding in trace.findings if finding.rule == rule]
+        passed = bool(seen) if function is None else function in seen
+        yield Check(f"functions of {rule}", _listed_names(seen), function or "any", passed)
+
+
 _CHECKS: dict[str, Callable[[_WholeTrace, Any], Iterator[Check]]] = {
     "overlap": _overlap,
     "streams": _streams,
@@ -178,6 +187,7 @@ _CHECKS: dict[str, Callable[[_WholeTrace, Any], Iterator[Check]]] = {
     "causes": _causes,
     "waits_named": _resolved_waits,
     "findings": _findings,
+    "reported": _reported,
 }
 
 
@@ -206,6 +216,17 @@ def _listed_pairs(pairs: list[tuple[str, str]]) -> str:
     'TL101 host_sync, TL302 input'
     """
     return ", ".join(map(" ".join, pairs)) or "none"
+
+
+def _listed_names(names: list[str | None]) -> str:
+    """Functions in words, where findings name them.
+
+    >>> _listed_names(["collate", None])
+    'collate, not named'
+    >>> _listed_names([])
+    'no finding'
+    """
+    return ", ".join(name or "not named" for name in names) or "no finding"
 
 
 def _listed(calls: Mapping[str, int]) -> str:

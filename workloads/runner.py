@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import statistics
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Container, Iterator, Mapping
 
 import torch
 import torch.distributed as dist
@@ -18,9 +21,18 @@ from tracelab.workloads.catalog import Entry, find
 Variant = Callable[[], Iterator[None]]
 
 SETTLING_STEPS = 10  # load modules, fill the allocator's cache
+BASELINE_STEPS, WARMUP_STEPS = 6, 2  # timed without the profiler, and with the profiler armed
+FIRST_RECORDED_STEP = SETTLING_STEPS + BASELINE_STEPS + WARMUP_STEPS
+TIMED_BLOCKS, TIMED_STEPS = 5, 8  # without any profiler: so many blocks of so many steps
 
 
-def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False) -> int:
+def run(
+    workload: str,
+    variants: Mapping[str, Variant],
+    *,
+    stacks: bool = False,
+    cold: Container[str] = (),
+) -> int:
     """Run the variant that the command line names, and write its traces.
 
     Example:
@@ -31,6 +43,7 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
         workload: the program's name, as of the catalog.
         variants: each makes the generator of its loop, whose every ``yield`` ends a step.
         stacks: record Python functions, so that lines are named.
+        cold: variants that are recorded from their second step on; the others settle before.
 
     Returns:
         the exit code: 4 without enough GPUs; else 0, or in a job that of its launcher.
@@ -41,6 +54,9 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
     parser.add_argument("--gpus", type=int, help="GPUs to use (default: what the variant needs)")
     parser.add_argument("--steps", type=int, default=5, help="steps to record (default: 5)")
     parser.add_argument("--plain", action="store_true", help="without CUDA event records")
+    parser.add_argument(
+        "--time", action="store_true", help="print what a step takes without a profiler instead"
+    )
     arguments = parser.parse_args()
     entry = find(workload, arguments.variant)
     gpus, available = arguments.gpus or entry.gpus, torch.cuda.device_count()
@@ -53,7 +69,11 @@ def run(workload: str, variants: Mapping[str, Variant], *, stacks: bool = False)
         device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
         torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device)
-    _record(entry, variants[entry.variant](), arguments, stacks=stacks)
+    loop, is_cold = variants[entry.variant](), entry.variant in cold
+    if arguments.time:
+        print(json.dumps(_timed(entry, loop, is_cold=is_cold)))
+    else:
+        _record(entry, loop, arguments, stacks=stacks, is_cold=is_cold)
     if entry.ranks:
         dist.destroy_process_group()
     return 0
@@ -68,17 +88,54 @@ def _start_ranks(entry: Entry, gpus: int) -> int:
     return subprocess.run(command, env=environment, check=False).returncode
 
 
+def _timed(entry: Entry, loop: Iterator[None], *, is_cold: bool) -> dict[str, str | int | float]:
+    """What a step takes without a profiler, in milliseconds: the median of blocks of steps.
+
+    Of a loop that is recorded cold also its second step, which is the first that is recorded.
+    """
+    next(loop)
+    first_ms = {"first_ms": round(_steps_ms(loop, 1), 3)} if is_cold else {}
+    _steps_ms(loop, SETTLING_STEPS)
+    blocks_ms = [_steps_ms(loop, TIMED_STEPS) for _ in range(TIMED_BLOCKS)]
+    return {
+        "workload": entry.workload,
+        "variant": entry.variant,
+        "rank": int(os.environ.get("RANK", "0")),
+        **first_ms,
+        "median_ms": round(statistics.median(blocks_ms), 3),
+        "shortest_ms": round(min(blocks_ms), 3),
+        "longest_ms": round(max(blocks_ms), 3),
+    }
+
+
+def _steps_ms(loop: Iterator[None], steps: int) -> float:
+    """The mean time of the next steps, in milliseconds, the GPU's work included."""
+    torch.cuda.synchronize()
+    start_s = time.perf_counter()
+    for _ in range(steps):
+        next(loop)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - start_s) * 1000 / steps
+
+
 def _record(
-    entry: Entry, loop: Iterator[None], arguments: argparse.Namespace, *, stacks: bool
+    entry: Entry,
+    loop: Iterator[None],
+    arguments: argparse.Namespace,
+    *,
+    stacks: bool,
+    is_cold: bool,
 ) -> None:
-    """Let the loop settle, then capture some of its steps."""
+    """Let the loop settle, unless it is to be seen cold, then capture some of its steps."""
     suffix = "_rank{rank}" if entry.ranks else ""
     output = arguments.output or f"{entry.workload}_{entry.variant}{suffix}.pt.trace.json.gz"
-    for _ in range(SETTLING_STEPS):
+    for _ in range(0 if is_cold else SETTLING_STEPS):
         next(loop)
     with Recorder(
         output.replace("{rank}", os.environ.get("RANK", "0")),
         steps=arguments.steps,
+        warmup=1 if is_cold else WARMUP_STEPS,
+        baseline=0 if is_cold else BASELINE_STEPS,
         stacks=stacks,
         event_records=False if arguments.plain else None,
         metadata={"workload": entry.workload, "variant": entry.variant},

@@ -1,7 +1,7 @@
 """How long starts take once nothing is in the way: ``python tests/benchmarks/latencies.py [FILE
 ...]``.
 
-Without arguments it reads the bundled captures with event records. For each GPU and each of
+Without arguments it reads the bundled captures with event records until `MEASURED_DATE`. For each GPU and each of
 `tracelab.model.latencies.LATENCIES` it prints how many starts there were, and how long they took,
 us: all starts whose last constraint the file shows and that were not late.
 """
@@ -33,17 +33,18 @@ from tracelab.model.latencies import (
 from tracelab.model.trace import ABSENT
 
 TRACES = Path(__file__).parents[2] / "traces"
+MEASURED_DATE = "2026-11-21"  # captures made later are judged by the latencies of those until then
 
 Samples = Mapping[str, Sequence[NDArray[np.int64]]]
 
 
 def captures() -> list[str]:
-    """The bundled captures with event records: the whole of what H200s were seen to do."""
+    """The bundled captures with event records that the latencies were measured on."""
     lines = json.loads((TRACES / "manifest.json").read_text())["traces"]
     return [
         str(TRACES / file)
         for line in lines
-        if "--plain" not in line["arguments"]
+        if "--plain" not in line["arguments"] and line["date"] <= MEASURED_DATE
         for file in line["files"]
     ]
 

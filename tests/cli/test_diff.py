@@ -70,8 +70,8 @@ def test_second_runs_differ_by_as_much_as_the_document_says(tracelab):
         for x in plain
     ]
     longer = [abs(x["difference_ns"]) / x["before_ns"] for x in lengths if x["beyond_noise"]]
-    assert (len(plain), len(longer)) == (16, 5)
-    assert 0.02 < min(longer) < max(longer) < 0.08
+    assert (len(plain), len(longer)) == (19, 6)
+    assert 0.02 < min(longer) < max(longer) < 0.12
 
 
 def test_file_is_as_itself(tracelab):

@@ -34,7 +34,8 @@ def test_every_variant_is_captured():
 
 def test_every_workload_is_captured_with_event_records_and_plainly():
     plain = {line["workload"] for line in MANIFEST if "--plain" in line["arguments"]}
-    assert plain == {entry.workload for entry in CATALOG}
+    one_stream = {"hiccup", "first_use"}  # no stream waits for another: there is nothing to resolve
+    assert plain == {entry.workload for entry in CATALOG} - one_stream
 
 
 @pytest.fixture(params=MANIFEST, ids=lambda line: line["files"][0].split(".")[0], scope="module")
@@ -91,7 +92,7 @@ def test_stream_waits_are_named_unless_captured_plainly(line, report):
 def test_blocking_calls_with_stacks_are_placed_in_the_workloads_code(line, report):
     for sync in report.syncs:
         # autograd's own thread runs no Python
-        assert sync.file in {f"workloads/{line['workload']}.py", None}
+        assert sync.file is None or sync.file.endswith(f"workloads/{line['workload']}.py")
     if line["workload"] == "events":
         assert all(sync.function for sync in report.syncs)
 

@@ -35,6 +35,8 @@ PAIR = {"a": "stream:0/7", "b": "stream:0/13"}
         ({"waits_named": True}, {"waits_named": False}),
         ({"findings": [["TL101", "host_sync"]]}, {"findings": []}),
         ({"findings": [["TL101", "host_sync"]]}, {"findings": [["TL101", "event_wait"]]}),
+        ({"reported": {"TL101": "read_a_value"}}, {"reported": {"TL101": "collate"}}),
+        ({"reported": {"TL101": None}}, {"reported": {"TL306": None}}),
     ],
     ids=lambda expect: next(iter(expect)),
 )
