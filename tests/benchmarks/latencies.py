@@ -1,9 +1,9 @@
 """How long starts take once nothing is in the way: ``python tests/benchmarks/latencies.py [FILE
 ...]``.
 
-Without arguments it reads the bundled captures with event records until `MEASURED_DATE`. For each GPU and each of
-`tracelab.model.latencies.LATENCIES` it prints how many starts there were, and how long they took,
-us: all starts whose last constraint the file shows and that were not late.
+Without arguments it reads the bundled captures with event records until `MEASURED_DATE`. For each
+GPU and each of `tracelab.model.latencies.LATENCIES` it prints how many starts there were, and how
+long they took, us: all starts whose last constraint the file shows and that were not late.
 """
 
 from __future__ import annotations
