@@ -43,12 +43,21 @@ class Row:
     wait_stream: int = ABSENT
     wait_correlation: int = ABSENT
     event: int = ABSENT
+    message_bytes: int = ABSENT
+    process_group: int = ABSENT
 
 
-def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT):
+def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, **message):
     """A kernel; with a collective's name it is communication."""
     return Row(
-        name, Category.KERNEL, start, end, device=device, stream=stream, correlation=correlation
+        name,
+        Category.KERNEL,
+        start,
+        end,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+        **message,
     )
 
 
@@ -148,6 +157,8 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
         wait_stream_number=column(row.wait_stream for row in rows),
         wait_correlation=column(row.wait_correlation for row in rows),
         cuda_event_number=column(row.event for row in rows),
+        message_bytes=column(row.message_bytes for row in rows),
+        process_group_number=column(row.process_group for row in rows),
         file_index=column(range(len(rows))),
         strings=strings,
         threads=tuple(Thread("1", str(i), name) for i, name in enumerate(threads)),

@@ -12,6 +12,8 @@ from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, most
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.wording import describe, short_kernel_name
+from tracelab.intervals import Int64Array
+from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, side_of_independent_work
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.call_sites import CallSite
@@ -30,16 +32,17 @@ _KEEPS_WAITING = (
 
 
 def candidates_of_exposed(
-    context: Context, is_chosen: NDArray[np.bool_], wording: Wording
+    context: Context, exposed: Exposed, is_chosen: NDArray[np.bool_], wording: Wording
 ) -> list[Candidate]:
     """One candidate for each call site and overlap blocker of some exposed pieces.
 
     Args:
         context: the window.
+        exposed: pieces of exposed time.
         is_chosen: bool[exposed pieces].
         wording: what to say of a call site.
     """
-    exposed, timeline = context.exposed, context.timeline
+    timeline = context.timeline
     chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
     chosen_row = exposed.row[chosen_index]
     keys = zip(
@@ -48,10 +51,11 @@ def candidates_of_exposed(
         map(context.kernel_name, chosen_row.tolist()),
         strict=True,
     )
-    blocking_sites = _blocking_call_sites(context, chosen_index)
+    blocking_sites = _blocking_call_sites(context, exposed, chosen_index)
     return [
         _candidate(
             context,
+            exposed,
             chosen_index[group],
             call_site,
             OverlapBlocker(blocker),
@@ -64,6 +68,7 @@ def candidates_of_exposed(
 
 def _candidate(
     context: Context,
+    exposed: Exposed,
     piece_index: NDArray[np.intp],
     call_site: CallSite,
     blocker: OverlapBlocker,
@@ -71,14 +76,14 @@ def _candidate(
     blocking_sites: Mapping[int, CallSite],
 ) -> Candidate:
     """The candidate of exposed pieces of one name, with one call site and overlap blocker."""
-    exposed, timeline = context.exposed, context.timeline
+    timeline = context.timeline
     piece_row, bound_ns = exposed.row[piece_index], exposed.bound_ns[piece_index]
     start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
     event_ids, device_numbers = timeline.event_id[piece_row], timeline.device_number[piece_row]
-    blocked_ids = _blocked_ids(context, piece_index)
-    name, what = context.kernel_name(int(piece_row[0])), describe(call_site, "")
-    reason = _reason(context, piece_index, blocking_sites, blocked_ids)
-    title, fix = wording(f"{what}: {name}" if what else name, name, blocker, reason)
+    blocked_ids = _blocked_ids(context, exposed, piece_index)
+    name = context.kernel_name(int(piece_row[0]))
+    reason = _reason(context, exposed.blocking_call_id[piece_index], blocking_sites, blocked_ids)
+    title, fix = wording(named(call_site, name), name, blocker, reason)
     # Work that was launched late is TL301's to report; what was exposed meanwhile may have needed
     # it.
     is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
@@ -98,6 +103,18 @@ def _candidate(
     )
 
 
+def named(call_site: CallSite, activity: str) -> str:
+    """An activity with the call site that launched it, as far as that is known.
+
+    >>> named(CallSite(call="all_reduce", function="train", file="train.py"), "ncclKernel")
+    '`all_reduce` in train (train.py): ncclKernel'
+    >>> named(CallSite(), "ncclKernel")
+    'ncclKernel'
+    """
+    what = describe(call_site, "")
+    return f"{what}: {activity}" if what else activity
+
+
 def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
     """Whether these are collectives between the layers of a model, as tensor parallelism has them.
 
@@ -115,21 +132,22 @@ def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:
     )
 
 
-def _blocking_call_sites(context: Context, piece_index: NDArray[np.intp]) -> Mapping[int, CallSite]:
+def _blocking_call_sites(
+    context: Context, exposed: Exposed, piece_index: NDArray[np.intp]
+) -> Mapping[int, CallSite]:
     """The call sites of the blocking calls behind these pieces, by event id."""
-    call_id = np.unique(context.exposed.blocking_call_id[piece_index])
+    call_id = np.unique(exposed.blocking_call_id[piece_index])
     call_id = call_id[call_id != ABSENT]
     return dict(zip(call_id.tolist(), context.call_sites(call_id), strict=True))
 
 
 def _reason(
     context: Context,
-    piece_index: NDArray[np.intp],
+    call_id: Int64Array,
     blocking_sites: Mapping[int, CallSite],
     blocked_ids: tuple[int, ...],
 ) -> str:
-    """The blocking call behind most of these pieces, or the kernel that waited; "" without."""
-    call_id = context.exposed.blocking_call_id[piece_index]
+    """The blocking call behind most of some pieces, or the kernel that waited; "" without."""
     calls = Counter(call_id[call_id != ABSENT].tolist())
     for call, _ in calls.most_common(1):
         return f", because {describe(blocking_sites[call], context.trace.name_of(call))} blocks"
@@ -137,9 +155,10 @@ def _reason(
     return "".join(f"; {short_kernel_name(name)} waits for it" for name, _ in names.most_common(1))
 
 
-def _blocked_ids(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...]:
+def _blocked_ids(
+    context: Context, exposed: Exposed, piece_index: NDArray[np.intp]
+) -> tuple[int, ...]:
     """Event ids of the work that could not run beside these pieces."""
-    exposed = context.exposed
     waited_index = piece_index[np.isin(exposed.blocker[piece_index], _KEEPS_WAITING)]
     blocked_row = exposed.blocked_row[waited_index]
     is_other = (blocked_row != exposed.row[waited_index]) & (blocked_row != ABSENT)

@@ -7,12 +7,12 @@ from functools import lru_cache
 from tracelab.model.call_sites import CallSite
 from tracelab.model.frames import parse_frame
 from tracelab.model.kernel_kinds import qualified_name
+from tracelab.model.trace import COLLECTIVE_OPERATOR
 
 NO_RECORD = (
     "The file does not say what the work beside it waited for. Where it has no event records, "
     "record them: `tracelab run` and `tracelab.capture` do."
 )
-_COMM_MARKER = "record_param_comms"  # stands around every collective, and is none
 
 
 def describe(call_site: CallSite, fallback: str) -> str:
@@ -29,7 +29,7 @@ def describe(call_site: CallSite, fallback: str) -> str:
     >>> describe(CallSite(function="train", file="train.py"), "train.py(3): train")
     'train (train.py)'
     """
-    operator = None if call_site.operator == _COMM_MARKER else call_site.operator
+    operator = None if call_site.operator == COLLECTIVE_OPERATOR else call_site.operator
     name = call_site.call or operator or fallback
     if not name:
         return ""

@@ -42,6 +42,8 @@ class Category(IntEnum):
 
 GPU_ACTIVITIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
 HOST_CALLS = (Category.RUNTIME, Category.DRIVER)
+# PyTorch's operator around a collective; it is none itself, and says what the collective moves.
+COLLECTIVE_OPERATOR = "record_param_comms"
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,11 +110,13 @@ class Trace(Frozen):
 
     Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
     name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
-    wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT, file_index=17``.
+    wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT, message_bytes=ABSENT,
+    process_group_number=ABSENT, file_index=17``.
 
     Example row: ``(start_ns=120_000, duration_ns=3_500, category=Category.KERNEL, name_index=7,
     thread_index=2, device_number=0, stream_number=7, correlation=311, wait_stream_number=ABSENT,
-    wait_correlation=ABSENT, cuda_event_number=ABSENT, file_index=42)``.
+    wait_correlation=ABSENT, cuda_event_number=ABSENT, message_bytes=ABSENT,
+    process_group_number=ABSENT, file_index=42)``.
 
     Attributes:
         path: where it came from.
@@ -128,6 +132,8 @@ class Trace(Frozen):
         wait_stream_number: int64[n], of syncs, the stream waited for.
         wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
+        message_bytes: int64[n], of collectives and of `COLLECTIVE_OPERATOR`, what this rank gives.
+        process_group_number: int64[n], of collectives whose `message_bytes` are known.
         file_index: int32[n], the event's index in the file's array of events.
         strings: the string table.
         threads: the threads, in order of appearance.
@@ -150,6 +156,8 @@ class Trace(Frozen):
     wait_stream_number: SparseColumn
     wait_correlation: SparseColumn
     cuda_event_number: SparseColumn
+    message_bytes: SparseColumn
+    process_group_number: SparseColumn
     file_index: NDArray[np.int32]
     strings: tuple[str, ...]
     threads: tuple[Thread, ...]

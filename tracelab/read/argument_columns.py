@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 from tracelab.read.events import Arguments, Event
-from tracelab.read.numbers import natural_numbers
+from tracelab.read.numbers import natural_number, natural_numbers
 
 
 def _is_one_of(*categories: Category) -> NDArray[np.bool_]:
@@ -22,6 +22,7 @@ def _is_one_of(*categories: Category) -> NDArray[np.bool_]:
 IS_GPU_ACTIVITY = _is_one_of(*GPU_ACTIVITIES)
 _IS_SYNC = _is_one_of(Category.SYNC, Category.CUDA_EVENT)
 _IS_ON_DEVICE = IS_GPU_ACTIVITY | _IS_SYNC
+_MAY_BE_COLLECTIVE = _is_one_of(Category.KERNEL, Category.OPERATOR)
 HAS_ARGUMENTS = _IS_ON_DEVICE | _is_one_of(*HOST_CALLS)
 
 _NO_ARGUMENTS = Arguments()
@@ -54,6 +55,14 @@ _FIELDS = (
     _Field("cuda_event_number", _IS_SYNC, True, "event_id"),
 )
 
+# PyTorch's names of the types of tensors.
+_BYTES_OF_TYPE = {
+    **dict.fromkeys(("Bool", "Byte", "Char", "Float8_e4m3fn", "Float8_e5m2"), 1),
+    **dict.fromkeys(("BFloat16", "Half", "Short"), 2),
+    **dict.fromkeys(("Float", "Int"), 4),
+    **dict.fromkeys(("ComplexFloat", "Double", "Long"), 8),
+}
+
 
 def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
     """The sparse columns of a trace, by the names of `Trace`'s fields.
@@ -76,7 +85,25 @@ def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[st
         chosen = map(holders.__getitem__, indices.tolist())
         values[indices] = natural_numbers(list(map(attrgetter(field.key), chosen)))
     columns["device_number"][columns["device_number"] >= 2**31] = ABSENT
+    columns |= _columns_of_collectives(arguments, category)
     return {**columns, "device_number": columns["device_number"].astype(np.int32)}
+
+
+def _columns_of_collectives(
+    arguments: list[Arguments], category: NDArray[np.int8]
+) -> dict[str, NDArray[np.int64]]:
+    """How much each collective moves, and in which process group."""
+    message_bytes, process_group = np.full((2, len(arguments)), ABSENT, dtype=np.int64)
+    for index in np.flatnonzero(_MAY_BE_COLLECTIVE[category]).tolist():
+        values = arguments[index]
+        bytes_of_one = _BYTES_OF_TYPE.get(str(values.dtype))
+        if bytes_of_one is None:
+            continue
+        elements = natural_number(values.elements)
+        if ABSENT < elements < 2**63 // bytes_of_one:
+            message_bytes[index] = elements * bytes_of_one
+            process_group[index] = natural_number(values.process_group)
+    return {"message_bytes": message_bytes, "process_group_number": process_group}
 
 
 def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Arguments | None:

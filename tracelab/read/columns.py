@@ -20,7 +20,15 @@ from numpy.typing import NDArray
 from tracelab.errors import UnreadableInputError
 from tracelab.intervals import Int64Array
 from tracelab.model.losses import count_losses
-from tracelab.model.trace import ABSENT, HOST_CALLS, Category, SparseColumn, Thread, Trace
+from tracelab.model.trace import (
+    ABSENT,
+    COLLECTIVE_OPERATOR,
+    HOST_CALLS,
+    Category,
+    SparseColumn,
+    Thread,
+    Trace,
+)
 from tracelab.read.argument_columns import (
     HAS_ARGUMENTS,
     IS_GPU_ACTIVITY,
@@ -228,7 +236,9 @@ class Columns:
                 return
         categories = [event.cat for event in events]
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
+        name_index = self._names.indices(names)
         has_arguments = HAS_ARGUMENTS[category]
+        has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
         with_arguments = np.flatnonzero(has_arguments)
         sparse = argument_columns(
             [events[i] for i in with_arguments.tolist()], category[with_arguments]
@@ -237,7 +247,7 @@ class Columns:
             "start_ns": start_ns,
             "duration_ns": duration_ns,
             "category": category,
-            "name_index": self._names.indices(names),
+            "name_index": name_index,
             "thread_index": self._threads.indices([(event.pid, event.tid) for event in events]),
             "file_index": file_index.astype(np.int32),
             "has_arguments": has_arguments,

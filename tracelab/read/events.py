@@ -30,6 +30,9 @@ class Arguments(msgspec.Struct, gc=False):
     wait_on_cuda_event_id: Number = ABSENT
     event_id: Number = ABSENT
     sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
+    elements: Number = msgspec.field(default=ABSENT, name="In msg nelems")  # of a collective
+    dtype: Number = ABSENT
+    process_group: Number = msgspec.field(default=ABSENT, name="Process Group Name")
     name: Any = None  # of a thread
 
 

@@ -28,6 +28,8 @@ ARRAYS = (
     "wait_stream_number",
     "wait_correlation",
     "cuda_event_number",
+    "message_bytes",
+    "process_group_number",
     "file_index",
 )
 

@@ -11,7 +11,7 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
 
-_FIXES = {
+_FIXES_TO_DEVICE = {
     OverlapBlocker.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "
     '`with torch.cuda.stream(copies): upcoming = batch.to("cuda", non_blocking=True)`, and '
     "`torch.cuda.current_stream().wait_stream(copies)` where it is used.",
@@ -21,16 +21,26 @@ _FIXES = {
     "blocking call out of the loop, or launch the next copy before it.",
     OverlapBlocker.LATE_LAUNCH: "The copy was launched late: launch the copy of the next batch "
     "before the compute of this one.",
-    OverlapBlocker.TRUE_DEPENDENCY: "Nothing to do: there was no other work for it to run beside.",
-    OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
-    OverlapBlocker.UNKNOWN: NO_RECORD,
 }
-_COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
-_FIX_TO_HOST = (
+_READ_LATER = (
     "Copy in a stream of its own that waits for what is copied, into pinned memory, and read the "
     "result one step later: `side.wait_stream(torch.cuda.current_stream())`, `with "
     "torch.cuda.stream(side): host.copy_(x, non_blocking=True)`, `x.record_stream(side)`."
 )
+_FIXES_TO_HOST = {
+    OverlapBlocker.SAME_STREAM: _READ_LATER,
+    OverlapBlocker.EVENT_WAIT: _READ_LATER,
+    OverlapBlocker.HOST_SYNC: "The compute after the copy was launched late because the host "
+    "waited: launch the next compute first, and read what was copied one step later, behind an "
+    "event (`event.record()`, `event.synchronize()`).",
+    OverlapBlocker.LATE_LAUNCH: "The compute after the copy was launched late: launch it before "
+    "the host looks at what was copied.",
+}
+_FIXES_OF_BOTH = {
+    OverlapBlocker.TRUE_DEPENDENCY: "Nothing to do: there was no other work to overlap it with.",
+    OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
+    OverlapBlocker.UNKNOWN: NO_RECORD,
+}
 
 
 def find(context: Context) -> list[Candidate]:
@@ -39,7 +49,7 @@ def find(context: Context) -> list[Candidate]:
     is_copy = match_names(context.trace, timeline.event_id[exposed.row], _is_pinned_host_copy)
     is_copy &= timeline.kind[exposed.row] == Kind.COPY
     is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(context, is_copy & ~is_queued, _worded)
+    return candidates_of_exposed(context, exposed, is_copy & ~is_queued, _worded)
 
 
 def _is_pinned_host_copy(name: str) -> bool:
@@ -47,14 +57,13 @@ def _is_pinned_host_copy(name: str) -> bool:
 
 
 def _worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
-    delays_read = copy_direction(name) == "d2h" and blocker in _COMPUTE_WAITS
-    fix = _FIX_TO_HOST if delays_read else _FIXES[blocker]
-    return f"{what} runs beside no compute{reason}", fix
+    fixes = _FIXES_TO_HOST if copy_direction(name) == "d2h" else _FIXES_TO_DEVICE
+    return f"{what} is not overlapped with compute{reason}", (fixes | _FIXES_OF_BOTH)[blocker]
 
 
 RULE = Rule(
     id="TL201",
-    name="a copy that no compute hides",
+    name="a copy that is not overlapped with compute",
     matters="The GPU copies and computes at the same time, in different streams. A copy in the "
     "stream that computes, or one that is launched when the compute before it is over, takes its "
     "whole time from the step.",

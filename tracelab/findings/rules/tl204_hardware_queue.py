@@ -12,12 +12,12 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 def find(context: Context) -> list[Candidate]:
     """Exposed work beside which other work was launched and was blocked by nothing in the file."""
     is_queued = context.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(context, is_queued, _worded)
+    return candidates_of_exposed(context, context.exposed, is_queued, _worded)
 
 
 def _worded(what: str, _name: str, _blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
     return (
-        f"{what} holds up another stream{reason}, though nothing says that it must",
+        f"{what} delays another stream{reason}, though no event makes that stream wait",
         "Give the streams queues of their own: do not set CUDA_DEVICE_MAX_CONNECTIONS=1 (8 is the "
         "default), or set it to the number of streams that work at once.",
     )
@@ -25,7 +25,7 @@ def _worded(what: str, _name: str, _blocker: OverlapBlocker, reason: str) -> tup
 
 RULE = Rule(
     id="TL204",
-    name="streams serialised by the hardware queue",
+    name="streams serialized by the hardware queue",
     matters="CUDA hands launches to the GPU through a few queues, and each queue is worked off in "
     "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism wants) all "
     "streams share one: what stands behind a waiting collective waits, whatever its stream.",

@@ -49,6 +49,8 @@ def make_trace(*events):
         wait_stream_number=absent,
         wait_correlation=absent,
         cuda_event_number=absent,
+        message_bytes=absent,
+        process_group_number=absent,
         file_index=np.arange(len(start), dtype=np.int64),
         strings=tuple(map(str, strings)),
         threads=THREADS,

@@ -103,6 +103,8 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         wait_stream_number=absent,
         wait_correlation=absent,
         cuda_event_number=absent,
+        message_bytes=absent,
+        process_group_number=absent,
         file_index=np.arange(count, dtype=np.int64),
         strings=(GEMM, ALL_REDUCE),
         threads=THREADS,
