@@ -1,12 +1,13 @@
 """Which communication and which copies ran exposed, and what kept other work from overlapping them.
 
 Communication is exposed while it is not overlapped with compute, a copy while it is not overlapped
-with compute or communication. Which work could have overlapped it, `independent_work` says.
+with compute or communication. Which work could have overlapped it, `independent_work` says. What
+the optimizer launches needs the gradients that the backward pass reduced, whatever made it wait.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from tracelab.intervals import Int64Array, Intervals, join, overlapping_pairs, s
 from tracelab.measures.independent_work import (
     Side,
     independent_work_ns,
+    launched_by_optimizer,
     launched_in_backward,
     side_of_independent_work,
 )
@@ -90,6 +92,14 @@ class _Explanation(Frozen):
     blocked_row: NDArray[np.intp]
     blocking_call_id: Int64Array
 
+    def with_true_dependency(self, is_needed: NDArray[np.bool_]) -> _Explanation:
+        """The same, but that what came next needed some of the pieces (bool[k])."""
+        return replace(
+            self,
+            blocker=np.where(is_needed, OverlapBlocker.TRUE_DEPENDENCY, self.blocker).astype(np.int8),
+            blocking_call_id=np.where(is_needed, ABSENT, self.blocking_call_id),
+        )
+
     @property
     def is_blocked(self) -> NDArray[np.bool_]:
         """bool[k], where something was in the way that a change could take away."""
@@ -106,20 +116,24 @@ def exposed(graph: Graph) -> Exposed:
     """
     timeline, blockers = graph.host.timeline, OverlapBlockers(graph)
     is_in_backward = launched_in_backward(timeline)
+    needs_gradients = launched_by_optimizer(timeline)
     of_kinds = []
     for device in timeline.device_numbers:
         compute, comm, copies = (
             timeline.select(device=device, kind=kind)
             for kind in (Kind.COMPUTE, Kind.COMM, Kind.COPY)
         )
-        of_kinds.append(_exposed_against(blockers, is_in_backward, comm, compute))
-        of_kinds.append(_exposed_against(blockers, is_in_backward, copies, compute | comm))
+        of_kinds += [
+            _exposed_against(blockers, is_in_backward, needs_gradients, is_chosen, is_other)
+            for is_chosen, is_other in ((comm, compute), (copies, compute | comm))
+        ]
     return concatenated(of_kinds)
 
 
 def _exposed_against(
     blockers: OverlapBlockers,
     is_in_backward: NDArray[np.bool_],
+    needs_gradients: NDArray[np.bool_],
     is_chosen: NDArray[np.bool_],
     is_other: NDArray[np.bool_],
 ) -> Exposed:
@@ -132,7 +146,10 @@ def _exposed_against(
     free = subtract(others_busy, timeline.busy(is_chosen))
     pieces = _uncovered(timeline, rows, others_busy)
     after, delays = _blocked_afterwards(blockers, pieces, other_rows)
-    explanation = _by_side(blockers, pieces, other_rows, after)
+    is_gradient = is_in_backward & (timeline.kind == Kind.COMM)
+    is_needed = is_gradient[pieces.row] & (after.blocked_row != ABSENT)
+    is_needed &= needs_gradients[after.blocked_row]
+    explanation = _by_side(blockers, pieces, other_rows, after.with_true_dependency(is_needed))
     bound_ns = _bound_ns(
         blockers, is_in_backward, pieces, explanation.is_blocked, rows, other_rows, free
     )

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import read_only
-from tracelab.intervals import Int64Array, Intervals, measure_within
+from tracelab.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlockers
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.lookup import match_names
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
@@ -29,6 +29,10 @@ _AUTOGRAD = "autograd::engine::evaluate_function"
 _NEEDS_NOTHING_BEFORE = re.compile(r"all_?gather", re.IGNORECASE)
 _NEEDED_AT_ONCE = re.compile(
     r"send_?recv|send|recv|dispatch|combine|all_?to_?all|a2a", re.IGNORECASE
+)
+# What changes parameters, or scales or clips gradients; `zero_grad` reads none.
+_OPTIMIZER = re.compile(
+    r"Optimizer\.step#|torch/optim/(?!.*: zero_grad$)|clip_grad_|torch/(cuda/)?amp/grad_scaler"
 )
 _TINY_COPY_NS = 10_000
 
@@ -86,6 +90,26 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
     thread_indices = np.unique(trace.thread_index[operator_id[is_autograd]])
     is_in_backward = np.isin(trace.thread_index[timeline.launch_id], thread_indices)
     return read_only(is_in_backward & (timeline.launch_id != ABSENT))
+
+
+def launched_by_optimizer(timeline: Timeline) -> NDArray[np.bool_]:
+    """Which rows of a timeline an optimizer launched, or what prepares gradients for it: bool[m].
+
+    They need all gradients. One that runs inside the backward pass, layer by layer, does not count.
+    """
+    trace = timeline.trace
+    event_id = trace.of_category(Category.ANNOTATION, Category.PYTHON)
+    event_id = event_id[match_names(trace, event_id, _OPTIMIZER.search)]
+    is_launched = np.zeros(len(timeline.event_id), dtype=np.bool_)
+    launch_id = timeline.launch_id
+    for thread, indices in groups_of(trace.thread_index[event_id]):
+        running = union(trace.start_ns[event_id[indices]], trace.end_ns[event_id[indices]])
+        of_thread = np.flatnonzero(
+            (launch_id != ABSENT) & (trace.thread_index[launch_id] == thread)
+        )
+        launch_ns = trace.start_ns[launch_id[of_thread]]
+        is_launched[of_thread] = measure_within(running, launch_ns, launch_ns + 1) > 0
+    return read_only(is_launched & ~launched_in_backward(timeline))
 
 
 def independent_work_ns(
