@@ -12,12 +12,13 @@ from dataclasses import dataclass
 
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason
+from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.edges import pure_waits
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import LATENCIES, Since
 from tracelab.model.stream_waits import StreamWaits
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 DELAY_NS, UNEXPLAINED_NS, WAKE_UP_NS = 5_000, 20_000, 35_000
 LEAST_STARTS = 20
@@ -77,6 +78,12 @@ class Bindings:
         self.after_unresolved_wait = waits.after_unresolved_wait.tolist()
         has_sync_rows = any(category == Category.SYNC for category in trace.category)
         self.any_stream_waits = not has_sync_rows and waits.unresolved_count > 0
+        self.wait_calls = [
+            call
+            for call in range(len(trace))
+            if trace.category[call] in HOST_CALLS and is_stream_wait(trace.name_of(call))
+        ]
+        self.thread = trace.thread_index.tolist()
         known = [self.last_known(row) for row in self.rows]
         self.typical, self.is_own = self.latencies(known)
         self.bound = [self.explained(row, known[row]) for row in self.rows]
@@ -230,7 +237,9 @@ class Bindings:
             return self.bound_by(known, constraint, running, start, start - ready, unexplained)
         if self.is_in_graph(row):
             return Bound(**vars(known) | {"unexplained": start - ready})
-        is_wait = may_wait and (running is not None or len(set(self.device)) > 1)
+        is_wait = self.any_stream_waits and (running is not None or len(set(self.device)) > 1)
+        is_wait |= self.after_unresolved_wait[row]
+        is_wait |= self.any_stream_waits and self.follows_wait(row)
         return Bound(
             known.launch,
             known.stream,
@@ -261,6 +270,21 @@ class Bindings:
         call = self.launch[row]
         starts = [self.start[x] for x in self.rows if self.launch[x] == call]
         return call != ABSENT and min(starts) < self.start[row]
+
+    def follows_wait(self, row: int) -> bool:
+        """Whether its thread made a stream wait, and launched nothing else before it."""
+        call = self.launch[row]
+        if call == ABSENT:
+            return False
+        before = [
+            (self.call_start[other], other in self.wait_calls)
+            for other in {*self.launch, *self.wait_calls}
+            if other != ABSENT
+            and self.thread[other] == self.thread[call]
+            and self.call_start[other] < self.call_start[call]
+        ]
+        latest = max((start for start, _ in before), default=None)
+        return (latest, True) in before and (latest, False) not in before
 
     def beside(self, row: int) -> list[int]:
         """The rows of the other streams of its device that began before it."""

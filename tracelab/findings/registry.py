@@ -30,16 +30,16 @@ from tracelab.findings.rules import (
 )
 
 # The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
-# idle in which the host was busy, but the call is what to remove. Before all others comes what is
-# not typical of a step: what is left is what each step costs.
+# idle in which the host was busy, but the call is what to remove. While data is loaded no call is.
+# Before all others comes what is not typical of a step: what is left is what each step costs.
 RULES: tuple[Rule, ...] = (
     tl305_first_use.RULE,
     tl306_irregular_stall.RULE,
+    tl302_input_bound.RULE,
     tl102_pageable_copy.RULE,
     tl103_allocator.RULE,
     tl206_peer_copy.RULE,
     tl204_hardware_queue.RULE,
-    tl302_input_bound.RULE,
     tl101_blocking_call.RULE,
     tl201_copy_overlap.RULE,
     tl202_comm_overlap.RULE,

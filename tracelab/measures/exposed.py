@@ -96,7 +96,9 @@ class _Explanation(Frozen):
         """The same, but that what came next needed some of the pieces (bool[k])."""
         return replace(
             self,
-            blocker=np.where(is_needed, OverlapBlocker.TRUE_DEPENDENCY, self.blocker).astype(np.int8),
+            blocker=np.where(is_needed, OverlapBlocker.TRUE_DEPENDENCY, self.blocker).astype(
+                np.int8
+            ),
             blocking_call_id=np.where(is_needed, ABSENT, self.blocking_call_id),
         )
 

@@ -67,13 +67,13 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     operator_id = outermost_of(trace.of_category(Category.OPERATOR), Cause.HOST_BUSY)
     function_id = operator_id.copy()
     has_no_operator = (bubbles.cause == Cause.HOST_BUSY) & (operator_id == ABSENT)
-    function_id[has_no_operator] = _innermost_python(
+    function_id[has_no_operator] = innermost_functions(
         trace, middle_ns[has_no_operator], thread_index[has_no_operator]
     )
     source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
     of_cause = {
         Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
-        Cause.INPUT: outermost_of(input_regions(trace), Cause.INPUT),
+        Cause.INPUT: outermost_of(input_regions(timeline), Cause.INPUT),
         Cause.HOST_BUSY: np.where(function_id == ABSENT, launch_id, function_id),
         Cause.DEPENDENCY: source_id,
         Cause.LAUNCH: launch_id,
@@ -168,7 +168,7 @@ def _outermost(
     return around_id
 
 
-def _innermost_python(
+def innermost_functions(
     trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
 ) -> Int64Array:
     """The innermost Python function of its thread around each moment: int64[k], else ABSENT."""

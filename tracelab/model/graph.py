@@ -33,6 +33,7 @@ from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import StreamWaits, resolve_waits
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, Category
+from tracelab.model.wait_records import follows_wait_call
 
 
 class EdgeKind(IntEnum):
@@ -162,12 +163,14 @@ def _awaited(timeline: Timeline, waits: StreamWaits, forward: NDArray[np.bool_])
     is_peer_copy[waits.row[by_end]] = waits.is_peer_copy[by_end]
     # Without CUPTI's rows not even the waiting stream is known.
     has_sync_rows = len(timeline.trace.of_category(Category.SYNC)) > 0
+    any_stream_waits = not has_sync_rows and waits.unresolved_count > 0
     return Awaited(
         row=row,
         is_inferred=is_inferred,
         is_peer_copy=is_peer_copy,
         after_unresolved_wait=waits.after_unresolved_wait,
-        any_stream_waits=not has_sync_rows and waits.unresolved_count > 0,
+        follows_wait_call=follows_wait_call(timeline) & any_stream_waits,
+        any_stream_waits=any_stream_waits,
     )
 
 

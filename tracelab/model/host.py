@@ -66,7 +66,7 @@ class Host(OneLine):
     def states(self) -> Mapping[int, ThreadState]:
         """Per thread that ran the program: index into `Trace.threads` to its state."""
         return MappingProxyType(
-            find_thread_states(self.timeline.trace, self.blocking_calls, self.stalled_calls)
+            find_thread_states(self.timeline, self.blocking_calls, self.stalled_calls)
         )
 
     @cached_property

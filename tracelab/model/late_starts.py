@@ -66,8 +66,11 @@ def explain_late(
     others_ns = np.where(is_of_host, others_ns, ready_ns)
     delay_ns = np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns)
     is_known = is_unexplained & ~is_unknown
-    # What a wait is for has ended: on another device, or there was no room afterwards.
-    is_wait = may_be_wait & ((running_row != ABSENT) | (len(timeline.device_numbers) > 1))
+    # Any wait may be its own where what it was for has ended: on another device, or there was no
+    # room afterwards.
+    has_other = (running_row != ABSENT) | (len(timeline.device_numbers) > 1)
+    is_wait = awaited.after_unresolved_wait[row] | awaited.follows_wait_call[row]
+    is_wait |= awaited.any_stream_waits & has_other
     reason = np.where(is_wait, Reason.WAIT_WITHOUT_RECORD, Reason.NOTHING_IN_THE_WAY)
     return Constraints(
         constraint=np.select(cases, constraints, known.constraint[row]).astype(np.int8),

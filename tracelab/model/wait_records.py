@@ -9,7 +9,15 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.lookup import ByCorrelation, last_in_group, match_names
+from tracelab.model.driver_api import is_stream_wait
+from tracelab.model.lookup import (
+    ByCorrelation,
+    calls_of_name,
+    groups_of,
+    last_in_group,
+    match_names,
+)
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 
 _STREAM_WAIT_ROW = "Stream Wait Event"  # CUPTI's
@@ -58,6 +66,34 @@ def find_wait_records(trace: Trace) -> WaitRecords:
             is_reached, trace.stream_number[reached_id], trace.wait_stream_number[wait_id]
         ),
     )
+
+
+def follows_wait_call(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], before which rows' launch the thread made a stream wait and launched nothing since.
+
+    Where the file does not say which stream a call made wait, it is most likely theirs.
+    """
+    trace, launch_id = timeline.trace, timeline.launch_id
+    call_id = np.unique(launch_id[launch_id != ABSENT])
+    wait_id = calls_of_name(trace, is_stream_wait)
+    follows = np.zeros(len(launch_id), dtype=np.bool_)
+    for thread, indices in groups_of(trace.thread_index[wait_id]):
+        rows = np.flatnonzero((launch_id != ABSENT) & (trace.thread_index[launch_id] == thread))
+        launch_ns = trace.start_ns[launch_id[rows]]
+        of_thread = call_id[trace.thread_index[call_id] == thread]
+        follows[rows] = _last_before(trace.start_ns[wait_id[indices]], launch_ns) > _last_before(
+            np.sort(trace.start_ns[of_thread]), launch_ns
+        )
+    return follows
+
+
+def _last_before(times_ns: Int64Array, moments_ns: Int64Array) -> Int64Array:
+    """int64[k], the last of some times (ascending) before each moment, ABSENT without any.
+
+    >>> _last_before(np.array([10, 20]), np.array([5, 20, 21])).tolist()
+    [-1, 10, 20]
+    """
+    return np.append(times_ns, ABSENT)[np.searchsorted(times_ns, moments_ns) - 1]
 
 
 def _stream_waits(trace: Trace) -> NDArray[np.intp]:

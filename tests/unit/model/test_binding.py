@@ -413,13 +413,23 @@ def test_after_an_unresolved_wait_kernels_must_have_run_for_35_us(begins, constr
     )
 
 
-@pytest.mark.parametrize(
-    ("device", "reason"), [(1, Reason.WAIT_WITHOUT_RECORD), (0, Reason.NOTHING_IN_THE_WAY)]
-)
-def test_unresolved_wait_is_the_reason_where_it_can_be_for_another_device(device, reason):
-    # On the only device all had ended 95 us before: no wait was for that.
+@pytest.mark.parametrize("device", [0, 1])
+def test_unresolved_wait_of_its_stream_is_the_reason(device):
+    # All that the file has had ended 95 us before: the wait was for something else.
     other = [kernel(0, 5, correlation=2, device=device), launch(-2, -1, 2)]
+    reason = Reason.WAIT_WITHOUT_RECORD
     holds(*late(100, *other, unresolved_wait()), constraint=Constraint.UNKNOWN, reason=reason)
+
+
+@pytest.mark.parametrize(
+    ("other_launch", "reason"),
+    [(-9, Reason.WAIT_WITHOUT_RECORD), (-2, Reason.NOTHING_IN_THE_WAY)],
+)
+def test_call_of_a_wait_just_before_the_launch_is_the_reason(other_launch, reason):
+    # The file shows the call that makes some stream wait, 4 us before the launch, and not which.
+    wait_call = call("hipStreamWaitEvent", -4, -3)
+    other = [kernel(0, 5, correlation=2), launch(other_launch, other_launch + 1, 2)]
+    holds(*late(100, *other, wait_call), constraint=Constraint.UNKNOWN, reason=reason)
 
 
 # What the host may still have been busy with.

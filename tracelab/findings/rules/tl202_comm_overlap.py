@@ -13,9 +13,7 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.model.kernel_kinds import Kind
 
-_COMPARE_RANKS = (
-    "A collective also waits for the slowest rank: record all ranks and compare them."
-)
+_COMPARE_RANKS = "A collective also waits for the slowest rank: record all ranks and compare them."
 _FIXES = {
     OverlapBlocker.SAME_STREAM: "It runs in the stream that computes. If what follows does not "
     "need its result: `work = dist.all_reduce(x, async_op=True)`, and `work.wait()` where the "

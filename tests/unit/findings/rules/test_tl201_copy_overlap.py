@@ -31,7 +31,7 @@ def test_copy_behind_a_blocking_call_names_it(findings):
     copied, blocked = findings(*rows)
 
     assert (copied.rule, copied.cause, copied.bound_ns) == ("TL201", "host_sync", 50 * US)
-    assert copied.title.endswith("runs beside no compute, because `aten::nonzero` blocks")
+    assert copied.title.endswith("is not overlapped with compute, because `aten::nonzero` blocks")
     assert (blocked.rule, blocked.bound_ns) == ("TL101", 6 * US)
 
 

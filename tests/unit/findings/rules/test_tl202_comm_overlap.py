@@ -41,7 +41,7 @@ def test_names_the_compute_that_waits(findings):
 
     [finding] = findings(*rows)
 
-    assert finding.title.endswith("runs beside no compute; norm waits for it")
+    assert finding.title.endswith("is not overlapped with compute; norm waits for it")
     assert finding.evidence == (6, 11)
 
 

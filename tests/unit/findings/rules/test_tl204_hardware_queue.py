@@ -17,7 +17,7 @@ def test_hardware_queue(findings):
     assert (finding.rule, finding.cause, finding.severity) == ("TL204", "hardware_queue", CRITICAL)
     assert (finding.cost_ns, finding.bound_ns) == (200 * US, 200 * US)
     assert "CUDA_DEVICE_MAX_CONNECTIONS" in finding.fix
-    assert "; gemm waits for it, though nothing says that it must" in finding.title
+    assert "; gemm waits for it, though no event makes that stream wait" in finding.title
     assert finding.evidence == (3, 5)
 
 
