@@ -14,9 +14,10 @@ TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 
-# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library, ours.
+# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library, ours, and
+# what works on arrays and images for whoever calls it.
 _LIBRARY_FRAME = re.compile(
-    r"^<|^nn\.Module:|(?:^|/)torch/|(?:^|/)site-packages/|(?:^|/)lib/python3\.\d+/"
+    r"^<|^nn\.Module:|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)tracelab/(?:record|cli)/"
     r"|^(?:threading|runpy|contextlib|functools)\.py\("
 )

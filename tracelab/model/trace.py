@@ -110,8 +110,8 @@ class Trace(Frozen):
 
     Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
     name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
-    wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT, message_bytes=ABSENT,
-    process_group_number=ABSENT, file_index=17``.
+    wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT,
+    message_bytes=ABSENT, process_group_number=ABSENT, file_index=17``.
 
     Example row: ``(start_ns=120_000, duration_ns=3_500, category=Category.KERNEL, name_index=7,
     thread_index=2, device_number=0, stream_number=7, correlation=311, wait_stream_number=ABSENT,

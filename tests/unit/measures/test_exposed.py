@@ -13,12 +13,15 @@ from tests.build.rows import (
     D2D,
     D2H,
     H2D,
+    MAIN,
+    annotation,
     call,
     comm,
     copy,
     graph,
     kernel,
     operator,
+    python,
 )
 from tests.reference.ticks import FAR, TICK, Account, far_away, scaled, wait, work
 from tracelab.measures.exposed import exposed
@@ -504,6 +507,46 @@ def test_all_reduce_at_the_end_of_a_backward_pass_has_nothing_to_hide_under():
         "optimizer",
         0,
     )
+
+
+def all_reduce_before(*, optimizer, backward_thread=AUTOGRAD):
+    """An all-reduce, the mean of its gradients in [40, 44), and what waits for that."""
+    return [
+        *work(10, 30, 0, 1, thread=AUTOGRAD),
+        *work(30, 40, 1, 2, maker=comm, stream=20, thread=backward_thread),
+        *work(40, 44, 2, 3, name="mean", stream=20, thread=AUTOGRAD),
+        *wait(4, 90, stream=7, of=20, recorded=3),
+        *work(44, 60, 5, 4, name="update"),
+        operator(BACKWARD, 0, 2, thread=AUTOGRAD),
+        *optimizer,
+    ]
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        annotation("Optimizer.step#SGD.step", 5, 6),
+        python("torch/optim/sgd.py(105): step", 5, 6),
+        python("torch/nn/utils/clip_grad.py(30): clip_grad_norm_", 5, 6),
+    ],
+)
+def test_optimizer_needs_the_gradients_that_were_reduced(frame):
+    [piece] = exposed_pieces(*all_reduce_before(optimizer=[frame]))
+
+    assert piece[3:] == (OverlapBlocker.TRUE_DEPENDENCY, "update", 0)
+
+
+def test_what_is_not_the_optimizers_may_wait_later():
+    [piece] = exposed_pieces(*all_reduce_before(optimizer=[]))
+    assert piece[3:5] == (OverlapBlocker.EVENT_WAIT, "update")
+    # It sets gradients to zero, and needs none.
+    zero_grad = python("torch/optim/optimizer.py(939): zero_grad", 5, 6)
+    [piece] = exposed_pieces(*all_reduce_before(optimizer=[zero_grad]))
+    assert piece[3] == OverlapBlocker.EVENT_WAIT
+    # What the program reduced elsewhere may be no gradient, a loss for one.
+    frame = annotation("Optimizer.step#SGD.step", 5, 6)
+    [piece] = exposed_pieces(*all_reduce_before(optimizer=[frame], backward_thread=MAIN))
+    assert piece[3] == OverlapBlocker.EVENT_WAIT
 
 
 def test_what_is_left_of_a_backward_pass_is_not_the_next_steps():

@@ -298,3 +298,18 @@ def test_phases_that_are_no_work_are_no_loss(tmp_path):
     assert not trace_of(tmp_path, operator("o", 0, US), *others).losses
     losses = trace_of(tmp_path, operator("o", 0, US), *others, {"ph": "?"}, {"ph": "Y"}).losses
     assert dict(losses) == {"unknown_phases": 2}
+
+
+def test_collectives_say_how_much_they_move(tmp_path):
+    size = {"In msg nelems": 1_000, "dtype": "BFloat16", "Process Group Name": "3"}
+    trace = trace_of(
+        tmp_path,
+        kernel(0, 10, "ncclDevKernel_AllReduce", **size),
+        complete_event("record_param_comms", "cpu_op", 0, 10, **{**size, "In msg nelems": "7"}),
+        kernel(20, 30, "ncclDevKernel_AllReduce", **{**size, "dtype": "QInt8"}),
+        kernel(40, 50),
+        complete_event("aten::mm", "cpu_op", 0, 10, **size),
+    )
+
+    assert trace.message_bytes[:].tolist() == [2_000, 14, -1, -1, -1]
+    assert trace.process_group_number[:].tolist() == [3, 3, -1, -1, -1]

@@ -100,3 +100,45 @@ def test_several_collectives_a_step_are_taken_to_be_needed_by_the_next_layer(
 
     # THEN
     assert summaries(*steps, *rows) == [("TL202", "same_stream", severity, 50 * collectives)]
+
+
+def test_what_waits_for_a_peer_is_said_with_its_figures_and_bounds_nothing(findings):
+    # Of three all-reduces of one size one takes 4,907 us, the others 66.
+    rows, now = [], 10 * US
+    size = {"In msg nelems": 1_000, "dtype": "Float", "Process Group Name": "0"}
+    for number, length in enumerate((66, 4_907, 66)):
+        rows += work(now, now + 900 * US, launched=now - 8 * US, correlation=2 * number + 1)
+        start = now + 900 * US
+        rows += work(
+            start,
+            start + length * US,
+            ALL_REDUCE,
+            launched=now - 5 * US,
+            correlation=2 * number + 2,
+            **size,
+        )
+        now = start + length * US
+
+    found = [x for x in findings(*rows) if x.rule == "TL202"]
+
+    [waiting] = [x for x in found if x.cause == "peer_wait"]
+    assert (waiting.severity, waiting.bound_ns, waiting.cost_ns) == (INFO, 0, 4_841 * US)
+    assert waiting.title == f"{ALL_REDUCE} waits for a peer"
+    assert waiting.fix.startswith("It took 4,907 us where its fastest twin took 66 us: it waited")
+    assert all(x.cost_ns <= 3 * 66 * US for x in found if x.cause != "peer_wait")
+
+
+def test_slower_than_any_link_promises_nothing(findings):
+    # 134 MB in 12 ms are 11 bytes a nanosecond, and nothing shows that it can be faster.
+    size = {"In msg nelems": 67_108_864, "dtype": "BFloat16", "Process Group Name": "0"}
+    rows = [
+        *work(10 * US, 210 * US, launched=0, correlation=1),
+        *work(210 * US, 12_210 * US, ALL_REDUCE, launched=3 * US, correlation=2, **size),
+        *work(12_210 * US, 13_210 * US, launched=6 * US, correlation=3),
+    ]
+
+    [finding] = findings(*rows)
+
+    assert (finding.cause, finding.severity, finding.bound_ns) == ("peer_wait", INFO, 0)
+    assert finding.title == f"{ALL_REDUCE} waits for a peer, or its link is slow"
+    assert "Each took 12,000 us or more" in finding.fix
