@@ -364,8 +364,8 @@ ALARMS = {
         ("TL301", "launch_bound"),
         ("TL301", "slow_host"),
     ],
-    # Half of it is scipy's work in the thread that launches, which the copies are blamed for.
-    "tracelens_h100_owlv2": [("TL102", "pageable")],
+    # Half of it is scipy's work in the thread that launches, in a DataLoader without workers.
+    "tracelens_h100_owlv2": [("TL102", "pageable"), ("TL302", "input_bound")],
 }
 
 
@@ -376,10 +376,13 @@ def test_alarms_are_those_that_were_reasoned_by_hand(real_trace):
     assert alarms == ALARMS[real_trace.name.split(".")[0]]
 
 
-def test_resnets_communication_is_more_than_all_compute_could_hide():
+def test_resnets_communication_waits_for_a_peer_or_has_a_slow_link():
     findings = analysis_of(path_of("tracelens_mi300_resnet_ddp8")).report.findings
     exposed = [x for x in findings if x.rule == "TL202"]
-    assert {x.cause for x in exposed} == {"true_dependency"}
+    # What was launched before the recording has no size, and nothing to compare it with.
+    assert {x.cause for x in exposed} == {"peer_wait", "true_dependency"}
+    [waiting] = [x for x in exposed if x.cause == "peer_wait"]
+    assert "or its link is slow" in waiting.title
     # 64.2 % of 86.57 ms; the rest of the exposed time is in stretches too short to tell.
     assert sum(x.cost_ns for x in exposed) > 55_000_000
     assert all(x.bound_ns == 0 for x in exposed)
