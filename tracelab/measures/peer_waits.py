@@ -22,7 +22,7 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category
 
-# So many tenths of its fastest twin. Of 1,570 collectives in bundled jobs of several ranks, whose
+# So many tenths of its fastest twin. Of 1,564 collectives in bundled jobs of several ranks, whose
 # other files tell how long each one waited, those that took 1.5 to 2 times as long as the fastest
 # twin had not waited for most of the rest in 98 of 250 cases (they shared the GPU with compute),
 # at 2 to 2.5 times in 8 of 130, and from there on in 2 of 117, both of them of unknown size.
