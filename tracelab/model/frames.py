@@ -19,7 +19,7 @@ NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range
 _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)tracelab/(?:record|cli)/"
-    r"|^(?:threading|runpy|contextlib|functools)\.py\("
+    r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref)\.py\("
 )
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (?P<name>[^\s>]+)")
