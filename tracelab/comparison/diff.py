@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 
 from tracelab import shown
 from tracelab.arrays import OneLine
@@ -25,6 +26,19 @@ FIGURES = (
     "exposed_copy_ns",
 )
 NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
+SHORTER, LONGER, NO_CHANGE, CANNOT_TELL = "shorter", "longer", "no change", "cannot tell"
+DIFFERENT_PROGRAMS = "different programs"
+
+
+class Doubt(StrEnum):
+    """Why it cannot be told whether a step got shorter or longer."""
+
+    FEW_STEPS = "few steps"  # a side has a single steady step
+    NO_STEPS = "no steps"  # whole traces are compared
+    SPREAD = "spread"  # the steps, or the recordings, differ by as much
+    SPEED = "speed"  # the same kernels ran faster or slower, and that makes the difference
+    RECORDED_DIFFERENTLY = "recorded differently"  # it is idle time under different profilers
+    PROFILER = "profiler"  # without the profiler it is another difference, or none
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -35,10 +49,12 @@ class Side(OneLine):
 
     Attributes:
         kernels: one for each of the report's traces; None of a saved report.
+        operators: likewise, how often each operator was called.
     """
 
     report: Report
     kernels: tuple[tuple[NameTimes, ...], ...] | None
+    operators: tuple[Mapping[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,8 +65,10 @@ class ComparedFile(OneLine):
 
     Attributes:
         steps: how many it has.
-        shown: the step with the median length; None where the whole trace is compared.
+        shown: the steady step with the median length; None where the whole trace is compared.
         start_ns, end_ns: the window of that step, or of the whole trace.
+        steady_steps: how many of the steps are steady; of an old saved report all.
+        length_ns: the median length of those steps, or the length of the whole trace.
     """
 
     path: str
@@ -59,6 +77,8 @@ class ComparedFile(OneLine):
     shown: int | None
     start_ns: int
     end_ns: int
+    steady_steps: int = 0
+    length_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -177,16 +197,24 @@ class TableDiff(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankDiff(OneLine):
-    """One file against one file.
+    """One rank on both sides: one file against one, or several recordings against several.
 
     Attributes:
-        basis: "step" where per-step medians are compared, else "trace".
-        length: of the step, or of the whole trace.
+        before, after: the file; of several recordings the one of median length.
+        basis: "step" where steady steps are compared, else "trace".
+        length: of the step, or of the whole trace; beyond the noise only if the verdict is
+            "shorter" or "longer".
         places: whether findings and calls were distinguished by function and file; not where one
             side was recorded without them.
         kernels: None where a side is a saved report. By the size of the change, as `calls` are.
         tables: of the report's further tables, by key, what both sides say; what changed most
             first.
+        verdict: "shorter", "longer", "no change", "cannot tell" or "different programs".
+        doubts: why it cannot be told.
+        speed_percent: how much longer the same kernels took; None where that is not known.
+        unprofiled_before_ns, unprofiled_after_ns: what a step takes without the profiler, as the
+            captures measured it; None where a side did not.
+        before_recordings, after_recordings: all of them.
     """
 
     before: ComparedFile
@@ -199,6 +227,18 @@ class RankDiff(OneLine):
     calls: tuple[CallDiff, ...]
     places: bool
     tables: Mapping[str, tuple[TableDiff, ...]]
+    verdict: str
+    doubts: tuple[Doubt, ...]
+    speed_percent: float | None
+    unprofiled_before_ns: int | None
+    unprofiled_after_ns: int | None
+    before_recordings: tuple[ComparedFile, ...]
+    after_recordings: tuple[ComparedFile, ...]
+
+    @property
+    def by_recording(self) -> bool:
+        """Whether several recordings say how much recordings differ."""
+        return len(self.before_recordings) + len(self.after_recordings) > 2
 
     @property
     def different(self) -> bool:
@@ -226,6 +266,9 @@ class Diff(OneLine):
 
     Attributes:
         different: whether anything did by more than the noise, on any rank.
+        verdict: that of the slowest rank; "cannot tell" if some ranks got shorter and others
+            longer.
+        same_program: both sides launch much the same; None where a side is a saved report.
         only_before, only_after: ranks without a partner.
         saved_before, saved_after: the side is a saved report.
         same_options: both sides took the same kernels as communication and the same steps.
@@ -240,6 +283,8 @@ class Diff(OneLine):
     only_before: tuple[int, ...]
     only_after: tuple[int, ...]
     ranks: tuple[RankDiff, ...]
+    verdict: str
+    same_program: bool | None
 
     @property
     def slowest(self) -> RankDiff:
@@ -247,11 +292,14 @@ class Diff(OneLine):
         return max(self.ranks, key=lambda rank: rank.length.after_ns)
 
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:
-        """The ranks whose step got longer by more than this percentage and beyond the noise."""
+        """The ranks whose step got longer by more than this percentage and beyond the noise.
+
+        None where other ranks got shorter, or the programs differ.
+        """
+        if SHORTER in {rank.verdict for rank in self.ranks}:
+            return ()
         return tuple(
-            rank
-            for rank in self.ranks
-            if rank.length.beyond_noise and rank.length.percent > percent
+            rank for rank in self.ranks if rank.verdict == LONGER and rank.length.percent > percent
         )
 
     def __str__(self) -> str:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelab.arrays import OneLine
 
-FEWEST_STEPS = 3  # fewer have no spread to speak of
 LEAST_PERCENT = 1  # of the step: a smaller change is always noise
+LARGE_PERCENT = 25  # one step on a side says nothing about noise: only more than this counts
+FEWEST_STEPS = 3  # that nothing changed takes at least so many on both sides
+_FEWEST_FOR_QUARTILES = 5
+
+# Student's t for 95 %, two-sided, by degrees of freedom from 1 on.
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23)
+_STUDENT_OF_MORE = 2.2
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Change(OneLine):
-    """A length of time on both sides, ns: per-step medians, or of the whole trace.
+    """A length of time on both sides, ns: medians over steps or recordings, or of the whole trace.
 
     Example row: ``Change(before_ns=100, after_ns=130, difference_ns=30, before_spread_ns=4,
     after_spread_ns=6, noise_ns=6, beyond_noise=True)``
 
     Attributes:
-        before_spread_ns, after_spread_ns: the interquartile range over the steps; None of a whole
-            trace.
-        noise_ns: the larger spread, but at least 1 % of the step before.
+        before_spread_ns, after_spread_ns: how far the steps (or the medians of the recordings) lie
+            apart, see `spread`; None of a single one.
+        noise_ns: how much it may differ for no reason.
         beyond_noise: the difference is more than that, whichever its sign.
     """
 
@@ -54,13 +61,15 @@ def median(values: Sequence[int]) -> int:
 
 
 def spread(values: Sequence[int]) -> int | None:
-    """The interquartile range, quartiles interpolated linearly; None of too few values.
+    """The interquartile range; of fewer than five values the full range, of one None.
 
-    >>> spread([10, 20, 30, 40, 50]), spread([10, 20])
-    (20, None)
+    >>> spread([10, 20, 30, 40, 500]), spread([10, 20, 60]), spread([10])
+    (20, 50, None)
     """
-    if len(values) < FEWEST_STEPS:
+    if len(values) < 2:
         return None
+    if len(values) < _FEWEST_FOR_QUARTILES:
+        return max(values) - min(values)
     return round(interquartile(values))
 
 
@@ -75,21 +84,75 @@ def interquartile(values: Sequence[int]) -> float:
 
 
 def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
-    """What changed between two samples of one time.
+    """What changed from the steps of one recording to those of another.
 
-    >>> change([100, 100, 104], [130, 130, 130], length_ns=1000).beyond_noise
-    True
-    >>> change([100], [130], length_ns=4000).noise_ns
+    Where all steps of one side lie beyond all of the other, at least two on each, the steps
+    decide: only 1 % of a step is noise. Else it is the larger spread. Where a side has a single
+    step, it is a quarter of the time itself.
+
+    >>> change([100, 101], [130, 150], length_ns=1000).noise_ns
+    10
+    >>> change([100, 140], [130, 150], length_ns=1000).noise_ns
     40
+    >>> change([100], [130], length_ns=400).noise_ns
+    32
 
     Args:
-        before: the time in each step of one side, ns.
+        before: the time in each step of one side, ns; nothing where it is not there.
         after: the same of the other side.
         length_ns: the step's length before: nothing below 1 % of it is more than noise.
     """
+    before = before or [0] * len(after)
+    after = after or [0] * len(before)
+    return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
+
+
+def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) -> Change:
+    """What changed from several recordings to several others.
+
+    The noise is how much recordings of one side differ: half the width of Student's interval
+    (95 %) of the difference.
+
+    >>> change_between([100, 104], [130, 134], length_ns=1000).noise_ns
+    12
+
+    Args:
+        before: the median of each recording of one side, ns; nothing where it is not there.
+        after: the same of the other side; more than two in all.
+        length_ns: as of `change`.
+    """
+    before = before or [0] * len(after)
+    after = after or [0] * len(before)
+    freedom = len(before) + len(after) - 2
+    squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
+    student = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _STUDENT_OF_MORE
+    weight = 1 / len(before) + 1 / len(after)
+    noise_ns = math.floor(student * math.sqrt(squares / freedom * weight))
+    return _change(before, after, length_ns, noise_ns)
+
+
+def _change(
+    before: Sequence[int], after: Sequence[int], length_ns: int, least_noise_ns: int
+) -> Change:
     before_ns, after_ns = median(before), median(after)
-    spreads_ns = spread(before), spread(after)
-    noise_ns = max(length_ns * LEAST_PERCENT // 100, *(spread_ns or 0 for spread_ns in spreads_ns))
+    noise_ns = max(length_ns * LEAST_PERCENT // 100, least_noise_ns)
     difference_ns = after_ns - before_ns
-    beyond_noise = abs(difference_ns) > noise_ns
-    return Change(before_ns, after_ns, difference_ns, *spreads_ns, noise_ns, beyond_noise)
+    return Change(
+        before_ns,
+        after_ns,
+        difference_ns,
+        spread(before),
+        spread(after),
+        noise_ns,
+        abs(difference_ns) > noise_ns,
+    )
+
+
+def _noise_between_steps_ns(before: Sequence[int], after: Sequence[int]) -> int:
+    if not before:
+        return 0
+    if min(len(before), len(after)) == 1:
+        return max(median(before), median(after)) * LARGE_PERCENT // 100
+    if max(before) < min(after) or max(after) < min(before):
+        return 0
+    return max(spread(before) or 0, spread(after) or 0)

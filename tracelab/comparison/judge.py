@@ -1,0 +1,250 @@
+"""Whether a step got shorter or longer, or why that cannot be told.
+
+The steps of two recordings say how much steps differ, not how much recordings do. So what differs
+between recordings of one and the same program is left out of a difference: kernels that all ran a
+little faster or slower, and idle time under different profilers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from tracelab.arrays import OneLine
+from tracelab.comparison.diff import (
+    CANNOT_TELL,
+    LONGER,
+    NO_CHANGE,
+    SHORTER,
+    Doubt,
+)
+from tracelab.comparison.noise import FEWEST_STEPS, LEAST_PERCENT, Change, median
+from tracelab.comparison.programs import steps_of
+from tracelab.comparison.recordings import Compared, Pair, Recording
+from tracelab.findings.rules import tl903_no_python_stacks
+from tracelab.measures.window_times import DeviceMetrics
+from tracelab.model.kernel_kinds import comm_test, copy_direction
+from tracelab.report.views import View
+
+# Of a step: with more noise than that "no change" says nothing.
+_MOST_NOISE_PERCENT = 5
+# The same kernels of one program took up to 8 % longer in a second recording (clocks, memory and
+# links shared with others). Beyond this they do other work.
+_MOST_SPEED_PERCENT = 10
+# Steps of one program without the profiler, measured twice, differed by up to 9 %.
+_UNPROFILED_PERCENT = 10
+# Idle time that says nothing about the program.
+_EXPOSED = ("exposed_comm_ns", "exposed_copy_ns")
+_NO_SUPPORT = ("edge", "profiler", "unknown")
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Judgment(OneLine):
+    """What became of the step.
+
+    Attributes:
+        verdict: "shorter", "longer", "no change" or "cannot tell".
+        length: of the step; its noise includes what differs between recordings of one program.
+        speed_percent: how much longer the same kernels took; None where that is not known.
+        doubts: why it cannot be told.
+    """
+
+    verdict: str
+    length: Change
+    speed_percent: float | None
+    doubts: tuple[Doubt, ...]
+
+
+def judge(both: Pair) -> Judgment:
+    """Whether the step got shorter or longer."""
+    length = both.change_of_views(lambda view: view.length_ns)
+    if both.by_recording:
+        return _judgment(both, length, None, (Doubt.SPREAD,) if not length.beyond_noise else ())
+    speed = _speed(both)
+    explained_ns = {
+        Doubt.SPEED: 0 if speed is None else _same_direction_ns(speed.of_step_ns(both), length),
+        Doubt.RECORDED_DIFFERENTLY: _idle_of_profiler_ns(both, length),
+    }
+    judged = replace(length, noise_ns=length.noise_ns + sum(explained_ns.values()))
+    judged = replace(judged, beyond_noise=abs(length.difference_ns) > judged.noise_ns)
+    doubts = tuple(_doubts(both, length, judged, explained_ns))
+    percent = None if speed is None else speed.percent
+    return _judgment(both, replace(judged, beyond_noise=not doubts), percent, doubts)
+
+
+def _judgment(
+    both: Pair, length: Change, speed_percent: float | None, doubts: tuple[Doubt, ...]
+) -> Judgment:
+    if not doubts:
+        return Judgment(_direction(length), length, speed_percent, ())
+    if doubts == (Doubt.SPREAD,) and _is_steady(both, length):
+        return Judgment(NO_CHANGE, length, speed_percent, ())
+    return Judgment(CANNOT_TELL, length, speed_percent, doubts)
+
+
+def _doubts(
+    both: Pair, length: Change, judged: Change, explained_ns: Mapping[Doubt, int]
+) -> Iterator[Doubt]:
+    """Why it cannot be told; nothing if it can."""
+    is_single = 1 in (both.before.fewest_steps, both.after.fewest_steps)
+    if not both.per_step and (_step_count(both.before) != _step_count(both.after)):
+        yield Doubt.NO_STEPS
+    elif is_single and not (length.beyond_noise and _is_supported(both, length)):
+        yield Doubt.FEW_STEPS if both.per_step else Doubt.NO_STEPS
+    elif length.beyond_noise and not judged.beyond_noise:
+        most_ns = max(explained_ns.values())
+        yield from (doubt for doubt, ns in explained_ns.items() if ns and 4 * ns >= most_ns)
+    elif _profiler_disagrees(both, length):
+        yield Doubt.PROFILER
+    elif not length.beyond_noise:
+        yield Doubt.SPREAD
+
+
+def _direction(length: Change) -> str:
+    return LONGER if length.difference_ns > 0 else SHORTER
+
+
+def _is_steady(both: Pair, length: Change) -> bool:
+    """Whether a change would be seen: enough steps or recordings, and little noise.
+
+    Between single recordings nothing changed only if the step did by less than 1 %.
+    """
+    change_percent = LEAST_PERCENT if not both.by_recording else _MOST_NOISE_PERCENT
+    return (
+        min(both.before.fewest_steps, both.after.fewest_steps) >= FEWEST_STEPS
+        and 100 * length.noise_ns <= _MOST_NOISE_PERCENT * length.before_ns
+        and abs(length.percent) <= change_percent
+    )
+
+
+def _step_count(side: Compared) -> int:
+    return len(side.recordings[0].rank.steps)
+
+
+def _same_direction_ns(ns: int, length: Change) -> int:
+    """How much of a difference in length another one explains."""
+    if (ns > 0) != (length.difference_ns > 0):
+        return 0
+    return min(abs(ns), abs(length.difference_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class _Speed:
+    """How long the same kernels took on both sides, ns, and their share of all compute before."""
+
+    before_ns: int
+    after_ns: int
+    share: float
+
+    @property
+    def percent(self) -> float:
+        return 100 * (self.after_ns - self.before_ns) / self.before_ns
+
+    def of_step_ns(self, both: Pair) -> int:
+        """What their speed makes of a step: their share of the time in which the GPU computes."""
+        if abs(self.percent) > _MOST_SPEED_PERCENT:
+            return 0
+        compute_ns = median(both.before.sample_of_views(lambda view: _busiest(view).compute_ns))
+        return round(compute_ns * self.share * self.percent / 100)
+
+
+def _speed(both: Pair) -> _Speed | None:
+    """Of kernels by the same name, launched equally often; without communication and copies."""
+    before, after = (
+        _kernels(side.recordings[0], per_step=both.per_step) for side in (both.before, both.after)
+    )
+    same = [name for name, row in before.items() if name in after and row[0] == after[name][0]]
+    before_ns = sum(before[name][1] for name in same)
+    if not before_ns:
+        return None
+    all_ns = sum(ns for _, ns in before.values())
+    return _Speed(before_ns, sum(after[name][1] for name in same), before_ns / all_ns)
+
+
+def _kernels(recording: Recording, *, per_step: bool) -> dict[str, tuple[int, int]]:
+    """Count and time of each kernel that computes: medians per step, or of the whole trace."""
+    is_comm = comm_test(recording.comm_patterns)
+    rows = {}
+    for times in recording.kernels or ():
+        count, total_ns = times.count, times.total_ns
+        if per_step:
+            counts, steps_ns = steps_of(recording, times.step_counts, times.steps_ns)
+            count, total_ns = median(counts), median(steps_ns)
+        if count and not copy_direction(times.name) and not is_comm(times.name):
+            rows[times.name] = count, total_ns
+    return rows
+
+
+def _idle_of_profiler_ns(both: Pair, length: Change) -> int:
+    """How much of the difference is idle time that the profiler may have made on one side."""
+    if not _are_recorded_differently(both):
+        return 0
+    return _same_direction_ns(_busiest_change(both, "idle_ns").difference_ns, length)
+
+
+def _are_recorded_differently(both: Pair) -> bool:
+    """Whether the profiler cost one side more than the other: the host's times do not compare."""
+    before, after = both.before.recordings[0], both.after.recordings[0]
+    measured = [x.unprofiled_step_ns is not None for x in (before, after)]
+    stacks = [
+        all(finding.rule != tl903_no_python_stacks.RULE.id for finding in recording.findings)
+        for recording in (before, after)
+    ]
+    if all(measured):
+        return False
+    return measured[0] != measured[1] or stacks[0] != stacks[1]
+
+
+def _profiler_disagrees(both: Pair, length: Change) -> bool:
+    """Whether both captures know the step without the profiler, and it says something else."""
+    if any(
+        recording.unprofiled_step_ns is None
+        for side in (both.before, both.after)
+        for recording in side.recordings
+    ):
+        return False
+    unprofiled = both.change_of_views(lambda view: view.unprofiled_ns)
+    if (unprofiled.before_ns, unprofiled.after_ns) == (length.before_ns, length.after_ns):
+        return False  # the profiler hardly costs anything
+    if not length.beyond_noise:
+        return abs(unprofiled.percent) > _UNPROFILED_PERCENT
+    return not unprofiled.beyond_noise or _direction(unprofiled) != _direction(length)
+
+
+def _busiest(view: View) -> DeviceMetrics:
+    return max(view.window.devices, key=lambda device: device.busy_ns)
+
+
+def _busiest_change(both: Pair, name: str) -> Change:
+    """A figure of the device that decides."""
+    return both.change_of_views(lambda view: getattr(_busiest(view), name))
+
+
+def _is_supported(both: Pair, length: Change) -> bool:
+    """Whether what changed largely on the device that decides explains half of the difference."""
+    causes = dict.fromkeys(
+        cause
+        for side in (both.before, both.after)
+        for view in side.views
+        for cause in _causes(view)
+    )
+    changes = [
+        *(_busiest_change(both, name) for name in ("compute_ns", *_EXPOSED)),
+        *(_cause_change(both, cause) for cause in causes),
+    ]
+    explained_ns = sum(
+        _same_direction_ns(change.difference_ns, length)
+        for change in changes
+        if change.beyond_noise
+    )
+    return 2 * explained_ns >= abs(length.difference_ns)
+
+
+def _cause_change(both: Pair, cause: str) -> Change:
+    """The idle time of a cause on the device that decides."""
+    return both.change_of_views(lambda view: _causes(view).get(cause, 0))
+
+
+def _causes(view: View) -> dict[str, int]:
+    bubbles = _busiest(view).bubbles
+    return {cause: ns for cause, ns in bubbles.items() if cause not in _NO_SUPPORT}
