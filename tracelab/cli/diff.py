@@ -23,22 +23,35 @@ from tracelab.system.files import write_file
 
 if TYPE_CHECKING:
     from tracelab.analysis import Analysis
+    from tracelab.comparison.compare import Launches
     from tracelab.comparison.diff import Diff, Side
-    from tracelab.measures.kernel_times import NameTimes
     from tracelab.options import Options
     from tracelab.read.streams import Source
 
-_Input = tuple["Source", ...]
+# The files of each recording of one side.
+_Input = list[tuple["Source", ...]]
 
 
 def diff(
     before: Annotated[
-        str,
-        typer.Argument(metavar="BEFORE", help="A trace, a folder or 'pattern*' of one, or a URL."),
-    ],
+        str | None,
+        typer.Argument(
+            metavar="BEFORE",
+            help="A trace, a folder or 'pattern*' of one job's ranks, a URL, or a saved report.",
+            show_default=False,
+        ),
+    ] = None,
     after: Annotated[
-        str, typer.Argument(metavar="AFTER", help="The same, or a report that --json saved.")
-    ],
+        str | None, typer.Argument(metavar="AFTER", help="The same.", show_default=False)
+    ] = None,
+    several_before: Annotated[
+        list[str] | None,
+        typer.Option("--before", metavar="PATH", help="One of several recordings; repeat it."),
+    ] = None,
+    several_after: Annotated[
+        list[str] | None,
+        typer.Option("--after", metavar="PATH", help="Likewise, of the other side."),
+    ] = None,
     json: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write all of it as JSON; - for stdout, without text."),
@@ -55,7 +68,11 @@ def diff(
     comm_pattern: CommPattern = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Tell what changed from one trace to another, and what of it is more than noise."""
+    """Tell what changed from one trace to another, and what of it is more than noise.
+
+    With several recordings of each side (--before A --before B --after C --after D), the noise is
+    how much recordings of one side differ.
+    """
     from tracelab.comparison.compare import compare_sides
     from tracelab.options import Options
     from tracelab.render.text.diff import render_diff
@@ -63,11 +80,13 @@ def diff(
     if max_regression is not None and not 0 <= max_regression < math.inf:
         raise UsageError(f"--max-regression takes per cent from 0 on, not {max_regression}")
     options = Options(**shared_options(step_on, comm_pattern, no_cache=no_cache))
-    inputs = _find(before), _find(after)
-    require_outputs((*inputs[0], *inputs[1]), files=[json], pictures=[png])
+    paths = _paths(before, after, several_before or [], several_after or [])
+    inputs = _find(paths[0]), _find(paths[1])
+    sources = [source for side in inputs for recording in side for source in recording]
+    require_outputs(sources, files=[json], pictures=[png])
     if png is not None:
         _check_picture(inputs)
-    sides, analyses = _read_sides(inputs, (before, after), options, keep=png is not None)
+    sides, analyses = _read_sides(inputs, paths, options, keep=png is not None)
     found = compare_sides(*sides)
     if json == "-":
         write_result(found.to_json().decode())
@@ -81,23 +100,56 @@ def diff(
     _leave(found, sides, inputs, max_regression)
 
 
+def _paths(
+    before: str | None, after: str | None, several_before: list[str], several_after: list[str]
+) -> tuple[list[str], list[str]]:
+    """The recordings of both sides, given in one way or the other."""
+    if before is not None and after is not None and not (several_before or several_after):
+        return [before], [after]
+    if before is None and after is None and several_before and several_after:
+        return several_before, several_after
+    raise UsageError(
+        "two sides are compared: BEFORE and AFTER, or --before and --after, each once or more"
+    )
+
+
 def _leave(
-    found: Diff, sides: tuple[Side, Side], inputs: tuple[_Input, _Input], allowed: float | None
+    found: Diff,
+    sides: tuple[list[Side], list[Side]],
+    inputs: tuple[_Input, _Input],
+    allowed: float | None,
 ) -> None:
     """Say what went wrong on stderr, and exit with its code."""
-    unread = {file.path: file.reason for x in sides for file in x.report.provenance.unread}
+    unread = {
+        file.path: file.reason
+        for x in sides
+        for side in x
+        for file in side.report.provenance.unread
+    }
     for reason in unread.values():
         tell(f"left out: {reason}")
-    if any(source.named and source.path in unread for x in inputs for source in x):
+    named = [x for side in inputs for recording in side for x in recording if x.named]
+    if any(source.path in unread for source in named):
         raise typer.Exit(3)
-    if allowed is None:
-        return
+    if allowed is not None:
+        _require_no_regression(found, allowed)
+
+
+def _require_no_regression(found: Diff, allowed: float) -> None:
+    from tracelab.comparison.diff import CANNOT_TELL, DIFFERENT_PROGRAMS, Doubt
+    from tracelab.render.text.diff_verdict import why_not
+
     for rank in found.ranks:
-        if rank.basis == "trace" and rank.before.steps != rank.after.steps:
+        too_few = {Doubt.FEW_STEPS, Doubt.NO_STEPS} & {*rank.doubts}
+        if too_few and rank.before.steps != rank.after.steps:
             raise UsageError(
                 f"--max-regression: {rank.before.path} has {rank.before.steps} steps, "
                 f"{rank.after.path} has {rank.after.steps}: too few to compare a step"
             )
+        if rank.verdict == CANNOT_TELL:
+            tell(f"--max-regression: {why_not(rank)}")
+    if found.verdict == DIFFERENT_PROGRAMS:
+        tell("--max-regression: these are two different programs, nothing is checked")
     worse = found.regressed(allowed)
     for rank in worse:
         whose = f"rank {rank.after.rank}: " if len(found.ranks) > 1 else ""
@@ -110,59 +162,69 @@ def _leave(
         raise typer.Exit(1)
 
 
-def _find(path: str) -> tuple[Source, ...]:
-    """The files of one side; a pattern stands for what it matches."""
+def _find(paths: list[str]) -> _Input:
+    """The files of each recording of one side; a pattern stands for what it matches."""
     from glob import glob
 
     from tracelab.read.sources import find_sources
 
-    if "://" in path or Path(path).exists():
-        return find_sources([path])
-    return find_sources(sorted(glob(path)) or [path])  # noqa: PTH207 (it may be absolute)
+    return [
+        find_sources([path])
+        if "://" in path or Path(path).exists()
+        else find_sources(sorted(glob(path)) or [path])  # noqa: PTH207 (it may be absolute)
+        for path in paths
+    ]
 
 
 def _check_picture(inputs: tuple[_Input, _Input]) -> None:
     """Refuse what cannot be drawn before anything is read for long."""
     from tracelab.report.load import is_saved_report
 
-    if any(len(sources) > 1 for sources in inputs):
-        raise UsageError("a picture shows one trace of each side; these are several: name them")
-    for (source,) in inputs:
+    for side in inputs:
+        if len(side) > 1 or len(side[0]) > 1:
+            raise UsageError("a picture shows one trace of each side; these are several: name them")
+    for ((source,),) in inputs:
         if is_saved_report(source):
             raise UsageError(f"{source.path}: a saved report has no timeline to draw")
 
 
 def _read_sides(
-    inputs: tuple[_Input, _Input], paths: tuple[str, str], options: Options, *, keep: bool
-) -> tuple[tuple[Side, Side], list[Analysis]]:
-    """Both sides, and for a picture their analyses."""
+    inputs: tuple[_Input, _Input],
+    paths: tuple[list[str], list[str]],
+    options: Options,
+    *,
+    keep: bool,
+) -> tuple[tuple[list[Side], list[Side]], list[Analysis]]:
+    """The recordings of both sides, and for a picture their analyses."""
     from tracelab.cli.many_files import map_files
     from tracelab.comparison.compare import merge_side
     from tracelab.reports import analyze_file
 
-    sources = [source for side in inputs for source in side]
+    sources = [source for side in inputs for recording in side for source in recording]
     read = partial(
         analyze_file, options=options, then=_kept if keep else _reduced, may_be_saved=True
     )
     results = map_files(read, sources, spec="serial" if keep else None)
     analyses = [x.more[1] for x in results if x.more is not None and x.more[1] is not None]
-    results = [replace(x, more=x.more[0] if x.more else None) for x in results]
-    first = len(inputs[0])
-    sides = (
-        merge_side(results[:first], [paths[0]], options),
-        merge_side(results[first:], [paths[1]], options),
+    each = iter([replace(x, more=x.more[0] if x.more else None) for x in results])
+    before, after = (
+        [
+            merge_side([next(each) for _ in recording], [path], options)
+            for recording, path in zip(side, of_side, strict=True)
+        ]
+        for side, of_side in zip(inputs, paths, strict=True)
     )
-    return sides, analyses
+    return (before, after), analyses
 
 
-def _reduced(analysis: Analysis) -> tuple[tuple[NameTimes, ...], None]:
+def _reduced(analysis: Analysis) -> tuple[Launches, None]:
     """What a comparison needs of one file, in whichever process."""
-    from tracelab.comparison.compare import kernels_of
+    from tracelab.comparison.compare import launches_of
 
-    return kernels_of(analysis), None
+    return launches_of(analysis), None
 
 
-def _kept(analysis: Analysis) -> tuple[tuple[NameTimes, ...], Analysis]:
+def _kept(analysis: Analysis) -> tuple[Launches, Analysis]:
     """The same with the analysis itself, of which a picture is drawn."""
     return _reduced(analysis)[0], analysis
 

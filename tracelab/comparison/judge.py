@@ -33,6 +33,8 @@ _MOST_NOISE_PERCENT = 5
 _MOST_SPEED_PERCENT = 10
 # Steps of one program without the profiler, measured twice, differed by up to 9 %.
 _UNPROFILED_PERCENT = 10
+# More that was launched elsewhere, and the window of a single step may hold it.
+_OTHER_WORK_PERCENT = 5
 # Idle time that says nothing about the program.
 _EXPOSED = ("exposed_comm_ns", "exposed_copy_ns")
 _NO_SUPPORT = ("edge", "profiler", "unknown")
@@ -221,23 +223,47 @@ def _busiest_change(both: Pair, name: str) -> Change:
 
 
 def _is_supported(both: Pair, length: Change) -> bool:
-    """Whether what changed largely on the device that decides explains half of the difference."""
-    causes = dict.fromkeys(
-        cause
-        for side in (both.before, both.after)
-        for view in side.views
-        for cause in _causes(view)
-    )
-    changes = [
-        *(_busiest_change(both, name) for name in ("compute_ns", *_EXPOSED)),
-        *(_cause_change(both, cause) for cause in causes),
-    ]
+    """Whether what changed largely explains half of the difference.
+
+    That is, on the device that decides; where other work than the step's own may run in its window,
+    what the step launched.
+    """
+    if both.per_step and any(_holds_other_work(side.recordings[0]) for side in _sides(both)):
+        changes = [both.change(*(side.sample(_launched_ns) for side in _sides(both)))]
+    else:
+        changes = [_busiest_change(both, name) for name in ("compute_ns", *_EXPOSED)]
+        causes = {cause for side in _sides(both) for view in side.views for cause in _causes(view)}
+        changes += [_cause_change(both, cause) for cause in causes]
     explained_ns = sum(
         _same_direction_ns(change.difference_ns, length)
         for change in changes
         if change.beyond_noise
     )
     return 2 * explained_ns >= abs(length.difference_ns)
+
+
+def _sides(both: Pair) -> tuple[Compared, Compared]:
+    return both.before, both.after
+
+
+def _holds_other_work(recording: Recording) -> bool:
+    """Whether a compared step may hold what no step launched: most of all what was queued before.
+
+    Windows tile, so only the first step of a file can.
+    """
+    if recording.step_indices[0] > 0:
+        return False
+    if recording.kernels is None:
+        return recording.rank.trace.launched_only is not None
+    all_ns = sum(times.total_ns for times in recording.kernels)
+    of_steps_ns = sum(sum(times.steps_ns) for times in recording.kernels)
+    return 100 * (all_ns - of_steps_ns) > _OTHER_WORK_PERCENT * all_ns
+
+
+def _launched_ns(recording: Recording) -> list[int]:
+    """How long all that each compared step launched took on the GPU."""
+    per_name = [steps_of(recording, times.steps_ns)[0] for times in recording.kernels or ()]
+    return [sum(of_step) for of_step in zip(*per_name, strict=True)] or [0]
 
 
 def _cause_change(both: Pair, cause: str) -> Change:

@@ -9,7 +9,8 @@ import pytest
 from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
 from tracelab import analyze
-from tracelab.comparison.compare import compare, match
+from tracelab.comparison.compare import compare
+from tracelab.comparison.parts import match
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
 from tracelab.comparison.noise import change, median, spread
 from tracelab.errors import UsageError

@@ -9,7 +9,7 @@ from tracelab.comparison.diff import AFTER, BEFORE, ComparedFile, Diff
 from tracelab.render.text.cells import PART, listed, time_text
 from tracelab.render.text.diff_tables import details
 from tracelab.render.text.diff_verdict import headline
-from tracelab.render.text.diff_words import difference_text, judgment, percent_change
+from tracelab.render.text.diff_words import difference_text, percent_change
 from tracelab.render.text.sections import Chapter, Column, Section, Tone
 from tracelab.render.words import duration_text
 
@@ -65,7 +65,7 @@ def _left_out(diff: Diff) -> Iterator[str]:
     if not all(rank.places for rank in diff.ranks):
         yield (
             "Lines of the program: one side was recorded without Python functions, so findings and "
-            "blocking calls are told apart by rule, cause and call alone."
+            "blocking calls are matched by rule, cause and call alone."
         )
 
 
@@ -78,7 +78,7 @@ def _ranks(diff: Diff) -> Section:
             difference_text(rank.length),
             percent_change(rank.length),
             time_text(rank.length.noise_ns),
-            judgment(rank.length),
+            rank.verdict,
         )
         for rank in diff.ranks
     )

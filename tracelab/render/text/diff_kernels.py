@@ -77,7 +77,7 @@ def _common_letters(names: Sequence[str]) -> int:
 def _only_noise(kernels: Sequence[KernelDiff]) -> str:
     most = max(kernels, key=lambda kernel: abs(kernel.total.difference_ns), default=None)
     if most is None or not most.total.difference_ns:
-        return "All as before."
+        return "The same on both sides."
     return (
         f"None of {len(kernels):,} changed by more than the noise; the most: "
         f"{bare_name(most.name)}, {difference_text(most.total)}."

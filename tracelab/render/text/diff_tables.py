@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.comparison.diff import AFTER, BEFORE, ORDER, CallDiff, FindingDiff, RankDiff
-from tracelab.comparison.noise import FEWEST_STEPS, Change
+from tracelab.comparison.diff import (
+    AFTER,
+    BEFORE,
+    CANNOT_TELL,
+    DIFFERENT_PROGRAMS,
+    ORDER,
+    CallDiff,
+    ComparedFile,
+    FindingDiff,
+    RankDiff,
+)
+from tracelab.comparison.noise import Change
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.diff_kernels import kernel_table
 from tracelab.render.text.diff_words import (
     NOISE,
+    UNCLEAR,
     before_after,
     counts_text,
     device_changes,
@@ -30,6 +41,8 @@ _MOST_CALLS, _MOST_FINDINGS = 10, 10
 def details(rank: RankDiff) -> Iterator[Section]:
     """Everything that is said of one rank, in order."""
     yield _basis(rank)
+    if rank.verdict == DIFFERENT_PROGRAMS:
+        return
     yield from _figures(rank)
     yield from _findings(rank.findings)
     if rank.kernels is not None:
@@ -41,30 +54,57 @@ def details(rank: RankDiff) -> Iterator[Section]:
 def _basis(rank: RankDiff) -> Section:
     """Which files, what of them is compared, and from when on it counts."""
     files = tuple(
-        f"{side:<7}{file.path} ({counted(file.steps, 'step', 'steps')})"
-        for side, file in (("before", rank.before), ("after", rank.after))
+        f"{side:<7}{file.path} ({_steps(file)}{_length(file) if rank.by_recording else ''})"
+        for side, recordings in (
+            ("before", rank.before_recordings),
+            ("after", rank.after_recordings),
+        )
+        for file in recordings
     )
-    one_percent = time_text(rank.length.before_ns // 100)
-    if rank.basis == "step":
-        rule = (
-            "Medians over the steps. A change counts if it is larger than the noise: the larger "
-            f"interquartile range of the two sides, and at least 1 % of a step, {one_percent}."
-        )
-    else:
-        rule = (
-            f"A side has fewer than {FEWEST_STEPS} steps, so the whole traces are compared, and "
-            f"nothing says how far they spread: whatever exceeds 1 %, {one_percent}, counts."
-        )
-        if rank.before.steps != rank.after.steps:
-            rule += " They are not of the same number of steps."
     ranks = rank.before.rank, rank.after.rank
     other = (f"Rank {ranks[0]} is compared with rank {ranks[1]}.",) if len({*ranks}) > 1 else ()
-    return Section("", (*files, rule, *other))
+    rule = () if rank.verdict == DIFFERENT_PROGRAMS else (_rule(rank),)
+    return Section("", (*files, *rule, *other))
+
+
+def _steps(file: ComparedFile) -> str:
+    steady = f", {file.steady_steps} of them steady" if file.steady_steps != file.steps else ""
+    return counted(file.steps, "step", "steps") + steady
+
+
+def _length(file: ComparedFile) -> str:
+    return f", {time_text(file.length_ns)}"
+
+
+def _rule(rank: RankDiff) -> str:
+    """What is compared, and from when on a difference counts."""
+    one_percent = f"1 % of a {rank.basis}, {time_text(rank.length.before_ns // 100)}"
+    if rank.by_recording:
+        return (
+            "Medians of the recordings. A change counts if it is larger than the noise: how much "
+            f"recordings of one side differ (95 % interval), and at least {one_percent}."
+        )
+    if rank.basis == "trace":
+        return (
+            "Not every file has steady steps, so the whole traces are compared: a time counts as "
+            f"changed if it did by more than a quarter, and at least by {one_percent}."
+        )
+    if min(rank.before.steady_steps, rank.after.steady_steps) == 1:
+        return (
+            "A side has a single steady step: a time counts as changed if it did by more than a "
+            f"quarter, and at least by {one_percent}."
+        )
+    return (
+        "Medians over the steady steps. A change counts if it is larger than the noise: the larger "
+        "spread of the two sides (interquartile range; of fewer than 5 steps the full range), "
+        "unless all steps of one side lie beyond all of the other, and at least "
+        f"{one_percent}."
+    )
 
 
 def _figures(rank: RankDiff) -> Iterator[Section]:
     """Times of the step and of every device, without those that are nothing on both sides."""
-    title = "Per step" if rank.basis == "step" else "Whole trace"
+    title = "Per steady step" if rank.basis == "step" else "Whole trace"
     length = (rank.basis, rank.length)
     notes = tuple(_matches(rank))
     if not needs_device_names(rank):
@@ -88,7 +128,7 @@ def _table(
             *(Column(heading) for heading in ("before", "after", "difference", share, "noise", "")),
         ),
         rows=tuple(
-            (name, *_cells(change, rank.length.before_ns))
+            (name, *_cells(change, rank))
             for name, change in named
             if change.before_ns or change.after_ns
         ),
@@ -96,14 +136,17 @@ def _table(
     )
 
 
-def _cells(change: Change, length_ns: int) -> tuple[str, ...]:
+def _cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
+    is_untold = change is rank.length and rank.verdict == CANNOT_TELL
     return (
         time_text(change.before_ns),
         time_text(change.after_ns),
         difference_text(change),
-        signed(change.difference_ns, percent_text(abs(change.difference_ns), length_ns)),
+        signed(
+            change.difference_ns, percent_text(abs(change.difference_ns), rank.length.before_ns)
+        ),
         time_text(change.noise_ns),
-        judgment(change),
+        UNCLEAR if is_untold else judgment(change),
     )
 
 
@@ -127,7 +170,7 @@ def _findings(findings: Sequence[FindingDiff]) -> Iterator[Section]:
         rest = len(about_time) - len(changed[:_MOST_FINDINGS])
         yield Section(
             "Findings",
-            lines=() if changed else ("The same on both sides, but for noise.",),
+            lines=() if changed else ("No change beyond the noise.",),
             columns=(
                 *(Column(heading) for heading in ("rule", "", "before", "after", "")),
                 Column("cause", Fit.LABEL),
@@ -135,7 +178,11 @@ def _findings(findings: Sequence[FindingDiff]) -> Iterator[Section]:
             ),
             rows=tuple(_finding_row(finding) for finding in changed[:_MOST_FINDINGS]),
             notes=(
-                *(("Before and after: what the fix could win, of the trace.",) if changed else ()),
+                *(
+                    ("Before and after: what the fix can save at most, of the trace.",)
+                    if changed
+                    else ()
+                ),
                 *((f"{rest} {MORE_IN_JSON}.",) if rest and changed else ()),
             ),
         )
@@ -167,7 +214,9 @@ def _calls(calls: Sequence[CallDiff]) -> Iterator[Section]:
     changed = [call for call in calls if call.caused_idle.beyond_noise or call.blocked.beyond_noise]
     if not changed:
         line = f"None of {len(calls):,} changed by more than the noise."
-        yield Section("Blocking calls", (line if len(calls) > 1 else "As before, but for noise.",))
+        yield Section(
+            "Blocking calls", (line if len(calls) > 1 else "No change beyond the noise.",)
+        )
         return
     rest = len(calls) - len(changed[:_MOST_CALLS])
     yield Section(

@@ -1,12 +1,21 @@
-"""The verdict of ``tracelab diff``: in a sentence, what changed by more than noise."""
+"""The verdict of ``tracelab diff``: whether a step got shorter, and what changed beyond noise."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from tracelab.comparison.diff import Diff, FindingDiff, RankDiff
+from tracelab.comparison.diff import (
+    DIFFERENT_PROGRAMS,
+    LONGER,
+    NO_CHANGE,
+    SHORTER,
+    Diff,
+    Doubt,
+    FindingDiff,
+    RankDiff,
+)
 from tracelab.comparison.noise import Change
-from tracelab.render.text.cells import listed, time_text
+from tracelab.render.text.cells import listed, percent_text, time_text
 from tracelab.render.text.diff_words import (
     ARROW,
     before_after,
@@ -25,11 +34,25 @@ _MAIN_FIGURES = ("idle_ns", "exposed_comm_ns", "exposed_copy_ns", "compute_ns")
 
 def headline(diff: Diff) -> str:
     """The verdict; of several ranks, about the one that is the slowest afterwards."""
-    if len(diff.ranks) == 1:
-        return verdict(diff.ranks[0])
-    if not diff.different:
-        return f"No difference beyond the noise on any of {len(diff.ranks)} ranks."
     slowest = diff.slowest
+    if diff.verdict == DIFFERENT_PROGRAMS:
+        return (
+            "These are two different programs: they have hardly any kernels or operators in "
+            f"common. {_what(slowest)} takes {_lengths(slowest)}."
+        )
+    if len(diff.ranks) == 1:
+        return verdict(slowest)
+    if all(rank.verdict == NO_CHANGE for rank in diff.ranks):
+        return f"No change beyond the noise on any of {len(diff.ranks)} ranks."
+    directions = [
+        [str(rank.after.rank) for rank in diff.ranks if rank.verdict == direction]
+        for direction in (SHORTER, LONGER)
+    ]
+    if all(directions):
+        return (
+            "Cannot tell whether a step got shorter or longer: it did get shorter on rank "
+            f"{listed(directions[0])} and longer on rank {listed(directions[1])}."
+        )
     sentence = verdict(slowest)
     return (
         f"Rank {slowest.after.rank}, the slowest of {len(diff.ranks)}: "
@@ -38,29 +61,89 @@ def headline(diff: Diff) -> str:
 
 
 def verdict(rank: RankDiff) -> str:
-    """In a sentence: how much longer or shorter a step takes, and what changed with it."""
-    if not rank.different:
-        return "No difference beyond the noise."
-    per_step, length = rank.basis == "step", rank.length
-    if length.beyond_noise:
-        start = (
-            f"{'A step' if per_step else 'The trace'} takes {time_text(length.after_ns)} instead "
-            f"of {time_text(length.before_ns)} ({percent_change(length)})"
+    """How much shorter or longer a step got, or that it cannot be told; and what changed."""
+    if rank.verdict in (SHORTER, LONGER):
+        sentence = (
+            f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
+        )
+    elif rank.verdict == NO_CHANGE:
+        noise = percent_text(rank.length.noise_ns, rank.length.before_ns)
+        sentence = (
+            f"No change beyond the noise of {noise}: {_what(rank).lower()} takes {_lengths(rank)}."
         )
     else:
-        start = (
-            f"{'A step' if per_step else 'The trace'} takes as long as before, but for noise "
-            f"({before_after(length)}); what changed"
+        sentence = why_not(rank)
+    parts = "; ".join(_parts(rank))
+    what = "changed" if rank.length.beyond_noise else "differs"
+    return f"{sentence} What {what}: {parts}." if parts else sentence
+
+
+def why_not(rank: RankDiff) -> str:
+    """That it cannot be told whether a step got shorter or longer, why, and what would help."""
+    reasons = " ".join(_reason(doubt, rank) for doubt in rank.doubts)
+    return (
+        f"Cannot tell whether {_what(rank).lower()} got shorter or longer: "
+        f"{percent_change(rank.length)}, {_lengths(rank)}. {reasons}"
+    ).rstrip()
+
+
+def _reason(doubt: Doubt, rank: RankDiff) -> str:
+    noise = percent_text(rank.length.noise_ns, rank.length.before_ns)
+    if doubt == Doubt.SPREAD and rank.by_recording:
+        return f"Recordings of the same side differ too much (noise {noise}): record more of them."
+    if doubt == Doubt.SPREAD:
+        return (
+            f"Steps of the same side differ too much (noise {noise}): record more steps, or each "
+            "side several times."
         )
+    if doubt == Doubt.SPEED and rank.speed_percent is not None:
+        faster = "faster" if rank.speed_percent < 0 else "slower"
+        return (
+            f"The same kernels ran {abs(rank.speed_percent):.1f} % {faster}, as they may from run "
+            "to run: record each side several times."
+        )
+    return _REASONS.get(doubt, "")
+
+
+_REASONS = {
+    Doubt.FEW_STEPS: "A single steady step does not say how much steps vary: record more steps.",
+    Doubt.NO_STEPS: (
+        "Not every file has steady steps, and whole traces do not say how much steps vary: record "
+        "at least three steps, with a call of the profiler's step() after each."
+    ),
+    Doubt.RECORDED_DIFFERENTLY: (
+        "The GPU was idle for that long, and the two were recorded in different ways, so the "
+        "profiler's overhead differs: record both in the same way."
+    ),
+    Doubt.PROFILER: "Without the profiler the steps do not bear this out.",
+}
+
+
+def _what(rank: RankDiff) -> str:
+    return "A step" if rank.basis == "step" else "The trace"
+
+
+def _lengths(rank: RankDiff) -> str:
+    """How long a step takes before and after, and without the profiler where that is known."""
+    lengths = before_after(rank.length)
+    if rank.unprofiled_before_ns is None or rank.unprofiled_after_ns is None:
+        return lengths
+    return (
+        f"{lengths} ({time_text(rank.unprofiled_before_ns)}{ARROW}"
+        f"{time_text(rank.unprofiled_after_ns)} without the profiler)"
+    )
+
+
+def _parts(rank: RankDiff) -> list[str]:
+    """What changed beyond the noise: figures and findings."""
     findings = [
         text for state in ("gone", "new", "changed") for text in _findings(state, rank.findings)
     ]
     figures = _largest(_main_figures(rank), _MOST_FIGURES)
-    if not figures and not (findings and length.beyond_noise):
+    if not figures and not (findings and rank.length.beyond_noise):
         others = (_largest(changes, _MOST_OTHERS) for changes in _other_figures(rank))
         figures = next(filter(None, others), [])
-    parts = [*([", ".join(figures)] if figures else []), *findings]
-    return f"{start}: {'; '.join(parts)}." if parts else f"{start}."
+    return [*([", ".join(figures)] if figures else []), *findings]
 
 
 def _main_figures(rank: RankDiff) -> Iterator[tuple[str, Change]]:

@@ -17,6 +17,7 @@ from tracelab.render.text.cells import percent_text, time_text
 
 ARROW = " → "
 NOISE = "noise"
+UNCLEAR = "unclear"
 
 
 def difference_text(change: Change) -> str:
@@ -58,11 +59,11 @@ def loss_share(share: float) -> str:
 
 
 def judgment(change: Change) -> str:
-    """What a change is: "same", "noise", "more" or "less"."""
+    """What a change is: "same", "noise", "more" or "less"; "unclear" where noise is not known."""
     if not change.difference_ns:
         return "same"
     if not change.beyond_noise:
-        return NOISE
+        return NOISE if None not in (change.before_spread_ns, change.after_spread_ns) else UNCLEAR
     return "more" if change.difference_ns > 0 else "less"
 
 
