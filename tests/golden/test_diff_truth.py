@@ -30,9 +30,9 @@ IMPROVED = (
     ("prefetch_loader_alone", "prefetch_loader", 63),
     ("prefetch_loader", "prefetch_loader_pinned", 30),
     ("events_item", "events_wait", 2),
-    ("events_event_synchronize", "events_wait", 2),
+    ("events_event_synchronize", "events_wait", 3),
     ("events_device_synchronize", "events_wait", 2),
-    ("events_elapsed_time", "events_wait", 2),
+    ("events_elapsed_time", "events_wait", 3),
     ("two_models_pipelined_item", "two_models_pipelined", 46),
     ("ddp_hook_default_stream_rank0", "ddp_hook_side_stream_rank0", 6),
     ("ddp_hook_default_stream_rank0", "ddp_hook_no_hook_rank0", 11),
@@ -102,7 +102,7 @@ DIFFERENT = (
 
 @cache
 def side(path):
-    [source] = find_sources([path])
+    [source] = find_sources([str(path)])
     return merge_side([analyze_file(source, OPTIONS, then=launches_of)], [str(path)], OPTIONS)
 
 

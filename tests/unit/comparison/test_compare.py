@@ -10,9 +10,10 @@ from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
 from tracelab import analyze
 from tracelab.comparison.compare import compare
+from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Doubt, Side
+from tracelab.comparison.noise import change, change_between, median, spread
 from tracelab.comparison.parts import match
-from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Side
-from tracelab.comparison.noise import change, median, spread
+from tracelab.comparison.programs import common
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
@@ -115,32 +116,53 @@ def test_median(values, expected):
 
 
 @pytest.mark.parametrize(
-    ("values", "expected"), [([], None), ([1, 9], None), ([4, 2, 9], 4), ([1, 2, 3, 4, 100], 2)]
+    ("values", "expected"),
+    [([], None), ([9], None), ([1, 9], 8), ([4, 2, 9], 7), ([1, 2, 3, 4, 100], 2)],
 )
-def test_spread_is_the_interquartile_range_of_three_values_or_more(values, expected):
+def test_spread_is_the_interquartile_range_of_five_values_or_more_else_the_full_range(
+    values, expected
+):
     assert spread(values) == expected
 
 
 def test_change_counts_beyond_the_larger_spread():
-    steady, wide = [100, 100, 100], [110, 120, 130]
-    found = change(steady, wide, 0)
+    tight, wide = [100] * 5, [100, 110, 120, 130, 140]
+    found = change(tight, wide, 0)
     assert (found.before_ns, found.after_ns, found.difference_ns) == (100, 120, 20)
-    assert (found.before_spread_ns, found.after_spread_ns, found.noise_ns) == (0, 10, 10)
+    assert (found.before_spread_ns, found.after_spread_ns, found.noise_ns) == (0, 20, 20)
+    assert not found.beyond_noise  # 20 is not more than 20
+    assert change(wide, [141] * 4 + [99], 0).beyond_noise
+    assert not change(wide, [100] * 5, 0).beyond_noise
+
+
+def test_two_steps_a_side_decide_where_all_of_one_lie_beyond_all_of_the_other():
+    assert change([100, 101], [90, 99], 100).beyond_noise
+    assert change([90, 99], [100, 101], 100).beyond_noise
+    assert not change([100, 101], [90, 100], 100).beyond_noise
+    assert change([100, 101], [90, 100], 100).noise_ns == 10
+
+
+def test_a_single_step_decides_only_beyond_a_quarter():
+    assert not change([100], [76, 76], 100).beyond_noise
+    assert change([100], [74], 100).beyond_noise
+    assert change([74], [100], 100).beyond_noise
+    assert change([888], [444], 888).beyond_noise
+
+
+def test_recordings_decide_by_how_much_they_differ():
+    """Means 102 and 132, squares 8 + 8 in 2 degrees of freedom: 4.3 * sqrt(8 * (1/2 + 1/2))."""
+    found = change_between([100, 104], [130, 134], 0)
+    assert (found.before_ns, found.after_ns, found.noise_ns) == (102, 132, 12)
     assert found.beyond_noise
-    assert change(wide, steady, 0).beyond_noise
-    assert not change(steady, [100, 110, 120], 0).beyond_noise  # 10 is not more than 10
+    assert not change_between([100, 104], [110, 114], 0).beyond_noise
+    assert change_between([100, 100, 100], [102], 100).beyond_noise
+    assert not change_between([100, 108, 104], [110], 0).beyond_noise
 
 
 def test_change_counts_beyond_one_percent_of_the_step():
     assert not change([100] * 3, [110] * 3, 1_000).beyond_noise
     assert change([100] * 3, [111] * 3, 1_000).beyond_noise
     assert change([111] * 3, [100] * 3, 1_000).beyond_noise
-
-
-def test_whole_traces_have_no_spread():
-    found = change([100], [110], 100)
-    assert found.before_spread_ns is found.after_spread_ns is None
-    assert found.beyond_noise
 
 
 def test_what_is_missing_on_one_side_was_nothing():
@@ -166,14 +188,63 @@ def test_representative_step_has_the_median_length():
     assert (rank.before.shown, rank.before.end_ns - rank.before.start_ns) == (2, 2 * STEP)
 
 
-@pytest.mark.parametrize("few", [[], [STEP], [STEP] * 2])
-def test_few_steps_on_one_side_compare_the_whole_traces(few):
-    rank = only(report([STEP] * 3), report(few or [STEP]))
-    assert rank.basis == "trace"
+def test_without_steps_on_one_side_the_whole_traces_are_compared():
+    found = diff(report([STEP] * 3), report([]))
+    [rank] = found.ranks
+    assert (rank.basis, rank.verdict, rank.doubts) == ("trace", "cannot tell", (Doubt.NO_STEPS,))
     assert rank.before.shown is rank.after.shown is None
     assert rank.length.before_ns == 3 * STEP
     assert rank.length.before_spread_ns is None
-    assert "fewer than 3" in render_diff(diff(report([STEP] * 3), report([STEP])), **PLAIN)
+    assert "Not every file has steady steps" in render_diff(found, **PLAIN)
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(90_000, "cannot tell"), (50_000, "shorter")])
+def test_a_single_steady_step_tells_only_what_is_large(after, verdict):
+    found = diff(report([STEP]), report([after]))
+    assert found.verdict == verdict
+    assert "single steady step" in render_diff(found, **PLAIN)
+
+
+def test_few_steps_that_lie_apart_cannot_be_told():
+    found = diff(report([STEP, 2 * STEP]), report([STEP * 3 // 2] * 2))
+    assert found.ranks[0].doubts == (Doubt.SPREAD,)
+    assert headline(found).startswith("Cannot tell whether a step got shorter or longer: ")
+    assert found.regressed(0) == ()
+
+
+def test_several_recordings_make_the_noise():
+    """Steps of each recording are all alike, but the recordings differ by 10 %."""
+    before = [Side(report([STEP + i * 10_000] * 3), None) for i in range(3)]
+    after = [Side(report([STEP - 8_000 + i * 10_000] * 3), None) for i in range(3)]
+    found = compare(before, after)
+    [rank] = found.ranks
+    assert (rank.verdict, rank.length.difference_ns) == ("cannot tell", -8_000)
+    assert rank.length.noise_ns == 22_698  # 2.78 * sqrt(10_000**2 * (1/3 + 1/3))
+    assert len(rank.before_recordings) == len(rank.after_recordings) == 3
+    assert compare(before[:1], after[:1]).verdict == "shorter"
+    assert "Medians of the recordings." in render_diff(found, **PLAIN)
+
+
+def test_recordings_of_several_ranks_are_put_together_by_rank():
+    sides = [Side(report([STEP] * 3, rank=rank), None) for rank in (0, 1, 0, 1)]
+    found = compare(sides, sides[:2])
+    assert [x.after.rank for x in found.ranks] == [0, 1]
+    assert [len(x.before_recordings) for x in found.ranks] == [2, 2]
+
+
+def test_ranks_that_contradict_each_other_cannot_be_told():
+    before = [Side(report([STEP] * 3, rank=rank), None) for rank in (0, 1)]
+    after = [Side(report([STEP + x] * 3, rank=r), None) for r, x in ((0, -9_000), (1, 9_000))]
+    found = compare(before, after)
+    assert [x.verdict for x in found.ranks] == ["shorter", "longer"]
+    assert found.verdict == "cannot tell"
+    assert found.regressed(0) == ()
+    assert "shorter on rank 0 and longer on rank 1" in headline(found)
+
+
+def test_what_launch_sets_have_in_common():
+    assert common({"a": 4, "b": 1}, {"a": 4, "c": 3}) == 0.5
+    assert common({}, {}) == 1
 
 
 PLAIN = {"width": 100, "color": False}
@@ -303,7 +374,7 @@ def test_ranks_are_matched_and_the_others_named():
     found = diff(before, after)
     assert [(x.before.rank, x.after.rank) for x in found.ranks] == [(0, 0), (1, 1)]
     assert (found.only_before, found.only_after) == ((4,), (7,))
-    assert headline(found).startswith("Rank 1, the slowest of 2: a step takes 200.0 µs instead of")
+    assert headline(found).startswith("Rank 1, the slowest of 2: a step got 100.0 % longer: ")
     assert [x.after.rank for x in found.regressed(99)] == [1]
     assert found.regressed(100) == ()
     text = render_diff(found, **PLAIN)
@@ -323,13 +394,15 @@ def test_saved_reports_leave_out_kernels():
     found = diff(report([STEP] * 3), report([STEP] * 3))
     assert found.ranks[0].kernels is None
     assert "are saved reports" in render_diff(found, **PLAIN)
-    assert verdict(found.ranks[0]) == "No difference beyond the noise."
+    assert verdict(found.ranks[0]).startswith("No change beyond the noise of 1.0 %: ")
+    assert found.same_program is None
 
 
 def test_kernels_of_both_sides():
-    before = kernel_times(graph(kernel(0, 50_000, "a"), kernel(60_000, 60_010, "same")))
-    after = kernel_times(graph(kernel(0, 9_000, "b"), kernel(60_000, 60_010, "same")))
-    one = report([STEP])
+    same = [kernel(start, start + 10, "same") for start in (60_000, 61_000, 62_000)]
+    before = kernel_times(graph(kernel(0, 50_000, "a"), *same))
+    after = kernel_times(graph(kernel(0, 9_000, "b"), *same))
+    one = report([])
     found = compare(Side(one, (before,)), Side(one, (after,)))
     kernels = found.ranks[0].kernels
     assert [(x.name, x.total.difference_ns) for x in kernels] == [

@@ -148,10 +148,10 @@ def test_it_is_compared(analyze, tmp_path, is_saved):
     [row] = diff.ranks[0].tables["short_activities"]
     change = row.times["total_ns"]
     assert row.names == {"name": "add"}
-    assert (change.before_ns, change.after_ns, change.difference_ns) == (2_000, 8_000, 6_000)
+    assert (change.before_ns, change.after_ns, change.difference_ns) == (1_000, 4_000, 3_000)
     text = render_diff(diff, width=100, color=False)
-    section = text.partition("Short activities\n")[2].splitlines()
-    assert section[2].split() == ["add", "total", "2.00", "µs", "8.00", "µs", "+6.00", "µs"]
+    section = text.partition("Short activities, per step\n")[2].splitlines()
+    assert section[2].split() == ["add", "total", "1.00", "µs", "4.00", "µs", "+3.00", "µs"]
 
 
 def test_file_without_any_of_it_has_an_empty_table(analyze):
