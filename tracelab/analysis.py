@@ -24,6 +24,7 @@ from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
+from tracelab.measures.what_ran import what_ran
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.losses import count_losses
@@ -249,6 +250,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("idle_culprits", idle_culprits),
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),
+    Stage("what_ran", what_ran),
     Stage("tables", fill_tables),
     Stage("launched_only", measure_launched_only),
     # find

@@ -58,6 +58,21 @@ def test_every_step_is_printed_on_request(tracelab):
     assert len(full.splitlines()) > 2 * len(brief.splitlines())
 
 
+def test_top_says_how_many_kernels_and_operators_are_shown(tracelab):
+    brief, full = (tracelab("analyze", ITEM, "--top", n).out for n in ("1", "3"))
+    assert "kernels more" in brief
+    assert len(full.splitlines()) > len(brief.splitlines())
+
+
+def test_tables_of_what_ran_are_in_the_json(tracelab):
+    report = json.loads(tracelab("analyze", ITEM, "--json", "-").out)
+    for key in ("kernels", "operators", "phases"):
+        assert report[key]
+        assert {(row["rank"], row["step"], row["sums"]["steps"]) for row in report[key]} == {
+            (0, None, len(report["steady"][0]["steps"]))
+        }
+
+
 def test_unknown_step_names_the_steps_that_there_are(tracelab):
     ran = tracelab("analyze", ITEM, "--step", "9")
     assert ran.code == 2

@@ -419,3 +419,43 @@ def test_a_step_of_resnet_is_what_the_document_says():
         assert 6_300_000 < measure(clip(compute, start, end)) < 6_500_000
         assert 15_300_000 < measure(clip(comm, start, end)) < 16_000_000
         assert 3_900_000 < measure(clip(intersect(compute, comm), start, end)) < 4_050_000
+
+
+@each_trace
+def test_what_ran_adds_up_to_what_there_is(path):
+    analysis = analysis_of(path)
+    report, timeline = analysis.report, analysis.timeline
+    steady = timeline.steady
+    is_chosen = np.ones(len(timeline.event_id), dtype=bool)
+    windows = [report.windows[0]]
+    if steady is not None:
+        is_chosen = np.isin(timeline.step_index, steady.indices)
+        windows = [report.windows[1 + index] for index in steady.indices]
+    gpu_ns = int((timeline.end_ns - timeline.start_ns)[is_chosen].sum())
+    idle_ns = sum(device.idle_ns for window in windows for device in window.devices)
+
+    assert sum(row.sums.total_ns for row in report.kernels) == gpu_ns
+    assert sum(row.sums.count for row in report.kernels) == is_chosen.sum()
+    for rows in (report.operators, report.phases):
+        assert sum(row.sums.gpu_ns for row in rows) == gpu_ns
+        assert sum(row.sums.idle_ns for row in rows) == idle_ns
+    [host_ns] = {sum(r.sums.host_ns for r in rows) for rows in (report.operators, report.phases)}
+    if steady is not None:
+        steps = [timeline.steps[index].event_id for index in steady.indices]
+        assert host_ns == int(timeline.trace.duration_ns[steps].sum())
+
+
+@pytest.mark.parametrize("name", ["segment_anything_fast_amg", "tracelens_sglang_decode"])
+def test_kernels_of_a_file_without_steps_are_those_of_its_text(name):
+    path = path_of(name)
+    with gzip.open(path) as file:
+        events = json.loads(file.read(), parse_float=Decimal)["traceEvents"]
+    totals, counts = Counter(), Counter()
+    for event in events:
+        if event.get("ph") == "X" and event.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset"):
+            totals[event["name"]] += int(1000 * event["dur"])
+            counts[event["name"]] += 1
+    rows = analysis_of(path).report.kernels
+
+    assert {row.name: row.total_ns for row in rows} == totals
+    assert {row.name: row.count for row in rows} == counts

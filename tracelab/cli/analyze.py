@@ -50,6 +50,10 @@ def analyze(
         list[str] | None,
         typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
     ] = None,
+    top: Annotated[
+        int | None,
+        typer.Option(min=1, metavar="N", help="How many kernels and operators to show."),
+    ] = None,
     jobs: Annotated[
         int | None,
         typer.Option(
@@ -77,7 +81,7 @@ def analyze(
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
-    from tracelab.render.text.report import render_text
+    from tracelab.render.text.report import TOP, render_text
     from tracelab.reports import merge_results
 
     sources = find_sources(paths)
@@ -105,6 +109,7 @@ def analyze(
                 width=output_width(),
                 color=output_in_color(),
                 every_step=step == "all",
+                top=TOP if top is None else top,
             )
         )
     for result in results:

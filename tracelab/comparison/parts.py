@@ -44,6 +44,9 @@ _NOT_COMPARED_BY_ROW = (
     "starts",
     "latencies",
     "steady",
+    "kernels",
+    "operators",
+    "phases",
 )
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from tracelab.measures import (
     blocking_calls,
     critical_path,
+    host_work,
     idle_culprits,
+    kernels,
     latencies,
     overlap,
     starts,
@@ -23,4 +25,7 @@ MEASURES: tuple[Measure, ...] = (
     starts.MEASURE,
     latencies.MEASURE,
     steady.MEASURE,
+    kernels.MEASURE,
+    host_work.OPERATORS,
+    host_work.PHASES,
 )

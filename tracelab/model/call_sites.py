@@ -26,12 +26,11 @@ from tracelab.model.frames import (
     operator_as_call,
     parse_frame,
 )
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import MODULE_CALL, SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
-from tracelab.options import PROFILER_STEP
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -90,8 +89,8 @@ class _Locator:
     def __init__(self, timeline: Timeline) -> None:
         trace = timeline.trace
         self._trace = trace
-        self._operators = Nesting(trace, _without_steps(timeline, Category.OPERATOR))
-        self._annotations = Nesting(trace, _without_steps(timeline, Category.ANNOTATION))
+        self._operators = timeline.operators
+        self._annotations = Nesting(trace, timeline.without_steps(Category.ANNOTATION))
         self._frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._called_name = cache(called_name)
 
@@ -313,15 +312,6 @@ class _Locator:
         of_engine = self._operators.have_name(is_engine_operator)
         is_engine[self._operators.thread_index[of_engine]] = True
         return np.flatnonzero(is_engine).astype(np.int32)
-
-
-def _without_steps(timeline: Timeline, category: Category) -> NDArray[np.integer[Any]]:
-    """Event ids of one category, without the steps, which old files write as operators."""
-    trace = timeline.trace
-    is_step = np.zeros(len(trace), dtype=np.bool_)
-    is_step[[step.event_id for step in timeline.steps]] = True
-    events = trace.of_category(category)
-    return events[~is_step[events] & ~match_names(trace, events, re.compile(PROFILER_STEP).search)]
 
 
 # What was worked out of a file, for as long as somebody has its timeline: rules ask for the call

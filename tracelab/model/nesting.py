@@ -69,6 +69,32 @@ class Nesting:
             ends_early = ends_early[index[ends_early] != ABSENT]
         return index
 
+    def innermost_at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
+        """int64[k], index of the innermost entry of a thread that runs at each moment, else ABSENT.
+
+        Where entries overlap without one enclosing the other, the one that began last.
+
+        Args:
+            thread: index into `Trace.threads`.
+            moments_ns: int64[k], ns, ascending.
+        """
+        own = self.of_thread(thread)
+        # The last entry that has begun; there are fewer entries than moments to look up.
+        first_moment = np.searchsorted(moments_ns, self.start_ns[own])
+        begun = np.bincount(first_moment, minlength=len(moments_ns) + 1)[:-1]
+        index: Int64Array = np.cumsum(begun, dtype=np.int64) + (own.start - 1)
+        index[index < own.start] = ABSENT
+        ended = np.flatnonzero(index != ABSENT)
+        while len(ended):
+            ended = ended[self.end_ns[index[ended]] <= moments_ns[ended]]
+            index[ended] = self.parent_index[index[ended]]
+            ended = ended[index[ended] != ABSENT]
+        return index
+
+    def of_thread(self, thread: int) -> slice:
+        """The entries of a thread, as an index."""
+        return slice(*self._bounds[thread : thread + 2].tolist())
+
     def children(self, index: Int64Array) -> NDArray[np.intp]:
         """The entries directly inside these: those of one entry ascending, one after another."""
         by_parent, parent_index = self._by_parent

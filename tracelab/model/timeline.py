@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,9 +16,10 @@ from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.model.driver_api import is_extended_launch, is_graph_launch
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
 from tracelab.model.lookup import match_names
+from tracelab.model.nesting import Nesting
 from tracelab.model.steady import SteadySteps, find_steady, launches_without_activity
 from tracelab.model.steps import Step, UnusedSteps, Window, find_steps
-from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Trace
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
 from tracelab.options import PROFILER_STEP
 
 
@@ -119,6 +121,19 @@ class Timeline(Frozen):
     def steady(self) -> SteadySteps | None:
         """The steps that the recording left whole, which decide what is typical."""
         return find_steady(self)
+
+    @cached_property
+    def operators(self) -> Nesting:
+        """The operators of every thread as trees; the steps are none."""
+        return Nesting(self.trace, self.without_steps(Category.OPERATOR))
+
+    def without_steps(self, category: Category) -> NDArray[np.intp]:
+        """Event ids of one category, without the steps, which old files write as operators."""
+        is_step = np.zeros(len(self.trace), dtype=np.bool_)
+        is_step[[step.event_id for step in self.steps]] = True
+        events = self.trace.of_category(category)
+        has_name = match_names(self.trace, events, re.compile(PROFILER_STEP).search)
+        return events[~is_step[events] & ~has_name]
 
     @property
     def typical_lengths_ns(self) -> tuple[int, ...]:

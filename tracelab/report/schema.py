@@ -21,8 +21,10 @@ from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
+from tracelab.measures.host_work import WorkMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.kernel_times import KernelTotal
+from tracelab.measures.kernels import KernelMetrics
 from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
@@ -206,6 +208,21 @@ class Tables:
     def steady(self) -> tuple[SteadyMetrics, ...]:
         """The steady steps, which decide what is typical; no row of a file without them."""
         return self.tables.get("steady", ())
+
+    @property
+    def kernels(self) -> tuple[KernelMetrics, ...]:
+        """The GPU activities by name, per steady step, the longest total first."""
+        return self.tables.get("kernels", ())
+
+    @property
+    def operators(self) -> tuple[WorkMetrics, ...]:
+        """The operators, per steady step, that with the most time first."""
+        return self.tables.get("operators", ())
+
+    @property
+    def phases(self) -> tuple[WorkMetrics, ...]:
+        """Data loading, forward, backward, optimizer and other, per steady step."""
+        return self.tables.get("phases", ())
 
 
 @dataclass(frozen=True)

@@ -19,11 +19,14 @@ from tracelab.render.text.window_times import headlines
 from tracelab.report.schema import Report, TraceInfo
 from tracelab.report.views import View, views_of
 
+TOP = 10  # kernels and operators that are shown
 _NOTEBOOK_WIDTH = 110
 _MOST_RANKS = 4  # the details of more would be a wall
 
 
-def render_text(report: Report, *, width: int, color: bool, every_step: bool = False) -> str:
+def render_text(
+    report: Report, *, width: int, color: bool, every_step: bool = False, top: int = TOP
+) -> str:
     """The report as text.
 
     Args:
@@ -31,10 +34,11 @@ def render_text(report: Report, *, width: int, color: bool, every_step: bool = F
         width: columns of the terminal; lines are at most this long, but at least 80.
         color: whether to use the terminal's colors.
         every_step: show the details of every step, not of the whole trace alone.
+        top: how many kernels and operators to show.
     """
     from tracelab.render.text.terminal import draw
 
-    return draw(chapters(report, every_step=every_step), width=width, color=color)
+    return draw(chapters(report, every_step=every_step, top=top), width=width, color=color)
 
 
 def render_notebook(report: Report) -> str:
@@ -44,7 +48,7 @@ def render_notebook(report: Report) -> str:
     return draw_html(chapters(report), width=_NOTEBOOK_WIDTH)
 
 
-def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
+def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> list[Chapter]:
     """Everything that the text says, in order."""
     views = views_of(report)
     numbers = [trace.rank for trace in report.traces]
@@ -56,7 +60,7 @@ def chapters(report: Report, *, every_step: bool = False) -> list[Chapter]:
         details = [
             chapter
             for trace in report.traces
-            for chapter in _rank(trace, report, views, every_step)
+            for chapter in _rank(trace, report, views, every_step, top)
         ]
         return [Chapter("", tuple(opening)), *details]
     if report.job:
@@ -88,7 +92,9 @@ def _opening(report: Report) -> list[Section]:
     return sections
 
 
-def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool) -> list[Chapter]:
+def _rank(
+    trace: TraceInfo, report: Report, views: list[View], every_step: bool, top: int
+) -> list[Chapter]:
     """One file: the whole trace, or the one step that was asked for, then its steps."""
     of_rank = [view for view in views if view.window.rank == trace.rank]
     whole = [view for view in of_rank if view.window.step is None]
@@ -98,7 +104,7 @@ def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool)
         summary = [verdict(view)] if view.length_ns > 0 else []
         sections.append(_strong((*summary, *headlines(view))))
         sections += [*findings(view), *about_the_trace(view)]
-        sections += [*window_sections(view), *unrecognised(trace)]
+        sections += [*window_sections(view, top), *unrecognised(trace)]
         sections += launched_only(trace, view)
         if whole:
             sections.append(steps(of_steps, report.provenance.step_pattern))
@@ -106,7 +112,7 @@ def _rank(trace: TraceInfo, report: Report, views: list[View], every_step: bool)
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
     if every_step and whole:
         rank_chapters += [
-            Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view)))
+            Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view, top)))
             for view in of_steps
         ]
     return rank_chapters

@@ -17,7 +17,18 @@ if TYPE_CHECKING:  # what a difference is made of is not needed to show one trac
     from tracelab.comparison.noise import Change
 
 _MOST_ROWS = 10
-_WITH_A_SECTION = ("overlaps", "syncs", "holders", "critical_path", "starts", "latencies", "steady")
+_WITH_A_SECTION = (
+    "overlaps",
+    "syncs",
+    "holders",
+    "critical_path",
+    "starts",
+    "latencies",
+    "steady",
+    "kernels",
+    "operators",
+    "phases",
+)
 _KEYS = ("rank", "step")
 
 

@@ -7,18 +7,27 @@ from tracelab.render.text.tables import other_tables
 from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
 from tracelab.render.text.window_idle import culprits, idle
+from tracelab.render.text.window_kernels import kernels, operators, phases
 from tracelab.render.text.window_overlap import overlap
 from tracelab.render.text.window_starts import latencies, starts
 from tracelab.render.text.window_times import streams, times
 from tracelab.report.views import View
 
 
-def window_sections(view: View) -> list[Section]:
-    """What the report says of a window, from how busy it was to its critical path."""
+def window_sections(view: View, top: int) -> list[Section]:
+    """What the report says of a window, from how busy it was to its critical path.
+
+    Args:
+        view: the window.
+        top: how many kernels and operators to show.
+    """
     return [
         *times(view),
         *idle(view),
         *culprits(view),
+        *phases(view),
+        *kernels(view, top),
+        *operators(view, top),
         *streams(view),
         overlap(view),
         blocking_calls(view),

@@ -1,0 +1,294 @@
+"""What ran by operator and phase, in nanoseconds."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.build.random_rows import LAST, random_rows
+from tests.build.rows import (
+    AUTOGRAD,
+    MAIN,
+    annotation,
+    graph,
+    kernel,
+    launch,
+    operator,
+    python,
+    step,
+)
+from tests.reference.host_work import ENGINE, INPUT, PHASES, HostWork
+from tracelab.intervals import gaps, measure
+from tracelab.measures import ranking
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.host_work import INFERRED, operators, phases
+from tracelab.measures.kernels import kernels
+from tracelab.measures.what_ran import what_ran
+
+
+def tables(*rows, windows=None):
+    """The graph of some rows and its kernels, operators and phases."""
+    made = graph(*rows)
+    windows = windows or made.host.timeline.windows
+    ran = what_ran(made, windows, bubbles(made, windows))
+    return [tuple(kernels(made, ran)), tuple(operators(made, ran)), tuple(phases(made, ran))]
+
+
+def sums(rows):
+    """name: (launches, host, gpu, idle)."""
+    return {
+        row.name: (row.sums.launches, row.sums.host_ns, row.sums.gpu_ns, row.sums.idle_ns)
+        for row in rows
+    }
+
+
+def training_step(number, at):
+    """100 ns of the host: load 10, forward 30, backward 40 by autograd's thread, optimizer 15.
+
+    Kernels run in [20, 50), [50, 90) and [90, 110): the GPU is idle in [0, 20) of the first step,
+    and in [10, 20) of the second.
+    """
+    correlation = 10 * number
+    return [
+        step(number, at, at + 100),
+        annotation(INPUT, at, at + 10),
+        python("nn.Module: Linear_0", at + 10, at + 40),
+        operator("aten::linear", at + 12, at + 38),
+        operator("aten::addmm", at + 14, at + 30),
+        launch(at + 16, at + 20, correlation),
+        kernel(at + 20, at + 50, "gemm", correlation=correlation),
+        operator(ENGINE, at + 42, at + 80, thread=AUTOGRAD),
+        operator("aten::mm", at + 44, at + 78, thread=AUTOGRAD),
+        launch(at + 46, at + 48, correlation + 1, thread=AUTOGRAD),
+        kernel(at + 50, at + 90, "gemm_back", correlation=correlation + 1),
+        annotation("Optimizer.step#SGD.step", at + 84, at + 99),
+        operator("aten::_foreach_add_", at + 85, at + 98),
+        launch(at + 86, at + 88, correlation + 2),
+        kernel(at + 90, at + 110, "add", correlation=correlation + 2),
+    ]
+
+
+TWO_STEPS = [*training_step(1, 0), *training_step(2, 100)]
+
+
+def test_operators_have_their_own_time():
+    # Per step: aten::linear 26 without the 16 of aten::addmm, the engine's 38 without the 34 of
+    # aten::mm. Outside: [0, 12), [38, 42), [80, 85) and [98, 100), in all 23.
+    # The GPU is idle in [0, 20) and [110, 120): in [0, 12) and [110, 112) outside any operator, in
+    # [12, 14) and [112, 114) in aten::linear, in [14, 20) and [114, 120) in aten::addmm.
+    _, rows, _ = tables(*TWO_STEPS)
+
+    assert sums(rows) == {
+        "aten::mm": (2, 68, 80, 0),
+        "aten::addmm": (2, 32, 60, 12),
+        "aten::_foreach_add_": (2, 26, 40, 0),
+        "outside any operator": (0, 46, 0, 14),
+        "aten::linear": (0, 20, 0, 4),
+        ENGINE: (0, 8, 0, 0),
+    }
+    assert [row.name for row in rows][:2] == ["aten::mm", "aten::addmm"]
+    assert {row.name: row.where for row in rows}["aten::mm"] == "backward"
+    [mm] = [row for row in rows if row.name == "aten::mm"]
+    assert (mm.calls, mm.launches, mm.host_ns, mm.gpu_ns, mm.idle_ns) == (1.0, 1.0, 34, 40, 0)
+    assert (mm.host_share, mm.gpu_share) == (68 / 200, 80 / 180)
+    assert (mm.rank, mm.step, mm.names, mm.sums.steps) == (0, None, 1, 2)
+
+
+def test_phases_tile_the_step():
+    # Other: [40, 42), [80, 84) and [99, 100). All was launched in a phase.
+    *_, rows = tables(*TWO_STEPS)
+
+    assert [row.name for row in rows] == ["data", "forward", "backward", "optimizer", "other"]
+    assert sums(rows) == {
+        "data": (0, 20, 0, 10),
+        "forward": (2, 60, 60, 20),
+        "backward": (2, 76, 80, 0),
+        "optimizer": (2, 30, 40, 0),
+        "other": (0, 14, 0, 0),
+    }
+    assert all(row.where is None and row.calls is None for row in rows)
+
+
+def test_kernels_by_name_with_their_phase():
+    rows, *_ = tables(*TWO_STEPS)
+
+    figures = [(x.name, x.kind, x.phase, x.count, x.total_ns, x.mean_ns) for x in rows]
+    assert figures == [
+        ("gemm_back", "compute", "backward", 1.0, 40, 40),
+        ("gemm", "compute", "forward", 1.0, 30, 30),
+        ("add", "compute", "optimizer", 1.0, 20, 20),
+    ]
+    assert [row.share for row in rows] == [80 / 180, 60 / 180, 40 / 180]
+
+
+def test_only_steady_steps_count():
+    # A kernel that was launched before the recording runs in the first step.
+    backlog = kernel(0, 5, "old")
+    rows, _, phase_rows = tables(backlog, *TWO_STEPS)
+
+    assert {row.name for row in rows} == {"gemm_back", "gemm", "add"}
+    assert {row.sums.steps for row in rows} == {1}
+    assert sum(row.sums.host_ns for row in phase_rows) == 100
+
+
+def test_one_step_alone_has_its_own_rows():
+    windows = graph(*TWO_STEPS).host.timeline.windows
+    rows, *_ = tables(*TWO_STEPS, windows=windows[2:])
+
+    assert {(row.step, row.sums.steps, row.sums.count) for row in rows} == {(2, 1, 1)}
+
+
+def test_without_steps_the_whole_trace_counts():
+    rows, operator_rows, phase_rows = tables(
+        operator("aten::mm", 0, 10), launch(2, 4, 1), kernel(5, 15, correlation=1), kernel(15, 18)
+    )
+
+    # From the launch on.
+    assert [(row.name, row.count, row.total_ns, row.sums.steps) for row in rows] == [
+        ("gemm", 2.0, 13, None)
+    ]
+    assert sums(operator_rows) == {
+        "aten::mm": (1, 8, 10, 0),
+        "outside any operator": (0, 8, 0, 0),
+        "the file does not say": (0, 0, 3, 0),
+    }
+    assert sums(phase_rows) == {"other": (1, 16, 10, 0), "unknown": (0, 0, 3, 0)}
+
+
+def test_file_without_a_host_says_so():
+    _, operator_rows, phase_rows = tables(kernel(5, 15), kernel(25, 30))
+
+    assert sums(operator_rows) == {"the file does not say": (0, 25, 15, 10)}
+    assert sums(phase_rows) == {"unknown": (0, 25, 15, 10)}
+
+
+def test_forward_is_inferred_where_no_region_is_of_it():
+    # Without its frames the time before the backward pass is forward; after it, other.
+    rows = [row for row in TWO_STEPS if not row.name.startswith("nn.Module")]
+    *_, phase_rows = tables(*rows)
+
+    assert sums(phase_rows)["forward"] == (2, 64, 60, 20)
+    assert sums(phase_rows)["other"] == (0, 10, 0, 0)
+    assert {row.name: row.where for row in phase_rows}["forward"] == INFERRED
+
+
+def test_recomputation_is_part_of_the_backward_pass():
+    *_, phase_rows = tables(
+        step(1, 0, 100),
+        annotation("forward", 0, 10),
+        annotation("## backward ##", 10, 90),
+        python("nn.Module: Linear_0", 20, 60),
+        launch(30, 32, 1),
+        kernel(40, 50, correlation=1),
+    )
+
+    assert sums(phase_rows) == {
+        "forward": (0, 10, 0, 10),
+        "backward": (1, 80, 10, 70),
+        "other": (0, 10, 0, 10),
+    }
+
+
+def test_a_closure_inside_the_optimizers_step_is_its_own_phase():
+    *_, phase_rows = tables(
+        step(1, 0, 100),
+        annotation("Optimizer.step#LBFGS.step", 0, 100),
+        annotation("forward", 10, 40),
+        annotation("## backward ##", 40, 90),
+        launch(50, 52, 1),
+        kernel(60, 70, correlation=1),
+    )
+
+    assert {row.name: row.sums.host_ns for row in phase_rows} == {
+        "forward": 30,
+        "backward": 50,
+        "optimizer": 20,
+    }
+
+
+def test_others_keep_the_sums_exact(monkeypatch):
+    monkeypatch.setattr("tracelab.measures.kernels.MOST_ROWS", 2)
+    monkeypatch.setattr("tracelab.measures.host_work.MOST_ROWS", 2)
+    all_kernels = [kernel(10 * i, 10 * i + i, f"k{i}") for i in range(1, 6)]
+    rows, *_ = tables(*all_kernels)
+
+    assert [(row.name, row.names, row.count, row.total_ns) for row in rows] == [
+        ("k5", 1, 1.0, 5),
+        ("k4", 1, 1.0, 4),
+        ("others", 3, 3.0, 6),
+    ]
+    assert (rows[-1].kind, rows[-1].phase, rows[-1].mean_ns) == (None, None, 2)
+    assert sum(row.share for row in rows) == pytest.approx(1)
+    _, operator_rows, _ = tables(*TWO_STEPS)
+    assert [row.name for row in operator_rows] == ["aten::mm", "aten::addmm", "others"]
+    assert sum(row.sums.host_ns for row in operator_rows) == 200
+    assert ranking.MOST_ROWS <= 500
+
+
+@st.composite
+def phase_rows(draw):
+    """Regions and operators that phases are made of, on any thread."""
+    start = draw(st.integers(0, LAST))
+    end = start + draw(st.integers(0, 25))
+    name = draw(st.sampled_from([*PHASES, "aten::add", "aten::item"]))
+    maker = annotation
+    if name.startswith(("aten", "autograd")):
+        maker = operator
+    if name.startswith("nn.Module"):
+        maker = python
+    return maker(name, start, end, thread=draw(st.sampled_from([MAIN, MAIN, AUTOGRAD])))
+
+
+@given(random_rows(), st.lists(phase_rows(), max_size=10))
+@settings(derandomize=True, deadline=None, max_examples=100)
+def test_operators_and_phases_are_those_of_the_slow_model(rows, more):
+    rows = [*rows, *more]
+    made = graph(*rows)
+    timeline = made.host.timeline
+    ran = what_ran(made, timeline.windows, bubbles(made))
+    expected = HostWork(rows, timeline)
+
+    for found, account in (
+        (tuple(operators(made, ran)), expected.by_operator),
+        (tuple(phases(made, ran)), expected.by_phase),
+    ):
+        names = {row.name for row in found}
+        for column in ("launches", "host_ns", "gpu_ns", "idle_ns"):
+            wanted = {_text(name): n for name, n in getattr(account, column).items() if n}
+            assert {row.name: n for row in found if (n := getattr(row.sums, column))} == wanted
+            assert wanted.keys() <= names
+    calls = {row.name: row.sums.calls for row in operators(made, ran) if row.sums.calls}
+    assert calls == dict(expected.by_operator.calls)
+
+
+@given(random_rows(), st.lists(phase_rows(), max_size=6))
+@settings(derandomize=True, deadline=None, max_examples=100)
+def test_every_table_adds_up(rows, more):
+    made = graph(*rows, *more)
+    timeline = made.host.timeline
+    ran = what_ran(made, timeline.windows, bubbles(made))
+    kernel_rows, operator_rows = tuple(kernels(made, ran)), tuple(operators(made, ran))
+    rows_of_phases = tuple(phases(made, ran))
+    steady = timeline.steady
+    windows = timeline.windows[:1]
+    chosen = list(range(len(timeline.event_id)))
+    if steady:
+        windows = [timeline.windows[1 + i] for i in steady.indices]
+        chosen = np.flatnonzero(np.isin(timeline.step_index, steady.indices)).tolist()
+    gpu_ns = sum(int(timeline.end_ns[i] - timeline.start_ns[i]) for i in chosen)
+    idle_ns = sum(
+        measure(gaps(timeline.busy(timeline.select(device=device)), window.start_ns, window.end_ns))
+        for window in windows
+        for device in timeline.device_numbers
+    )
+
+    assert sum(row.sums.total_ns for row in kernel_rows) == gpu_ns
+    assert sum(row.sums.count for row in kernel_rows) == len(chosen)
+    for table in (operator_rows, rows_of_phases):
+        assert sum(row.sums.gpu_ns for row in table) == gpu_ns
+        assert sum(row.sums.idle_ns for row in table) == idle_ns
+    host_ns = sum(row.sums.host_ns for row in operator_rows)
+    assert host_ns == sum(row.sums.host_ns for row in rows_of_phases)
+
+
+def _text(name):
+    return name.name.lower() if hasattr(name, "name") else name

@@ -1,0 +1,125 @@
+"""The sections about what ran, and the sentence about a busy GPU."""
+
+import pytest
+
+from tests.unit.render.text.hand_made import (
+    MS,
+    make_device,
+    make_report,
+    make_window,
+    section_of,
+    titles_of,
+)
+from tracelab.measures.host_work import INFERRED, WorkMetrics, WorkSums
+from tracelab.measures.kernels import KernelMetrics, KernelSums
+from tracelab.render.text.window_kernels import busy_answer
+from tracelab.report.views import views_of
+
+PER_STEP = ", per steady step (mean of 5)"
+
+
+def make_kernel(name, total_ns, share, *, steps=5, phase="forward", kind="compute", names=1):
+    sums = KernelSums(steps, 2 * (steps or 1), total_ns * (steps or 1))
+    return KernelMetrics(
+        0, None, name, kind, phase, names, 2.0, total_ns, total_ns // 2, share, sums
+    )
+
+
+def make_work(name, *, gpu_ns=0, gpu_share=0.0, where=None, calls=None, launches=2.0, steps=5):
+    sums = WorkSums(steps, None, 10, 5 * MS, 5 * gpu_ns, 0)
+    return WorkMetrics(
+        0, None, name, where, 1, calls, launches, MS, gpu_ns, 0, 0.25, gpu_share, sums
+    )
+
+
+KERNELS = (
+    make_kernel("void at::gemm<float>(float*)", 6 * MS, 0.6, phase="backward"),
+    make_kernel("add", 3 * MS, 0.3),
+    make_kernel("others", MS, 0.1, kind=None, phase=None, names=7),
+)
+PHASES = (
+    make_work("forward", gpu_ns=3 * MS, gpu_share=0.3),
+    make_work("backward", gpu_ns=6 * MS, gpu_share=0.6, launches=2.4),
+)
+
+
+def report_of(**tables):
+    return make_report(make_window(make_device()), **tables)
+
+
+def test_kernels_are_shown_with_the_number_of_those_left_out():
+    section = section_of(report_of(kernels=KERNELS), f"Kernels{PER_STEP}", top=1)
+
+    [row] = section.rows
+    assert row == (
+        "void at::gemm<float>(float*) · compute",
+        "2",
+        "6.00 ms",
+        "3.00 ms",
+        "60.0 %",
+        "backward",
+    )
+    assert section.notes == ("… and 8 kernels more, 40.0 % of the GPU time (more in --json).",)
+
+
+def test_all_rows_are_shown_where_there_are_no_more():
+    section = section_of(report_of(kernels=KERNELS), f"Kernels{PER_STEP}", top=3)
+
+    assert (len(section.rows), section.notes) == (3, ())
+
+
+def test_phases_say_what_is_inferred():
+    rows = (make_work("forward", where=INFERRED), PHASES[1])
+    section = section_of(report_of(phases=rows), f"Phases{PER_STEP}")
+
+    assert [row[:3] for row in section.rows] == [
+        ("forward", "2", "1.00 ms"),
+        ("backward", "2.4", "1.00 ms"),
+    ]
+    assert "does not mark the forward pass" in section.notes[0]
+
+
+def test_phases_that_the_file_does_not_mark_say_how_to_mark_them():
+    section = section_of(report_of(phases=(make_work("other"),)), f"Phases{PER_STEP}")
+
+    assert "record_function" in section.notes[0]
+
+
+def test_operators_are_shown_with_their_phase():
+    rows = (make_work("aten::mm", where="forward", calls=12.0, gpu_ns=MS, gpu_share=1.0),)
+    section = section_of(report_of(operators=rows), f"Operators{PER_STEP}")
+
+    assert section.rows == (("aten::mm", "12", "2", "1.00 ms", "1.00 ms", "100 %", "0", "forward"),)
+
+
+def test_report_of_an_older_version_has_none_of_these_sections():
+    titles = titles_of(report_of())
+
+    assert not any(title.startswith(("Kernels", "Operators", "Phases")) for title in titles)
+
+
+def test_busy_gpu_is_answered_with_its_kernel_and_phase():
+    [view] = views_of(report_of(kernels=KERNELS, phases=PHASES))
+
+    assert busy_answer(view) == (
+        "GPU 0 is busy 100 % of the trace: 60.0 % of the GPU time is `gemm` (backward), and the "
+        "backward pass launches 60.0 % of it."
+    )
+
+
+@pytest.mark.parametrize(
+    ("kernel_rows", "phase_rows", "answer"),
+    [
+        (
+            (make_kernel("add", MS, 1.0, phase="other"),),
+            (make_work("other", gpu_ns=MS, gpu_share=1.0),),
+            "GPU 0 is busy 100 % of the trace: 100 % of the GPU time is `add`.",
+        ),
+        ((), (), ""),
+    ],
+    ids=["without phases", "without kernels"],
+)
+def test_busy_answer_says_no_more_than_is_known(kernel_rows, phase_rows, answer):
+    [view] = views_of(report_of(kernels=kernel_rows, phases=phase_rows))
+
+    assert busy_answer(view) == answer

@@ -1,0 +1,271 @@
+"""Which phase of a training step the host was in: loading data, forward, backward, the optimizer.
+
+The file says so by regions: annotations (``Optimizer.step#SGD.step``), Python functions
+(``nn.Module: Linear_3``) and operators of autograd's engine. Of regions inside one another the
+innermost counts, but for a forward pass inside a backward pass, which recomputes activations: that
+is part of the backward pass.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import IntEnum
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, Intervals, join, subtract, union
+from tracelab.model.frames import is_backward, is_engine_operator, is_module_call
+from tracelab.model.host import Host
+from tracelab.model.lookup import groups_of
+from tracelab.model.nesting import Nesting
+from tracelab.model.thread_states import input_regions
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category, Trace
+
+
+class Phase(IntEnum):
+    """What a step does, in the order in which it is usually done."""
+
+    DATA = 0  # in a data loader
+    FORWARD = 1
+    BACKWARD = 2
+    OPTIMIZER = 3  # its step, zero_grad, gradient clipping and scaling
+    OTHER = 4  # in none of them, as far as the file says
+    UNKNOWN = 5  # the file does not say what the host did
+
+
+# As whole words: "FSDP::pre_forward" is a hook beside the forward pass. DualPipe and zero-bubble
+# schedules write (F), and (B) and (W) for the two halves of a backward pass.
+_FORWARD_NAME = re.compile(r"(?<![a-z_])(?:forward|fwd)(?![a-z_])|\(F\)$", re.IGNORECASE)
+_BACKWARD_NAME = re.compile(r"(?<![a-z_])(?:backward|bwd)(?![a-z_])|\([BW]\)$", re.IGNORECASE)
+_OPTIMIZER_NAME = re.compile(r"optimi[sz]er|zero_grad", re.IGNORECASE)
+_LIGHTNING_STEP = re.compile(r"^\[pl\]\[\w+\].*\.(?:training|validation|test|predict)_step\b")
+
+_FORWARD_FRAME = re.compile(r"\): forward$|(?:^|/)torch/nn/functional\.py\(")
+_BACKWARD_FRAME = re.compile(
+    r"(?:^|/)torch/(?:_tensor\.py\(\d+\): backward|autograd/__init__\.py\(\d+\): (?:backward|grad)"
+    r"|autograd/graph\.py\(\d+\): _engine_run_backward)$"
+)
+_OPTIMIZER_FRAME = re.compile(
+    r"(?:^|/)torch/(?:optim/|nn/utils/clip_grad\.py\("
+    r"|(?:amp|cuda/amp)/grad_scaler\.py\(\d+\): (?:step|update|unscale_)$)"
+)
+
+
+def phase_of_annotation(name: str) -> Phase | None:
+    """The phase that a region which somebody named is about; None for any other.
+
+    >>> phase_of_annotation("DistributedDataParallel.forward").name
+    'FORWARD'
+    >>> phase_of_annotation("Optimizer.zero_grad#SGD.zero_grad").name
+    'OPTIMIZER'
+    >>> phase_of_annotation("forward_backward"), phase_of_annotation("ProfilerStep#3")
+    (None, None)
+    """
+    if _OPTIMIZER_NAME.search(name):
+        return Phase.OPTIMIZER
+    is_forward = (_FORWARD_NAME.search(name) or _LIGHTNING_STEP.search(name)) is not None
+    is_backward_name = _BACKWARD_NAME.search(name) is not None
+    if is_forward == is_backward_name:  # a region of both is about neither
+        return None
+    return Phase.FORWARD if is_forward else Phase.BACKWARD
+
+
+def phase_of_frame(name: str) -> Phase | None:
+    """The phase that a Python function is about; None for any other.
+
+    >>> phase_of_frame("torch/optim/sgd.py(105): step").name, phase_of_frame("train.py(3): step")
+    ('OPTIMIZER', None)
+    """
+    if _OPTIMIZER_FRAME.search(name):
+        return Phase.OPTIMIZER
+    if is_backward(name) or _BACKWARD_FRAME.search(name):
+        return Phase.BACKWARD
+    is_forward = is_module_call(name) or _FORWARD_FRAME.search(name)
+    return Phase.FORWARD if is_forward else None
+
+
+def phase_of_operator(name: str) -> Phase | None:
+    """BACKWARD for autograd's engine at work, else None."""
+    return Phase.BACKWARD if is_engine_operator(name) else None
+
+
+_PHASE_OF: Mapping[Category, Callable[[str], Phase | None]] = MappingProxyType(
+    {
+        Category.OPERATOR: phase_of_operator,
+        Category.PYTHON: phase_of_frame,
+        Category.ANNOTATION: phase_of_annotation,
+    }
+)
+
+
+class Phases:
+    """The phases of a file's host.
+
+    At each moment one thread counts: a thread of autograd's while it works, and the main thread,
+    which waits for it, otherwise. The slow reference model is ``tests/reference/host_work.py``.
+
+    Attributes:
+        main_thread: index into `Trace.threads` of the thread that runs the steps and launches, or
+            that launches most; ABSENT where none but autograd's launches.
+        is_forward_inferred: whether no region is of the forward pass, so that what the main thread
+            did before each backward pass, since the phase before, is taken for it.
+    """
+
+    def __init__(self, host: Host) -> None:
+        timeline = host.timeline
+        trace = timeline.trace
+        phase_of_event = _named_phases(timeline)
+        phase_of_event[[step.event_id for step in timeline.steps]] = ABSENT
+        self._regions = Nesting(trace, np.flatnonzero(phase_of_event != ABSENT))
+        self._trace, self._operators = trace, timeline.operators
+        self._autograd_threads = _autograd_threads(trace, self._operators)
+        self.main_thread = _main_thread(host, self._autograd_threads)
+        self._phase = self._corrected(phase_of_event[self._regions.event_id])
+        self._autograd = self._autograd_at_work()
+        marks = self._marks()
+        is_forward = bool((self._phase == Phase.FORWARD).any())
+        self.is_forward_inferred = not is_forward and bool((marks[1] == Phase.BACKWARD).any())
+        self._mark_ns, self._mark_phase = marks
+
+    def of_events(self, events: Int64Array) -> NDArray[np.int8]:
+        """int8[k], the `Phase` in which each host event (event id) was made, by its own thread."""
+        thread, start_ns = self._trace.thread_index[events], self._trace.start_ns[events]
+        return self._completed(self._regions.innermost(events), thread, start_ns)
+
+    def at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:
+        """int8[k], the `Phase` that a thread was in at each moment (int64[k], ns, ascending)."""
+        # It is the same until the next boundary: there are fewer of them than moments.
+        since_ns = np.sort(np.concatenate((moments_ns[:1], self.boundaries_ns(thread))))
+        region = self._regions.innermost_at(thread, since_ns)
+        phase = self._completed(region, np.full(len(since_ns), thread), since_ns)
+        begun = np.bincount(np.searchsorted(moments_ns, since_ns), minlength=len(moments_ns) + 1)
+        return phase[np.cumsum(begun[:-1]) - 1]
+
+    def boundaries_ns(self, thread: int) -> Int64Array:
+        """int64[k], ns, when the phase of a thread may change; in any order."""
+        own = self._regions.of_thread(thread)
+        inferred_ns = self._mark_ns if self.is_forward_inferred else self._mark_ns[:0]
+        return np.concatenate((self._regions.start_ns[own], self._regions.end_ns[own], inferred_ns))
+
+    def threads_in_charge(self, within: Intervals) -> list[tuple[int, Intervals]]:
+        """Which thread counts when, as parts of a set that make it up.
+
+        Args:
+            within: the time in question.
+
+        Returns:
+            indices into `Trace.threads` and their parts; the main thread, or ABSENT, comes last.
+        """
+        parts: list[tuple[int, Intervals]] = []
+        for thread, at_work in self._autograd.items():
+            rest = subtract(within, at_work)
+            parts.append((thread, subtract(within, rest)))
+            within = rest
+        return [*parts, (self.main_thread, within)]
+
+    def _completed(
+        self, region: Int64Array, thread: NDArray[np.integer], moments_ns: Int64Array
+    ) -> NDArray[np.int8]:
+        """int8[k], the phase of each region, and of what is in none (ABSENT) by its thread."""
+        phase = np.full(len(region), Phase.OTHER, dtype=np.int8)
+        if self.is_forward_inferred:
+            before = np.append(self._mark_phase, ABSENT)[
+                np.searchsorted(self._mark_ns, moments_ns, side="right")
+            ]
+            phase[(thread == self.main_thread) & (before == Phase.BACKWARD)] = Phase.FORWARD
+        phase[np.isin(thread, self._autograd_threads)] = Phase.BACKWARD
+        in_region = region != ABSENT
+        phase[in_region] = self._phase[region[in_region]]
+        return phase
+
+    def _corrected(self, phase: NDArray[np.int8]) -> NDArray[np.int8]:
+        """int8[regions], with the forward passes that recompute for a backward pass."""
+        forward = np.flatnonzero(phase == Phase.FORWARD)
+        recomputes = self._regions.around(forward, phase == Phase.BACKWARD) != ABSENT
+        recomputes |= np.isin(self._regions.thread_index[forward], self._autograd_threads)
+        phase[forward[recomputes]] = Phase.BACKWARD
+        return phase
+
+    def _autograd_at_work(self) -> dict[int, Intervals]:
+        """When each of autograd's threads worked.
+
+        The time between two of its operators counts where the main thread began nothing.
+        """
+        begun_ns = [np.zeros(0, dtype=np.int64)]
+        if self.main_thread != ABSENT:
+            begun_ns += [
+                nesting.start_ns[nesting.of_thread(self.main_thread)]
+                for nesting in (self._operators, self._regions)
+            ]
+        main_ns = np.sort(np.concatenate(begun_ns))
+        at_work = {}
+        for thread in self._autograd_threads.tolist():
+            own = self._operators.of_thread(thread)
+            active = union(self._operators.start_ns[own], self._operators.end_ns[own])
+            before, after = np.searchsorted(main_ns, (active.ends[:-1], active.starts[1:]))
+            bridged = np.flatnonzero(before == after)
+            at_work[thread] = join(
+                active, Intervals(active.ends[bridged], active.starts[bridged + 1])
+            )
+        return at_work
+
+    def _marks(self) -> tuple[Int64Array, NDArray[np.int8]]:
+        """When a phase began that the file names, on the main thread or autograd's; by time."""
+        own = self._regions.of_thread(self.main_thread) if self.main_thread != ABSENT else slice(0)
+        work_ns = [at_work.starts for at_work in self._autograd.values()]
+        mark_ns = np.concatenate((self._regions.start_ns[own], *work_ns))
+        mark_phase = np.full(len(mark_ns), Phase.BACKWARD, dtype=np.int8)
+        mark_phase[: len(self._phase[own])] = self._phase[own]
+        order = np.argsort(mark_ns, kind="stable")
+        return mark_ns[order], mark_phase[order]
+
+
+def _named_phases(timeline: Timeline) -> NDArray[np.int8]:
+    """int8[n], the phase that each event of a trace is about, else ABSENT."""
+    trace = timeline.trace
+    phase = np.full(len(trace), ABSENT, dtype=np.int8)
+    for category, phase_of in _PHASE_OF.items():
+        events = trace.of_category(category)
+        phase_of_name = np.full(len(trace.strings), ABSENT, dtype=np.int8)
+        is_used = np.zeros(len(trace.strings), dtype=np.bool_)
+        is_used[trace.name_index[events]] = True
+        for name in np.flatnonzero(is_used).tolist():
+            string = trace.strings[name]
+            named = phase_of(string)
+            phase_of_name[name] = ABSENT if named is None else named
+        phase[events] = phase_of_name[trace.name_index[events]]
+    phase[input_regions(timeline)] = Phase.DATA
+    return phase
+
+
+def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
+    """Index into `Trace.threads` of autograd's own: by name, or they run little but its engine.
+
+    A backward pass through operators of the CPU runs on the thread that called it.
+    """
+    outermost = np.flatnonzero(operators.parent_index == ABSENT)
+    thread = operators.thread_index[outermost]
+    is_engine = operators.have_name(is_engine_operator)[outermost]
+    most = 2 * np.bincount(thread[is_engine], minlength=len(trace.threads)) > np.bincount(
+        thread, minlength=len(trace.threads)
+    )
+    is_named = ["autograd" in thread.name for thread in trace.threads]
+    return np.flatnonzero(most | np.array(is_named, dtype=np.bool_)).astype(np.int32)
+
+
+def _main_thread(host: Host, autograd_threads: NDArray[np.int32]) -> int:
+    """Of the threads that launch, but for autograd's, that of the steps, or which launches most."""
+    timeline = host.timeline
+    trace = timeline.trace
+    launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
+    launches = {thread: len(index) for thread, index in groups_of(trace.thread_index[launch_id])}
+    steps = {int(trace.thread_index[step.event_id]) for step in timeline.steps}
+    autograd = set(autograd_threads.tolist())
+    candidates = [thread for thread in launches if thread not in autograd]
+    return max(
+        candidates, key=lambda thread: (thread in steps, launches[thread], -thread), default=ABSENT
+    )

@@ -1,0 +1,216 @@
+"""The sections of the text report about what ran: kernels, operators and phases of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+from tracelab.measures.host_work import INFERRED, WorkMetrics
+from tracelab.measures.kernels import KernelMetrics
+from tracelab.model.phases import Phase
+from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.hints import MORE_IN_JSON
+from tracelab.render.text.sections import Column, Fit, Section
+from tracelab.render.words import bare_name
+from tracelab.report.views import View
+
+_NAMED_PHASES = [phase.name.lower() for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER)]
+_PHASE_WORDS: Mapping[str, str] = MappingProxyType(
+    {
+        "data": "data loading",
+        "forward": "the forward pass",
+        "backward": "the backward pass",
+        "optimizer": "the optimizer",
+    }
+)
+
+
+def kernels(view: View, top: int) -> list[Section]:
+    """The GPU activities by name, the longest total first."""
+    rows = view.kernels
+    if not rows:
+        return []
+    return [
+        Section(
+            f"Kernels{_per(rows[0].sums.steps)}",
+            columns=(
+                Column(f"name{PART}kind", Fit.LABEL),
+                Column("count"),
+                Column("time"),
+                Column("mean"),
+                Column("of GPU\ntime"),
+                Column("phase", Fit.LABEL),
+            ),
+            rows=tuple(
+                (
+                    PART.join(part for part in (row.name, row.kind) if part),
+                    _count_text(row.count),
+                    time_text(row.total_ns),
+                    time_text(row.mean_ns),
+                    _share_text(row.share),
+                    row.phase or "",
+                )
+                for row in rows[:top]
+            ),
+            notes=_left_out(rows, top, "kernel", "kernels"),
+        )
+    ]
+
+
+def operators(view: View, top: int) -> list[Section]:
+    """The operators, that with the most time of the host or a GPU first."""
+    rows = view.operators
+    if not rows:
+        return []
+    return [
+        Section(
+            f"Operators{_per(rows[0].sums.steps)}",
+            (
+                "Host and GPU time of the operator itself, without the operators it calls; idle: "
+                "the GPU had nothing to do while the host was in it.",
+            ),
+            (
+                Column("operator", Fit.LABEL),
+                Column("calls"),
+                Column("launches"),
+                Column("host"),
+                Column("GPU"),
+                Column("of GPU\ntime"),
+                Column("idle"),
+                Column("phase", Fit.LABEL),
+            ),
+            tuple(
+                (
+                    row.name,
+                    "" if not row.calls else _count_text(row.calls),
+                    *_work_cells(row),
+                    row.where or "",
+                )
+                for row in rows[:top]
+            ),
+            _left_out(rows, top, "operator", "operators"),
+        )
+    ]
+
+
+def phases(view: View) -> list[Section]:
+    """Data loading, forward, backward, optimizer and the rest, in the order of a step."""
+    rows = view.phases
+    if not rows:
+        return []
+    notes = []
+    names = {row.name for row in rows}
+    if any(row.where == INFERRED for row in rows):
+        notes.append(
+            "The file does not mark the forward pass: what the main thread did before each "
+            "backward pass, since the phase before it, is taken for it."
+        )
+    elif names.isdisjoint(_NAMED_PHASES):
+        notes.append(
+            "The file does not mark the phases: record with_stack=True, or name them with "
+            'torch.profiler.record_function("forward").'
+        )
+    return [
+        Section(
+            f"Phases{_per(rows[0].sums.steps)}",
+            columns=(
+                Column("phase", Fit.LABEL),
+                Column("launches"),
+                Column("host"),
+                Column("of host\ntime"),
+                Column("GPU"),
+                Column("of GPU\ntime"),
+                Column("idle"),
+            ),
+            rows=tuple(
+                (
+                    row.name,
+                    _count_text(row.launches),
+                    time_text(row.host_ns),
+                    _share_text(row.host_share),
+                    time_text(row.gpu_ns),
+                    _share_text(row.gpu_share),
+                    time_text(row.idle_ns),
+                )
+                for row in rows
+            ),
+            notes=tuple(notes),
+        )
+    ]
+
+
+def busy_answer(view: View) -> str:
+    """What keeps the GPU that decides busy: how much of the time, which kernel, which phase.
+
+    Example: ``GPU 0 is busy 97.2 % of a steady step: 61.0 % of the GPU time is `gemm` (forward),
+    and the backward pass launches 63.1 % of it.``
+
+    Args:
+        view: of the whole trace, or of one step.
+
+    Returns:
+        one sentence; "" where the report has no kernels, or the window has no length.
+    """
+    steady = next(iter(view.steady), None)
+    devices = steady.devices if steady else view.window.devices
+    length_ns = steady.length_ns if steady else view.length_ns
+    named = [row for row in view.kernels if row.kind is not None]
+    if not named or not devices or length_ns <= 0:
+        return ""
+    device = max(devices, key=lambda device: device.busy_ns)
+    span = "a steady step" if steady else "the trace" if view.step is None else f"step {view.step}"
+    top = named[0]
+    phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
+    sentence = (
+        f"GPU {device.device} is busy {percent_text(device.busy_ns, length_ns)} of {span}: "
+        f"{_share_text(top.share)} of the GPU time is `{bare_name(top.name)}`{phase}"
+    )
+    most = max(view.phases, key=lambda row: row.gpu_ns, default=None)
+    if most is None or most.name not in _PHASE_WORDS:
+        return f"{sentence}."
+    share = _share_text(most.gpu_share)
+    return f"{sentence}, and {_PHASE_WORDS[most.name]} launches {share} of it."
+
+
+def _work_cells(row: WorkMetrics) -> tuple[str, ...]:
+    return (
+        _count_text(row.launches),
+        time_text(row.host_ns),
+        time_text(row.gpu_ns),
+        _share_text(row.gpu_share),
+        time_text(row.idle_ns),
+    )
+
+
+def _per(steps: int | None) -> str:
+    """What the figures of a table are of."""
+    if steps is None:
+        return ", whole trace"
+    return f", per steady step (mean of {steps})" if steps > 1 else ", of one step"
+
+
+def _count_text(count: float) -> str:
+    """A count per step, with a decimal where it is none of whole things.
+
+    >>> _count_text(40.0), _count_text(15.4), _count_text(0.04)
+    ('40', '15.4', '<0.1')
+    """
+    if 0 < count < 0.05:
+        return "<0.1"
+    return f"{count:,.0f}" if count == int(count) else f"{count:,.1f}"
+
+
+def _share_text(share: float) -> str:
+    return percent_text(round(1_000_000 * share), 1_000_000)
+
+
+def _left_out(
+    rows: Sequence[KernelMetrics | WorkMetrics], top: int, one: str, many: str
+) -> tuple[str, ...]:
+    """How many more there are, and how much time they took."""
+    rest = rows[top:]
+    if not rest:
+        return ()
+    count = counted(sum(row.names for row in rest), one, many)
+    shares = [row.share if isinstance(row, KernelMetrics) else row.gpu_share for row in rest]
+    return (f"… and {count} more, {_share_text(sum(shares))} of the GPU time ({MORE_IN_JSON}).",)
