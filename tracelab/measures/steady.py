@@ -12,6 +12,7 @@ from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.profiler_overhead import unprofiled_ns
 from tracelab.measures.window_times import DeviceMetrics, device_metrics
 from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut
@@ -38,6 +39,8 @@ class SteadyMetrics(OneLine):
         basis: whether shares are those of a step with the profiler or without it.
         baseline_error, not_replayed: nothing yet.
         devices: the metrics of the steady window.
+        unprofiled_ns: what the steady window would take without the profiler, where that is at
+            least a tenth less; else None. Shares are of that, then.
 
     Example row: ``SteadyMetrics(rank=0, step=None, steps=(3, 4), start_ns=4_000, end_ns=24_000,
     step_ns=10_000, lengths_ns=(9_900, 10_100), unprofiled_step_ns=None, gpu_floor_ns=9_000,
@@ -59,6 +62,7 @@ class SteadyMetrics(OneLine):
     baseline_error: float | None
     not_replayed: str | None
     devices: tuple[DeviceMetrics, ...]
+    unprofiled_ns: int | None
 
     @property
     def length_ns(self) -> int:
@@ -86,7 +90,7 @@ def steady_steps(
         [step.end_ns for step in steps],
     )
     lengths_ns = timeline.typical_lengths_ns
-    unprofiled_ns = timeline.trace.info.unprofiled_step_ns
+    unprofiled_step_ns = timeline.trace.info.unprofiled_step_ns
     yield SteadyMetrics(
         rank=0,
         step=None,
@@ -95,14 +99,15 @@ def steady_steps(
         end_ns=steady.window.end_ns,
         step_ns=int(median(lengths_ns)),
         lengths_ns=lengths_ns,
-        unprofiled_step_ns=None if unprofiled_ns is None else round(unprofiled_ns),
+        unprofiled_step_ns=None if unprofiled_step_ns is None else round(unprofiled_step_ns),
         gpu_floor_ns=int(median(busy_ns.tolist())),
         device=decides,
         left_out=steady.left_out,
-        basis=PROFILED if unprofiled_ns is None else UNPROFILED,
+        basis=PROFILED if unprofiled_step_ns is None else UNPROFILED,
         baseline_error=None,
         not_replayed=None,
         devices=devices,
+        unprofiled_ns=unprofiled_ns(graph, [steady.window], bubbles)[0],
     )
 
 
