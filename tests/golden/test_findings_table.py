@@ -19,7 +19,7 @@ FOLDER = ROOT / "traces"
 DOCUMENT = ROOT / "tracelab" / "docs" / "findings.md"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
 
-# A defect and its fix: what is promised, and what was won.
+# A defect and its fix: what is attributed, and how much shorter the steady step is.
 PAIRS = (
     ("prefetch_one_stream_pinned", "prefetch_copy_stream_pinned"),
     ("prefetch_one_stream_pageable", "prefetch_copy_stream_pinned"),
@@ -49,12 +49,14 @@ PAIRS = (
     ("train_step_sinful", "train_step_clean"),
     ("two_streams_small", "two_streams_small_graph"),
 )
-# What the fix won beyond the bound, of the trace's length, and why that is no fault of the bound.
+# What the fix saved beyond what is attributed, of the steady step, and why.
 BEYOND = {
-    "train_step_sinful": 0.11,  # the clean step also computes less: fused optimizer, no mask
-    "two_streams_small": 0.3,  # the bound is of the step without the profiler
+    "prefetch_loader_alone": 0.16,  # what the first step loads lies before the first activity
+    "peer_copy_sender": 0.2,  # in two of five steps the sender's next kernel seems to need the copy
+    "train_step_sinful": 0.1,  # the clean step also computes less: fused optimizer, no mask
+    "two_streams_small": 0.33,  # attributed is what is idle without the profiler
 }
-NOISE = 0.005  # of the trace's length: runs of one program differ by more
+NOISE = 0.01  # of the step: as much as runs of one program differ
 
 
 @cache
@@ -69,7 +71,7 @@ def name_of(line):
 def found_row(line):
     """A capture, and its findings above info."""
     report = report_of(name_of(line))
-    length = report.windows[0].length_ns
+    length = steady_of(name_of(line)).length_ns
     found = [
         f"{x.rule} `{x.cause}` {100 * x.bound_ns / length:.1f} %"
         for x in report.findings
@@ -79,22 +81,24 @@ def found_row(line):
     return f"| `{name_of(line)}` | {planted or '-'} | {', '.join(found) or '-'} |"
 
 
-def promised(name):
-    """What all findings promise together, as a share of the trace's length."""
-    report = report_of(name)
-    bounds = sum(x.bound_ns for x in report.findings)
-    return bounds / report.windows[0].length_ns
+def steady_of(name):
+    [steady] = report_of(name).steady
+    return steady
 
 
-def won(defect, fix):
-    """How much shorter the trace of the fixed program is, as a share."""
-    lengths = [report_of(name).windows[0].length_ns for name in (defect, fix)]
-    return 1 - lengths[1] / lengths[0]
+def attributed(name):
+    """What is attributed to all findings together, as a share of the steady steps."""
+    return sum(x.bound_ns for x in report_of(name).findings) / steady_of(name).length_ns
+
+
+def saved(defect, fix):
+    """How much shorter a steady step of the fixed program is, as a share."""
+    return 1 - steady_of(fix).step_ns / steady_of(defect).step_ns
 
 
 def pair_row(pair):
     rules = {x.rule: None for x in report_of(pair[0]).findings if x.severity != INFO}
-    shares = f"{100 * promised(pair[0]):.1f} % | {100 * won(*pair):.1f} %"
+    shares = f"{100 * attributed(pair[0]):.1f} % | {100 * saved(*pair):.1f} %"
     return f"| `{pair[0]}` | `{pair[1]}` | {', '.join(rules)} | {shares} |"
 
 
@@ -106,18 +110,19 @@ def test_every_planted_defect_is_found_and_nothing_else(line):
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair[0])
-def test_no_fix_wins_more_than_was_promised(pair):
+def test_fixes_save_what_was_attributed_or_a_known_other_share(pair):
     assert pair_row(pair) in DOCUMENT.read_text().splitlines()
-    assert won(*pair) <= promised(pair[0]) + NOISE + BEYOND.get(pair[0], 0)
+    assert saved(*pair) <= attributed(pair[0]) + NOISE + BEYOND.get(pair[0], 0)
 
 
 @pytest.mark.parametrize("line", MANIFEST, ids=name_of)
-def test_bounds_never_exceed_what_is_lost(line):
-    report = report_of(name_of(line))
-    serial = ("TL203", "TL205")  # the only ones that promise time in which the GPU was busy
+def test_no_time_is_attributed_that_is_not_there(line):
+    report, steady = report_of(name_of(line)), steady_of(name_of(line))
+    assert sum(x.bound_ns for x in report.findings) <= steady.length_ns
+    serial = ("TL203", "TL205")  # the only ones about time in which the GPU was busy
     bounds = sum(x.bound_ns for x in report.findings if x.rule not in serial)
-    lost = sum(x.idle_ns + x.exposed_comm_ns + x.exposed_copy_ns for x in report.windows[0].devices)
-    assert bounds <= lost
+    lost = [x.idle_ns + x.exposed_comm_ns + x.exposed_copy_ns for x in steady.devices]
+    assert bounds <= max(lost)
 
 
 @pytest.mark.parametrize("line", MANIFEST, ids=name_of)
