@@ -250,7 +250,7 @@ def test_picture_that_cannot_be_drawn_leaves_the_report(tracelab, tmp_path):
     file.write_text(_trace(kernel))
     ran = tracelab("analyze", file, "--png", tmp_path / "one.png")
     assert ran.code == 2
-    assert "1 GPU activity" in ran.out
+    assert "GPU 0 · 0 steps" in ran.out
     assert "there is nothing to draw" in ran.err
 
 
@@ -318,7 +318,7 @@ def test_a_repeated_step_number_is_a_loss_and_the_others_stay(tracelab, repeated
     report = json.loads(ran.out)
     assert [window["step"] for window in report["windows"]] == [None, 5, 6]
     assert report["traces"][0]["losses"]["repeated_steps"] == 1
-    printed = " ".join(tracelab("analyze", repeated).out.split())
+    printed = " ".join(tracelab("analyze", repeated, "--full").out.split())
     assert "1 step annotations with the number of an earlier step" in printed
     assert "1 x 'ProfilerStep#5'" in printed
 

@@ -25,8 +25,8 @@ def _elsewhere(monkeypatch, tmp_path):
 
 
 def rows(out):
-    """Budget to "kept" or "BROKEN" of the table."""
-    found = re.findall(r"^(m\S+(?: \w+(?::\w+)?)?|forbid \w+)  .*?(kept|BROKEN)", out, re.M)
+    """Budget to "passed" or "FAILED" of the table."""
+    found = re.findall(r"^(m\S+(?: \w+(?::\w+)?)?|forbid \w+)  .*?(passed|FAILED)", out, re.M)
     return dict(found)
 
 
@@ -41,16 +41,16 @@ def saved(tracelab, tmp_path):
 def test_a_good_step_keeps_its_budgets(tracelab):
     ran = tracelab("check", GOOD, "--max-blocking-calls", "0", "--forbid", "TL101")
     assert (ran.code, ran.err) == (0, "")
-    assert rows(ran.out) == {"max-blocking-calls": "kept", "forbid TL101": "kept"}
+    assert rows(ran.out) == {"max-blocking-calls": "passed", "forbid TL101": "passed"}
 
 
 def test_a_blocking_call_breaks_them_and_is_named(tracelab):
     ran = tracelab("check", WAITS, "--max-blocking-calls", "0", "--forbid", "TL101")
     assert (ran.code, ran.err) == (1, "")
-    assert rows(ran.out) == {"max-blocking-calls": "BROKEN", "forbid TL101": "BROKEN"}
+    assert rows(ran.out) == {"max-blocking-calls": "FAILED", "forbid TL101": "FAILED"}
     assert "1 a step" in ran.out
     assert "workloads/prefetch.py" in ran.out
-    assert "2 of 2 budgets BROKEN." in ran.out
+    assert "2 of 2 budgets FAILED." in ran.out
 
 
 def test_every_budget_as_a_flag(tracelab):
@@ -60,13 +60,13 @@ def test_every_budget_as_a_flag(tracelab):
         *("--min-overlap", "comm:compute=80", "--max-regression", "5", "--baseline", GOOD),
     )
     assert rows(ran.out) == {
-        "max-idle": "BROKEN",
-        "min-overlap copy:compute": "kept",
-        "min-overlap comm:compute": "kept",
-        "max-exposed copy": "BROKEN",
-        "max-exposed comm": "kept",
-        "max-step-ms": "kept",
-        "max-regression": "BROKEN",
+        "max-idle": "FAILED",
+        "min-overlap copy:compute": "passed",
+        "min-overlap comm:compute": "passed",
+        "max-exposed copy": "FAILED",
+        "max-exposed comm": "passed",
+        "max-step-ms": "passed",
+        "max-regression": "FAILED",
     }
     assert "no comm ran" in ran.out
 
@@ -181,12 +181,14 @@ class TestFiles:
         budgets = folder / "budgets.toml"
         budgets.write_text(f'{head}baseline = "before.json"\nmax-regression = 5\n')
         ran = tracelab("check", WAITS, "--budgets", budgets)
-        assert (ran.code, rows(ran.out)) == (1, {"max-regression": "BROKEN"})
+        assert (ran.code, rows(ran.out)) == (1, {"max-regression": "FAILED"})
 
     def test_named_file_takes_the_place_of_pyproject(self, tracelab, tmp_path):
         (tmp_path / "pyproject.toml").write_text("[tool.tracelab.check]\nmax-idle = 0\n")
         (tmp_path / "x.toml").write_text("forbid = ['TL101']")
-        assert rows(tracelab("check", GOOD, "--budgets", "x.toml").out) == {"forbid TL101": "kept"}
+        assert rows(tracelab("check", GOOD, "--budgets", "x.toml").out) == {
+            "forbid TL101": "passed"
+        }
 
     @pytest.mark.parametrize("content", [None, b"max-idle = 'a'", b"\xff", b"max-idel = 5", b"["])
     def test_a_file_that_makes_no_sense_is_wrong_usage(self, tracelab, tmp_path, content):
@@ -243,7 +245,7 @@ def test_a_rank_of_a_folder_that_cannot_be_read_is_not_passed_over(tracelab, tmp
     (folder / name).write_text("{}")
     ran = tracelab("check", folder, "--max-idle", "50")
     assert ran.code == code
-    assert rows(ran.out) == {"max-idle": "kept"}
+    assert rows(ran.out) == {"max-idle": "passed"}
     assert f"left out: {folder / name}" in ran.err
 
 

@@ -30,6 +30,9 @@ def analyze(
         list[str],
         typer.Argument(metavar="PATH", help="Traces (.json, .json.gz), folders of them, URLs."),
     ],
+    full: Annotated[
+        bool, typer.Option("--full", help="Print every table, not the first screen alone.")
+    ] = False,
     json: Annotated[
         str | None,
         typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
@@ -40,9 +43,7 @@ def analyze(
     ] = None,
     step: Annotated[
         str | None,
-        typer.Option(
-            metavar="N|all", help="Only step N; 'all' prints every step as fully as the whole."
-        ),
+        typer.Option(metavar="N|all", help="Only step N; 'all' prints every table, of every step."),
     ] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
@@ -108,6 +109,7 @@ def analyze(
                 report,
                 width=output_width(),
                 color=output_in_color(),
+                full=full,
                 every_step=step == "all",
                 top=TOP if top is None else top,
             )

@@ -7,6 +7,7 @@ import pytest
 import tracelab
 from tests.build.files import US, kernel, write
 from tracelab.render.notebook import show_reports
+from tracelab.render.registry import render_as
 from tracelab.render.text.report import render_text
 
 TRACE = Path(__file__).parents[3] / "traces" / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
@@ -30,12 +31,21 @@ def test_report_shows_itself(shown):
     by_type = shown(report)
     assert by_type["text/plain"] == render_text(report, width=100, color=False)
     assert by_type["text/html"].startswith("<pre")
-    assert "host_busy" in by_type["text/html"]
+    assert "blocking calls" in by_type["text/html"]
 
 
-def test_names_in_a_trace_are_escaped(shown, tmp_path):
+def test_columns_of_a_page_align(shown):
+    # GIVEN pages that give <pre> a font, a line height or wrapping of their own
+    style = shown(tracelab.analyze(str(TRACE)))["text/html"].partition(">")[0]
+    # THEN the report has its own
+    assert "white-space:pre;" in style
+    assert "font-family:Menlo," in style
+    assert "line-height:1.3" in style
+
+
+def test_names_in_a_trace_are_escaped(tmp_path):
     path = write(tmp_path / "a.json", [kernel(0, 5 * US, "<script>alert(1)</script>")])
-    page = shown(tracelab.analyze(path))["text/html"]
+    page = render_as(tracelab.analyze(path), "notebook", full=True)
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
 
@@ -48,7 +58,7 @@ def test_a_notebook_needs_no_call():
     code = f"import tracelab; tracelab.analyze({str(TRACE)!r})"
     command = [sys.executable, "-m", "IPython", "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert "GPU 0 was busy 93.2 %" in done.stdout
+    assert "GPU 0 is busy 90.8 % of it" in done.stdout
 
 
 def test_without_a_running_ipython_nothing_happens(monkeypatch):

@@ -7,6 +7,7 @@ import pytest
 from tests.build.files import US, kernel, launch, operator, python, step, write
 from tracelab import analyze, load_report
 from tracelab.errors import UnreadableInputError
+from tracelab.render.registry import render_as
 from tracelab.report import schema
 from tracelab.report.json_schema import json_schema
 
@@ -233,7 +234,7 @@ def test_share_that_no_percentage_shows_is_shown_as_a_number(report, tmp_path):
     file = tmp_path / "report.json"
     file.write_bytes(orjson.dumps({**json.loads(report.to_json()), "mine": rows}))
 
-    assert "Mine" in str(load_report(file))
+    assert "Mine" in render_as(load_report(file), "text", width=80, color=False, full=True)
 
 
 def test_a_saved_report_with_a_byte_order_mark_is_read(tmp_path):

@@ -10,7 +10,7 @@ from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
 
 
 def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) -> str:
-    """The budgets, each with what was found, and how many are broken.
+    """The budgets, each with what was found, and how many failed.
 
     Args:
         results: of `check`.
@@ -24,7 +24,7 @@ def render_budgets(results: Sequence[BudgetResult], *, width: int, color: bool) 
 
 def chapter(results: Sequence[BudgetResult]) -> Chapter:
     """Everything that the text says."""
-    broken = sum(not result.passed for result in results)
+    failed = sum(not result.passed for result in results)
     count = counted(len(results), "budget", "budgets")
     table = Section(
         "",
@@ -40,12 +40,12 @@ def chapter(results: Sequence[BudgetResult]) -> Chapter:
                 result.name,
                 result.measured,
                 result.allowed,
-                "kept" if result.passed else "BROKEN",
+                "passed" if result.passed else "FAILED",
                 result.where,
             )
             for result in results
         ),
     )
-    verdict = f"{broken} of {count} BROKEN." if broken else f"{count}, kept."
-    summary = Section("", (verdict,), tone=Tone.WARNING if broken else Tone.STRONG)
+    verdict = f"{failed} of {count} FAILED." if failed else f"{count}, passed."
+    summary = Section("", (verdict,), tone=Tone.WARNING if failed else Tone.STRONG)
     return Chapter("", (table, summary))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from statistics import median
 
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.losses import LOSSES_BY_NAME
@@ -22,14 +21,14 @@ _MOST_NAMES = 5  # of annotations that are not steps
 _MOST_GPUS = 16  # of one name; no machine of today has more
 _OF_EACH_SORT = 5  # where there are more: from the beginning, from the end, and of the slowest
 _OTHER_PLATFORM = (
-    "The rules, their latencies and their fixes were made with CUDA and ROCm: here the times are "
-    "exact, causes and fixes are hints."
+    "The rules, latencies and fixes were developed on CUDA and ROCm: here the times are exact, the "
+    "causes and fixes only hints."
 )
 _INFERRED = "stream waits whose event record was inferred from the order of the calls"
 _SOFTWARE = {"torch": "PyTorch", "cuda": "CUDA", "hip": "HIP"}
 _RANK_SOURCES = {
     "filename": " (from the file's name)",
-    "position": " (by position: it names no rank, or one that another file has)",
+    "position": " (by position: the file names no rank, or one that another file has)",
 }
 
 _COMPARED: tuple[tuple[str, Callable[[DeviceMetrics], int]], ...] = (
@@ -54,28 +53,37 @@ def file_facts(trace: TraceInfo, views: Sequence[View], *, in_job: bool) -> Sect
     # A file of no job has no rank: its place among the files would only puzzle.
     rank = f"rank {trace.rank}{_RANK_SOURCES.get(trace.rank_source, '')}"
     known_rank = [rank] if in_job or trace.rank_source != "position" else []
+    return Section(
+        "",
+        (
+            *known_rank,
+            PART.join(hardware(trace, views)),
+            f"{counted(trace.events, 'event', 'events')}{PART}"
+            f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}"
+            f"{recorded(views)}",
+            *([_OTHER_PLATFORM] if trace.platform else []),
+        ),
+    )
+
+
+def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
+    """The GPUs that worked, and the versions of what was recorded."""
     devices = sorted({device.device for view in views for device in view.window.devices})
     names: dict[str, list[str]] = defaultdict(list)
     for device in devices:
         names[trace.gpus.get(str(device), "")].append(str(device))
     gpus = [f"GPU {_numbers(numbers)} {name}".strip() for name, numbers in names.items()]
     software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
+    return [*([trace.platform] if trace.platform else []), *gpus, *software]
+
+
+def recorded(views: Sequence[View]) -> str:
+    """How many steps there are, and their numbers."""
     numbers = [view.window.step for view in views if view.window.step is not None]
     if len(numbers) == len(views) == 1:
-        recorded = f"step {numbers[0]} only"
-    else:
-        recorded = counted(len(numbers), "step", "steps")
-        recorded += f" ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else ""
-    return Section(
-        "",
-        (
-            *known_rank,
-            PART.join([*([trace.platform] if trace.platform else []), *gpus, *software]),
-            f"{counted(trace.events, 'event', 'events')}{PART}"
-            f"{counted(trace.gpu_activities, 'GPU activity', 'GPU activities')}{PART}{recorded}",
-            *([_OTHER_PLATFORM] if trace.platform else []),
-        ),
-    )
+        return f"step {numbers[0]} only"
+    steps = counted(len(numbers), "step", "steps")
+    return f"{steps} ({numbers[0]} to {numbers[-1]})" if len(numbers) > 1 else steps
 
 
 def _numbers(numbers: Sequence[str]) -> str:
@@ -158,7 +166,7 @@ def ranks(report: Report, views: Sequence[View]) -> Section:
     return _table("Ranks" if report.job else "Files", [*metrics, _CAUSE], main, notes)
 
 
-def steps(views: Sequence[View], pattern: str) -> Section:
+def steps(views: Sequence[View], pattern: str, not_steady: Sequence[str] = ()) -> Section:
     """A line per step and device; of many steps the first, the slowest and the last."""
     if not views:
         return Section("Steps", (f"No step in the file: nothing is named like {pattern}",))
@@ -171,9 +179,12 @@ def steps(views: Sequence[View], pattern: str) -> Section:
         metrics.append(
             (Column("exposed\ncopy"), lambda _, device: time_text(device.exposed_copy_ns))
         )
-    if any(view.syncs for view in shown):
-        metrics.append((Column("idle by\nblocking"), _idle_by_blocking))
-    return _table("Steps", [*metrics, _CAUSE], shown, notes=_step_notes(views, shown))
+    if any(device.idle_by_calls_ns for device in devices):
+        metrics.append(
+            (Column("idle by\nblocking"), lambda _, device: time_text(device.idle_by_calls_ns))
+        )
+    notes = [*_step_notes(views, shown), *not_steady]
+    return _table("Steps", [*metrics, _CAUSE], shown, notes=notes)
 
 
 def _chosen(views: Sequence[View]) -> list[View]:
@@ -189,14 +200,13 @@ def _chosen(views: Sequence[View]) -> list[View]:
 def _step_notes(views: Sequence[View], shown: Sequence[View]) -> Iterable[str]:
     if len(shown) < len(views):
         yield (
-            f"These are the first {_OF_EACH_SORT}, the slowest {_OF_EACH_SORT} and the last "
+            f"Shown are the first {_OF_EACH_SORT}, the slowest {_OF_EACH_SORT} and the last "
             f"{_OF_EACH_SORT} of {len(views):,} steps; {len(views) - len(shown):,} are left out."
         )
     if len(views) > 1:
         lengths = [view.length_ns for view in views]
         yield (
-            f"Length: median {time_text(int(median(lengths)))}, "
-            f"shortest {time_text(min(lengths))}, longest {time_text(max(lengths))}."
+            f"The shortest takes {time_text(min(lengths))}, the longest {time_text(max(lengths))}."
         )
 
 
@@ -227,20 +237,13 @@ def _exposed_comm(_: View, device: DeviceMetrics) -> str:
     return time_text(device.exposed_comm_ns)
 
 
-def _idle_by_blocking(view: View, device: DeviceMetrics) -> str:
-    """What blocking calls cost on all devices, beside the first of them."""
-    if device != view.window.devices[0]:
-        return ""
-    return time_text(sum(call.caused_idle_ns for call in view.syncs))
-
-
 def unrecognised(trace: TraceInfo) -> list[Section]:
     """Long kernels that no rule knows."""
     if not trace.unrecognised:
         return []
     return [
         Section(
-            "Unrecognised kernels",
+            "Unrecognized kernels",
             (f"They are counted as compute; {COMM_PATTERN}.",),
             (Column("time"), Column("count"), Column("kernel", Fit.LABEL)),
             tuple(

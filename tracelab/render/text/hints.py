@@ -14,3 +14,13 @@ OF_LOSSES: Mapping[str, str] = MappingProxyType(
 )
 JOB = "if they are its ranks, pass --job"
 COMM_PATTERN = "if they communicate, pass --comm-pattern"
+
+
+def for_more(rule: str | None) -> str:
+    """How to see what the first screen leaves out.
+
+    >>> for_more("TL101")
+    'More: --full (every table), --png FILE (the timeline), tracelab explain TL101'
+    """
+    explained = f", tracelab explain {rule}" if rule else ""
+    return f"More: --full (every table), --png FILE (the timeline){explained}"

@@ -12,12 +12,15 @@ from tracelab.render.text.files import (
     steps,
     unrecognised,
 )
-from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks, verdict
-from tracelab.render.text.sections import Chapter, Section, Tone
+from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks
+from tracelab.render.text.screen import screen_of_file
+from tracelab.render.text.screen_of_files import screen_of_files
+from tracelab.render.text.sections import Chapter, Line, Section, Tone
+from tracelab.render.text.verdict import left_out_steps, verdict
 from tracelab.render.text.window import window_sections
 from tracelab.render.text.window_times import headlines
-from tracelab.report.schema import Report, TraceInfo
-from tracelab.report.views import View, views_of
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, ranks_of, views_of
 
 TOP = 10  # kernels and operators that are shown
 _NOTEBOOK_WIDTH = 110
@@ -25,32 +28,50 @@ _MOST_RANKS = 4  # the details of more would be a wall
 
 
 def render_text(
-    report: Report, *, width: int, color: bool, every_step: bool = False, top: int = TOP
+    report: Report,
+    *,
+    width: int,
+    color: bool,
+    full: bool = False,
+    every_step: bool = False,
+    top: int = TOP,
 ) -> str:
-    """The report as text.
+    """The report as text: a first screen, or all of it.
 
     Args:
         report: what was measured; no trace is needed.
         width: columns of the terminal; lines are at most this long, but at least 80.
         color: whether to use the terminal's colors.
-        every_step: show the details of every step, not of the whole trace alone.
-        top: how many kernels and operators to show.
+        full: every table, not the first screen alone.
+        every_step: the details of every step as well.
+        top: how many kernels and operators the full text shows.
     """
-    from tracelab.render.text.terminal import draw
+    from tracelab.render.text.terminal import console_width, draw
 
-    return draw(chapters(report, every_step=every_step, top=top), width=width, color=color)
+    if full or every_step:
+        return draw(chapters(report, every_step=every_step, top=top), width=width, color=color)
+    return draw(screen(report, width=console_width(width)), width=width, color=color)
 
 
-def render_notebook(report: Report) -> str:
-    """The text as HTML, for a notebook's cell."""
+def render_notebook(report: Report, *, full: bool = False) -> str:
+    """The text as HTML, for a notebook's cell: a first screen, or all of it."""
     from tracelab.render.text.terminal import draw_html
 
-    return draw_html(chapters(report), width=_NOTEBOOK_WIDTH)
+    parts = chapters(report) if full else screen(report, width=_NOTEBOOK_WIDTH)
+    return draw_html(parts, width=_NOTEBOOK_WIDTH)
+
+
+def screen(report: Report, *, width: int) -> list[Line]:
+    """The first screen, of at most 25 lines at 80 columns."""
+    ranks = ranks_of(report)
+    if len(ranks) == 1 and ranks[0].views:
+        return screen_of_file(report, ranks[0], width)
+    return screen_of_files(report, ranks, width)
 
 
 def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> list[Chapter]:
-    """Everything that the text says, in order."""
-    views = views_of(report)
+    """Everything that the full text says, in order."""
+    views, all_ranks = views_of(report), ranks_of(report)
     numbers = [trace.rank for trace in report.traces]
     told_apart = len(set(numbers)) == len(numbers)
     opening = _opening(report)
@@ -58,9 +79,7 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
         opening.append(ranks(report, views))
     if told_apart and len(numbers) <= _MOST_RANKS:
         details = [
-            chapter
-            for trace in report.traces
-            for chapter in _rank(trace, report, views, every_step, top)
+            chapter for rank in all_ranks for chapter in _rank(rank, report, every_step, top)
         ]
         return [Chapter("", tuple(opening)), *details]
     if report.job:
@@ -92,28 +111,29 @@ def _opening(report: Report) -> list[Section]:
     return sections
 
 
-def _rank(
-    trace: TraceInfo, report: Report, views: list[View], every_step: bool, top: int
-) -> list[Chapter]:
+def _rank(rank: RankView, report: Report, every_step: bool, top: int) -> list[Chapter]:
     """One file: the whole trace, or the one step that was asked for, then its steps."""
-    of_rank = [view for view in views if view.window.rank == trace.rank]
-    whole = [view for view in of_rank if view.window.step is None]
-    of_steps = [view for view in of_rank if view.window.step is not None]
-    sections = [file_facts(trace, of_rank, in_job=report.job is not None), *losses(trace)]
-    for view in (whole or of_rank)[:1]:
-        summary = [verdict(view)] if view.length_ns > 0 else []
-        sections.append(_strong((*summary, *headlines(view))))
+    trace, in_job = rank.trace, report.job is not None
+    sections = [file_facts(trace, rank.views, in_job=in_job), *losses(trace)]
+    if rank.views:
+        view = rank.main
+        sections.append(_strong(tuple(verdict(rank))))
         sections += [*findings(view), *about_the_trace(view)]
-        sections += [*window_sections(view, top), *unrecognised(trace)]
+        sections += [
+            Section("", headlines(view)),
+            *window_sections(view, top),
+            *unrecognised(trace),
+        ]
         sections += launched_only(trace, view)
-        if whole:
-            sections.append(steps(of_steps, report.provenance.step_pattern))
-    name = f"Rank {trace.rank}{PART}" if report.job else ""
+        if rank.whole:
+            not_steady = [f"Not steady: {text}." for text in left_out_steps(rank)]
+            sections.append(steps(rank.steps, report.provenance.step_pattern, not_steady))
+    name = f"Rank {trace.rank}{PART}" if in_job else ""
     rank_chapters = [Chapter(f"{name}{trace.path}", tuple(sections))]
-    if every_step and whole:
+    if every_step and rank.whole:
         rank_chapters += [
             Chapter(f"{name}{view.name}", (_strong(headlines(view)), *window_sections(view, top)))
-            for view in of_steps
+            for view in rank.steps
         ]
     return rank_chapters
 

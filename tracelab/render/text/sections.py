@@ -23,11 +23,36 @@ class Fit(Enum):
 
 
 class Tone(Enum):
-    """How loudly a section speaks."""
+    """How loudly a section or a part of a line speaks."""
 
     PLAIN = "plain"
     STRONG = "strong"
+    DIM = "dim"
     WARNING = "warning"
+    CRITICAL = "critical"
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A part of a line."""
+
+    text: str
+    tone: Tone = Tone.PLAIN
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Line(OneLine):
+    """One line, drawn as it is: it is neither wrapped nor indented, and cut where it is too long.
+
+    Example: ``Line((Span("1. up to 5.9 %", Tone.WARNING), Span("  `item` makes the host wait")))``.
+    """
+
+    spans: tuple[Span, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return "".join(span.text for span in self.spans)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,12 @@ Whatever is drawn may come from a file: it is cleaned here, and never read as ma
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from io import StringIO
-from itertools import accumulate
 
 from rich import box
-from rich.cells import cell_len, chop_cells
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.measure import Measurement
 from rich.padding import Padding
@@ -20,39 +18,53 @@ from rich.table import Table
 from rich.text import Text
 
 from tracelab.render.text.cells import PART
-from tracelab.render.text.sections import NONE, Chapter, Column, Fit, Section, Tone
-from tracelab.render.words import ELLIPSIS
+from tracelab.render.text.sections import NONE, Chapter, Column, Fit, Line, Section, Tone
+from tracelab.render.text.wrapping import shorten_middle, wrap
 from tracelab.safe_text import clean
 
 _LEAST_WIDTH = 80  # below, numbers would be cut: a report that is too wide misleads less
 _INDENT = 2
-# Lines must not be wrapped: the tables would fall apart.
-_PAGE_PART = '<pre style="white-space:pre;line-height:1.3;font-size:13px">{code}</pre>'
-_TONES = {Tone.PLAIN: "", Tone.STRONG: "bold", Tone.WARNING: "yellow"}
-# What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
-_WORD = re.compile(r"(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
+# Lines must not be wrapped, and every letter needs the same width: the tables would fall apart.
+# Pages give their own font to <pre>, and some to the <code> or <span> in it.
+_PAGE_PART = (
+    '<pre style="white-space:pre;overflow-x:auto;line-height:1.3;font-size:13px;'
+    "font-family:Menlo,Consolas,'DejaVu Sans Mono','Liberation Mono',monospace;"
+    'font-variant-ligatures:none;letter-spacing:0">{code}</pre>'
+)
+_TONES = {
+    Tone.PLAIN: "",
+    Tone.STRONG: "bold",
+    Tone.DIM: "dim",
+    Tone.WARNING: "yellow",
+    Tone.CRITICAL: "red",
+}
 
 
-def draw(chapters: Iterable[Chapter], *, width: int, color: bool) -> str:
-    """The chapters as text of at most this width, but at least 80 columns."""
+def draw(parts: Iterable[Chapter | Line], *, width: int, color: bool) -> str:
+    """Chapters and lines as text of at most this width, but at least 80 columns."""
     console = _console(width, color=color)
     with console.capture() as captured:
-        _draw_chapters(console, chapters)
+        _draw(console, parts)
     return "\n".join(line.rstrip() for line in captured.get().splitlines()).strip("\n") + "\n"
 
 
-def draw_html(chapters: Iterable[Chapter], *, width: int) -> str:
+def draw_html(parts: Iterable[Chapter | Line], *, width: int) -> str:
     """The same text as a part of a page, in the page's own colors; what it says is escaped."""
     console = _console(width, color=True, record=True)
-    _draw_chapters(console, chapters)
+    _draw(console, parts)
     return console.export_html(code_format=_PAGE_PART, inline_styles=True)
+
+
+def console_width(width: int) -> int:
+    """The width in which a text for a terminal of so many columns is set."""
+    return max(width, _LEAST_WIDTH)
 
 
 def _console(width: int, *, color: bool, record: bool = False) -> Console:
     return Console(
         file=StringIO(),
         record=record,
-        width=max(width, _LEAST_WIDTH),
+        width=console_width(width),
         height=100,
         color_system="standard" if color else None,
         force_terminal=color,
@@ -66,35 +78,13 @@ def _console(width: int, *, color: bool, record: bool = False) -> Console:
     )
 
 
-def _draw_chapters(console: Console, chapters: Iterable[Chapter]) -> None:
-    for chapter in chapters:
-        _draw_chapter(console, chapter)
-
-
-def wrap(text: str, room: int) -> list[str]:
-    """A sentence in lines of at most `room` cells; a number stays with its unit."""
-    lines = [""]
-    for word in _WORD.findall(text):
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if cell_len(longer) <= room:
-            lines[-1] = longer
+def _draw(console: Console, parts: Iterable[Chapter | Line]) -> None:
+    for part in parts:
+        if isinstance(part, Chapter):
+            _draw_chapter(console, part)
         else:
-            lines += chop_cells(word, room)
-    return [line for line in lines if line]
-
-
-def shorten_middle(text: str, room: int) -> str:
-    """The text, or its beginning and its end around an ellipsis, in at most `room` cells."""
-    if cell_len(text) <= room:
-        return text
-    tail = max(room - 1, 0) // 2
-    head = max(room - 1 - tail, 0)
-    return _beginning(text, head) + ELLIPSIS + _beginning(text[::-1], tail)[::-1]
-
-
-def _beginning(text: str, room: int) -> str:
-    widths = accumulate(cell_len(letter) for letter in text)
-    return text[: sum(width <= room for width in widths)]
+            spans = [(clean(span.text), _TONES[span.tone]) for span in part.spans]
+            console.print(Text.assemble(*spans), no_wrap=True, overflow="ellipsis", crop=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.cells import PART, counted, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import View
@@ -15,15 +15,10 @@ def blocking_calls(view: View) -> Section:
     """The host calls that blocked, where, and what each cost."""
     if not view.syncs:
         return Section("Blocking calls", ("No blocking calls.",))
-    caused_ns = sum(call.caused_idle_ns for call in view.syncs)
-    idle_ns = sum(device.idle_ns for device in view.window.devices)
-    total = f"All together: {time_text(caused_ns)}" if caused_ns else "None of them caused any"
-    if 0 < caused_ns <= idle_ns:  # a call may cost idle time beyond the end of its step
-        total += f", {percent_text(caused_ns, idle_ns)} of the idle time"
     lines = (
-        "Caused idle is what a call costs: the GPU's idle time while the call blocked and until "
-        "new work arrived. Blocking beside a busy GPU costs nothing.",
-        f"{total}.",
+        _total(view),
+        "Caused idle is the GPU's idle time while a call blocks and until new work arrives. "
+        "Blocking costs nothing while the GPU is busy.",
     )
     notes = []
     left_out = view.syncs[_MOST_CALLS:]
@@ -45,6 +40,22 @@ def blocking_calls(view: View) -> Section:
         ),
         tuple(_row(call) for call in view.syncs[:_MOST_CALLS]),
         tuple(notes),
+    )
+
+
+def _total(view: View) -> str:
+    """What they cause together, in one sentence that no other figure contradicts."""
+    caused_ns = sum(call.caused_idle_ns for call in view.syncs)
+    if not caused_ns:
+        return "Blocking calls cause no idle time."
+    after_ns = sum(call.idle_after_ns for call in view.syncs)
+    idle_ns = sum(device.idle_ns for device in view.window.devices)
+    of_idle = f" of the {time_text(idle_ns)}" if caused_ns <= idle_ns else ""
+    gpus = " on all GPUs" if view.several else ""
+    return (
+        f"Blocking calls cause {time_text(caused_ns)}{of_idle} idle{gpus}: "
+        f"{time_text(caused_ns - after_ns)} while they block, {time_text(after_ns)} until new work "
+        "arrives."
     )
 
 

@@ -52,7 +52,18 @@ def _idle(view: View, device: DeviceMetrics) -> Section:
         Column("of window"),
         Column("meaning", Fit.PROSE),
     )
-    return Section(title, columns=columns, rows=tuple(rows))
+    return Section(title, columns=columns, rows=tuple(rows), notes=_of_calls(device))
+
+
+def _of_calls(device: DeviceMetrics) -> tuple[str, ...]:
+    """How much blocking calls cause besides the time inside of them, which has a cause's name."""
+    if not device.idle_by_calls_ns:
+        return ()
+    return (
+        "host_blocked is the time inside blocking calls alone. With the time until new work "
+        f"arrives they cause {time_text(device.idle_by_calls_ns)} of the "
+        f"{time_text(device.idle_ns)} idle.",
+    )
 
 
 def culprits(view: View) -> list[Section]:
@@ -81,7 +92,7 @@ def culprits(view: View) -> list[Section]:
     gpu = [Column("GPU")] if view.several else []
     return [
         Section(
-            "Idle by what held it",
+            "Idle by culprit",
             columns=(
                 *gpu,
                 Column("cause", Fit.LABEL),

@@ -57,7 +57,7 @@ def _certainty(view: View, row: StartMetrics) -> str:
     delays = counted(row.unexplained, "delay", "delays")
     too_much = "" if row.unexplained_share <= _SURE else ": too much to predict what a fix saves"
     return (
-        f"{inferred} {time_text(row.unexplained_ns)} ({share} of the window) lie in {delays} of "
+        f"{inferred} {time_text(row.unexplained_ns)} ({share} of the window) is in {delays} of "
         f"more than 20 µs that neither the file nor the times explain{too_much}."
     )
 

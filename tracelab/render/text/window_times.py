@@ -22,9 +22,8 @@ def headlines(view: View) -> tuple[str, ...]:
 
 def _headline(view: View, device: DeviceMetrics) -> str:
     length = view.length_ns
-    name = f"GPU {device.device}"
-    if view.window.step is not None:
-        name = f"In step {view.window.step}, {name}"
+    window = "the whole trace" if view.step is None else f"step {view.step}"
+    name = f"In {window}, GPU {device.device}"
     if length <= 0:
         return f"{name}: the window has no length."
     busy = f"{name} was busy {percent_text(device.busy_ns, length)} of {time_text(length)}"
@@ -42,8 +41,8 @@ def _headline(view: View, device: DeviceMetrics) -> str:
         else f"{busy}."
     ]
     for exposed_ns, exposure in (
-        (device.exposed_comm_ns, "was communication that no compute hid"),
-        (device.exposed_copy_ns, "was copies that neither compute nor communication hid"),
+        (device.exposed_comm_ns, "of communication was not overlapped with compute"),
+        (device.exposed_copy_ns, "of copies was not overlapped with other work"),
     ):
         if exposed_ns >= _WORTH_A_HEADLINE * length:
             sentences.append(
@@ -82,12 +81,14 @@ def _time_rows(length: int, device: DeviceMetrics) -> Iterable[tuple[str, ...]]:
     if device.comm_ns:
         share = percent_text(device.exposed_comm_ns, device.comm_ns)
         yield row("comm", device.comm_ns)
-        yield row("  exposed", device.exposed_comm_ns, f"{share} of comm: no compute hid it")
+        yield row(
+            "  exposed", device.exposed_comm_ns, f"{share} of comm: not overlapped with compute"
+        )
         if device.blocking_comm_ns:
             yield row("  blocking", device.blocking_comm_ns, "of it: the next kernel waited")
     if device.copy_ns:
         share = percent_text(device.exposed_copy_ns, device.copy_ns)
-        remark = f"{share} of copy: no compute or comm hid it"
+        remark = f"{share} of copy: not overlapped with compute or comm"
         yield row("copy", device.copy_ns)
         yield row("  exposed", device.exposed_copy_ns, remark)
         if device.blocking_copy_ns:

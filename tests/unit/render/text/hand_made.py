@@ -4,6 +4,7 @@ from tests.build.reports import report
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
 from tracelab.measures.overlap import StreamTime
+from tracelab.measures.steady import SteadyMetrics
 from tracelab.render.text.report import chapters
 from tracelab.render.text.sections import Tone
 from tracelab.report.schema import (
@@ -106,6 +107,28 @@ def make_sync(api="cudaStreamSynchronize", *, rank=0, step=None, **figures):
         "line": None,
     }
     return BlockingCallMetrics(rank, step, api, **defaults | figures)
+
+
+def make_steady(*devices, rank=0, steps=(1, 2), step_ns=10 * MS, **figures):
+    """Steady steps of equal length in which a device was busy throughout, unless told otherwise."""
+    length_ns = len(steps) * step_ns
+    devices = devices or (make_device(busy_ns=length_ns),)
+    defaults = {
+        "steps": tuple(steps),
+        "start_ns": 0,
+        "end_ns": length_ns,
+        "step_ns": step_ns,
+        "lengths_ns": (step_ns,) * len(steps),
+        "unprofiled_step_ns": None,
+        "gpu_floor_ns": max(device.busy_ns for device in devices) // len(steps),
+        "device": max(devices, key=lambda device: device.busy_ns).device,
+        "left_out": (),
+        "basis": "profiled",
+        "baseline_error": None,
+        "not_replayed": None,
+        "devices": devices,
+    }
+    return SteadyMetrics(rank, None, **defaults | figures)
 
 
 def make_steps(lengths_ms, rank=0):

@@ -6,14 +6,15 @@ from tests.unit.render.text.hand_made import (
     MS,
     make_device,
     make_report,
+    make_steady,
     make_steps,
-    make_sync,
     make_trace,
     make_window,
     section_of,
     sections_of,
     titles_of,
 )
+from tracelab.model.steady import LeftOut
 from tracelab.render.text.report import chapters
 from tracelab.render.text.sections import Tone
 from tracelab.report.schema import (
@@ -83,7 +84,7 @@ class TestHeader:
 class TestFileSections:
     def test_unrecognised_kernels(self):
         trace = make_trace(unrecognised=(KernelTotal("my kernel", 1234, 5 * MS),))
-        section = section_of(make_report(traces=(trace,)), "Unrecognised kernels")
+        section = section_of(make_report(traces=(trace,)), "Unrecognized kernels")
         assert section.rows == (("5.00 ms", "1,234", "my kernel"),)
         assert "--comm-pattern" in section.lines[0]
 
@@ -125,9 +126,10 @@ class TestSteps:
             comm_ns=2 * MS,
             exposed_comm_ns=MS,
             bubbles={"host_busy": 9 * MS, "edge": MS},
+            idle_by_calls_ns=2 * MS,
         )
         windows = (make_window(), make_window(step=1), make_window(comm, step=2))
-        report = make_report(*windows, syncs=(make_sync(step=2), make_sync(step=2)))
+        report = make_report(*windows)
         # WHEN / THEN
         section = section_of(report, "Steps")
         titles = ["step", "length", "busy", "idle", "exposed\ncomm", "idle by\nblocking"]
@@ -136,15 +138,20 @@ class TestSteps:
             ("1", "10.00 ms", "100 %", "0", "0", "0", ""),
             ("2", "20.00 ms", "50.0 %", "10.00 ms", "1.00 ms", "2.00 ms", "host_busy · 90.0 %"),
         )
-        assert section.notes == ("Length: median 15.00 ms, shortest 10.00 ms, longest 20.00 ms.",)
+        assert section.notes == ("The shortest takes 10.00 ms, the longest 20.00 ms.",)
 
-    def test_a_row_per_device_but_blocking_once(self):
-        window = make_window(make_device(0), make_device(1), step=1)
-        report = make_report(make_window(), window, syncs=(make_sync(step=1),))
+    def test_a_row_per_device_with_its_own_idle_by_blocking(self):
+        devices = [make_device(i, idle_ns=2 * MS, idle_by_calls_ns=i * MS) for i in (0, 1)]
+        report = make_report(make_window(), make_window(*devices, step=1))
         section = section_of(report, "Steps")
         assert [row[1] for row in section.rows] == ["0", "1"]
-        assert [row[5] for row in section.rows] == ["1.00 ms", ""]
+        assert [row[5] for row in section.rows] == ["0", "1.00 ms"]
         assert section.notes == ()
+
+    def test_steps_that_are_not_steady_are_named(self):
+        row = make_steady(steps=(1, 2), left_out=(LeftOut(0, "holds a backlog"),))
+        section = section_of(make_report(*make_steps([9, 5, 5]), steady=(row,)), "Steps")
+        assert section.notes[-1] == "Not steady: step 0 (holds a backlog)."
 
     def test_copies_have_their_column(self):
         device = make_device(copy_ns=5, exposed_copy_ns=4)
@@ -167,8 +174,8 @@ class TestSteps:
             *(25, 26, 27, 28, 29),
         ]
         assert section.notes == (
-            "These are the first 5, the slowest 5 and the last 5 of 30 steps; 17 are left out.",
-            "Length: median 1.00 ms, shortest 1.00 ms, longest 5.00 ms.",
+            "Shown are the first 5, the slowest 5 and the last 5 of 30 steps; 17 are left out.",
+            "The shortest takes 1.00 ms, the longest 5.00 ms.",
         )
 
     def test_no_steps_are_said_in_words(self):

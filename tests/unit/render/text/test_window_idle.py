@@ -70,7 +70,7 @@ class TestIdle:
             event=4,
         )
         tiny = replace(culprit, idle_ns=5, longest_ns=5)
-        section = section_of(make_report(holders=(tiny, culprit)), "Idle by what held it")
+        section = section_of(make_report(holders=(tiny, culprit)), "Idle by culprit")
         assert section.rows == (
             ("host_blocked", "3.00 ms", "12", "1.00 ms", "cudaFree · train train.py:7"),
         )

@@ -2,7 +2,6 @@
 
 from tests.unit.render.text.hand_made import (
     MS,
-    headlines_of,
     make_device,
     make_report,
     make_window,
@@ -10,6 +9,12 @@ from tests.unit.render.text.hand_made import (
     titles_of,
 )
 from tracelab.measures.overlap import StreamTime
+from tracelab.render.text.window_times import headlines
+from tracelab.report.views import views_of
+
+
+def make_view(*windows):
+    return views_of(make_report(*windows))[0]
 
 
 class TestHeadline:
@@ -20,32 +25,31 @@ class TestHeadline:
             busy_ns=15 * MS, idle_ns=5 * MS, bubbles={x: n * 50_000 for x, n in bubbles.items()}
         )
         # WHEN / THEN the three largest are named, the rest is summed up
-        assert [lines[1:] for lines in headlines_of(make_report(make_window(device)))] == [
+        assert [headlines(make_view(make_window(device)))] == [
             (
-                "GPU 0 was busy 75.0 % of 20.00 ms; the 5.00 ms idle: launch 41.0 %, "
-                "host_busy 30.0 %, input 20.0 %, other causes 9.0 %.",
+                "In the whole trace, GPU 0 was busy 75.0 % of 20.00 ms; the 5.00 ms idle: "
+                "launch 41.0 %, host_busy 30.0 %, input 20.0 %, other causes 9.0 %.",
             )
         ]
 
     def test_a_device_that_was_never_idle(self):
-        [(verdict, *lines)] = headlines_of(make_report())
-        assert verdict.startswith("0 % of the trace is lost on GPU 0")
-        assert lines == ["GPU 0 was busy 100 % of 10.00 ms."]
+        [line] = headlines(make_view())
+        assert line == "In the whole trace, GPU 0 was busy 100 % of 10.00 ms."
 
     def test_exposed_work_is_news_even_where_the_gpu_is_busy(self):
         device = make_device(
             comm_ns=6 * MS, exposed_comm_ns=4 * MS, copy_ns=MS, exposed_copy_ns=MS // 20
         )
-        assert [lines[1:] for lines in headlines_of(make_report(make_window(device)))] == [
+        assert [headlines(make_view(make_window(device)))] == [
             (
-                "GPU 0 was busy 100 % of 10.00 ms. "
-                "4.00 ms (40.0 %) was communication that no compute hid.",
+                "In the whole trace, GPU 0 was busy 100 % of 10.00 ms. "
+                "4.00 ms (40.0 %) of communication was not overlapped with compute.",
             )
         ]
 
     def test_every_device_has_its_sentence(self):
-        lines = headlines_of(make_report(make_window(make_device(0), make_device(3))))[0]
-        assert [line[:5] for line in lines[1:]] == ["GPU 0", "GPU 3"]
+        lines = headlines(make_view(make_window(make_device(0), make_device(3), step=4)))
+        assert [line[:16] for line in lines] == ["In step 4, GPU 0", "In step 4, GPU 3"]
 
 
 class TestTimes:
@@ -68,9 +72,14 @@ class TestTimes:
             ("idle", "10.00 ms", "50.0 %", "none ran"),
             ("compute", "10.00 ms", "50.0 %", ""),
             ("comm", "4.00 ms", "20.0 %", ""),
-            ("  exposed", "1.00 ms", "5.0 %", "25.0 % of comm: no compute hid it"),
+            ("  exposed", "1.00 ms", "5.0 %", "25.0 % of comm: not overlapped with compute"),
             ("copy", "2.00 ms", "10.0 %", ""),
-            ("  exposed", "2.00 ms", "10.0 %", "100 % of copy: no compute or comm hid it"),
+            (
+                "  exposed",
+                "2.00 ms",
+                "10.0 %",
+                "100 % of copy: not overlapped with compute or comm",
+            ),
             ("memset", "1.00 µs", "<0.1 %", ""),
         )
         assert section.notes == (

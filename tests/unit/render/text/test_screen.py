@@ -1,0 +1,316 @@
+"""The first screen: what it says, and that it is no longer than 25 lines."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from rich.cells import cell_len
+
+from tests.real_traces import FOLDER, each_real_trace
+from tests.unit.render.text.hand_made import (
+    MS,
+    make_device,
+    make_finding,
+    make_report,
+    make_steady,
+    make_steps,
+    make_trace,
+    make_window,
+)
+from tracelab import analyze
+from tracelab.model.steady import LeftOut
+from tracelab.render.text.report import render_text, screen
+from tracelab.render.text.sections import Tone
+from tracelab.report.schema import Provenance, UnreadFile
+
+TRACES = Path(__file__).parents[4] / "traces"
+MOST_LINES = 25
+
+
+def lines_of(report, width=80):
+    return [line.text.rstrip() for line in screen(report, width=width)]
+
+
+def text_of(report, width=80):
+    return "\n".join(lines_of(report, width))
+
+
+def make_steady_report(*devices, findings=(), trace=None, windows=None, **figures):
+    """A file of the steps 0, 1 and 2, of 10 ms each; 1 and 2 are steady."""
+    return make_report(
+        *(windows or make_steps([10, 10, 10])),
+        steady=(make_steady(*devices, **figures),),
+        findings=findings,
+        traces=(trace or make_trace(),),
+    )
+
+
+class TestVerdict:
+    def test_what_a_steady_step_takes_and_how_much_the_gpu_works(self):
+        device = make_device(busy_ns=15 * MS, idle_ns=5 * MS)
+        report = make_steady_report(device, gpu_floor_ns=8 * MS)
+        assert lines_of(report)[3:6] == [
+            "A steady step takes 10.00 ms (median of 2).",
+            "GPU 0 is busy 75.0 % of it; if it never waited, a step would take 8.00 ms.",
+            "No finding reaches 2 % of a steady step.",
+        ]
+
+    def test_what_it_takes_without_the_profiler(self):
+        report = make_steady_report(unprofiled_step_ns=9_800_000)
+        assert lines_of(report)[3] == (
+            "A steady step takes 10.00 ms (median of 2); without the profiler, 9.80 ms."
+        )
+
+    def test_where_the_profiler_slows_a_step_shares_are_of_the_step_without_it(self):
+        # GIVEN two steps of 10 ms, 5 without the profiler, in which the GPU works 2 ms each
+        device = make_device(busy_ns=4 * MS, idle_ns=16 * MS)
+        report = make_steady_report(
+            device, unprofiled_step_ns=5 * MS, findings=(make_finding(bound_ns=MS),)
+        )
+        # WHEN / THEN the GPU works 4 of 10 ms, and the finding has 1 of 10 ms
+        lines = lines_of(report)
+        assert lines[3] == (
+            "A steady step takes 5.00 ms without the profiler, 10.00 ms with it (median of"
+        )
+        assert "GPU 0 is busy 40.0 % of the 5.00 ms; if it never waited" in text_of(report)
+        assert [line[:14] for line in lines if line.startswith("1.")] == ["1. up to 10.0 "]
+
+    def test_one_steady_step(self):
+        report = make_steady_report(steps=(1,))
+        assert lines_of(report)[3] == "The one steady step takes 10.00 ms."
+
+    def test_without_steps_it_is_about_the_whole_trace(self):
+        report = make_report(findings=(make_finding(),))
+        text = text_of(report)
+        assert "The file has no steps, so this is about the whole trace of 10.00 ms." in text
+        assert "Findings, with the share of the trace attributed to each:\n1. up to 40.0 %" in text
+
+    def test_without_steady_steps_too(self):
+        assert "No step is known to be steady, so this is" in text_of(make_report(*make_steps([5])))
+
+    def test_the_step_that_was_asked_for(self):
+        report = make_report(make_window(step=7), steady=(make_steady(),))
+        assert lines_of(report)[3:5] == [
+            "Step 7 takes 10.00 ms; a steady step takes 10.00 ms.",
+            "GPU 0 is busy 100 % of it; if it never waited, it would take 10.00 ms.",
+        ]
+
+    def test_of_several_gpus_the_busiest_decides(self):
+        devices = [make_device(i, busy_ns=busy * MS) for i, busy in enumerate([10, 16, 5])]
+        assert lines_of(make_steady_report(*devices))[4:6] == [
+            "GPU 1 is busy 80.0 % of it, GPU 0 50.0 %, GPU 2 25.0 %; if GPU 1 never waited,",
+            "a step would take 8.00 ms.",
+        ]
+
+    def test_of_many_gpus_one_is_named(self):
+        devices = [make_device(i, busy_ns=(20 - i) * MS) for i in range(8)]
+        assert "is busy 100 % of it, the other 7 GPUs less; if" in text_of(
+            make_steady_report(*devices)
+        )
+
+    def test_idle_that_blocking_calls_cause_and_the_rest_are_all_of_it(self):
+        device = make_device(busy_ns=14 * MS, idle_ns=6 * MS, idle_by_calls_ns=4 * MS)
+        assert "It is idle 30.0 % of it: 20.0 % because of blocking calls, 10.0 % otherwise." in (
+            lines_of(make_steady_report(device))
+        )
+
+    def test_what_is_not_overlapped(self):
+        device = make_device(busy_ns=20 * MS, exposed_comm_ns=8 * MS, exposed_copy_ns=MS)
+        text = text_of(make_steady_report(device)).replace("\n", " ")
+        assert "Communication not overlapped with compute takes 40.0 % and copies not" in text
+        assert "overlapped with other work take 5.0 % of it." in text
+
+    def test_a_gpu_that_did_nothing(self):
+        device = make_device(busy_ns=0, idle_ns=20 * MS)
+        assert "No GPU was busy." in lines_of(make_steady_report(device))
+
+
+class TestFindings:
+    def test_two_or_three_lines_each(self):
+        report = make_steady_report(findings=(make_finding(),))
+        assert lines_of(report)[6:10] == [
+            "Findings, with the share of a steady step attributed to each:",
+            "1. up to 20.0 %   `item` in train (train.py:84) makes the host wait for the GPU.",
+            "   TL101          Fix: Read it later.",
+            "",
+        ]
+
+    def test_color_means_severity(self):
+        findings = [make_finding(severity=x) for x in ("critical", "warning", "info")]
+        shown = screen(make_steady_report(findings=findings), width=80)
+        tones = [line.spans[0].tone for line in shown if line.text[1:3] == ". "]
+        assert tones == [Tone.CRITICAL, Tone.WARNING, Tone.DIM]
+        text = render_text(make_steady_report(findings=findings), width=80, color=True)
+        assert "\x1b[31m1. up to" in text
+        assert "\x1b[33m2. up to" in text
+
+    def test_what_is_minor_is_counted(self):
+        minor = make_finding(severity="info", bound_ns=1, cost_ns=1)
+        lines = lines_of(make_steady_report(findings=(make_finding(), minor, minor)))
+        assert lines[-2] == "Left out: 2 minor findings."
+        assert lines[-1].endswith("tracelab explain TL101")
+
+    def test_much_about_which_nothing_can_be_done_is_shown_as_that(self):
+        # GIVEN communication of 5 of 20 ms, with nothing to run beside it
+        finding = make_finding(
+            "TL202", severity="info", bound_ns=0, title="it runs alone", fix="Communicate less."
+        )
+        lines = lines_of(make_steady_report(findings=(finding,)))
+        # THEN its share is said, and not that nothing reaches 2 %
+        assert "1. takes 25.0 %   it runs alone." in lines
+        assert "   TL202          Communicate less." in lines
+        assert not any("No finding" in line for line in lines)
+
+    def test_at_most_five(self):
+        findings = [make_finding(title=f"number {i}") for i in range(9)]
+        lines = lines_of(make_steady_report(findings=findings))
+        assert [line[0] for line in lines if ". up to" in line] == ["1", "2", "3", "4", "5"]
+        assert "Left out: 4 minor findings." in lines
+
+    def test_long_names_leave_room_for_what_happens(self):
+        title = f"{'ncclDevKernel_' * 9} runs beside no compute"
+        text = text_of(make_steady_report(findings=(make_finding(title=title),)))
+        assert "runs beside no compute." in text
+
+
+class TestFoot:
+    def test_steps_that_are_not_steady(self):
+        report = make_steady_report(left_out=(LeftOut(0, "holds a backlog"),))
+        assert "Left out: step 0 (holds a backlog)." in lines_of(report)
+
+    def test_many_steps_that_are_not_steady_are_counted(self):
+        report = make_steady_report(left_out=tuple(LeftOut(i, "are cut") for i in range(9)))
+        assert "Left out: 9 steps (are cut)." in lines_of(report)
+
+    def test_what_the_trace_lacks(self):
+        # GIVEN two things that the trace lacks, a loss that no rule tells, and the profiler's cost
+        findings = [
+            make_finding(rule, severity=severity, title=title, cause=title, bound_ns=0, cost_ns=0)
+            for rule, severity, title in (
+                ("TL903", "info", "No stacks"),
+                ("TL905", "warning", "No launches"),
+                ("TL910", "info", "profiler_overhead"),
+            )
+        ]
+        trace = make_trace(losses={"repeated_steps": 3, "waits_without_record": 8})
+        # WHEN / THEN the warning comes first, and the verdict tells what the profiler costs
+        lines = lines_of(make_steady_report(findings=findings, trace=trace))
+        assert lines[-3] == (
+            "The trace: No launches (TL905). No stacks (TL903). 3 steps whose number an"
+        )
+        assert "profiler_overhead" not in "".join(lines)
+
+    def test_files_that_could_not_be_used(self):
+        unread = tuple(UnreadFile(f"{x}.json", "no trace") for x in "abc")
+        report = make_report(provenance=Provenance(("run",), (), "", unread))
+        assert "Not used (and 2 more files): a.json: no trace" in lines_of(report)
+
+
+class TestJob:
+    def make_job(self, ranks=4, findings=(), **of_last):
+        numbers = range(ranks)
+        return make_report(
+            *(window for rank in numbers for window in make_steps([10, 10, 10], rank=rank)),
+            traces=tuple(make_trace(path=f"run/r{rank}.json", rank=rank) for rank in numbers),
+            steady=tuple(
+                make_steady(rank=rank, **(of_last if rank == ranks - 1 else {})) for rank in numbers
+            ),
+            findings=findings,
+        )
+
+    def test_one_verdict_and_one_table(self):
+        report = self.make_job(2, findings=(make_finding(rank=1),))
+        assert lines_of(report) == [
+            "tracelab 1.2.3 · 2 files · run",
+            "",
+            "A steady step takes 10.00 ms.",
+            "The GPUs are busy 100 % of it; if none ever waited, it would take 10.00 ms",
+            "(rank 1).",
+            "",
+            "rank  file      step  GPU busy  largest finding",
+            "   0  r0    10.00 ms     100 %  -",
+            "   1  r1    10.00 ms     100 %  TL101 up to 20.0 %",
+            "",
+            "Findings, with the share of a steady step attributed to each:",
+            "1. up to 20.0 %   `item` in train (train.py:84) makes the host wait for the GPU.",
+            "   TL101          Fix: Read it later.",
+            "   rank 1",
+            "",
+            "More: --full (every table), --png FILE (the timeline), tracelab explain TL101",
+        ]
+
+    def test_a_rank_that_differs_is_named(self):
+        device = make_device(busy_ns=12 * MS, idle_ns=12 * MS)
+        text = text_of(self.make_job(4, devices=(device,), step_ns=12 * MS, end_ns=24 * MS))
+        assert "Unlike the others: rank 3 (a step takes 12.00 ms, usually 10.00 ms; busy" in text
+        assert "A steady step takes 10.00 ms (rank 2) to 12.00 ms (rank 3)." in text
+
+    def test_a_call_site_of_several_ranks_stands_once(self):
+        findings = [make_finding(rank=rank, bound_ns=(1 + rank) * MS) for rank in range(4)]
+        lines = lines_of(self.make_job(4, findings=findings))
+        assert any(line.startswith("1. up to 20.0 %") for line in lines)
+        assert "   ranks 0, 1, 2, 3" in lines
+        assert not any(line.startswith("Left out") for line in lines)
+
+    @pytest.mark.parametrize("ranks", [8, 64, 1000])
+    def test_any_number_of_ranks_fits(self, ranks):
+        findings = [
+            make_finding(f"TL10{i}", rank=rank, title=f"number {i} " * 20, fix="word " * 60)
+            for rank in range(ranks)
+            for i in (1, 2, 3)
+        ]
+        device = make_device(busy_ns=12 * MS, idle_ns=12 * MS)
+        report = self.make_job(ranks, findings, devices=(device,))
+        lines = lines_of(report)
+        assert len(lines) <= MOST_LINES
+        # the rank that differs has its row, however many there are
+        assert any(line.split()[:2] == [str(ranks - 1), f"r{ranks - 1}"] for line in lines)
+        assert any("1. up to" in line for line in lines)
+
+    def test_files_that_are_no_job_are_each_on_their_own(self):
+        traces = [make_trace(path=f"{x}.json", rank=i) for i, x in enumerate("ab")]
+        traces[1] = replace(traces[1], rank_source="position")
+        report = make_report(
+            make_window(rank=0), make_window(rank=1), traces=traces, findings=(make_finding(),)
+        )
+        assert lines_of(report)[2:7] == [
+            "The files are not one job: each is on its own.",
+            "",
+            "file      step  GPU busy  largest finding",
+            "a     10.00 ms     100 %  TL101 up to 40.0 %",
+            "b     10.00 ms     100 %  -",
+        ]
+
+
+def assert_is_a_screen(report):
+    for width in (80, 120):
+        lines = render_text(report, width=width, color=False).splitlines()
+        assert len(lines) <= MOST_LINES
+        assert max(map(cell_len, lines)) <= width
+
+
+@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json.gz")), ids=lambda path: path.name[:-20])
+def test_every_bundled_trace_fits(path):
+    assert_is_a_screen(analyze(path))
+
+
+JOBS = {path.name.partition("_rank")[0] for path in TRACES.glob("*_rank0.*")}
+
+
+@pytest.mark.parametrize("job", sorted(JOBS))
+def test_every_bundled_job_fits(job):
+    assert_is_a_screen(analyze(sorted(TRACES.glob(f"{job}_rank*"))))
+
+
+@each_real_trace
+def test_every_real_trace_fits(real_trace):
+    assert_is_a_screen(analyze(real_trace))
+
+
+def test_a_real_job_of_eight_ranks_fits():
+    folder = FOLDER / "param_dlrm_8ranks"
+    if not folder.exists():
+        pytest.skip("the real traces are not here")
+    report = analyze(folder)
+    assert_is_a_screen(report)
+    assert sum("  dlrm_rank" in line for line in lines_of(report)) == 8

@@ -1,0 +1,85 @@
+"""A finding in two or three lines: up to how much, what, where, and the fix below it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import zip_longest
+
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
+from tracelab.render.text.cells import percent_text
+from tracelab.render.text.sections import Line, Span, Tone
+from tracelab.render.text.verdict import is_large
+from tracelab.render.text.wrapping import first_clause, paragraph, shorten_names, wrap
+from tracelab.report.views import Scope
+from tracelab.safe_text import clean
+
+TONES = {CRITICAL: Tone.CRITICAL, WARNING: Tone.WARNING, INFO: Tone.DIM}
+_LABEL_WIDTH = 18
+_TITLE_LINES = 2
+_LONGEST_NAMES = (44, 28, 20)  # where the title has no room for longer ones
+_SMALL = 0.005  # of a step: less is not worth a place on the first screen
+
+
+def worth_showing(finding: Finding, scope: Scope) -> bool:
+    """Whether the first screen has a place for a finding."""
+    is_small = finding.about == "trace" or finding.bound_ns < _SMALL * scope.base_ns
+    return is_large(finding, scope) or not is_small
+
+
+def amount(finding: Finding, scope: Scope) -> str:
+    """The share of a step that is attributed to a finding, or that it takes without a remedy.
+
+    For example "up to 5.9 %", or "takes 40.7 %".
+    """
+    if finding.bound_ns:
+        return f"up to {percent_text(min(finding.bound_ns, scope.base_ns), scope.base_ns)}"
+    return f"takes {percent_text(min(finding.cost_ns, scope.length_ns), scope.length_ns)}"
+
+
+def caption(scope: Scope) -> Line:
+    """The line above the findings, which says what their shares are of."""
+    return Line((Span(f"Findings, with the share of {scope.name} attributed to each:", Tone.DIM),))
+
+
+def finding_lines(
+    number: int, finding: Finding, scope: Scope, *, width: int, where: Sequence[str] = ()
+) -> list[Line]:
+    """The lines of one finding.
+
+    Args:
+        number: its number in the list.
+        finding: the finding.
+        scope: what shares are of.
+        width: columns of the terminal.
+        where: what else stands at the left: on which ranks it was found.
+    """
+    tone = TONES[finding.severity]
+    room = width - _LABEL_WIDTH
+    title = _title(finding, room)
+    before = "Fix: " if finding.bound_ns else ""
+    fix = before + first_clause(clean(finding.fix), room - len(before))
+    labels = [f"{number}. {amount(finding, scope)}", f"   {clean(finding.rule)}"]
+    labels += [f"   {text}" for text in where]
+    is_dim = tone is Tone.DIM
+    texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]
+    texts.append(Span(fix, Tone.DIM if is_dim else Tone.PLAIN))
+    label_tones = (tone, *([Tone.DIM] * len(where)), Tone.DIM)
+    label_spans = [
+        Span(f"{label:{_LABEL_WIDTH}}", label_tone)
+        for label, label_tone in zip(labels, label_tones, strict=True)
+    ]
+    return [
+        Line((label, text))
+        for label, text in zip_longest(label_spans, texts, fillvalue=Span(" " * _LABEL_WIDTH))
+    ]
+
+
+def _title(finding: Finding, room: int) -> list[str]:
+    """The title in two lines at most; names are shortened before anything is left out."""
+    text = f"{clean(finding.title)}."
+    for most in _LONGEST_NAMES:
+        lines = wrap(text, room)
+        if len(lines) <= _TITLE_LINES:
+            return lines
+        text = shorten_names(text, most)
+    return paragraph(text, room, _TITLE_LINES)

@@ -1,0 +1,136 @@
+"""The first screen: what a report says in 25 lines, before anybody asks for more."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tracelab.findings.finding import WARNING, Finding
+from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.render.text.cells import PART, counted, listed
+from tracelab.render.text.files import hardware, recorded
+from tracelab.render.text.finding_lines import caption, finding_lines, worth_showing
+from tracelab.render.text.hints import for_more
+from tracelab.render.text.sections import Line, Span, Tone
+from tracelab.render.text.verdict import left_out_steps, verdict
+from tracelab.render.text.wrapping import paragraph, shorten_middle
+from tracelab.report.schema import Provenance, Report, TraceInfo
+from tracelab.report.views import RankView
+from tracelab.safe_text import clean
+
+MOST_LINES = 25
+MOST_FINDINGS = 5
+_BLANK = Line()
+# Those of a group have a rule, too.
+_LOSSES_OF_A_RULE = (
+    "activities_without_launch",
+    "overlapping_activities",
+    "waits_without_record",
+)
+
+
+def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
+    """The first screen of one file."""
+    known_rank = [f"rank {rank.trace.rank}"] if rank.trace.rank_source != "position" else []
+    of_file = PART.join([*known_rank, *hardware(rank.trace, rank.views), recorded(rank.views)])
+    head = [
+        title_line(f"tracelab {report.version}{PART}", rank.trace.path, width),
+        *text_lines(of_file, width, 2, Tone.DIM),
+        *unread_lines(report.provenance, width),
+        _BLANK,
+        *verdict_lines(verdict(rank), width),
+        _BLANK,
+    ]
+    scope = rank.main.scope
+    about_time = [finding for finding in rank.main.findings if finding.about != "trace"]
+    worth = [finding for finding in about_time if worth_showing(finding, scope)]
+    for count in range(min(MOST_FINDINGS, len(worth)), -1, -1):
+        shown = [caption(scope)] if count else []
+        for number, finding in enumerate(worth[:count], 1):
+            shown += finding_lines(number, finding, scope, width=width)
+        left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]
+        lacks = lacking(rank.main.findings, [rank.trace])
+        foot = foot_lines(left_out, lacks, worth[:count], width)
+        lines = [*head, *shown, *([_BLANK] if shown else []), *foot]
+        if len(lines) <= MOST_LINES:
+            break
+    return lines
+
+
+def title_line(before: str, path: str, width: int) -> Line:
+    """A line that names a file or folder."""
+    return Line((Span(before), Span(shorten_middle(clean(path), width - len(before)), Tone.STRONG)))
+
+
+def text_lines(text: str, width: int, most: int, tone: Tone = Tone.PLAIN) -> list[Line]:
+    """A paragraph of at most so many lines."""
+    return [Line((Span(line, tone),)) for line in paragraph(clean(text), width, most)]
+
+
+def verdict_lines(sentences: Sequence[str], width: int) -> list[Line]:
+    """A verdict, each sentence on lines of its own: the first is the most important."""
+    return [
+        line
+        for i, text in enumerate(sentences)
+        for line in text_lines(text, width, 2, Tone.STRONG if i < 2 else Tone.PLAIN)
+    ]
+
+
+def unread_lines(provenance: Provenance, width: int) -> list[Line]:
+    """What could not be analyzed: the first reason, and how many more."""
+    if not provenance.unread:
+        return []
+    first, *others = provenance.unread
+    reason = first.reason if first.path in first.reason else f"{first.path}: {first.reason}"
+    more = f" (and {counted(len(others), 'more file', 'more files')})" if others else ""
+    return text_lines(f"Not used{more}: {reason}", width, 2, Tone.WARNING)
+
+
+def smaller(count: int) -> list[str]:
+    """That findings are left out."""
+    return [counted(count, "minor finding", "minor findings")] if count else []
+
+
+@dataclass(frozen=True, slots=True)
+class Lack:
+    """What a trace lacks, in a sentence without its end.
+
+    Example: ``Lack("No Python functions were recorded (TL903)", "TL903", is_warning=False)``.
+    """
+
+    text: str
+    rule: str | None
+    is_warning: bool
+
+
+def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Lack]:
+    """What the traces lack, each once, warnings first."""
+    lacks = [
+        Lack(f"{finding.title} ({finding.rule})", finding.rule, finding.severity == WARNING)
+        for finding in findings
+        # What the profiler costs stands in the verdict.
+        if finding.about == "trace" and finding.cause != "profiler_overhead"
+    ]
+    for name, loss in LOSSES_BY_NAME.items():
+        count = sum(trace.losses.get(name, 0) for trace in traces)
+        if count and loss.group is None and name not in _LOSSES_OF_A_RULE:
+            text = loss.text.partition(":")[0]
+            lacks.append(Lack(f"{count:,} {text}", None, loss.severity == WARNING))
+    return sorted(dict.fromkeys(lacks), key=lambda lack: not lack.is_warning)
+
+
+def foot_lines(
+    left_out: Sequence[str],
+    lacks: Sequence[Lack],
+    shown: Sequence[Finding],
+    width: int,
+    most: int = 2,
+) -> list[Line]:
+    """What was left out and why, what the traces lack, and how to see more."""
+    lines = text_lines(f"Left out: {listed(left_out)}.", width, most, Tone.DIM) if left_out else []
+    if lacks:
+        text = ". ".join(lack.text for lack in lacks)
+        tone = Tone.WARNING if lacks[0].is_warning else Tone.DIM
+        lines += text_lines(f"The trace: {text}.", width, most, tone)
+    rule = next((rule for rule in (x.rule for x in (*shown, *lacks)) if rule), None)
+    return [*lines, *text_lines(for_more(rule), width, 1, Tone.DIM)]

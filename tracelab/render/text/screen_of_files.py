@@ -1,0 +1,322 @@
+"""The first screen of several files: one verdict, one table, the ranks that differ, findings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+from statistics import median
+
+from tracelab.arrays import OneLine
+from tracelab.findings.finding import INFO, Finding
+from tracelab.read.file_names import short_names
+from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.files import hardware
+from tracelab.render.text.finding_lines import TONES, amount, caption, finding_lines, worth_showing
+from tracelab.render.text.hints import JOB
+from tracelab.render.text.screen import (
+    MOST_FINDINGS,
+    MOST_LINES,
+    foot_lines,
+    lacking,
+    smaller,
+    text_lines,
+    title_line,
+    unread_lines,
+    verdict_lines,
+)
+from tracelab.render.text.sections import Line, Span, Tone
+from tracelab.render.text.verdict import is_large, left_out_steps
+from tracelab.render.text.wrapping import shorten_middle
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, Scope
+from tracelab.safe_text import clean
+
+_BLANK = Line()
+_FEW_FINDINGS, _FEW_ROWS = 2, 3  # that have their place before more of the other
+_SEVERAL = 3  # ranks to one that differs: of fewer none is the usual one
+_OTHER = 0.1  # of the usual length, or of a step: so much makes a rank another
+_MOST_NAMED = 4
+_WORTH_A_WORD = 0.02  # of a step
+_FILE_WIDTH = 16  # at least
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Row(OneLine):
+    """A file as the table has it: its shares are of what its findings are about."""
+
+    rank: RankView
+    scope: Scope
+    busy_share: float
+    exposed_share: float
+    top: Finding | None
+
+    @property
+    def number(self) -> int:
+        return self.rank.trace.rank
+
+    @property
+    def step_ns(self) -> int:
+        """What a step takes, without the profiler where that is much less."""
+        return self.scope.step_ns * self.scope.base_ns // max(1, self.scope.length_ns)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Group(OneLine):
+    """The findings of one call site: that of the rank where the largest share is attributed."""
+
+    finding: Finding
+    scope: Scope
+    ranks: tuple[int, ...]
+
+    @property
+    def where(self) -> str:
+        if len(self.ranks) == 1:
+            return f"rank {self.ranks[0]}"
+        if len(self.ranks) <= _MOST_NAMED:
+            return f"ranks {', '.join(map(str, self.ranks))}"
+        return f"{len(self.ranks)} ranks"
+
+
+def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> list[Line]:
+    """The first screen of several files.
+
+    Args:
+        report: what was measured.
+        ranks: the files.
+        width: columns of the terminal.
+    """
+    is_job = report.job is not None
+    rows = [_row(rank) for rank in ranks if rank.views]
+    groups = _groups(rows) if is_job else []
+    worth = [group for group in groups if worth_showing(group.finding, group.scope)]
+    differing = _differing(rows) if is_job else {}
+    paths = [rank.trace.path for rank in ranks]
+    names = dict(zip(paths, short_names(paths), strict=True))
+    all_findings = [finding for row in rows for finding in row.rank.main.findings]
+    lacks = lacking(all_findings, report.traces)
+    head = _head(report, ranks, rows, width)
+    different = [f"rank {number} ({why})" for number, why in differing.items()]
+    ranks_that_differ = (
+        text_lines(f"Unlike the others: {', '.join(different)}.", width, 2, Tone.WARNING)
+        if different
+        else []
+    )
+    lines: list[Line] = []
+    for count, row_count in _sizes(len(worth), len(rows)):
+        shown = [caption(worth[0].scope)] if count else []
+        for number, group in enumerate(worth[:count], 1):
+            shown += finding_lines(
+                number, group.finding, group.scope, width=width, where=(group.where,)
+            )
+        lines = [
+            *head,
+            *_table(_chosen(rows, row_count, differing), len(rows), names, width, is_job=is_job),
+            *ranks_that_differ,
+            _BLANK,
+            *shown,
+            *([_BLANK] if shown else []),
+            *foot_lines(
+                [*_left_out_steps(rows), *smaller(len(groups) - count)],
+                lacks,
+                [group.finding for group in worth[:count]],
+                width,
+                most=1,
+            ),
+        ]
+        if len(lines) <= MOST_LINES:
+            break
+    return lines
+
+
+def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int]]:
+    """How many findings and how many rows are tried to fit, in this order."""
+    most = min(findings, MOST_FINDINGS)
+    few = min(most, _FEW_FINDINGS)
+    yield from ((count, rows) for count in range(most, 0, -1))
+    yield from ((few, count) for count in range(rows, _FEW_ROWS, -1))
+    yield from ((count, min(rows, _FEW_ROWS)) for count in range(few, -1, -1))
+
+
+def _row(rank: RankView) -> _Row:
+    scope = rank.main.scope
+    base_ns = max(1, scope.base_ns)
+    device = scope.deciding
+    alarms = [x for x in rank.main.findings if x.about != "trace" and x.severity != INFO]
+    return _Row(
+        rank=rank,
+        scope=scope,
+        busy_share=min(1.0, device.busy_ns / base_ns) if device else 0.0,
+        exposed_share=min(1.0, device.exposed_comm_ns / base_ns) if device else 0.0,
+        top=alarms[0] if alarms else None,
+    )
+
+
+def _head(
+    report: Report, ranks: Sequence[RankView], rows: Sequence[_Row], width: int
+) -> list[Line]:
+    """What was analyzed, and one verdict on all of it."""
+    folders = {str(PurePath(rank.trace.path).parent) for rank in ranks}
+    folder = folders.pop() if len(folders) == 1 else counted(len(folders), "folder", "folders")
+    files = counted(len(ranks), "file", "files")
+    machines = dict.fromkeys(part for rank in ranks for part in _without_numbers(rank))
+    return [
+        title_line(f"tracelab {report.version}{PART}{files}{PART}", folder, width),
+        *text_lines(PART.join(machines), width, 1, Tone.DIM),
+        *unread_lines(report.provenance, width),
+        _BLANK,
+        *verdict_lines(_verdict(rows) if report.job else [_why_no_job(report)], width),
+        _BLANK,
+    ]
+
+
+def _why_no_job(report: Report) -> str:
+    decision = report.provenance.job
+    if decision is None:  # of an earlier version
+        return "Whether these files are one job is not known: each stands for itself."
+    return f"Not one job: {decision.why} ({JOB})."
+
+
+def _without_numbers(rank: RankView) -> list[str]:
+    """The GPUs of a file by their names alone, and its versions."""
+    names = [name for name in rank.trace.gpus.values() if name]
+    return [*dict.fromkeys(names), *hardware(rank.trace, ())]
+
+
+def _verdict(rows: Sequence[_Row]) -> list[str]:
+    """How long a step takes on the ranks, and how much of it their GPUs are busy."""
+    if not rows:
+        return []
+    longest = max(rows, key=lambda row: row.step_ns)
+    lengths = _range([(row.step_ns, time_text(row.step_ns), row.number) for row in rows])
+    names = {row.scope.name for row in rows}
+    what = names.pop() if len(names) == 1 else "a step or trace"
+    slowed = " without the profiler" if all(row.scope.is_slowed for row in rows) else ""
+    without = [
+        (ns, time_text(ns), row.number)
+        for row in rows
+        if row.rank.steady and (ns := row.rank.steady.unprofiled_step_ns) is not None
+    ]
+    if not slowed and len(without) == len(rows):
+        slowed = f"; without the profiler, {_range(without)}"
+    busy = _range([(row.busy_share, _percent(row.busy_share), row.number) for row in rows])
+    floor = max(rows, key=lambda row: row.scope.floor_ns)
+    sentences = [
+        f"{what.capitalize()} takes {lengths}{slowed}.",
+        f"The GPUs are busy {busy} of it; if none ever waited, it would take "
+        f"{time_text(floor.scope.floor_ns)} (rank {floor.number}).",
+    ]
+    if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
+        sentences.append(f"No finding reaches 2 % of {longest.scope.name}.")
+    return sentences
+
+
+def _range(figures: Sequence[tuple[float, str, int]]) -> str:
+    """From the least to the most, with their ranks: ``"24.2 % (rank 7) to 65.7 % (rank 1)"``."""
+    _, least, least_rank = min(figures)
+    _, most, most_rank = max(figures)
+    if least == most:
+        return least
+    return f"{least} (rank {least_rank}) to {most} (rank {most_rank})"
+
+
+def _groups(rows: Sequence[_Row]) -> list[_Group]:
+    """The findings about time of all ranks, each call site once, the largest share first."""
+    by_site: dict[tuple[object, ...], list[tuple[float, Finding, _Row]]] = defaultdict(list)
+    for row in rows:
+        for finding in row.rank.main.findings:
+            if finding.about != "trace":
+                where = finding.where
+                site = (finding.rule, finding.cause, where.function, where.file, where.line)
+                share = finding.bound_ns / max(1, row.scope.base_ns)
+                by_site[site].append((share, finding, row))
+    largest = [
+        (max(group, key=lambda item: (item[0], item[1].cost_ns)), group)
+        for group in by_site.values()
+    ]
+    largest.sort(key=lambda pair: (-pair[0][0], -pair[0][1].cost_ns))
+    return [
+        _Group(finding, row.scope, tuple(sorted({row.number for _, _, row in group})))
+        for (_, finding, row), group in largest
+    ]
+
+
+def _differing(rows: Sequence[_Row]) -> dict[int, str]:
+    """The ranks that are unlike most others, and by what; none where no length is usual."""
+    usual_ns = median(row.step_ns for row in rows)
+    usual_share = median(row.busy_share for row in rows)
+    differing = {}
+    for row in rows:
+        why = []
+        if abs(row.step_ns - usual_ns) > _OTHER * usual_ns:
+            why.append(f"a step takes {time_text(row.step_ns)}, usually {time_text(int(usual_ns))}")
+        if abs(row.busy_share - usual_share) > _OTHER:
+            why.append(f"busy {_percent(row.busy_share)}, usually {_percent(usual_share)}")
+        if why:
+            differing[row.number] = "; ".join(why)
+    return differing if _SEVERAL * len(differing) <= len(rows) else {}
+
+
+def _chosen(rows: Sequence[_Row], count: int, differing: dict[int, str]) -> list[_Row]:
+    """So many rows; those that differ before the others."""
+    ordered = sorted(rows, key=lambda row: row.number not in differing)[:count]
+    return [row for row in rows if row in ordered]
+
+
+def _table(
+    shown: Sequence[_Row], count: int, names: Mapping[str, str], width: int, *, is_job: bool
+) -> list[Line]:
+    """A line per file."""
+    with_comm = any(row.exposed_share >= _WORTH_A_WORD for row in shown)
+    titles = [*(["rank"] if is_job else []), "step", "GPU busy", *(["exposed comm"] * with_comm)]
+    cells = [
+        [
+            *([str(row.number)] if is_job else []),
+            time_text(row.step_ns),
+            _percent(row.busy_share),
+            *([_percent(row.exposed_share)] * with_comm),
+        ]
+        for row in shown
+    ]
+    tops = [
+        Span(f"{x.rule} {amount(x, row.scope)}", TONES[x.severity]) if (x := row.top) else Span("-")
+        for row in shown
+    ]
+    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
+    top_width = max([len("largest finding"), *(len(top.text) for top in tops)])
+    files = [clean(names[row.rank.trace.path]) for row in shown]
+    room = width - sum(widths) - top_width - 2 * len(widths) - 2
+    file_width = min(max(map(len, [*files, "file"])), max(room, _FILE_WIDTH))
+
+    def line(name: str, numbers: Sequence[str], top: Span, tone: Tone) -> Line:
+        padded = [f"{cell:>{size}}" for cell, size in zip(numbers, widths, strict=True)]
+        file = f"{shorten_middle(name, file_width):{file_width}}"
+        before = [*padded[:1], file, *padded[1:]] if is_job else [file, *padded]
+        return Line((Span("  ".join(before) + "  ", tone), top))
+
+    lines = [line("file", titles, Span("largest finding", Tone.DIM), Tone.DIM)]
+    lines += [
+        line(name, numbers, top, Tone.PLAIN)
+        for name, numbers, top in zip(files, cells, tops, strict=True)
+    ]
+    if len(shown) < count:
+        lines.append(Line((Span(f"… and {count - len(shown)} more", Tone.DIM),)))
+    return lines
+
+
+def _percent(share: float) -> str:
+    return percent_text(round(1_000_000 * share), 1_000_000)
+
+
+def _left_out_steps(rows: Sequence[_Row]) -> list[str]:
+    """The steps that are not steady, of all ranks."""
+    texts: dict[str, list[int]] = defaultdict(list)
+    for row in rows:
+        for text in left_out_steps(row.rank):
+            texts[text].append(row.number)
+    every = len(rows)
+    return [
+        f"{text} on {'all' if len(numbers) == every else len(numbers)} ranks"
+        for text, numbers in texts.items()
+    ]

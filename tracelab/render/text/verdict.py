@@ -1,0 +1,136 @@
+"""What the text report says first of a file: how long a step takes, how much the GPU works."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tracelab.findings.finding import INFO, Finding
+from tracelab.measures.window_times import DeviceMetrics
+from tracelab.render.text.cells import counted, listed, percent_text, time_text
+from tracelab.report.views import RankView, Scope
+
+_MOST_GPUS = 4  # that are named one by one
+_WORTH_A_WORD = 0.02  # of the step
+_MUCH = 0.1  # of the step
+
+
+def verdict(rank: RankView) -> list[str]:
+    """Sentences: the length of a step, how much of it the GPUs are busy, what is not overlapped."""
+    scope = rank.main.scope
+    if scope.length_ns <= 0:
+        return ["The window has no length."]
+    sentences = [_length(rank, scope), _busy(scope), *_caused_by_calls(scope), *_exposed(scope)]
+    if not any(is_large(finding, scope) for finding in rank.main.findings):
+        sentences.append(f"No finding reaches 2 % of {scope.name}.")
+    return sentences
+
+
+def is_large(finding: Finding, scope: Scope) -> bool:
+    """Whether a finding is an alarm, or is about much time though nothing can be done about it."""
+    if finding.about == "trace":
+        return False
+    return finding.severity != INFO or finding.cost_ns >= _MUCH * scope.length_ns
+
+
+def _length(rank: RankView, scope: Scope) -> str:
+    """How long a step takes, with the profiler and without it."""
+    step, row = rank.main.step, rank.steady
+    if step is not None:
+        others = f"; a steady step takes {time_text(row.step_ns)}" if row else ""
+        return f"Step {step} takes {time_text(scope.step_ns)}{others}."
+    if row is None:
+        steps = "No step is known to be steady" if rank.steps else "The file has no steps"
+        return f"{steps}, so this is about the whole trace of {time_text(scope.length_ns)}."
+    several = len(row.steps) > 1
+    median = f" (median of {len(row.steps)})" if several else ""
+    what = "A steady step" if several else "The one steady step"
+    with_profiler, without = time_text(row.step_ns), row.unprofiled_step_ns
+    if without is None:
+        return f"{what} takes {with_profiler}{median}."
+    if scope.is_slowed:
+        return (
+            f"{what} takes {time_text(without)} without the profiler, {with_profiler} with "
+            f"it{median}."
+        )
+    return f"{what} takes {with_profiler}{median}; without the profiler, {time_text(without)}."
+
+
+def _busy(scope: Scope) -> str:
+    """How busy each GPU is, and what a step would take if the busiest never waited."""
+    if not scope.floor_ns:
+        return "No GPU was busy."
+    shares = [
+        (device, percent_text(min(device.busy_ns, scope.base_ns), scope.base_ns))
+        for device in scope.devices
+    ]
+    first = next(share for device, share in shares if device.device == scope.device)
+    others = [(device, share) for device, share in shares if device.device != scope.device]
+    without_ns = scope.step_ns * scope.base_ns // scope.length_ns
+    of_what = f"the {time_text(without_ns)}" if scope.is_slowed else "it"
+    named = "".join(f", GPU {device.device} {share}" for device, share in others)
+    if len(others) >= _MOST_GPUS:
+        named = f", the other {len(others)} GPUs less"
+    waits = f"GPU {scope.device}" if others else "it"
+    what = "it" if scope.name != "a steady step" else "a step"
+    return (
+        f"GPU {scope.device} is busy {first} of {of_what}{named}; if {waits} never waited, "
+        f"{what} would take {time_text(scope.floor_ns)}."
+    )
+
+
+def _caused_by_calls(scope: Scope) -> list[str]:
+    """How much of the idle time blocking calls cause."""
+    device = scope.deciding
+    if device is None or scope.is_slowed:
+        return []
+    if device.idle_by_calls_ns < _WORTH_A_WORD * scope.base_ns:
+        return []
+    idle, by_calls, by_others = (
+        percent_text(time_ns, scope.base_ns)
+        for time_ns in (
+            device.idle_ns,
+            device.idle_by_calls_ns,
+            device.idle_ns - device.idle_by_calls_ns,
+        )
+    )
+    others = "" if by_others == "0 %" else f", {by_others} otherwise"
+    return [f"It is idle {idle} of it: {by_calls} because of blocking calls{others}."]
+
+
+def _exposed(scope: Scope) -> list[str]:
+    """Communication and copies that are not overlapped."""
+    device = scope.deciding
+    parts = exposed_parts(device, scope.base_ns) if device else []
+    return [f"{listed(parts).capitalize()} of it."] if parts else []
+
+
+def exposed_parts(device: DeviceMetrics, base_ns: int) -> Sequence[str]:
+    """The shares that are worth a word: ``["copies not overlapped with compute take 2.1 %"]``."""
+    kinds = (
+        ("communication not overlapped with compute takes", device.exposed_comm_ns),
+        ("copies not overlapped with other work take", device.exposed_copy_ns),
+    )
+    return [
+        f"{verb} {percent_text(time_ns, base_ns)}"
+        for verb, time_ns in kinds
+        if time_ns >= _WORTH_A_WORD * base_ns
+    ]
+
+
+def left_out_steps(rank: RankView) -> list[str]:
+    """The steps that are not steady, and why: ``["step 2 (holds ...)"]``."""
+    if rank.steady is None or rank.main.step is not None:
+        return []
+    by_reason: dict[str, list[str]] = {}
+    for step in rank.steady.left_out:
+        by_reason.setdefault(step.why, []).append(str(step.step))
+    return [
+        f"step {numbers[0]} ({why})" if len(numbers) == 1 else f"{_steps(numbers)} ({why})"
+        for why, numbers in by_reason.items()
+    ]
+
+
+def _steps(numbers: Sequence[str]) -> str:
+    if len(numbers) <= _MOST_GPUS:
+        return f"steps {listed(numbers)}"
+    return counted(len(numbers), "step", "steps")

@@ -1,0 +1,96 @@
+"""Text in lines of a given width: sentences wrapped, names shortened, paragraphs cut."""
+
+from __future__ import annotations
+
+import re
+from itertools import accumulate
+
+from rich.cells import cell_len, chop_cells
+
+from tracelab.render.words import ELLIPSIS
+
+# What must not be torn apart at the end of a line: a number and its unit, a thing and its number.
+_WORD = re.compile(r"\(?(?:GPU|[Ss]teps?|[Rr]ank) \S+|\S*\d (?:ns|µs|ms|s|%)(?!\w)\S*|\S+")
+
+_LEAST_CLAUSE = 20  # letters
+
+
+def wrap(text: str, room: int) -> list[str]:
+    """A sentence in lines of at most `room` cells; a number stays with its unit."""
+    lines = [""]
+    for word in _WORD.findall(text):
+        longer = f"{lines[-1]} {word}" if lines[-1] else word
+        if cell_len(longer) <= room:
+            lines[-1] = longer
+        else:
+            lines += chop_cells(word, room)
+    return [line for line in lines if line]
+
+
+def paragraph(text: str, room: int, most_lines: int) -> list[str]:
+    """A sentence in so many lines at most, the last of them with an ellipsis where it goes on.
+
+    >>> paragraph("the host waits for the GPU", room=10, most_lines=2)
+    ['the host', 'waits for…']
+    """
+    lines = wrap(text, room)
+    if len(lines) <= most_lines:
+        return lines
+    last = lines[most_lines - 1]
+    kept = last if cell_len(last) < room else _beginning(last, room - 1)
+    return [*lines[: most_lines - 1], kept + ELLIPSIS]
+
+
+def first_clause(text: str, room: int) -> str:
+    """A text, or so many whole clauses of it as fit into one line.
+
+    It does not end inside of code or brackets, unless so little would be left that it says nothing.
+
+    >>> first_clause("Leave it out, or let a stream wait: `a.wait_event(b)`.", 40)
+    'Leave it out, or let a stream wait…'
+    """
+    if cell_len(text) <= room:
+        return text
+    ends, depth, in_code = [0], 0, False
+    for i, letter in enumerate(text):
+        in_code ^= letter == "`"
+        if in_code:
+            continue
+        if letter == "(":
+            if not depth:
+                ends.append(i)
+            depth += 1
+        elif letter == ")":
+            depth -= 1
+        elif not depth and letter in ".,:;" and text[i + 1 : i + 2] == " ":
+            ends.append(i)
+    end = max(end for end in ends if cell_len(text[:end]) < room)
+    if end < _LEAST_CLAUSE:
+        return paragraph(text, room, 1)[0]
+    return text[:end].rstrip() + ELLIPSIS
+
+
+def shorten_middle(text: str, room: int) -> str:
+    """The text, or its beginning and its end around an ellipsis, in at most `room` cells."""
+    if cell_len(text) <= room:
+        return text
+    tail = max(room - 1, 0) // 2
+    head = max(room - 1 - tail, 0)
+    return _beginning(text, head) + ELLIPSIS + _beginning(text[::-1], tail)[::-1]
+
+
+def shorten_names(text: str, most: int) -> str:
+    """The text with names of kernels shortened, so that there is room for the rest.
+
+    >>> shorten_names("ncclDevKernel_AllReduce_Sum_f32_RING_LL waits", 20)
+    'ncclDevKer…2_RING_LL waits'
+    """
+    return " ".join(
+        word if "/" in word or "`" in word else shorten_middle(word, most)
+        for word in text.split(" ")
+    )
+
+
+def _beginning(text: str, room: int) -> str:
+    widths = accumulate(cell_len(letter) for letter in text)
+    return text[: sum(width <= room for width in widths)]
