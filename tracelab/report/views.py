@@ -35,6 +35,7 @@ class Scope(OneLine):
         floor_ns: what `step_ns` would be if the GPU that decides never waited, ns.
         device: the number of that GPU, the busiest; None without one.
         devices: how busy each was in it.
+        steps: how many steady steps it has; 0 where it is no steady window.
 
     Example: ``Scope("a steady step", step_ns=2_000, length_ns=10_000, base_ns=10_000,
     floor_ns=1_800, device=0, devices=(DeviceMetrics(device=0, ...),))``.
@@ -47,6 +48,7 @@ class Scope(OneLine):
     floor_ns: int
     device: int | None
     devices: tuple[DeviceMetrics, ...]
+    steps: int = 0
 
     @property
     def is_slowed(self) -> bool:
@@ -115,6 +117,7 @@ class View(OneLine, Tables):
             floor_ns=row.gpu_floor_ns,
             device=row.device,
             devices=row.devices,
+            steps=len(row.steps),
         )
 
     @property

@@ -36,6 +36,13 @@ def amount(finding: Finding, scope: Scope) -> str:
     return f"takes {percent_text(min(finding.cost_ns, scope.length_ns), scope.length_ns)}"
 
 
+def seen_in(finding: Finding, scope: Scope) -> list[str]:
+    """In how many of the steady steps a finding was seen, where that is not all: "in 2 of 5"."""
+    if finding.steps_seen is None or finding.steps_seen >= scope.steps:
+        return []
+    return [f"in {finding.steps_seen} of {scope.steps} steps"]
+
+
 def caption(scope: Scope) -> Line:
     """The line above the findings, which says what their shares are of."""
     return Line((Span(f"Findings, with the share of {scope.name} attributed to each:", Tone.DIM),))
@@ -59,14 +66,12 @@ def finding_lines(
     before = "Fix: " if finding.bound_ns else ""
     fix = before + first_clause(clean(finding.fix), room - len(before))
     labels = [f"{number}. {amount(finding, scope)}", f"   {clean(finding.rule)}"]
-    labels += [f"   {text}" for text in where]
+    labels += [f"   {text}" for text in (*where, *seen_in(finding, scope))]
     is_dim = tone is Tone.DIM
     texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]
     texts.append(Span(fix, Tone.DIM if is_dim else Tone.PLAIN))
-    label_tones = (tone, *([Tone.DIM] * len(where)), Tone.DIM)
     label_spans = [
-        Span(f"{label:{_LABEL_WIDTH}}", label_tone)
-        for label, label_tone in zip(labels, label_tones, strict=True)
+        Span(f"{label:{_LABEL_WIDTH}}", Tone.DIM if i else tone) for i, label in enumerate(labels)
     ]
     return [
         Line((label, text))

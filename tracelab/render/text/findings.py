@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from tracelab.findings.finding import INFO, Finding
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
-from tracelab.render.text.finding_lines import TONES, amount
+from tracelab.render.text.finding_lines import TONES, amount, seen_in
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.report.views import Scope, View
@@ -44,15 +44,16 @@ def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
     title = PART.join(
         (f"{number}. {finding.severity}", f"{amount(finding, scope)} of {scope.name}", finding.rule)
     )
-    lines = (f"{finding.title}. {_circumstances(finding)}", f"Fix: {finding.fix}")
+    lines = (f"{finding.title}. {_circumstances(finding, scope)}", f"Fix: {finding.fix}")
     return Section(title, lines, tone=TONES[finding.severity])
 
 
-def _circumstances(finding: Finding) -> str:
+def _circumstances(finding: Finding, scope: Scope) -> str:
     where = finding.where
     parts = [f"cause {finding.cause}", counted(where.count, "time", "times")]
     if where.annotation:
         parts.append(f"in {where.annotation}")
+    parts += seen_in(finding, scope)
     parts.append(time_text(finding.cost_ns))
     if finding.bound_ns != finding.cost_ns:
         parts[-1] += f", {time_text(finding.bound_ns)} of it attributed"

@@ -44,13 +44,19 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
     scope = rank.main.scope
     about_time = [finding for finding in rank.main.findings if finding.about != "trace"]
     worth = [finding for finding in about_time if worth_showing(finding, scope)]
+    notes = [
+        line
+        for note in report.notes
+        if (note.rank, note.step) == (rank.trace.rank, rank.main.step)
+        for line in text_lines(note.text, width, 2, Tone.DIM)
+    ]
     for count in range(min(MOST_FINDINGS, len(worth)), -1, -1):
         shown = [caption(scope)] if count else []
         for number, finding in enumerate(worth[:count], 1):
             shown += finding_lines(number, finding, scope, width=width)
         left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]
         lacks = lacking(rank.main.findings, [rank.trace])
-        foot = foot_lines(left_out, lacks, worth[:count], width)
+        foot = [*notes, *foot_lines(left_out, lacks, worth[:count], width)]
         lines = [*head, *shown, *([_BLANK] if shown else []), *foot]
         if len(lines) <= MOST_LINES:
             break
@@ -132,5 +138,6 @@ def foot_lines(
         text = ". ".join(lack.text for lack in lacks)
         tone = Tone.WARNING if lacks[0].is_warning else Tone.DIM
         lines += text_lines(f"The trace: {text}.", width, most, tone)
-    rule = next((rule for rule in (x.rule for x in (*shown, *lacks)) if rule), None)
+    rules = [*(finding.rule for finding in shown), *(lack.rule for lack in lacks)]
+    rule = next((rule for rule in rules if rule), None)
     return [*lines, *text_lines(for_more(rule), width, 1, Tone.DIM)]

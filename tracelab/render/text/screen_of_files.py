@@ -133,7 +133,7 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
 def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int]]:
     """How many findings and how many rows are tried to fit, in this order."""
     most = min(findings, MOST_FINDINGS)
-    few = min(most, _FEW_FINDINGS)
+    few, rows = min(most, _FEW_FINDINGS), min(rows, MOST_LINES)
     yield from ((count, rows) for count in range(most, 0, -1))
     yield from ((few, count) for count in range(rows, _FEW_ROWS, -1))
     yield from ((count, min(rows, _FEW_ROWS)) for count in range(few, -1, -1))
@@ -244,8 +244,8 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
 
 def _differing(rows: Sequence[_Row]) -> dict[int, str]:
     """The ranks that are unlike most others, and by what; none where no length is usual."""
-    usual_ns = median(row.step_ns for row in rows)
-    usual_share = median(row.busy_share for row in rows)
+    usual_ns = median(row.step_ns for row in shown)
+    usual_share = median(row.busy_share for row in shown)
     differing = {}
     for row in rows:
         why = []
@@ -260,8 +260,8 @@ def _differing(rows: Sequence[_Row]) -> dict[int, str]:
 
 def _chosen(rows: Sequence[_Row], count: int, differing: dict[int, str]) -> list[_Row]:
     """So many rows; those that differ before the others."""
-    ordered = sorted(rows, key=lambda row: row.number not in differing)[:count]
-    return [row for row in rows if row in ordered]
+    order = sorted(range(len(rows)), key=lambda i: rows[i].number not in differing)
+    return [rows[i] for i in sorted(order[:count])]
 
 
 def _table(
