@@ -244,8 +244,8 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
 
 def _differing(rows: Sequence[_Row]) -> dict[int, str]:
     """The ranks that are unlike most others, and by what; none where no length is usual."""
-    usual_ns = median(row.step_ns for row in shown)
-    usual_share = median(row.busy_share for row in shown)
+    usual_ns = median(row.step_ns for row in rows)
+    usual_share = median(row.busy_share for row in rows)
     differing = {}
     for row in rows:
         why = []

@@ -21,7 +21,7 @@ from tracelab import analyze
 from tracelab.model.steady import LeftOut
 from tracelab.render.text.report import render_text, screen
 from tracelab.render.text.sections import Tone
-from tracelab.report.schema import Note, Provenance, UnreadFile
+from tracelab.report.schema import Job, JobDecision, Note, Provenance, UnreadFile
 
 TRACES = Path(__file__).parents[4] / "traces"
 MOST_LINES = 25
@@ -196,7 +196,7 @@ class TestFoot:
         # WHEN / THEN the warning comes first, and the verdict tells what the profiler costs
         lines = lines_of(make_steady_report(findings=findings, trace=trace))
         assert lines[-3] == (
-            "The trace: No launches (TL905). No stacks (TL903). 3 steps whose number an"
+            "The trace: No launches (TL905). 3 step annotations with the number of an earlier"
         )
         assert "profiler_overhead" not in "".join(lines)
 
@@ -228,6 +228,7 @@ class TestJob:
                 make_steady(rank=rank, **(of_last if rank == ranks - 1 else {})) for rank in numbers
             ),
             findings=findings,
+            job=Job(tuple(numbers)),
         )
 
     def test_one_verdict_and_one_table(self):
@@ -280,18 +281,26 @@ class TestJob:
         assert any("1. up to" in line for line in lines)
 
     def test_files_that_are_no_job_are_each_on_their_own(self):
-        traces = [make_trace(path=f"{x}.json", rank=i) for i, x in enumerate("ab")]
-        traces[1] = replace(traces[1], rank_source="position")
+        decision = JobDecision(is_job=False, why="both are rank 0", recordings=((0,), (1,)))
         report = make_report(
-            make_window(rank=0), make_window(rank=1), traces=traces, findings=(make_finding(),)
+            make_window(rank=0),
+            make_window(rank=1),
+            traces=[make_trace(path=f"run/{x}.json", rank=i) for i, x in enumerate("ab")],
+            provenance=Provenance(("run",), (), "", (), decision),
+            findings=(make_finding(),),
         )
         assert lines_of(report)[2:7] == [
-            "The files are not one job: each is on its own.",
+            "Not one job: both are rank 0 (if they are its ranks, pass --job).",
             "",
             "file      step  GPU busy  largest finding",
             "a     10.00 ms     100 %  TL101 up to 40.0 %",
             "b     10.00 ms     100 %  -",
         ]
+
+    def test_a_report_of_an_earlier_version_does_not_know(self):
+        traces = [make_trace(path=f"{x}.json", rank=i) for i, x in enumerate("ab")]
+        report = make_report(make_window(rank=0), make_window(rank=1), traces=traces)
+        assert "Whether these files are one job is not known" in text_of(report)
 
 
 def assert_is_a_screen(report):
