@@ -109,7 +109,7 @@ def analyze(
                 report,
                 width=output_width(),
                 color=output_in_color(),
-                full=full,
+                full=full or top is not None,
                 every_step=step == "all",
                 top=TOP if top is None else top,
             )

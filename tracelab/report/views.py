@@ -19,8 +19,6 @@ from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.report.schema import Report, Tables, TraceInfo
 
-_SLOWER = 1.1  # times as long as without the profiler: then shares are of what it is without it
-
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scope(OneLine):
@@ -106,14 +104,11 @@ class View(OneLine, Tables):
         row = self.steady_row
         if row is None:
             return _scope_of_window(self)
-        base_ns = row.length_ns
-        if row.unprofiled_step_ns is not None and _SLOWER * row.unprofiled_step_ns <= row.step_ns:
-            base_ns = row.length_ns * row.unprofiled_step_ns // max(1, row.step_ns)
         return Scope(
             name="a steady step",
             step_ns=row.step_ns,
             length_ns=row.length_ns,
-            base_ns=base_ns,
+            base_ns=row.unprofiled_ns or row.length_ns,
             floor_ns=row.gpu_floor_ns,
             device=row.device,
             devices=row.devices,

@@ -37,10 +37,10 @@ def amount(finding: Finding, scope: Scope) -> str:
 
 
 def seen_in(finding: Finding, scope: Scope) -> list[str]:
-    """In how many of the steady steps a finding was seen, where that is not all: "in 2 of 5"."""
+    """In how many of the steady steps a finding was seen, where that is not all: "2 of 5 steps"."""
     if finding.steps_seen is None or finding.steps_seen >= scope.steps:
         return []
-    return [f"in {finding.steps_seen} of {scope.steps} steps"]
+    return [f"{finding.steps_seen} of {scope.steps} steps"]
 
 
 def caption(scope: Scope) -> Line:
@@ -71,7 +71,8 @@ def finding_lines(
     texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]
     texts.append(Span(fix, Tone.DIM if is_dim else Tone.PLAIN))
     label_spans = [
-        Span(f"{label:{_LABEL_WIDTH}}", Tone.DIM if i else tone) for i, label in enumerate(labels)
+        Span(f"{label:{_LABEL_WIDTH - 1}} ", Tone.DIM if i else tone)
+        for i, label in enumerate(labels)
     ]
     return [
         Line((label, text))

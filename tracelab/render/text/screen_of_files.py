@@ -37,7 +37,7 @@ _BLANK = Line()
 _FEW_FINDINGS, _FEW_ROWS = 2, 3  # that have their place before more of the other
 _SEVERAL = 3  # ranks to one that differs: of fewer none is the usual one
 _OTHER = 0.1  # of the usual length, or of a step: so much makes a rank another
-_MOST_NAMED = 4
+_FEW_RANKS = 2  # that are named at the side of a finding
 _WORTH_A_WORD = 0.02  # of a step
 _FILE_WIDTH = 16  # at least
 
@@ -74,7 +74,7 @@ class _Group(OneLine):
     def where(self) -> str:
         if len(self.ranks) == 1:
             return f"rank {self.ranks[0]}"
-        if len(self.ranks) <= _MOST_NAMED:
+        if len(self.ranks) <= _FEW_RANKS:
             return f"ranks {', '.join(map(str, self.ranks))}"
         return f"{len(self.ranks)} ranks"
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from tracelab.findings.finding import INFO, Finding
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import counted, listed, percent_text, time_text
+from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.views import RankView, Scope
 
 _MOST_GPUS = 4  # that are named one by one
@@ -22,6 +23,8 @@ def verdict(rank: RankView) -> list[str]:
     sentences = [_length(rank, scope), _busy(scope), *_caused_by_calls(scope), *_exposed(scope)]
     if not any(is_large(finding, scope) for finding in rank.main.findings):
         sentences.append(f"No finding reaches 2 % of {scope.name}.")
+        # What is left is the GPU's own work.
+        sentences += [busy_answer(rank.main)] if busy_answer(rank.main) else []
     return sentences
 
 
@@ -48,10 +51,7 @@ def _length(rank: RankView, scope: Scope) -> str:
     if without is None:
         return f"{what} takes {with_profiler}{median}."
     if scope.is_slowed:
-        return (
-            f"{what} takes {time_text(without)} without the profiler, {with_profiler} with "
-            f"it{median}."
-        )
+        return f"{what} takes {time_text(without)} without the profiler, {with_profiler} with it."
     return f"{what} takes {with_profiler}{median}; without the profiler, {time_text(without)}."
 
 
@@ -65,8 +65,7 @@ def _busy(scope: Scope) -> str:
     ]
     first = next(share for device, share in shares if device.device == scope.device)
     others = [(device, share) for device, share in shares if device.device != scope.device]
-    without_ns = scope.step_ns * scope.base_ns // scope.length_ns
-    of_what = f"the {time_text(without_ns)}" if scope.is_slowed else "it"
+    of_what = "that" if scope.is_slowed else "it"
     named = "".join(f", GPU {device.device} {share}" for device, share in others)
     if len(others) >= _MOST_GPUS:
         named = f", the other {len(others)} GPUs less"

@@ -140,10 +140,10 @@ def phases(view: View) -> list[Section]:
 
 
 def busy_answer(view: View) -> str:
-    """What keeps the GPU that decides busy: how much of the time, which kernel, which phase.
+    """What keeps the GPUs busy: which kernel, which phase.
 
-    Example: ``GPU 0 is busy 97.2 % of a steady step: 61.0 % of the GPU time is `gemm` (forward),
-    and the backward pass launches 63.1 % of it.``
+    Example: ``61.0 % of the GPU time is `gemm` (forward), and the backward pass launches 63.1 % of
+    it.``
 
     Args:
         view: of the whole trace, or of one step.
@@ -151,20 +151,12 @@ def busy_answer(view: View) -> str:
     Returns:
         one sentence; "" where the report has no kernels, or the window has no length.
     """
-    steady = next(iter(view.steady), None)
-    devices = steady.devices if steady else view.window.devices
-    length_ns = steady.length_ns if steady else view.length_ns
     named = [row for row in view.kernels if row.kind is not None]
-    if not named or not devices or length_ns <= 0:
+    if not named or view.scope.length_ns <= 0:
         return ""
-    device = max(devices, key=lambda device: device.busy_ns)
-    span = "a steady step" if steady else "the trace" if view.step is None else f"step {view.step}"
     top = named[0]
     phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
-    sentence = (
-        f"GPU {device.device} is busy {percent_text(device.busy_ns, length_ns)} of {span}: "
-        f"{_share_text(top.share)} of the GPU time is `{bare_name(top.name)}`{phase}"
-    )
+    sentence = f"{_share_text(top.share)} of the GPU time is `{bare_name(top.name)}`{phase}"
     most = max(view.phases, key=lambda row: row.gpu_ns, default=None)
     if most is None or most.name not in _PHASE_WORDS:
         return f"{sentence}."

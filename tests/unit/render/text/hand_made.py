@@ -126,6 +126,7 @@ def make_steady(*devices, rank=0, steps=(1, 2), step_ns=10 * MS, **figures):
         "basis": "profiled",
         "baseline_error": None,
         "not_replayed": None,
+        "unprofiled_ns": None,
         "devices": devices,
     }
     return SteadyMetrics(rank, None, **defaults | figures)

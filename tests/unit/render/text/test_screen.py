@@ -65,7 +65,10 @@ class TestVerdict:
         # GIVEN two steps of 10 ms, 5 without the profiler, in which the GPU works 2 ms each
         device = make_device(busy_ns=4 * MS, idle_ns=16 * MS)
         report = make_steady_report(
-            device, unprofiled_step_ns=5 * MS, findings=(make_finding(bound_ns=MS),)
+            device,
+            unprofiled_step_ns=5 * MS,
+            unprofiled_ns=10 * MS,
+            findings=(make_finding(bound_ns=MS),),
         )
         # WHEN / THEN the GPU works 4 of 10 ms, and the finding has 1 of 10 ms
         lines = lines_of(report)

@@ -102,8 +102,7 @@ def test_busy_gpu_is_answered_with_its_kernel_and_phase():
     [view] = views_of(report_of(kernels=KERNELS, phases=PHASES))
 
     assert busy_answer(view) == (
-        "GPU 0 is busy 100 % of the trace: 60.0 % of the GPU time is `gemm` (backward), and the "
-        "backward pass launches 60.0 % of it."
+        "60.0 % of the GPU time is `gemm` (backward), and the backward pass launches 60.0 % of it."
     )
 
 
@@ -113,7 +112,7 @@ def test_busy_gpu_is_answered_with_its_kernel_and_phase():
         (
             (make_kernel("add", MS, 1.0, phase="other"),),
             (make_work("other", gpu_ns=MS, gpu_share=1.0),),
-            "GPU 0 is busy 100 % of the trace: 100 % of the GPU time is `add`.",
+            "100 % of the GPU time is `add`.",
         ),
         ((), (), ""),
     ],
