@@ -72,10 +72,8 @@ class TestVerdict:
         )
         # WHEN / THEN the GPU works 4 of 10 ms, and the finding has 1 of 10 ms
         lines = lines_of(report)
-        assert lines[3] == (
-            "A steady step takes 5.00 ms without the profiler, 10.00 ms with it (median of"
-        )
-        assert "GPU 0 is busy 40.0 % of the 5.00 ms; if it never waited" in text_of(report)
+        assert lines[3] == ("A steady step takes 5.00 ms without the profiler, 10.00 ms with it.")
+        assert "GPU 0 is busy 40.0 % of that; if it never waited" in text_of(report)
         assert [line[:14] for line in lines if line.startswith("1.")] == ["1. up to 10.0 "]
 
     def test_one_steady_step(self):
@@ -214,7 +212,7 @@ class TestFoot:
         assert "This first." in lines
         assert "Of step 2." not in lines
 
-    @pytest.mark.parametrize(("seen", "label"), [(1, "   in 1 of 2 steps"), (2, "")])
+    @pytest.mark.parametrize(("seen", "label"), [(1, "   1 of 2 steps"), (2, "")])
     def test_in_how_many_steps_a_finding_was_seen(self, seen, label):
         finding = replace(make_finding(), steps_seen=seen)
         lines = lines_of(make_steady_report(findings=(finding,)))
@@ -265,7 +263,7 @@ class TestJob:
         findings = [make_finding(rank=rank, bound_ns=(1 + rank) * MS) for rank in range(4)]
         lines = lines_of(self.make_job(4, findings=findings))
         assert any(line.startswith("1. up to 20.0 %") for line in lines)
-        assert "   ranks 0, 1, 2, 3" in lines
+        assert "   4 ranks" in lines
         assert not any(line.startswith("Left out") for line in lines)
 
     @pytest.mark.parametrize("ranks", [8, 64, 1000])
