@@ -164,8 +164,15 @@ def _finding(
         evidence=candidate.evidence,
         fix=candidate.fix or rule.fix,
         about=rule.about,
-        steps_seen=int((lost_by_step_ns > 0).sum()) if len(lost_by_step_ns) else None,
+        steps_seen=_steps_seen(candidate, lost_by_step_ns),
     )
+
+
+def _steps_seen(candidate: Candidate, lost_by_step_ns: Int64Array) -> int | None:
+    """In how many steady steps a candidate costs time; None without steps, or without any cost."""
+    if not candidate.lost or not len(lost_by_step_ns):
+        return None
+    return int((lost_by_step_ns > 0).sum())
 
 
 def _lost_by_step_ns(context: Context, lost: Intervals) -> Int64Array:

@@ -25,7 +25,7 @@ class Scope(OneLine):
     """The stretch of time that a window's findings are about, and of which shares are printed.
 
     Attributes:
-        name: what it is called in "5.9 % of a steady step".
+        name: what it is called in "5.9 % of the steady steps".
         step_ns: what one step of it takes, or all of it where it is no step, ns.
         length_ns: its length, ns.
         base_ns: what shares are of, ns: its length, or where the profiler made it at least a tenth
@@ -35,7 +35,7 @@ class Scope(OneLine):
         devices: how busy each was in it.
         steps: how many steady steps it has; 0 where it is no steady window.
 
-    Example: ``Scope("a steady step", step_ns=2_000, length_ns=10_000, base_ns=10_000,
+    Example: ``Scope("the steady steps", step_ns=2_000, length_ns=10_000, base_ns=10_000,
     floor_ns=1_800, device=0, devices=(DeviceMetrics(device=0, ...),))``.
     """
 
@@ -105,7 +105,7 @@ class View(OneLine, Tables):
         if row is None:
             return _scope_of_window(self)
         return Scope(
-            name="a steady step",
+            name="the steady steps" if len(row.steps) > 1 else "the steady step",
             step_ns=row.step_ns,
             length_ns=row.length_ns,
             base_ns=row.unprofiled_ns or row.length_ns,

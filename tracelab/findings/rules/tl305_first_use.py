@@ -101,7 +101,8 @@ def _of_planning(context: Context) -> list[Candidate]:
         goes_on = _goes_on(context, costly_id) or (is_attention and len(costly_id) >= FEWEST_STEPS)
         candidates.append(
             Candidate(
-                title=f"{describe(call_site, name)} plans for each new shape",
+                title=f"{describe(call_site, name)} makes a plan "
+                + ("for each new shape" if goes_on else "at its first use"),
                 cause="planning",
                 where=where(call_site, count=len(costly_id)),
                 evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),

@@ -41,7 +41,7 @@ def find(context: Context) -> list[Candidate]:
     culprit_id = worst.culprit_id[np.argsort(-worst.length_ns, kind="stable")]
     [call_site] = context.call_sites(culprit_id[:1])
     count = len(worst.next_id)
-    often = "once" if count == 1 else f"{count} times, each at a place of its own, longest"
+    often = "once" if count == 1 else f"irregularly, {count} times, longest"
     return [
         Candidate(
             title=f"The host stalls {often} at "

@@ -16,11 +16,11 @@ _MUCH = 0.1  # of the step
 
 
 def verdict(rank: RankView) -> list[str]:
-    """Sentences: the length of a step, how much of it the GPUs are busy, what is not overlapped."""
+    """Sentences: the length of a step, how much of it the GPUs work, what is not overlapped."""
     scope = rank.main.scope
     if scope.length_ns <= 0:
         return ["The window has no length."]
-    sentences = [_length(rank, scope), _busy(scope), *_caused_by_calls(scope), *_exposed(scope)]
+    sentences = [_length(rank, scope), _busy(rank, scope), *_idle(scope), *_exposed(scope)]
     if not any(is_large(finding, scope) for finding in rank.main.findings):
         sentences.append(f"No finding reaches 2 % of {scope.name}.")
         # What is left is the GPU's own work.
@@ -55,52 +55,59 @@ def _length(rank: RankView, scope: Scope) -> str:
     return f"{what} takes {with_profiler}{median}; without the profiler, {time_text(without)}."
 
 
-def _busy(scope: Scope) -> str:
-    """How busy each GPU is, and what a step would take if the busiest never waited."""
+def _busy(rank: RankView, scope: Scope) -> str:
+    """How long the busiest GPU works in a step, which is what a step would take without waits."""
     if not scope.floor_ns:
         return "No GPU was busy."
-    shares = [
-        (device, percent_text(min(device.busy_ns, scope.base_ns), scope.base_ns))
-        for device in scope.devices
-    ]
-    first = next(share for device, share in shares if device.device == scope.device)
-    others = [(device, share) for device, share in shares if device.device != scope.device]
-    of_what = "that" if scope.is_slowed else "it"
-    named = "".join(f", GPU {device.device} {share}" for device, share in others)
+    share = percent_text(min(scope.floor_ns, _step_ns(rank, scope)), _step_ns(rank, scope))
+    others = [device for device in scope.devices if device.device != scope.device]
+    named = [f"GPU {x.device} {percent_text(x.busy_ns, scope.length_ns)}" for x in others]
     if len(others) >= _MOST_GPUS:
-        named = f", the other {len(others)} GPUs less"
-    waits = f"GPU {scope.device}" if others else "it"
-    what = "it" if scope.name != "a steady step" else "a step"
+        named = [f"the other {len(others)} GPUs less"]
+    shares = f"{share}; {listed(named)}" if named else share
+    of_what, what = "that" if scope.is_slowed else "it", "a step" if scope.steps else "it"
     return (
-        f"GPU {scope.device} is busy {first} of {of_what}{named}; if {waits} never waited, "
-        f"{what} would take {time_text(scope.floor_ns)}."
+        f"GPU {scope.device} works {time_text(scope.floor_ns)} of {of_what} ({shares}): what "
+        f"{what} would take if {'the GPU' if what == 'it' or others else 'it'} never waited."
     )
 
 
-def _caused_by_calls(scope: Scope) -> list[str]:
-    """How much of the idle time blocking calls cause."""
+def _step_ns(rank: RankView, scope: Scope) -> int:
+    """What the length of a step is called: without the profiler where that made it much longer."""
+    if scope.is_slowed and rank.steady is not None and rank.steady.unprofiled_step_ns is not None:
+        return rank.steady.unprofiled_step_ns
+    return scope.base_ns if not scope.steps else scope.step_ns
+
+
+def _idle(scope: Scope) -> list[str]:
+    """How much of the steps together the GPU is idle, and how much of that blocking calls cause.
+
+    Where they cause little, only if the steps together say something else than the median step.
+    """
     device = scope.deciding
     if device is None or scope.is_slowed:
         return []
-    if device.idle_by_calls_ns < _WORTH_A_WORD * scope.base_ns:
+    by_calls_ns = device.idle_by_calls_ns
+    typical_ns = scope.step_ns - scope.floor_ns
+    is_typical = abs(device.idle_ns / scope.length_ns - typical_ns / scope.step_ns) < _WORTH_A_WORD
+    if by_calls_ns < _WORTH_A_WORD * scope.length_ns and (is_typical or not scope.steps):
         return []
     idle, by_calls, by_others = (
-        percent_text(time_ns, scope.base_ns)
-        for time_ns in (
-            device.idle_ns,
-            device.idle_by_calls_ns,
-            device.idle_ns - device.idle_by_calls_ns,
-        )
+        percent_text(time_ns, scope.length_ns)
+        for time_ns in (device.idle_ns, by_calls_ns, device.idle_ns - by_calls_ns)
     )
-    others = "" if by_others == "0 %" else f", {by_others} otherwise"
-    return [f"It is idle {idle} of it: {by_calls} because of blocking calls{others}."]
+    of_what = f"the {scope.steps} steady steps" if scope.steps > 1 else "it"
+    causes = f": {by_calls} because of blocking calls" if by_calls_ns else ""
+    causes += f", {by_others} otherwise" if causes and by_others != "0 %" else ""
+    return [f"It is idle {idle} of {of_what}{causes}."]
 
 
 def _exposed(scope: Scope) -> list[str]:
     """Communication and copies that are not overlapped."""
     device = scope.deciding
     parts = exposed_parts(device, scope.base_ns) if device else []
-    return [f"{listed(parts).capitalize()} of it."] if parts else []
+    of_what = f"the {scope.steps} steady steps" if scope.steps > 1 else "it"
+    return [f"{listed(parts).capitalize()} of {of_what}."] if parts else []
 
 
 def exposed_parts(device: DeviceMetrics, base_ns: int) -> Sequence[str]:

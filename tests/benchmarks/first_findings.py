@@ -1,0 +1,56 @@
+"""What the first screen says of each trace: ``python tests/benchmarks/first_findings.py``.
+
+For each trace (arguments; by default the bundled ones, and those beside the repository where there
+are any) how long a steady step takes, how much of it the GPU works, and the first two findings, as
+the rows of the table in ``tracelab/docs/first_findings.md``.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from tracelab import analyze
+from tracelab.findings.finding import Finding
+from tracelab.render.text.cells import percent_text, time_text
+from tracelab.report.views import Scope, ranks_of
+
+ROOT = Path(__file__).parents[2]
+BESIDE = ROOT.parent / "shared" / "real_traces"
+_LONGEST = 90  # letters of a title
+
+
+def row(path: Path) -> str:
+    """The row of one trace."""
+    [rank] = ranks_of(analyze(path))
+    scope = rank.main.scope
+    about_time = (x for x in rank.main.findings if x.about == "program")
+    first, second = (*(_cell(x, scope) for x in islice(about_time, 2)), "-", "-")[:2]
+    step = time_text(scope.step_ns) + ("" if scope.steps else " (whole trace)")
+    works = percent_text(min(scope.floor_ns, scope.step_ns), scope.step_ns)
+    return f"| `{path.name.split('.')[0]}` | {step} | {works} | {first} | {second} |"
+
+
+def _cell(finding: Finding, scope: Scope) -> str:
+    title = finding.title.replace("|", "\\|")
+    title = title if len(title) <= _LONGEST else f"{title[: _LONGEST - 1]}…"
+    share = percent_text(min(finding.bound_ns, scope.base_ns), scope.base_ns)
+    seen = ""
+    if finding.steps_seen is not None and finding.steps_seen < scope.steps:
+        seen = f", {finding.steps_seen} of {scope.steps} steps"
+    return f"{finding.rule} {finding.severity} {share}{seen}: {title}"
+
+
+def main(names: Sequence[str]) -> None:
+    given = [Path(name) for name in names]
+    for path in given or [
+        *sorted((ROOT / "traces").glob("*.json.gz")),
+        *sorted(BESIDE.glob("**/*.json.gz")),
+    ]:
+        print(row(path))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
