@@ -2,7 +2,7 @@
 # It also fails where the tests run too little of the package (pyproject.toml says how little).
 PYTHON ?= python
 
-.PHONY: check coverage lint types layers format schema
+.PHONY: check coverage lint types layers format schema glossary
 
 check:
 	$(PYTHON) -m pytest --cov
@@ -27,3 +27,6 @@ format:
 
 schema:
 	$(PYTHON) -m tracelab.report.json_schema > tracelab/report/report.schema.json
+
+glossary:
+	$(PYTHON) -m tracelab.render.glossary > tracelab/docs/glossary.md

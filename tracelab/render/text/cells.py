@@ -3,54 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
-from tracelab.model.constraints import REASONS
+from tracelab.glossary import CAUSES, CONSTRAINTS, FINDING_CAUSES, PATH_KINDS, REASONS_UNKNOWN
 from tracelab.render.words import share_text, time_unit
 
 PART = " · "  # between the parts of a cell that may stand on lines of their own
 
-CAUSE_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "host_blocked": "the host sat in a blocking call instead of launching",
-        "input": "the host waited for the data loader",
-        "host_busy": "the CPU was busy with Python, operators or launches",
-        "dependency": "the next activity was launched and waited for another GPU",
-        "launch": "launched, not yet started, and not waiting for another GPU",
-        "graph": "between two nodes of one CUDA graph",
-        "edge": "before the GPU's first activity in the file, or after its last",
-        "profiler": "the host was in the profiler's own code",
-        "unknown": "the file does not say",
-    }
-)
-REASON_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {reason.name.lower(): text for reason, text in REASONS.items()}
-)
-PATH_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "compute": "kernels",
-        "comm": "communication kernels",
-        "copy": "memory copies",
-        "memset": "memory sets",
-        "launch": "from the launch call to the start of the activity",
-        "queue": "from the end of one activity to the start of the next, already launched",
-        "host": "on the host, not waiting for the GPU as far as is known",
-        "sync": "in a blocking call whose work was done or is not known, or stalled",
-        "unknown": "the file does not say what was waited for",
-    }
-)
-CONSTRAINT_MEANINGS: Mapping[str, str] = MappingProxyType(
-    {
-        "stream": "the end of the activity before it in its stream",
-        "dependent_launch": "a sign of that one: programmatic dependent launch, or a graph",
-        "event": "an event of another stream",
-        "peer_copy": "a copy between GPUs in a default stream",
-        "launch": "the host's launch",
-        "queue": "work of another stream in the same hardware queue or copy engine",
-        "no_free_sm": "a free multiprocessor: kernels of other streams had all of them",
-        "unknown": "the file does not say",
-    }
-)
+CAUSE_NAMES = CAUSES.names
+CAUSE_MEANINGS = CAUSES.meanings
+FINDING_CAUSE_NAMES = FINDING_CAUSES.names
+REASON_MEANINGS = REASONS_UNKNOWN.meanings
+PATH_MEANINGS = PATH_KINDS.meanings
+CONSTRAINT_MEANINGS = CONSTRAINTS.meanings
 
 
 def time_text(time_ns: int) -> str:
@@ -92,7 +56,7 @@ def largest(times_ns: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def meaning_of(meanings: Mapping[str, str], key: str) -> str:
-    """What a cause, a reason or a kind means; itself where a newer version made the report.
+    """What a word is called or means; itself where the table lacks it, as of a newer version.
 
     >>> meaning_of(PATH_MEANINGS, "memset"), meaning_of(PATH_MEANINGS, "magic")
     ('memory sets', 'magic')

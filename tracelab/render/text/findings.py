@@ -6,7 +6,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 from tracelab.findings.finding import INFO, Finding
-from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.cells import (
+    FINDING_CAUSE_NAMES,
+    PART,
+    counted,
+    meaning_of,
+    percent_text,
+    time_text,
+)
 from tracelab.render.text.finding_lines import TONES, amount, seen_in
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
@@ -50,7 +57,10 @@ def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
 
 def _circumstances(finding: Finding, scope: Scope) -> str:
     where = finding.where
-    parts = [f"cause {finding.cause}", counted(where.count, "time", "times")]
+    parts = [
+        f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
+        counted(where.count, "time", "times"),
+    ]
     if where.annotation:
         parts.append(f"in {where.annotation}")
     parts += seen_in(finding, scope)
@@ -66,7 +76,7 @@ def _brief(findings: Iterable[Finding], scope: Scope) -> Section:
             finding.rule,
             percent_text(finding.cost_ns, scope.length_ns),
             percent_text(finding.bound_ns, scope.base_ns),
-            finding.cause,
+            meaning_of(FINDING_CAUSE_NAMES, finding.cause),
             finding.title,
         )
         for finding in findings

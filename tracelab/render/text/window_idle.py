@@ -6,6 +6,7 @@ from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
+    CAUSE_NAMES,
     PART,
     REASON_MEANINGS,
     counted,
@@ -35,7 +36,8 @@ def _idle(view: View, device: DeviceMetrics) -> Section:
 
     def add(label: str, time_ns: int, meaning: str) -> None:
         shares = percent_text(time_ns, device.idle_ns), percent_text(time_ns, view.length_ns)
-        rows.append((label, time_text(time_ns), *shares, meaning))
+        name = meaning_of(CAUSE_NAMES, label)
+        rows.append((name, time_text(time_ns), *shares, meaning))
 
     reasons = largest(device.unknown_reasons)
     for cause, time_ns in largest(device.bubbles):
@@ -81,7 +83,7 @@ def culprits(view: View) -> list[Section]:
     rows = [
         (
             *([str(culprit.device)] if view.several else []),
-            culprit.cause,
+            meaning_of(CAUSE_NAMES, culprit.cause),
             time_text(culprit.idle_ns),
             f"{culprit.count:,}",
             time_text(culprit.longest_ns),
@@ -118,6 +120,6 @@ def _code(culprit: CulpritMetrics) -> str:
 def biggest_cause(device: DeviceMetrics) -> str:
     """The cause of most of a device's idle time, with its share."""
     return "".join(
-        f"{cause}{PART}{percent_text(cause_ns, device.idle_ns)}"
+        f"{meaning_of(CAUSE_NAMES, cause)}{PART}{percent_text(cause_ns, device.idle_ns)}"
         for cause, cause_ns in largest(device.bubbles)[:1]
     )

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tracelab.measures.window_times import DeviceMetrics
-from tracelab.render.text.cells import counted, largest, listed, percent_text, time_text
+from tracelab.render.text.cells import (
+    CAUSE_NAMES,
+    counted,
+    largest,
+    listed,
+    meaning_of,
+    percent_text,
+    time_text,
+)
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, section_title
 from tracelab.report.views import View
@@ -29,7 +37,7 @@ def _headline(view: View, device: DeviceMetrics) -> str:
     busy = f"{name} was busy {percent_text(device.busy_ns, length)} of {time_text(length)}"
     causes = largest(device.bubbles)
     shares = [
-        f"{cause} {percent_text(cause_ns, device.idle_ns)}"
+        f"{meaning_of(CAUSE_NAMES, cause)} {percent_text(cause_ns, device.idle_ns)}"
         for cause, cause_ns in causes[:_CAUSES_IN_HEADLINE]
     ]
     other_ns = sum(cause_ns for _, cause_ns in causes[_CAUSES_IN_HEADLINE:])

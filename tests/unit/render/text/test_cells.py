@@ -3,11 +3,7 @@
 import pytest
 from hypothesis import given, strategies as st
 
-from tracelab.measures.bubbles import Cause
-from tracelab.measures.critical_path import PathKind
 from tracelab.render.text.cells import (
-    CAUSE_MEANINGS,
-    PATH_MEANINGS,
     counted,
     listed,
     percent_text,
@@ -86,7 +82,3 @@ class TestWords:
     )
     def test_listed(self, words, text):
         assert listed(words, "or") == text
-
-    def test_every_cause_and_kind_has_a_meaning(self):
-        assert set(CAUSE_MEANINGS) == {cause.name.lower() for cause in Cause}
-        assert set(PATH_MEANINGS) == {kind.name.lower() for kind in PathKind}

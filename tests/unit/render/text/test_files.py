@@ -62,7 +62,7 @@ class TestHeader:
         # THEN every loss is a warning with its count and its sentence
         assert section.tone is Tone.WARNING
         assert [row[0] for row in section.rows] == ["", "1,968", "2", "7"]
-        assert section.rows[0][1].startswith("the file breaks off")
+        assert section.rows[0][1].startswith("the file is truncated")
         assert section.rows[1][1].startswith("GPU activities whose launch is not in the file")
         assert section.rows[2][1] == "of_tomorrow"
         assert section.rows[3][1].startswith("stream waits whose event record was inferred")
@@ -136,7 +136,7 @@ class TestSteps:
         assert [column.title for column in section.columns[:-1]] == titles
         assert section.rows == (
             ("1", "10.00 ms", "100 %", "0", "0", "0", ""),
-            ("2", "20.00 ms", "50.0 %", "10.00 ms", "1.00 ms", "2.00 ms", "host_busy · 90.0 %"),
+            ("2", "20.00 ms", "50.0 %", "10.00 ms", "1.00 ms", "2.00 ms", "CPU-bound · 90.0 %"),
         )
         assert section.notes == ("The shortest takes 10.00 ms, the longest 20.00 ms.",)
 

@@ -16,13 +16,13 @@ class TestIdle:
         )
         section = section_of(make_report(make_window(device)), "Idle by cause")
         assert section.rows[0] == (
-            "input",
+            "data loading",
             "8.00 ms",
             "80.0 %",
             "40.0 %",
             "the host waited for the data loader",
         )
-        assert [row[0] for row in section.rows] == ["input", "launch", "of_tomorrow"]
+        assert [row[0] for row in section.rows] == ["data loading", "launch", "of_tomorrow"]
         assert section.rows[2][4] == "of_tomorrow"
 
     def test_one_reason_of_the_unknown_stands_beside_it(self):

@@ -28,7 +28,7 @@ class TestHeadline:
         assert [headlines(make_view(make_window(device)))] == [
             (
                 "In the whole trace, GPU 0 was busy 75.0 % of 20.00 ms; the 5.00 ms idle: "
-                "launch 41.0 %, host_busy 30.0 %, input 20.0 %, other causes 9.0 %.",
+                "launch 41.0 %, CPU-bound 30.0 %, data loading 20.0 %, other causes 9.0 %.",
             )
         ]
 

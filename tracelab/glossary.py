@@ -1,0 +1,563 @@
+"""Every word that reports use, with its meaning: one table.
+
+The text report takes the meanings beside its figures from here, ``tracelab explain`` and
+``tracelab/docs/glossary.md`` take all of it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from tracelab.arrays import OneLine
+from tracelab.model.constraints import REASONS
+from tracelab.model.losses import LOSSES
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Term(OneLine):
+    """A word and its meaning.
+
+    Example: ``Term("edge", "before the GPU's first activity in the file, or after its last",
+    shown="trace boundary")``.
+
+    Attributes:
+        key: the word, as in the JSON.
+        meaning: a phrase, which may stand in a table.
+        detail: sentences that say more; "" where there is no more to say.
+        shown: what the text report calls it; "" where that is the key.
+    """
+
+    key: str
+    meaning: str
+    detail: str = ""
+    shown: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the text report calls it."""
+        return self.shown or self.key
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Group(OneLine):
+    """Words of one sort.
+
+    Example: ``Group("causes", "Causes of idle time", "an idle cause", "Why a GPU was idle.",
+    (Term("edge", ...), ...))``.
+
+    Attributes:
+        key: what it is asked for by.
+        title: its heading.
+        one: what each of its words is.
+        about: where the words are used.
+        terms: the words, in the order in which they are listed.
+    """
+
+    key: str
+    title: str
+    one: str
+    about: str
+    terms: tuple[Term, ...]
+
+    @property
+    def meanings(self) -> Mapping[str, str]:
+        """The meaning of each word."""
+        return MappingProxyType({term.key: term.meaning for term in self.terms})
+
+    @property
+    def names(self) -> Mapping[str, str]:
+        """What the text report calls each word."""
+        return MappingProxyType({term.key: term.name for term in self.terms})
+
+
+FAMILIES = Group(
+    "rules",
+    "Rule families",
+    "a family of rules",
+    "The first digit of a rule's number says what the rule is about.",
+    (
+        Term("TL1", "blocking calls: the host waits for the GPU, and the GPU runs out of work"),
+        Term("TL2", "missing overlap: work that could run at the same time runs one after another"),
+        Term("TL3", "the host and the job: launches, data loading, other ranks, irregular stalls"),
+        Term("TL9", "the trace itself: what the file lacks, and which figures suffer from it"),
+    ),
+)
+
+CAUSES = Group(
+    "causes",
+    "Causes of idle time",
+    "a cause of idle time",
+    "Every idle nanosecond of a GPU has one of these causes, so they add up to the idle time. "
+    "`windows[].devices[].bubbles` in the JSON.",
+    (
+        Term(
+            "host_blocked",
+            "the host sat in a blocking call instead of launching",
+            "The thread that launches the GPU's next activity was in a synchronize, a blocking "
+            "copy or an allocator call, or another thread's allocation stalled its launch. "
+            "`tracelab explain TL101` says what to do.",
+        ),
+        Term(
+            "input",
+            "the host waited for the data loader",
+            "The launching thread was fetching or preparing the next batch: more workers, a longer "
+            "prefetch queue or less work per sample help. See `tracelab explain TL302`.",
+            shown="data loading",
+        ),
+        Term(
+            "host_busy",
+            "the CPU was busy with Python, operators or launches",
+            "The host did not launch work as fast as the GPU finished it. Fewer and larger kernels "
+            "help: `torch.compile`, CUDA graphs, fused optimizers. See `tracelab explain TL301`.",
+            shown="CPU-bound",
+        ),
+        Term(
+            "dependency",
+            "the next activity was launched and waited for another GPU",
+            "An event or a peer copy made it wait for work on another device.",
+        ),
+        Term(
+            "launch",
+            "launched, not yet started, and not waiting for another GPU",
+            "The normal latency between a launch call and the start of its kernel, which shows "
+            "when the GPU has nothing else to do.",
+        ),
+        Term("graph", "between two nodes of one CUDA graph"),
+        Term(
+            "edge",
+            "before the GPU's first activity in the file, or after its last",
+            "The recording began earlier or ended later than the GPU's work, so this says nothing "
+            "about the program.",
+            shown="trace boundary",
+        ),
+        Term(
+            "profiler",
+            "the host was in the profiler's or recorder's own code",
+            "This time does not exist when the program runs without a profiler.",
+        ),
+        Term(
+            "unknown",
+            "the file does not say",
+            "The report gives the reason beside it, and `tracelab explain reasons` lists all "
+            "reasons.",
+        ),
+    ),
+)
+
+REASONS_UNKNOWN = Group(
+    "reasons",
+    "Why a cause is unknown",
+    "a reason why a cause is unknown",
+    "`windows[].devices[].unknown_reasons` in the JSON.",
+    tuple(Term(reason.name.lower(), text) for reason, text in REASONS.items()),
+)
+
+BLOCKERS = Group(
+    "blockers",
+    "Overlap blockers",
+    "an overlap blocker",
+    "Why a copy, a collective or other independent work did not run beside compute: the `cause` of "
+    "a finding about missing overlap.",
+    (
+        Term(
+            "same_stream",
+            "both are in one stream",
+            "A stream runs its work in order. Put one of the two in a stream of its own.",
+        ),
+        Term(
+            "event_wait",
+            "one stream waited for an event of the other",
+            "The wait comes earlier, or covers more work, than the data dependency requires.",
+        ),
+        Term(
+            "host_sync",
+            "a blocking call kept the host from launching the second one in time",
+            "Of idle time: the host waited for the GPU in that call.",
+        ),
+        Term("late_launch", "the host launched the second one too late, without a blocking call"),
+        Term(
+            "hardware_queue",
+            "both were launched, but one waited behind the other in a shared hardware queue",
+            "Streams share a limited number of queues; `CUDA_DEVICE_MAX_CONNECTIONS` sets how "
+            "many. See `tracelab explain TL204`.",
+        ),
+        Term(
+            "no_free_sm",
+            "the kernels already running left no streaming multiprocessor (SM) free",
+            "The GPU was full, so overlap would not have made it faster.",
+        ),
+        Term(
+            "true_dependency",
+            "there was no independent work to run beside it",
+            "Everything that followed needed its result. Streams do not help here; less or faster "
+            "work does.",
+        ),
+        Term(
+            "peer_wait",
+            "the collective waited for another rank that started it later",
+            "Most of its time was not spent on communication. Look at the rank that came last.",
+        ),
+        Term("unknown", "the file does not say what the second one waited for"),
+    ),
+)
+
+FINDING_CAUSES = Group(
+    "finding causes",
+    "Other causes of findings",
+    "the cause of a finding",
+    "The `cause` of findings about idle time and single calls; for missing overlap see the overlap "
+    "blockers.",
+    (
+        Term("pageable", "a copy whose host memory is pageable, so the driver stages it"),
+        Term("allocator", "an allocator call that waits for the GPU"),
+        Term("default_stream", "a copy between GPUs in the default stream of one of them"),
+        Term("launch_bound", "the host launched short kernels more slowly than the GPU ran them"),
+        Term(
+            "slow_host",
+            "the host did something other than launching for a millisecond or more",
+            shown="host-bound work",
+        ),
+        Term("input_bound", "the host waited for data", shown="data loading"),
+        Term("first_use", "work that a program does once, such as loading a kernel's code"),
+        Term("planning", "a library plans an operator for each new shape"),
+        Term("irregular", "a stall in too few steps to be typical"),
+    ),
+)
+
+KINDS = Group(
+    "kinds",
+    "Kinds of GPU activities",
+    "a kind of GPU activity",
+    "Every GPU activity has one kind, which its name decides.",
+    (
+        Term("compute", "kernels", "All kernels that are not communication."),
+        Term(
+            "comm",
+            "communication kernels",
+            "NCCL, RCCL and other communication libraries; more names can be added.",
+        ),
+        Term(
+            "copy",
+            "memory copies",
+            "Host to device (h2d), device to host (d2h), within a device (d2d) and between devices "
+            "(p2p), with pinned or pageable host memory.",
+        ),
+        Term("memset", "memory sets"),
+    ),
+)
+
+BLOCKING_KINDS = Group(
+    "blocking calls",
+    "Kinds of blocking calls",
+    "a kind of blocking call",
+    "A blocking call is a host call that returns only when GPU work has finished; this is what it "
+    "waits for. `syncs[].kind` in the JSON.",
+    (
+        Term("device", "it waits for all work on a device", "For example `cudaDeviceSynchronize`."),
+        Term("stream", "it waits for all work on a stream", "For example `.item()` of a tensor."),
+        Term("event", "it waits until the GPU reaches an event", "`event.synchronize()`."),
+        Term("copy", "a synchronous copy, or an asynchronous one with pageable host memory"),
+        Term("allocation", "an allocator call, which may have to wait for the device"),
+    ),
+)
+
+PATH_KINDS = Group(
+    "path",
+    "Kinds of time on the critical path",
+    "a kind of time on the critical path",
+    "The critical path is the chain of work that decided how long a window took; its parts add up "
+    "to the window's length. `critical_path[].by_kind` in the JSON.",
+    (
+        *KINDS.terms,
+        Term("launch", "from the launch call to the start of the activity"),
+        Term("queue", "from the end of one activity to the start of the next, already launched"),
+        Term("host", "on the host, not waiting for the GPU as far as is known"),
+        Term("sync", "in a blocking call whose work was done or is not known, or stalled"),
+        Term("unknown", "the file does not say what was waited for"),
+    ),
+)
+
+CONSTRAINTS = Group(
+    "constraints",
+    "What activities wait for",
+    "a binding constraint",
+    "The last constraint to be met before an activity could start. `starts[].by_constraint` in the "
+    "JSON.",
+    (
+        Term("stream", "the end of the activity before it in its stream"),
+        Term(
+            "dependent_launch",
+            "the activity before it, which still ran: programmatic dependent launch or a CUDA "
+            "graph",
+        ),
+        Term("event", "an event of another stream"),
+        Term("peer_copy", "a copy between GPUs in a default stream"),
+        Term("launch", "the host's launch"),
+        Term("queue", "work of another stream in the same hardware queue or copy engine"),
+        Term("no_free_sm", "a free multiprocessor: kernels of other streams had all of them"),
+        Term("unknown", "the file does not say"),
+    ),
+)
+
+EDGE_KINDS = Group(
+    "edges",
+    "Edges of the dependency graph",
+    "a kind of edge in the dependency graph",
+    "The `kind` of the edges of `window_graph(...)`.",
+    (
+        Term("launch", "from a host call to the activity that it launched"),
+        Term("stream", "from an activity to the next one in its stream"),
+        Term("host", "from a host call to the next one of its thread"),
+        Term("sync", "from an activity to the blocking call that waited for it"),
+        Term("event", "from an activity to one whose stream waited for an event recorded after it"),
+        Term("queue", "from an activity to one behind it in a shared hardware queue"),
+    ),
+)
+
+PHASES = Group(
+    "phases",
+    "Phases of a step",
+    "a phase of a step",
+    "What the host was doing, from the annotations, operators and Python functions in the file. "
+    "`phases[]` in the JSON.",
+    (
+        Term("data", "in a data loader", shown="data loading"),
+        Term("forward", "the forward pass"),
+        Term("backward", "the backward pass"),
+        Term("optimizer", "the optimizer's step, zero_grad, gradient clipping and scaling"),
+        Term("other", "in none of these, as far as the file says"),
+        Term("unknown", "the file does not say what the host did"),
+    ),
+)
+
+TERMS = Group(
+    "terms",
+    "Terms and columns",
+    "a term",
+    "Headings of tables and other words of the report.",
+    (
+        Term("GPU activity", "a kernel, a copy or a memset that ran on a GPU"),
+        Term(
+            "window",
+            "the stretch of time that a table is about: a step, the steady steps or the whole "
+            "trace",
+        ),
+        Term(
+            "step",
+            "one `ProfilerStep#N`, with all GPU work that was launched in it",
+            "Other annotations can be chosen as steps.",
+        ),
+        Term(
+            "steady steps",
+            "recorded steps that contain all of their GPU work, and no work launched before the "
+            "recording",
+            "They decide what is typical: medians, comparisons and the shares of findings. The "
+            "report says which steps were left out, and why.",
+        ),
+        Term("steady window", "from the start of the first steady step to the end of the last"),
+        Term("steady step", "the median length of the steady steps", "`steady[].step_ns`."),
+        Term(
+            "GPU floor",
+            "the median busy time of the busiest GPU per steady step",
+            "A step cannot take less unless its GPU work changes.",
+        ),
+        Term("busy", "the time in which at least one activity ran on the GPU"),
+        Term("idle", "the time in which nothing ran on the GPU"),
+        Term("bubble", "an interval in which a GPU was idle"),
+        Term(
+            "exposed",
+            "communication while no compute ran, or copies while neither compute nor communication "
+            "ran",
+            "Time that overlap could hide, if independent work exists.",
+        ),
+        Term(
+            "blocking",
+            "the part of the exposed time that the next kernel waited for",
+            "The rest of the exposed time did not delay compute.",
+        ),
+        Term("together", "the time in which both of two streams, kinds or GPUs were busy"),
+        Term("overlap", "the time in which both of two streams, kinds or GPUs were busy"),
+        Term("of window", "as a share of the window's length"),
+        Term("of idle", "as a share of the idle time"),
+        Term("blocked", "the time that the host spent in a blocking call"),
+        Term(
+            "caused idle",
+            "the GPU's idle time while a call blocked, and from its return until new work reached "
+            "the GPU",
+            "This is what a blocking call costs. A call that blocks while the GPU is busy costs "
+            "nothing.",
+        ),
+        Term("idle by blocking", "the idle time that blocking calls caused"),
+        Term(
+            "cost",
+            "the GPU time that is lost where a finding points, on the GPU that loses most",
+            "`cost_ns` in the JSON. It may include time that is attributed to other findings.",
+        ),
+        Term(
+            "attributed",
+            "the part of the cost that is counted for this finding and for no other",
+            "`bound_ns` in the JSON. Attributed times add up to no more than the idle and exposed "
+            "time that there is. It is a share of what was lost, not a prediction of what a fix "
+            "saves.",
+        ),
+        Term("seen in", "the number of steady steps in which a finding occurred"),
+        Term(
+            "noise",
+            "a difference that is no larger than the spread between steps",
+            "The report does not count it as a change.",
+        ),
+        Term("resolved wait", "a stream wait whose event record the file names"),
+        Term(
+            "inferred",
+            "derived from the times, because the file does not record it",
+            "A stock trace does not say which event a stream waited for.",
+        ),
+        Term(
+            "unexplained",
+            "a delay of more than 20 µs that neither the file nor the times account for",
+        ),
+        Term(
+            "critical path",
+            "the chain of work that decided how long a window took",
+            "`tracelab explain path` lists what it can consist of.",
+        ),
+        Term("typical", "the median of what was measured, in this trace or in reference captures"),
+        Term("rank", "one process of a distributed job, which records a file of its own"),
+        Term("job", "the ranks that ran one program together"),
+        Term("culprit", "the call, function or activity that a GPU waited for while it was idle"),
+        Term("launch", "the host call that puts an activity on a stream"),
+        Term(
+            "hardware queue",
+            "a queue through which the host hands work to the GPU",
+            "Streams that share one can wait for each other without any event.",
+        ),
+        Term(
+            "programmatic dependent launch",
+            "a kernel that may start while the one before it in its stream still runs",
+        ),
+        Term("pageable memory", "ordinary host memory, which the GPU cannot read directly"),
+        Term("pinned memory", "page-locked host memory, which the GPU copies from on its own"),
+        Term(
+            "without the profiler",
+            "the length of a step as measured before the profiler was started",
+            "`unprofiled_ns` and `unprofiled_step_ns` in the JSON. Only captures made by "
+            "`tracelab run` or `tracelab.capture` have it.",
+        ),
+        Term("loss", "something in the file that does not reach the figures, and is counted"),
+    ),
+)
+
+FINDING_FIELDS = Group(
+    "finding",
+    "Fields of a finding",
+    "a field of a finding",
+    "`findings[]` in the JSON, `report.findings` in Python.",
+    (
+        Term("rule", "the rule that made it; its id never changes"),
+        Term("title", "what happens, in one sentence"),
+        Term("severity", "critical, warning or info"),
+        Term("rank", "the rank whose file it is about"),
+        Term("step", "the number of the step; null for the steady window or the whole trace"),
+        Term("cause", "why it happens, in one word"),
+        Term("cost_ns", "the GPU time lost there"),
+        Term("bound_ns", "the part of it that is attributed to this finding alone"),
+        Term("steps_seen", "the number of steady steps in which it occurred"),
+        Term("where", "the GPU, operator, function, file and line, as far as the file says"),
+        Term("evidence", "ids of the events that show it, the most expensive first"),
+        Term("fix", "what to change"),
+        Term("about", "`program`, or `trace` for what the file itself lacks"),
+    ),
+)
+
+SEVERITIES = Group(
+    "severities",
+    "Severities",
+    "a severity",
+    "How much a finding matters.",
+    (
+        Term("critical", "10 % of the window or more"),
+        Term("warning", "2 % of the window or more"),
+        Term("info", "less than that, or nothing can be done about it"),
+    ),
+)
+
+LOSS_KINDS = Group(
+    "losses",
+    "Losses",
+    "a loss",
+    "What could not be read or linked, counted per file. `traces[].losses` in the JSON.",
+    tuple(Term(loss.name, loss.text) for loss in LOSSES),
+)
+
+GROUPS = (
+    FAMILIES,
+    TERMS,
+    CAUSES,
+    REASONS_UNKNOWN,
+    BLOCKERS,
+    FINDING_CAUSES,
+    KINDS,
+    BLOCKING_KINDS,
+    PATH_KINDS,
+    CONSTRAINTS,
+    EDGE_KINDS,
+    PHASES,
+    FINDING_FIELDS,
+    SEVERITIES,
+    LOSS_KINDS,
+)
+
+
+def find_terms(word: str) -> list[tuple[Group, Term]]:
+    """What a word means, in every group that has it; capitals and separators do not matter.
+
+    >>> [group.key for group, _ in find_terms("trace boundary")]
+    ['causes']
+    >>> [term.key for _, term in find_terms("caused_idle_ns")]
+    ['caused idle']
+    """
+    wanted = normalized(word)
+    return [
+        (group, term)
+        for group in GROUPS
+        for term in group.terms
+        if wanted in (normalized(term.key), normalized(term.name))
+    ]
+
+
+def find_group(word: str) -> Group | None:
+    """The group of that key or title; None without one.
+
+    >>> find_group("Causes").title
+    'Causes of idle time'
+    """
+    wanted = normalized(word)
+    return next(
+        (group for group in GROUPS if wanted in (normalized(group.key), normalized(group.title))),
+        None,
+    )
+
+
+def nearest(word: str, others: Iterable[str] = ()) -> list[str]:
+    """The known words most like an unknown one, at most three; also among some others.
+
+    >>> nearest("exposd")[0]
+    'exposed'
+    """
+    names = [group.key for group in GROUPS]
+    names += [name for group in GROUPS for term in group.terms for name in (term.key, term.name)]
+    known = {normalized(name): name for name in (*others, *names)}
+    return [known[close] for close in difflib.get_close_matches(normalized(word), known, n=3)]
+
+
+def normalized(word: str) -> str:
+    """A word without what does not tell words apart: capitals, separators, the unit.
+
+    >>> normalized("Caused-Idle_ns")
+    'caused idle'
+    """
+    return re.sub(r"[\s_-]+", " ", word).strip().casefold().removesuffix(" ns")

@@ -1,0 +1,164 @@
+"""The words and rules of reports, explained: for the terminal, and as a page of the documents.
+
+``python -m tracelab.render.glossary`` prints ``tracelab/docs/glossary.md``.
+"""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Iterable, Sequence
+
+from tracelab.errors import UsageError
+from tracelab.findings.registry import RULES
+from tracelab.findings.rule import Rule
+from tracelab.glossary import FAMILIES, GROUPS, Group, Term, find_group, find_terms, nearest
+
+_PAGE = """\
+# Glossary
+
+The words that reports use. `tracelab explain WORD` prints the same in a terminal, and
+`tracelab explain TL203` explains a rule with an example. [What each number means](numbers.md) gives
+the definitions in full.
+
+<!-- Made from tracelab/glossary.py by `make glossary`. -->
+"""
+
+
+def overview(width: int) -> str:
+    """All rules by family, and all words by group.
+
+    Args:
+        width: of the terminal, in columns.
+    """
+    families = [
+        "\n".join([_heading(family), *(f"  {rule.id}  {rule.name}" for rule in rules)])
+        for family, rules in _families()
+    ]
+    words = [
+        f"{group.title}\n{_wrapped(', '.join(map(_both_names, group.terms)), width)}"
+        for group in GROUPS
+        if group is not FAMILIES
+    ]
+    end = "tracelab explain WORD explains any of these, for example: tracelab explain TL101 exposed"
+    return "\n\n".join([*families, *words, end]) + "\n"
+
+
+def explanation(words: Sequence[str], width: int) -> str:
+    """What each of these rules, families, groups and words means.
+
+    Args:
+        words: at least one; several that are one term together are that term.
+        width: of the terminal, in columns.
+
+    Raises:
+        UsageError: one of them is unknown.
+    """
+    whole = " ".join(words)
+    asked = [whole] if len(words) > 1 and find_terms(whole) else words
+    return "\n\n".join(_explained(word, width) for word in asked) + "\n"
+
+
+def markdown() -> str:
+    """The page of the documents: all rules and all words."""
+    return "\n".join([_PAGE, *map(_markdown_section, GROUPS)])
+
+
+def _explained(word: str, width: int) -> str:
+    rule = next((rule for rule in RULES if rule.id == word.upper()), None)
+    if rule is not None:
+        return _of_rule(rule, width)
+    family = next((rules for term, rules in _families() if term.key == word.upper()), ())
+    terms = find_terms(word)
+    group = find_group(word)
+    parts = [_of_term(group_of_it, term, width) for group_of_it, term in terms]
+    parts += ["\n".join(f"  {rule.id}  {rule.name}" for rule in family)] if family else []
+    parts += [_of_group(group, width)] if group is not None else []
+    if not parts:
+        raise UsageError(_unknown(word))
+    return "\n\n".join(parts)
+
+
+def _unknown(word: str) -> str:
+    siblings = [rule.id for rule in RULES if rule.id[:3] == word[:3].upper()]
+    close = sorted(siblings) or nearest(word, (rule.id for rule in RULES))
+    meant = f"; did you mean {' or '.join(close)}?" if close else "."
+    return f"{word!r} is not a word or rule of tracelab{meant} `tracelab explain` lists all of them"
+
+
+def _of_rule(rule: Rule, width: int) -> str:
+    parts = [f"{rule.id}: {rule.name}"]
+    texts = (("Why it matters", rule.matters), ("How it decides", rule.decides))
+    for title, text in (*texts, ("What to do", rule.fix)):
+        if text:
+            parts.append(f"{title}\n{_wrapped(text, width)}")
+    for title, code in (("Before", rule.before), ("After", rule.after)):
+        if code:
+            parts.append(f"{title}\n{textwrap.indent(code, '  ')}")
+    return "\n\n".join(parts)
+
+
+def _of_term(group: Group, term: Term, width: int) -> str:
+    shown = f', shown as "{term.shown}"' if term.shown else ""
+    return f"{term.key}: {group.one}{shown}\n{_wrapped(_sentences(term), width)}"
+
+
+def _of_group(group: Group, width: int) -> str:
+    terms = (f"{_both_names(term)}: {term.meaning}" for term in group.terms)
+    lines = (_wrapped(line, width) for line in (group.about, *terms))
+    return "\n".join((group.title, *lines))
+
+
+def _families() -> list[tuple[Term, list[Rule]]]:
+    """Each family of rules, with its rules in the order of their ids."""
+    return [
+        (term, sorted((x for x in RULES if x.id.startswith(term.key)), key=lambda rule: rule.id))
+        for term in FAMILIES.terms
+    ]
+
+
+def _heading(term: Term) -> str:
+    return f"{term.key}  {term.meaning[0].upper()}{term.meaning[1:]}"
+
+
+def _both_names(term: Term) -> str:
+    return f"{term.key} ({term.shown})" if term.shown else term.key
+
+
+def _sentences(term: Term) -> str:
+    return f"{term.meaning[0].upper()}{term.meaning[1:]}. {term.detail}".strip()
+
+
+def _wrapped(text: str, width: int) -> str:
+    room = min(max(width, 80), 100)
+    return textwrap.fill(
+        text,
+        room,
+        initial_indent="  ",
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _markdown_section(group: Group) -> str:
+    rows: Iterable[tuple[str, str]]
+    if group is FAMILIES:
+        rows = [
+            row
+            for term, rules in _families()
+            for row in ((f"**{term.key}**", _sentences(term)), *((x.id, x.name) for x in rules))
+        ]
+    else:
+        rows = [(_markdown_name(term), _sentences(term)) for term in group.terms]
+    lines = "\n".join(f"| {name} | {text} |" for name, text in rows)
+    return f"## {group.title}\n\n{group.about}\n\n| | |\n|---|---|\n{lines}\n"
+
+
+def _markdown_name(term: Term) -> str:
+    key = f"`{term.key}`" if re.fullmatch(r"[a-z_0-9]*_[a-z_0-9]*", term.key) else term.key
+    return f"{key} ({term.shown})" if term.shown else key
+
+
+if __name__ == "__main__":
+    print(markdown(), end="")
