@@ -89,19 +89,19 @@ def order(trace: Trace, options: Options) -> Timeline:
     is_launched = bool((timeline.launch_id != ABSENT).any())
     if trace.info.platform not in ("", *READ_PLATFORMS) and not is_launched:
         raise UnreadableInputError(
-            f"{trace.path}: a trace of {trace.info.platform}, in a form that tracelab does not "
-            f"read; it reads traces of torch.profiler on CUDA, ROCm, {', '.join(READ_PLATFORMS)}"
+            f"{trace.path}: a trace of {trace.info.platform}, in a format that tracelab does not "
+            f"read; it reads torch.profiler traces of CUDA, ROCm, {', '.join(READ_PLATFORMS)}"
         )
     if not len(timeline.event_id):
         if any(map(_OF_APPLE.match, trace.strings)):
             raise UnreadableInputError(
-                f"{trace.path}: {len(trace):,} host events of a program on Apple's MPS: of its GPU "
-                "torch.profiler records nothing"
+                f"{trace.path}: {len(trace):,} host events of a program on Apple's MPS, whose GPU "
+                "activity torch.profiler does not record"
             )
         # What was cut off may have held them; a whole file was recorded without the GPU.
-        why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA on?"
+        why = "" if trace.losses.get("truncated") else "; was ProfilerActivity.CUDA enabled?"
         raise UnreadableInputError(
-            f"{trace.path}: {len(trace):,} host events and no GPU activity: nothing to analyse"
+            f"{trace.path}: {len(trace):,} host events and no GPU activity: nothing to analyze"
             f"{count_losses(trace.losses)}{why}"
         )
     return timeline

@@ -33,7 +33,7 @@ def draw(
     title: str = "",
     width_px: int = 1600,
 ) -> Picture:
-    """Draw what ran when: a lane per stream, the host's blocking calls, the idle time.
+    """Draw what ran when: the streams, the host's blocking calls, the idle time.
 
     Args:
         trace: a file, a URL, or what `analyze_source` made of one; of several files each is drawn
@@ -62,11 +62,13 @@ def draw(
     chosen = [lanes] if isinstance(lanes, str) else lanes
     inputs = [trace] if isinstance(trace, Analysis | Source) else path_names(trace)
     if not inputs:
-        raise UsageError("no file or URL to draw is given")
+        raise UsageError("no file or URL to draw was given")
     if len(inputs) > 1 and any(x is not None for x in (lanes, start_ms, end_ms)):
-        raise UsageError("a part of a timeline is drawn of one file; these are several")
+        raise UsageError(
+            "only the timeline of a single file can be cut to a part; these are several files"
+        )
     if not all(abs(ms or 0) <= _LATEST_MS for ms in (start_ms, end_ms)):  # nan is not, either
-        raise UsageError("a picture begins and ends at a number of milliseconds up to 10^12")
+        raise UsageError("a picture must begin and end within 10^12 milliseconds")
     require_drawable(len(inputs), chosen, width_px)
     if path is not None:
         require_format(Path(path))

@@ -18,8 +18,8 @@ from typing import ClassVar
 class TracelabError(Exception):
     """Base of every error that tracelab raises on purpose; its text is a sentence for the user.
 
-    >>> str(UsageError("this report is of step 4 alone: say `step`", option="step"))
-    'this report is of step 4 alone: say `step`'
+    >>> str(UsageError("this report covers only step 4: select it with `step`", option="step"))
+    'this report covers only step 4: select it with `step`'
 
     Attributes:
         option: the option in backticks that the sentence names, as Python calls it; a command line

@@ -71,7 +71,7 @@ def analyze(
     """
     names = path_names(paths)
     if not names:
-        raise UsageError("no file, folder or URL to analyse is given")
+        raise UsageError("no file, folder or URL to analyze was given")
     each = partial(analyze_file, options=options, measures=measures, rules=rules)
     return merge_results(run(each, find_sources(names)), names, options)
 

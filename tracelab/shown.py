@@ -1,6 +1,6 @@
 """How a result shows itself when it is printed.
 
-What renders a result stands above it. So the front door, ``tracelab/__init__.py``, says here what
+What renders a result stands above it. So the public API, ``tracelab/__init__.py``, says here what
 that is, and the result asks.
 """
 

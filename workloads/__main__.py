@@ -32,7 +32,7 @@ def main() -> int:
     available = torch.cuda.device_count()
     gpus = arguments.gpus or available
     if not 1 <= gpus <= available:
-        message = f"the captures need {max(gpus, 1)} NVIDIA GPUs, and found {available}"
+        message = f"the captures need {max(gpus, 1)} NVIDIA GPUs, but found {available}"
         print(message, file=sys.stderr)
         return 4
     path = arguments.folder / "manifest.json"

@@ -45,7 +45,9 @@ def find(workload: str, variant: str) -> Entry:
 _ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 CATALOG = (
-    Entry("prefetch", "one_stream_pinned", "Copy and compute share a stream: no copy is hidden."),
+    Entry(
+        "prefetch", "one_stream_pinned", "Copy and compute share a stream: no copy is overlapped."
+    ),
     Entry(
         "prefetch",
         "one_stream_pageable",
@@ -64,7 +66,7 @@ CATALOG = (
     Entry(
         "prefetch",
         "copy_stream_pinned",
-        "The fix: a copy stream, pinned memory, no synchronize. Copies hide under compute.",
+        "The fix: a copy stream, pinned memory, no synchronize. Copies overlap with compute.",
     ),
     Entry(
         "prefetch",
@@ -74,7 +76,7 @@ CATALOG = (
     Entry(
         "prefetch",
         "loader",
-        "A DataLoader as it comes: pageable batches, copied when they are needed.",
+        "A DataLoader with its defaults: pageable batches, copied when they are needed.",
     ),
     Entry(
         "prefetch",
@@ -113,7 +115,7 @@ CATALOG = (
     Entry(
         "two_streams",
         "host_wait",
-        "The host waits for one stream before it launches the other: the GPU is busy, half used.",
+        "The host waits for one stream before it launches the other: the GPU is half used.",
     ),
     Entry(
         "two_streams",
@@ -140,10 +142,10 @@ CATALOG = (
     Entry(
         "two_models",
         "pipelined_streams",
-        "The fix of what is left: the copies between the GPUs in streams of their own.",
+        "The fix for the rest: copies between the GPUs in streams of their own.",
         2,
     ),
-    Entry("two_models", "pipelined_item", "One .item() a batch undoes it: one GPU at a time.", 2),
+    Entry("two_models", "pipelined_item", "One .item() per batch undoes it: one GPU at a time.", 2),
     Entry("two_models", "pipelined_tiny", "Models too small to outlast their launch.", 2),
     *(
         Entry("peer_copy", name, f"A copy between GPUs with {sides}; {blocking}.", 2)
@@ -158,10 +160,16 @@ CATALOG = (
             ("both_blocking", "a stream on both sides: it overlaps", "blocking"),
         )
     ),
-    Entry("peer_copy", "chain", "From GPU to GPU, each hop waiting for an event of the last.", 4),
-    Entry("ddp_hook", "no_hook", "DDP as it comes overlaps its all-reduces.", 2, True),
     Entry(
-        "ddp_hook", "default_stream", "A hook in the default stream holds the backward up.", 2, True
+        "peer_copy", "chain", "From GPU to GPU, each hop waiting for an event of the one before.", 4
+    ),
+    Entry("ddp_hook", "no_hook", "DDP without a hook overlaps its all-reduces.", 2, True),
+    Entry(
+        "ddp_hook",
+        "default_stream",
+        "A hook in the default stream delays the backward pass.",
+        2,
+        True,
     ),
     Entry("ddp_hook", "side_stream", "The fix: the hook's work in a side stream.", 2, True),
     Entry(
@@ -177,10 +185,12 @@ CATALOG = (
         for name in ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
         for how, lesson in (
             ("sync", "waited for at once: compute that does not need it waits too."),
-            ("async", "waited for where it is needed: it runs beside compute."),
+            ("async", "waited for where it is needed: it overlaps with compute."),
         )
     ),
-    Entry("fsdp", "prefetch", "FSDP2 gathers the next layer beside the present one.", 2, True),
+    Entry(
+        "fsdp", "prefetch", "FSDP2 gathers the next layer while the present one computes.", 2, True
+    ),
     Entry("fsdp", "no_prefetch", "FSDP2 without prefetching.", 2, True),
     Entry("fsdp", "item", "FSDP2 with a loss read in each step.", 2, True),
     *(
@@ -191,7 +201,7 @@ CATALOG = (
     Entry("waiting_rank", "even", "Ranks arrive together at each small all-reduce.", 2, True),
     Entry("waiting_rank", "uneven", "One rank waits for its peer in the last of four.", 2, True),
     Entry("straggler", "even", "All ranks do the same.", 2, True),
-    Entry("straggler", "more_work", "One rank has half as much work again.", 2, True),
+    Entry("straggler", "more_work", "One rank has 1.5 times the work.", 2, True),
     Entry("straggler", "slow_loader", "One slow loader, and a result read in each step.", 2, True),
     Entry(
         "straggler",

@@ -31,7 +31,7 @@ _REPETITIONS = 20
 def main() -> int:
     """Print a line for each way, and what `elapsed_time` says right after `Event.wait`."""
     if not torch.cuda.is_available():
-        print("this needs an NVIDIA GPU", file=sys.stderr)
+        print("an NVIDIA GPU is needed", file=sys.stderr)
         return 4
     side = torch.cuda.Stream()
     matrix = torch.randn(SIZE, SIZE, device="cuda", dtype=torch.bfloat16) / SIZE**0.5
@@ -47,7 +47,7 @@ def main() -> int:
             begun = time.perf_counter()
             wait(done, side, product)
             blocked_us.append((time.perf_counter() - begun) * 1e6)
-        print(f"{name:22} holds the host for {statistics.median(blocked_us):8.1f} us")
+        print(f"{name:22} blocks the host for {statistics.median(blocked_us):8.1f} us")
     print(f"elapsed_time right after Event.wait: {_elapsed_time_after_wait(matrix)}")
     return 0
 

@@ -61,7 +61,7 @@ def run(
     entry = find(workload, arguments.variant)
     gpus, available = arguments.gpus or entry.gpus, torch.cuda.device_count()
     if available < gpus:
-        print(f"{workload} needs {gpus} NVIDIA GPU(s), and found {available}", file=sys.stderr)
+        print(f"{workload} needs {gpus} NVIDIA GPU(s), but found {available}", file=sys.stderr)
         return 4
     if entry.ranks and "RANK" not in os.environ:
         return _start_ranks(entry, gpus)

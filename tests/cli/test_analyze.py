@@ -195,7 +195,7 @@ _STEP = {
     ("content", "words"),
     [
         ("", "empty"),
-        ("hello", "no trace"),
+        ("hello", "not a profiler trace"),
         ("[1, 2", "complete event"),
         ('{"a": 1}', "traceEvents"),
         ('{"traceEvents": []}', "complete event"),

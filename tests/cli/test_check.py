@@ -121,7 +121,7 @@ def test_a_difference_inside_the_spread_is_kept(tracelab, saved):
     # WHEN / THEN
     ran = tracelab("check", WAITS, "--baseline", "noisy.json", "--max-regression", "5")
     assert ran.code == 0
-    assert "inside the spread" in " ".join(ran.out.split())
+    assert "within the spread" in " ".join(ran.out.split())
 
 
 def test_every_rank_must_keep_them(tracelab):
@@ -203,7 +203,7 @@ class TestFiles:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ((), "there are: max-idle, min-overlap, max-exposed, max-blocking-calls, forbid"),
+        ((), "the budgets are: max-idle, min-overlap, max-exposed, max-blocking-calls, forbid"),
         (("--max-idle", "-1"), "0 to 100"),
         (("--max-idle", "nan"), "0 to 100"),
         (("--max-idle", "few"), "--max-idle takes a number, not 'few'"),

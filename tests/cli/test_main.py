@@ -27,7 +27,7 @@ def test_a_command_from_outside_can_be_added(monkeypatch, capsys):
         (("--no-stack", "train.py"), "there is no option --no-stack: did you mean --no-stacks?"),
         (
             ("--xyz", "train.py"),
-            "there is no option --xyz. Put the script's own options behind it",
+            "there is no option --xyz. Put the script's own options after the script",
         ),
     ],
 )

@@ -54,7 +54,7 @@ def test_an_input_is_no_output_by_whatever_name(tracelab, trace, name_of, argume
     ran = tracelab(*({"TRACE": trace, "OUTPUT": output}.get(x, x) for x in arguments))
     assert ran.code == 5
     assert ran.out == ""
-    assert ran.err == f"tracelab: cannot write {output}: it is an input, which would be lost\n"
+    assert ran.err == f"tracelab: cannot write {output}: it is an input and would be overwritten\n"
     assert trace.read_bytes() == ITEM.read_bytes()
 
 
@@ -181,7 +181,7 @@ def test_a_pipe_from_which_nobody_reads_is_told(tracelab, tmp_path, command):
     os.mkfifo(pipe)
     ran = tracelab(*(pipe if x == "OUT" else x for x in command))
     assert ran.code == 5
-    assert f"cannot write {pipe}: is a pipe, and nobody reads from it" in ran.err
+    assert f"cannot write {pipe}: is a pipe that nobody reads from" in ran.err
     assert pipe.is_fifo()
 
 

@@ -42,7 +42,7 @@ def test_a_pipe_into_which_nobody_writes_is_told(tracelab, monkeypatch, pipe, co
     monkeypatch.setattr(streams, "PATIENCE_S", 0.05)
     ran = tracelab(*(pipe if x == "PIPE" else x for x in command))
     assert (ran.code, ran.out) == (3, "")
-    assert ran.err == f"tracelab: {pipe}: is a pipe, and nobody writes into it\n"
+    assert ran.err == f"tracelab: {pipe}: is a pipe that nobody writes to\n"
 
 
 def test_pipes_and_devices_in_a_folder_are_not_looked_at(tracelab, pipe):

@@ -101,7 +101,7 @@ def test_a_fork_of_the_script_ends_as_it_would(tmp_path):
     command = [sys.executable, "-m", "tracelab", "run", "-o", str(tmp_path / "out"), str(script)]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert ran.stdout == "child 0\n"
-    assert ran.stderr.count("no step has ended") == 1
+    assert ran.stderr.count("no step completed") == 1
 
 
 def test_too_few_steps_are_told(run):
@@ -114,8 +114,8 @@ def test_too_few_steps_are_told(run):
 def test_script_without_a_step_is_told(run):
     ran = run("--step-on", "nothing_like_it")
     assert ran.returncode == 2
-    assert "no step has ended" in ran.stderr
-    assert "a function of the script nor a region named nothing_like_it has ended" in ran.stderr
+    assert "no step completed" in ran.stderr
+    assert "no region named nothing_like_it completed" in ran.stderr
 
 
 def test_function_that_no_module_has_is_told(run):
@@ -157,7 +157,7 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     assert ran.stdout == "40\n"
     messages = [line for line in ran.stderr.splitlines() if line.startswith("tracelab:")]
     assert len(messages) == 1
-    assert "a profiler of its own" in messages[0]
+    assert "runs its own profiler" in messages[0]
     assert ran.returncode == 2
 
 

@@ -66,7 +66,7 @@ def test_a_pipe_that_nobody_reads_any_more_is_a_quiet_end(arguments):
 
 
 def test_what_a_check_found_does_not_depend_on_who_reads_it():
-    """GIVEN a broken budget, and nobody who reads the table THEN the exit code still says so."""
+    """GIVEN a budget that fails, and nobody reads the table THEN the exit code still says so."""
     reading, writing = os.pipe()
     os.close(reading)
     ran = commands.tracelab("check", ITEM, "--max-idle", "1", stdout=writing)
@@ -155,7 +155,7 @@ class TestErrorsOfOurs:
         assert self.run(monkeypatch, KeyError("stream\n7")) == 70
         [details] = tmp_path.iterdir()
         err = capsys.readouterr().err
-        assert err.startswith("tracelab: this is an error of tracelab's, not yours: KeyError")
+        assert err.startswith("tracelab: this is a bug in tracelab, not in your input: KeyError")
         assert "report it" in err
         assert str(details) in err
         assert err.count("\n") == 1

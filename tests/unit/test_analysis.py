@@ -107,7 +107,7 @@ def test_step_pattern(tmp_path):
 
 @pytest.mark.parametrize("options", [Options(comm_patterns=("(",)), Options(step_pattern="(")])
 def test_pattern_that_is_no_regular_expression_is_wrong_usage(tmp_path, options):
-    with pytest.raises(UsageError, match="is no regular expression"):
+    with pytest.raises(UsageError, match="is not a valid regular expression"):
         analyze(write(tmp_path / "t.json", small()), options)
 
 
@@ -119,8 +119,8 @@ def test_trace_without_gpu_activities_says_so(tmp_path):
 
     with pytest.raises(
         UnreadableInputError,
-        match=r"cpu\.json: 2 host events and no GPU activity: nothing to analyse; "
-        r"was ProfilerActivity\.CUDA on\?$",
+        match=r"cpu\.json: 2 host events and no GPU activity: nothing to analyze; "
+        r"was ProfilerActivity\.CUDA enabled\?$",
     ):
         analyze(path)
 

@@ -52,15 +52,15 @@ def check(
     min_overlap: Annotated[
         list[str] | None,
         typer.Option(
-            metavar="A:B=PERCENT", help="Share of kind A that runs beside B: comm:compute=80."
+            metavar="A:B=PERCENT", help="Share of kind A overlapped with B: comm:compute=80."
         ),
     ] = None,
     max_exposed: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND=PERCENT", help="Unhidden copies or communication: copy=2."),
+        typer.Option(metavar="KIND=PERCENT", help="Exposed copies or communication: copy=2."),
     ] = None,
     max_blocking_calls: Annotated[
-        str | None, typer.Option(metavar="N", help="Blocking calls a step.")
+        str | None, typer.Option(metavar="N", help="Blocking calls per step.")
     ] = None,
     forbid: Annotated[
         list[str] | None,
@@ -78,7 +78,7 @@ def check(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="A TOML file of budgets; else the table tool.tracelab.check of a pyproject.",
+            help="A TOML file of budgets (default: tool.tracelab.check in pyproject.toml).",
         ),
     ] = None,
     step: Annotated[
@@ -87,14 +87,14 @@ def check(
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
     output_format: Annotated[
-        Format, typer.Option("--format", help="Text, or GitHub's annotations and the text.")
+        Format, typer.Option("--format", help="Text, or GitHub annotations and text.")
     ] = Format.TEXT,
     junit: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Write the result as JUnit XML as well.")
     ] = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Hold a trace to budgets: exit code 1 when one is broken."""
+    """Check a trace against budgets: exit code 1 if one fails."""
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import Options
@@ -169,7 +169,7 @@ def _parsed(file: Path, *, at_top: bool) -> Budgets | None:
     try:
         text = file.read_text(encoding="utf-8")
     except UnicodeDecodeError:
-        raise UsageError(f"{file}: this is no TOML: it is not UTF-8") from None
+        raise UsageError(f"{file}: this is not a valid TOML file: it is not UTF-8") from None
     except OSError as error:
         raise UsageError(f"cannot read the budgets of {file}: {reason_of(error)}") from None
     found = parse_toml(text, str(file), at_top=at_top)
@@ -211,7 +211,7 @@ def _read_all(
 
 
 def _counts(source: Source) -> bool:
-    """Whether a file that cannot be analysed leaves the answer incomplete.
+    """Whether a file that cannot be analyzed leaves the answer incomplete.
 
     A folder may hold other files; but what calls itself a trace may be the rank that breaks, unless
     it has all that was recorded and no GPU is in it: vLLM's front end leaves such a trace.

@@ -56,7 +56,7 @@ def _run(commands: Sequence[Callable[..., None]]) -> int | str | None:
         tell("there is not enough memory for this")
         return UnreadableInputError.exit_code
     except ModuleNotFoundError as error:
-        tell(f"{error}: tracelab is installed without what it needs; install it anew with pip")
+        tell(f"{error}: a dependency of tracelab is missing; reinstall it with pip")
         return MissingSupportError.exit_code
     except Exception as error:
         tell(report_crash(error))

@@ -107,7 +107,7 @@ def _connect(form: str) -> Any:
     try:
         return Client(form.replace("dask://", "tcp://"), timeout="10s")
     except (OSError, ValueError) as error:
-        raise UsageError(f"{form}: no dask scheduler answers there: {error}") from None
+        raise UsageError(f"{form}: no dask scheduler answers: {error}") from None
 
 
 def _made_by(form: str) -> Executor:
@@ -116,11 +116,11 @@ def _made_by(form: str) -> Executor:
 
     module, _, function = form.partition(":")
     if not module or not function:
-        raise UsageError(f"--executor {form!r} is none of: {FORMS}")
+        raise UsageError(f"--executor {form!r} is not one of: {FORMS}")
     try:
         made = getattr(importlib.import_module(module), function)()
     except (ImportError, AttributeError, TypeError, ValueError, SyntaxError) as error:
         raise UsageError(f"--executor {form!r}: {error}") from None
     if not isinstance(made, Executor):
-        raise UsageError(f"--executor {form!r} gave no concurrent.futures.Executor")
+        raise UsageError(f"--executor {form!r} did not return a concurrent.futures.Executor")
     return made

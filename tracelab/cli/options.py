@@ -7,15 +7,15 @@ from typing import Annotated, Any
 import typer
 
 StepOn = Annotated[
-    str | None, typer.Option(metavar="REGEX", help="Host annotations that are the steps.")
+    str | None, typer.Option(metavar="REGEX", help="Host annotations to use as steps.")
 ]
 CommPattern = Annotated[
     list[str] | None,
-    typer.Option(metavar="REGEX", help="Kernels that communicate, beside the known ones."),
+    typer.Option(metavar="REGEX", help="More kernels to count as communication."),
 ]
 NoCache = Annotated[
     bool,
-    typer.Option("--no-cache", help="Neither keep what is read of large files nor use what was."),
+    typer.Option("--no-cache", help="Do not use the cache of large files."),
 ]
 
 

@@ -80,7 +80,7 @@ class Bar:
         )
 
     def _words(self, done: int) -> str:
-        what = "analysing" if done >= self._total > 0 else "reading"
+        what = "analyzing" if done >= self._total > 0 else "reading"
         count = len(self._sizes)
         return f"{what}, {self._ended} of {count} files done" if count > 1 else what
 

@@ -1,4 +1,4 @@
-"""``tracelab run``: run a script under the capture, then analyse what was recorded."""
+"""``tracelab run``: run a script under the capture, then analyze what was recorded."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(
     ] = False,
     steps: Annotated[int, typer.Option(min=1, metavar="N", help="Steps to record.")] = 4,
     skip: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Steps to leave alone before all else.")
+        int, typer.Option(min=1, metavar="N", help="Steps to skip before recording.")
     ] = 10,
     step_on: Annotated[
         str | None,
@@ -54,7 +54,7 @@ def run(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path("tracelab-run"),
 ) -> None:
-    """Run SCRIPT with its arguments, record some of its steps, and analyse them.
+    """Run SCRIPT with its arguments, record some of its steps, and analyze them.
 
     Put the options before SCRIPT. Works under torchrun: torchrun ... -m tracelab run train.py
     """
@@ -68,7 +68,9 @@ def run(
     from tracelab.system.signals import terminable
 
     if whole and (step_on or stop_after):
-        raise UsageError("--whole has no steps: it goes without --step-on and --stop-after")
+        raise UsageError(
+            "--whole records one step: it cannot be combined with --step-on or --stop-after"
+        )
     counts = _WHOLE if whole else {"skip": skip, "steps": steps}
     recorder = capture(
         output / f"{Path(script).stem}.pt.trace.json.gz",
@@ -117,7 +119,7 @@ def _no_such_option(option: str, context: typer.Context) -> str:
     known = [x for param in context.command.params for x in (*param.opts, *param.secondary_opts)]
     near = get_close_matches(option, [x for x in known if x.startswith("-")], n=1)
     hint = f": did you mean {near[0]}?" if near else "."
-    return f"there is no option {option}{hint} Put the script's own options behind it"
+    return f"there is no option {option}{hint} Put the script's own options after the script"
 
 
 def _advice(count: int, skip: int, step_on: str | None) -> str:
@@ -126,11 +128,11 @@ def _advice(count: int, skip: int, step_on: str | None) -> str:
         return f"run it longer{', or with --skip 1' if skip > 1 else ''}"
     if step_on:
         return (
-            f"neither a function of the script nor a region named {step_on} has ended; a function "
-            "of a module is named MODULE:FUNCTION"
+            f"no function of the script and no region named {step_on} completed; name a function "
+            "of a module as MODULE:FUNCTION"
         )
     return (
-        "no optimizer stepped in this process. Say what a step is with --step-on NAME, or record "
-        "everything with --whole; processes that the script starts by itself are not recorded: "
+        "no optimizer step was seen in this process. Define a step with --step-on NAME, or record "
+        "everything with --whole; processes that the script starts itself are not recorded: "
         "start them with torchrun"
     )

@@ -15,16 +15,17 @@ def require_same_options(report: Report, options: Options, step_on: str | None) 
     """Refuse to measure a saved report anew: it no longer has what that would need.
 
     Raises:
-        UsageError: an option asks for something else than the report was made with.
+        UsageError: an option asks for something other than the report was made with.
     """
     made = report.provenance
     path = report.traces[0].path if report.traces else "the report"
     if options.comm_patterns and options.comm_patterns != made.comm_patterns:
         raise UsageError(
-            f"--comm-pattern is for traces; the saved report of {path} was made with "
+            f"--comm-pattern applies only to traces; the saved report of {path} was made with "
             f"{', '.join(made.comm_patterns) or 'none'}"
         )
     if step_on and step_on != made.step_pattern:
         raise UsageError(
-            f"--step-on is for traces; in the saved report of {path} steps are {made.step_pattern}"
+            f"--step-on applies only to traces; in the saved report of {path} the steps are "
+            f"{made.step_pattern}"
         )

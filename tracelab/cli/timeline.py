@@ -16,7 +16,7 @@ def timeline(
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FILE", help="A .png, .svg or .pdf to write.")
     ] = Path("timeline.png"),
-    step: Annotated[int | None, typer.Option(metavar="N", help="Draw one step.")] = None,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Draw only this step.")] = None,
     start_ms: Annotated[
         float | None,
         typer.Option("--from", metavar="MS", help="Begin here, in ms from the start."),
@@ -28,7 +28,7 @@ def timeline(
         list[str] | None,
         typer.Option(
             metavar="LANE",
-            help="Only these: host, device:0, stream:0/7, kind:comm (repeat, or use commas).",
+            help="Only these rows: host, device:0, stream:0/7, kind:comm (repeat, or use commas).",
         ),
     ] = None,
     step_on: StepOn = None,
@@ -36,7 +36,7 @@ def timeline(
     width: Annotated[int, typer.Option(metavar="PX", help="Pixels across, 400 to 16384.")] = 1600,
     no_cache: NoCache = False,
 ) -> None:
-    """Draw what ran when: a lane per stream, the host's blocking calls, the idle time."""
+    """Draw what ran when: the streams, the host's blocking calls, the idle time."""
     from tracelab.cli.many_files import processes_for_one
     from tracelab.cli.progress import progress
     from tracelab.drawing import draw

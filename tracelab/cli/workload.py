@@ -1,4 +1,4 @@
-"""``tracelab workload``: run a bundled workload on this machine's GPUs and analyse it."""
+"""``tracelab workload``: run a bundled workload on this machine's GPUs and analyze it."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def workload(
         str | None, typer.Option(metavar="V", help="Its variant; the first one by default.")
     ] = None,
     list_all: Annotated[
-        bool, typer.Option("--list", help="Say what every variant shows and needs.")
+        bool, typer.Option("--list", help="List every variant, what it shows and what it needs.")
     ] = False,
     verify: Annotated[
         bool,
-        typer.Option("--verify", help="Capture the bundled traces (of NAME) anew and check them."),
+        typer.Option("--verify", help="Capture the bundled traces (of NAME) again and check them."),
     ] = False,
     gpus: Annotated[
         int | None,
@@ -43,7 +43,7 @@ def workload(
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path(),
 ) -> None:
-    """Run a program with a known defect, or its fix, on this machine's GPUs and analyse it."""
+    """Run a program with a known defect, or its fix, on this machine's GPUs and analyze it."""
     if list_all:
         write_result(_listing())
     elif verify:
@@ -72,11 +72,11 @@ def _find(name: str, variant: str | None) -> list[Entry]:
     entries = [entry for entry in CATALOG if entry.workload == name]
     if not entries:
         names = ", ".join(dict.fromkeys(entry.workload for entry in CATALOG))
-        raise UsageError(f"there is no workload {name!r}; there are: {names}")
+        raise UsageError(f"there is no workload {name!r}; the workloads are: {names}")
     found = [entry for entry in entries if variant in (None, entry.variant)]
     if not found:
         variants = ", ".join(entry.variant for entry in entries)
-        raise UsageError(f"{name} has no variant {variant!r}; it has: {variants}")
+        raise UsageError(f"{name} has no variant {variant!r}; its variants are: {variants}")
     return found
 
 
@@ -119,7 +119,7 @@ def _capture(entry: Entry, arguments: list[str], pattern: str) -> str | None:
         )
     except subprocess.TimeoutExpired:
         return f"gave up after {_LONGEST_S} s: {' '.join(command)}"
-    last = (done.stderr.strip().splitlines() or ["it said nothing"])[-1]
+    last = (done.stderr.strip().splitlines() or ["no output"])[-1]
     if done.returncode == MissingSupportError.exit_code:
         raise MissingSupportError(f"{last}{_instead(entry)}")
     return f"{' '.join(command)} failed: {last}" if done.returncode else None
@@ -146,7 +146,7 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
         ) from None
     of_line = [(find(x["workload"], x["arguments"][0]), x) for x in manifest["traces"]]
     lines = [(entry, x) for entry, x in of_line if x["gpus"] <= gpus and entry in chosen]
-    lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is told at once
+    lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is reported at once
     failed = 0
     with tempfile.TemporaryDirectory() as folder:
         for entry, line in lines:

@@ -131,13 +131,13 @@ def require_checkable(budgets: Budgets) -> None:
         UsageError: nothing is allowed or forbidden, or one of two that need each other is missing.
     """
     if budgets.baseline is not None and budgets.max_regression is None:
-        raise UsageError("a baseline alone allows nothing: say max-regression, too")
+        raise UsageError("a baseline needs max-regression, too")
     if budgets.baseline is None and budgets.max_regression is not None:
         raise UsageError("max-regression needs a baseline: a saved report or a trace")
     if budgets == Budgets():
         raise UsageError(
-            f"no budget is given, neither by a flag nor in [{TABLE}] of a pyproject.toml; "
-            f"there are: {known_names()}"
+            f"no budget is given, either by a flag or in [{TABLE}] of a pyproject.toml; "
+            f"the budgets are: {known_names()}"
         )
 
 
@@ -222,7 +222,7 @@ def _parts(reports: Sequence[Report], step: int | None) -> list[_Part]:
         for rank in ranks_of(report)
     ]
     if not parts or not all(part.window.devices for part in parts):
-        raise UnreadableInputError("the report holds figures of no GPU")
+        raise UnreadableInputError("the report has no figures of any GPU")
     return parts
 
 
@@ -239,7 +239,8 @@ def _part(report: Report, rank: RankView, label: str, step: int | None) -> _Part
         numbers = [view.step for view in rank.steps if view.step is not None]
         if step is None and numbers:
             raise UsageError(
-                f"{path}: this report is of step {numbers[0]} alone: say `step`", option="step"
+                f"{path}: this report covers only step {numbers[0]}: select it with `step`",
+                option="step",
             )
         known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
         raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
@@ -425,8 +426,8 @@ def _max_regression(parts: Sequence[_Part], baseline: Report, limit: float) -> B
         for part in parts:
             if part.step_pattern != pattern:
                 raise UsageError(
-                    f"{part.path}: its steps are {part.step_pattern!r}, those of the baseline "
-                    f"{path} are {pattern!r}: what is compared must be the same"
+                    f"{part.path}: its steps are {part.step_pattern!r}, but those of the "
+                    f"baseline {path} are {pattern!r}: only the same steps can be compared"
                 )
             after_ns = _steps(part.steps_ns, part.path, part.step_pattern, name)
             # A rank is compared with itself, or with all ranks of a baseline that lacks it.
@@ -456,9 +457,9 @@ def _regression(
     spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
     above = percent > limit
     inside = above and longer_ns <= spread_ns
-    remarks = [label, f"median {after_ns / _MS:.2f} ms, baseline's {before_ns / _MS:.2f} ms"]
+    remarks = [label, f"median {after_ns / _MS:.2f} ms, baseline {before_ns / _MS:.2f} ms"]
     if inside:
-        remarks.append(f"a difference inside the spread of the steps ({spread_ns / _MS:.2f} ms)")
+        remarks.append(f"within the spread of the steps ({spread_ns / _MS:.2f} ms)")
     sign = "+" if longer_ns >= 0 else ""
     return percent, BudgetResult(
         "max-regression",
@@ -481,8 +482,8 @@ def _baseline_steps(baseline: Report) -> dict[int, list[int]]:
 def _steps(lengths_ns: Sequence[int], path: str, pattern: str, budget: str) -> Sequence[int]:
     if not lengths_ns:
         raise UsageError(
-            f"{path}: {budget} needs steps, and nothing there is named like {pattern}; "
-            "`step_pattern` takes other annotations",
+            f"{path}: {budget} needs steps, and no annotation matches {pattern}; "
+            "`step_pattern` selects other annotations",
             option="step_pattern",
         )
     return lengths_ns

@@ -33,20 +33,20 @@ def parse_toml(text: str, origin: str, *, at_top: bool) -> Budgets | None:
     try:
         data = tomllib.loads(text)
     except (ValueError, RecursionError) as error:  # numbers of thousands of digits, deep nesting
-        raise UsageError(f"{origin}: this is no TOML: {error}") from None
+        raise UsageError(f"{origin}: this is not a valid TOML file: {error}") from None
     table: Any = data
     for key in TABLE.split("."):
         table = table.get(key) if isinstance(table, dict) else None
     if table is None and (not at_top or "tool" in data):
         if at_top:
-            raise UsageError(f"{origin}: it has tables of tools, and no [{TABLE}] among them")
+            raise UsageError(f"{origin}: it has [tool] tables, but no [{TABLE}]")
         return None
     if table is None:
         return parse_budgets(data, origin)
     if not isinstance(table, dict):
-        raise UsageError(f"{origin}: {TABLE} is a table of budgets, not {brief(table)}")
+        raise UsageError(f"{origin}: {TABLE} must be a table of budgets, not {brief(table)}")
     if at_top and (outside := [name for name in NAMES if name in data]):
-        raise UsageError(f"{origin}: {outside[0]} stands outside of [{TABLE}], which is there, too")
+        raise UsageError(f"{origin}: {outside[0]} is outside of [{TABLE}], which the file also has")
     return parse_budgets(table, f"{origin}: [{TABLE}]")
 
 
@@ -62,7 +62,7 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
     for name in table:
         if name not in NAMES:
             raise UsageError(
-                f"{origin}: there is no budget {brief(name)}; there are: {known_names()}"
+                f"{origin}: there is no budget {brief(name)}; the budgets are: {known_names()}"
             )
 
     def number(name: str, most: float = math.inf) -> float | None:
@@ -78,7 +78,7 @@ def parse_budgets(table: Mapping[str, Any], origin: str) -> Budgets:
 
     baseline = table.get("baseline")
     if baseline is not None and not (isinstance(baseline, str) and baseline):
-        raise UsageError(f"{origin}: baseline takes the name of a file, not {brief(baseline)}")
+        raise UsageError(f"{origin}: baseline takes a file name, not {brief(baseline)}")
     return Budgets(
         max_idle=number("max-idle", 100),
         min_overlap={
@@ -103,7 +103,7 @@ def _number(value: Any, name: str, origin: str, most: float) -> float:
             number = math.inf
         if 0 <= number <= most and math.isfinite(number):
             return number
-    allowed = "a number from 0 on" if most == math.inf else f"a number from 0 to {most:g}"
+    allowed = "a number of at least 0" if most == math.inf else f"a number from 0 to {most:g}"
     raise UsageError(f"{origin}: {name} takes {allowed}, not {brief(value)}")
 
 
@@ -112,7 +112,7 @@ def _pair(text: str, origin: str) -> tuple[str, str]:
     if first not in KINDS or second not in KINDS or first == second:
         kinds = ", ".join(KINDS)
         raise UsageError(
-            f"{origin}: min-overlap is of two kinds, as comm:compute, not of {brief(text)}; "
+            f"{origin}: min-overlap takes two kinds, such as comm:compute, not {brief(text)}; "
             f"the kinds are: {kinds}"
         )
     return first, second
@@ -120,7 +120,7 @@ def _pair(text: str, origin: str) -> tuple[str, str]:
 
 def _exposed_kind(text: str, origin: str) -> str:
     if text not in EXPOSED_KINDS:
-        raise UsageError(f"{origin}: max-exposed is of comm or copy, not of {brief(text)}")
+        raise UsageError(f"{origin}: max-exposed takes comm or copy, not {brief(text)}")
     return text
 
 
@@ -131,6 +131,6 @@ def _rules(value: Any, origin: str) -> tuple[str, ...]:
     for text in value:
         if not text or not any(rule.startswith(text.upper()) for rule in known):
             raise UsageError(
-                f"{origin}: there is no rule {brief(text)}; there are: {', '.join(known)}"
+                f"{origin}: there is no rule {brief(text)}; the rules are: {', '.join(known)}"
             )
     return tuple(text.upper() for text in value)

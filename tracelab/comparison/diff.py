@@ -288,7 +288,7 @@ class Diff(OneLine):
 
     @property
     def slowest(self) -> RankDiff:
-        """The rank whose step is the longest afterwards: the others wait for it."""
+        """The rank whose step is the longest afterward: the others wait for it."""
         return max(self.ranks, key=lambda rank: rank.length.after_ns)
 
     def regressed(self, percent: float) -> tuple[RankDiff, ...]:

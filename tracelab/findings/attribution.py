@@ -123,7 +123,7 @@ def _idle_without_profiler_ns(context: Context) -> dict[int, int]:
 def _bound_ns(
     context: Context, candidate: Candidate, free: Mapping[int, Intervals], ledger: _Ledger
 ) -> dict[int, int]:
-    """Device to the most that the candidate's fix can win of its free time, ns."""
+    """Device to the most that the candidate's fix can save of its free time, ns."""
     bound_ns = {}
     for device, time in free.items():
         left_ns = measure(time)

@@ -19,7 +19,7 @@ _Key = TypeVar("_Key", bound=Hashable)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Candidate(OneLine):
-    """A finding to be: the time that its fix would win, if it were the only one.
+    """A finding to be: the time that its fix would save, if it were the only one.
 
     `find_all` makes a finding of it, with what is not attributed to an earlier one.
 
@@ -30,7 +30,7 @@ class Candidate(OneLine):
         title, cause, where, evidence: as in `Finding`.
         fix: as in `Finding`; the fix of the rule where it is empty.
         lost: device to the time lost on it, within the window.
-        limit_ns: device to the most that the fix can win there, ns; all that is lost where it is
+        limit_ns: device to the most that the fix can save there, ns; all that is lost where it is
             missing.
         severity_override: a severity that does not depend on the bound. With one, a candidate that
             loses no time is a finding, too.

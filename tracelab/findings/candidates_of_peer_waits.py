@@ -80,11 +80,11 @@ def _figures(
     length_ns = timeline.end_ns[row] - timeline.start_ns[row]
     slowest = int(np.argmax(waits.wait_ns[row]))
     share = max(map(measure, lost.values())) / context.window.length_ns
-    total = f"{100 * share:.1f} % of the time went to that without any compute beside it."
+    total = f"{100 * share:.1f} % of the time was spent this way without overlapping compute."
     if waits.is_slow[row[slowest]]:
         return (
-            f"Each took {_us(length_ns.min())} or more, longer than any usual link needs for as "
-            f"much: {total}"
+            f"Each took {_us(length_ns.min())} or more, longer than a usual link needs for that "
+            f"many bytes: {total}"
         )
     return (
         f"It took {_us(length_ns[slowest])} where its fastest twin took "

@@ -106,7 +106,7 @@ def _call_id(context: Context, piece_index: NDArray[np.intp]) -> Int64Array:
 
 
 def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> int:
-    """What these streams side by side can win: no more than all but the busiest compute."""
+    """What running these streams side by side saves at most: all compute but the busiest's."""
     serialized, timeline = context.serialized_streams, context.timeline
     on_device = timeline.device_number[serialized.row[piece_index]] == device
     piece_index = piece_index[on_device]

@@ -49,7 +49,7 @@ class Finding(OneLine):
         rule: id of the rule.
         title: what happens, in a sentence without figures.
         severity: "critical", "warning" or "info".
-        rank: of the file that it is from.
+        rank: the rank of the file that it is from.
         step: number of the step; None for the steady window, or the whole trace without one.
         cause: why it happens, in one word.
         cost_ns: the time lost, ns, on the GPU that loses most.

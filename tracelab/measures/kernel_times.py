@@ -12,7 +12,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, is_recognised
 from tracelab.model.trace import Category
 
-# A kernel that no rule knows is worth a question from this share of the GPU's busy time on.
+# A kernel that no rule recognizes is worth a question from this share of the GPU's busy time on.
 _WORTH_ASKING = 0.01
 
 
@@ -82,7 +82,7 @@ class KernelTotal:
 
 
 def unrecognised_kernels(graph: Graph) -> tuple[KernelTotal, ...]:
-    """Long kernels that no rule knows, which count as compute; the longest first.
+    """Long kernels that no rule recognizes, which count as compute; the longest first.
 
     There is no slow reference model: ``tests/unit/measures/test_kernel_times.py`` has traces made
     by hand.

@@ -25,9 +25,9 @@ class LatencyMetrics(OneLine):
             waited for) or "awaited" (of a blocking call: the end of what it waited for).
         previous: the kind of the activity before it in its stream, None unless counted from there.
         kind: the kind of what starts; None for the return of a blocking call.
-        typical_ns: what is taken for typical, ns.
+        typical_ns: the latency that counts as typical, ns.
         starts: how many of the trace's starts show it.
-        own: whether it is their median; else it is that of captures of H200s.
+        own: whether it is the median of this trace; otherwise it is that of H200 captures.
 
     Example row: ``LatencyMetrics(rank=0, step=None, since="previous", previous="compute",
     kind="copy", typical_ns=3_329, starts=12, own=False)``.

@@ -21,12 +21,11 @@ class StartMetrics(OneLine):
 
     Attributes:
         activities: how many started.
-        by_constraint: of these, how many waited for what: a `Constraint` in small letters.
-        inferred: of how many not the file but the times tell that.
-        unexplained: how many delays of more than 20 us, which neither the file nor the times
-            explain, reach into the window, whenever what was late started.
-        unexplained_ns: how much of the window lies in them; where several waited at once, it counts
-            once.
+        by_constraint: how many of these waited for what: a `Constraint` in lowercase.
+        inferred: for how many this is inferred from the times.
+        unexplained: how many delays of more than 20 us that neither the file nor the times explain
+            overlap the window, even if what was late started after it.
+        unexplained_ns: how much of the window lies in them; time that several share counts once.
         unexplained_share: the same as a share of the window. Above 0.02 nothing can be predicted
             from the trace.
 

@@ -66,12 +66,12 @@ class Binding(Frozen):
         event_ns: int64[m], ns, when `event_row` had ended, ABSENT without one.
         event_row: int64[m], the row of another stream that a stream wait or a peer copy made it
             wait for, of several the one that ended last, ABSENT without any.
-        event_is_inferred: bool[m], whether not the file but the times tell that.
+        event_is_inferred: bool[m], whether that is inferred from the times and not recorded.
         constraint: int8[m], a `Constraint`: what was met last.
         source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
             known. Where the constraint is UNKNOWN, that of the last one known, or, without a
             launch in the file, what is likeliest.
-        is_inferred: bool[m], whether not the file but the times tell what it waited for.
+        is_inferred: bool[m], whether what it waited for is inferred from the times.
         ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
         delay_ns: int64[m], ns, how much earlier it could have started without that constraint, by

@@ -40,7 +40,7 @@ class Reason(IntEnum):
 REASONS: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.LAUNCH_NOT_IN_FILE: "the launch of the next activity is not in the file",
-        Reason.HOST_NOT_RECORDED: "no event tells what the host did (record with_stack=True)",
+        Reason.HOST_NOT_RECORDED: "no event says what the host did (record with_stack=True)",
         Reason.WAIT_WITHOUT_RECORD: "a stream waited for an event that the file does not name",
         Reason.NOTHING_IN_THE_WAY: "an activity started long after its launch, and the file shows "
         "nothing in its way: events may be missing",
@@ -54,7 +54,7 @@ class Awaited(Frozen):
 
     Attributes:
         row: int64[m], the row of another stream that ended last of those, ABSENT without any.
-        is_inferred: bool[m], whether not the file but the times tell that.
+        is_inferred: bool[m], whether that is inferred from the times and not recorded.
         is_peer_copy: bool[m], whether it was a copy between devices, without any wait.
         after_unresolved_wait: bool[m], whether its stream waited for something else before it, that
             neither the file nor the times tell.

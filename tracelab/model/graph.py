@@ -55,8 +55,8 @@ class EventLinks:
 
     Attributes:
         exact: the file names the event record.
-        inferred: it does not, but the times tell what the wait delayed, and until when.
-        unresolved: it does not, and the wait delayed nothing or nothing fits.
+        inferred: the file does not, but the times show what the wait delayed, and until when.
+        unresolved: neither does: the wait delayed nothing, or nothing matches.
     """
 
     exact: int

@@ -89,7 +89,7 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
         patterns: further regular expressions, searched in the name.
 
     Raises:
-        UsageError: a pattern is no regular expression.
+        UsageError: a pattern is not a valid regular expression.
 
     >>> is_comm = comm_test(["^my_ring"])
     >>> is_comm("ncclDevKernel_AllReduce"), is_comm("my_ring_step"), is_comm("hip_sync_kernel")
@@ -101,7 +101,7 @@ def comm_test(patterns: Iterable[str] = ()) -> CommTest:
             expressions.append(re.compile(pattern))
         except re.error as error:
             raise UsageError(
-                f"`comm_patterns` {pattern!r} is no regular expression: {error}",
+                f"`comm_patterns` {pattern!r} is not a valid regular expression: {error}",
                 option="comm_patterns",
             ) from None
 

@@ -40,7 +40,7 @@ LOSSES = (
         "truncated",
         "warning",
         "reader",
-        "the file breaks off: what would follow is missing",
+        "the file is truncated: the events after that point are missing",
         counted=False,
         group="damage",
     ),
@@ -56,7 +56,7 @@ LOSSES = (
         "info",
         "reader",
         "places that were not valid JSON (bare nan or inf, bare quotes or backslashes, "
-        "broken UTF-8, stray commas) were mended and used",
+        "broken UTF-8, stray commas) were repaired and used",
         group="damage",
     ),
     Loss(
@@ -84,8 +84,8 @@ LOSSES = (
         "clock_jumps",
         "warning",
         "reader",
-        "places where the clock jumped, or where nothing was recorded for more than an hour: what "
-        "follows was moved to where it belongs, or next to what was before",
+        "places where the clock jumped, or where nothing was recorded for more than an hour: the "
+        "events after it were moved to where they belong, or next to the events before",
         group="times",
     ),
     Loss(
@@ -99,7 +99,7 @@ LOSSES = (
         "unknown_phases",
         "warning",
         "reader",
-        "events of a phase that the format does not define were left out",
+        "events with a phase that the format does not define were left out",
         group="damage",
     ),
     Loss(
@@ -127,15 +127,15 @@ LOSSES = (
         "launches_without_activity",
         "info",
         "timeline",
-        "kernel launches whose kernel is not in the file, cut off or dropped: the steps that "
-        "launched them are incomplete and not taken as typical",
+        "kernel launches whose kernel is not in the file (cut off or dropped): the steps that "
+        "launched them are incomplete and do not count as steady",
     ),
     Loss(
         "overlapping_activities",
         "info",
         "timeline",
-        "GPU activities that start before the previous one on their stream has ended, as their "
-        "launch does not allow: their common time is counted once",
+        "GPU activities that start before the previous one on their stream has ended, although "
+        "their launch does not allow that: the time in which both ran is counted once",
     ),
     Loss(
         "nested_steps",
@@ -156,21 +156,20 @@ LOSSES = (
         "streams_not_compared",
         "info",
         "timeline",
-        "streams of so many that pairs are only those of the busiest: the report says of no other "
-        "what it ran beside",
+        "streams left out of the overlap table, which compares only the busiest streams",
     ),
     Loss(
         "waits_without_record",
         "info",
         "graph",
-        "stream waits whose event record is not named: what they waited for is not known",
+        "stream waits whose event record is not in the file: what they waited for is unknown",
     ),
     Loss(
         "edges_against_time",
         "info",
         "graph",
-        "dependencies that would run against time were left out: there, activities or calls "
-        "overlap that should not, or two clocks disagree",
+        "dependencies that would run backward in time were left out: activities or calls overlap "
+        "that should not, or two clocks disagree",
     ),
 )
 

@@ -31,7 +31,7 @@ def window_graph(graph: Graph, start_ns: int, end_ns: int) -> nx.DiGraph[int]:
         `EdgeKind` in small letters, and ``binding``, whether this is what its target, an activity,
         waited for; then ``delay_ns`` is how much earlier it could have started without it, None
         where nothing else was in its way. "event" and "queue" edges have ``inferred``, whether
-        not the file but the times tell.
+        they are inferred from the times and not recorded.
     """
     import networkx as nx
 

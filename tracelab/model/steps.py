@@ -98,7 +98,7 @@ def find_steps(
         annotations: nested in a step, or with an earlier one's number or one too long for a number.
 
     Raises:
-        UsageError: the pattern is no regular expression.
+        UsageError: the pattern is not a valid regular expression.
     """
     step_index = np.full(len(launch_id), ABSENT, dtype=np.int32)
     launched = np.flatnonzero(launch_id != ABSENT)
@@ -172,7 +172,7 @@ def _step_annotations(trace: Trace, pattern: str | None) -> list[int]:
     try:
         expression = re.compile(pattern)
     except re.error as error:
-        raise UsageError(f"{pattern!r} is no regular expression: {error}") from None
+        raise UsageError(f"{pattern!r} is not a valid regular expression: {error}") from None
     # Old files write the steps as operators.
     events = trace.of_category(Category.ANNOTATION, Category.OPERATOR)
     events = events[match_names(trace, events, expression.search)]

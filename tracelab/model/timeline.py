@@ -166,7 +166,7 @@ def build_timeline(
         step_pattern: regular expression of the host annotations that are the steps.
 
     Raises:
-        UsageError: a pattern is no regular expression.
+        UsageError: a pattern is not a valid regular expression.
     """
     return order_activities(
         trace, trace.of_category(*GPU_ACTIVITIES), comm_test(comm_patterns), step_pattern

@@ -34,7 +34,7 @@ class Category(IntEnum):
     PYTHON = 6
     ANNOTATION = 7  # a region that the user or a library named, on the host
     GPU_ANNOTATION = 8
-    SYNC = 9  # CUPTI's record of what a synchronisation or a stream wait waits for
+    SYNC = 9  # CUPTI's record of what a synchronization or a stream wait waits for
     CUDA_EVENT = 10  # CUPTI's record of an event reached on the GPU
     OVERHEAD = 11  # the profiler's own
     OTHER = 12

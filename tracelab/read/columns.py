@@ -1,6 +1,6 @@
 """Turn decoded events into the columns of a `Trace`.
 
-They may be of today's categories or the old capitalised ones, of CUDA or ROCm, complete or
+They may be of today's categories or the old capitalized ones, of CUDA or ROCm, complete or
 begin/end pairs, with numbers or words as process ids.
 """
 
@@ -148,7 +148,7 @@ class Columns:
     def finish(
         self, source: Source, metadata: Mapping[str, Any], losses: Mapping[str, int]
     ) -> Trace:
-        """The trace of all the pieces; afterwards nothing can be added.
+        """The trace of all the pieces; afterward nothing can be added.
 
         Args:
             source: the file.

@@ -123,7 +123,7 @@ class ArrayReader:
                 cut = _LAST_CUT.match(text)
                 if cut is None:
                     if not any_read and len(text) > _LARGEST_WITHOUT_OBJECT and b"{" not in text:
-                        raise self._unreadable("a list of something else than events")
+                        raise self._unreadable("a list of something other than events")
                     rest = text
                     continue
                 text, gap, rest = text[: cut.start(1)], cut[1], text[cut.end(1) :]
@@ -135,7 +135,7 @@ class ArrayReader:
                 return
             if not read:
                 if piece.unread and not any_read:
-                    raise self._unreadable("no event in it can be read")
+                    raise self._unreadable("none of its events can be read")
                 self._end_early(piece)
                 return
             if piece.unread:
@@ -206,14 +206,14 @@ class ArrayReader:
         if not data and not self.losses["truncated"]:
             return "the file is empty"
         if data[:1] not in (b"", b"{"):
-            return "neither a JSON object nor a list, so it is no trace"
+            return "neither a JSON object nor a list, so it is not a profiler trace"
         if self.losses["truncated"]:
             return "the compressed data is damaged before the first event"
         try:
             orjson.loads(data)
         except orjson.JSONDecodeError:
             return "it ends before the first event, or is not valid JSON"
-        return f'this JSON has no "{self._key}" list, so it is no profiler trace'
+        return f'this JSON has no "{self._key}" list, so it is not a profiler trace'
 
     def _read_metadata(self, text: bytes) -> bool:
         """Take the keys of an object, if it is one; the array itself is not in it."""

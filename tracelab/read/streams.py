@@ -172,7 +172,7 @@ class _Unpacked(io.RawIOBase):
                 continue
             unpacked = self._member.decompress(data, len(buffer))
             if not data and not unpacked:
-                raise EOFError("the compressed data breaks off")
+                raise EOFError("the compressed data is cut off")
             self._unread = self._member.unconsumed_tail
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
@@ -217,7 +217,7 @@ def read_pipe(path: str) -> Iterator[bytes]:
             elif has_writer:  # who has left
                 return
             elif waited_s >= PATIENCE_S:
-                raise UnreadableInputError(f"{path}: is a pipe, and nobody writes into it")
+                raise UnreadableInputError(f"{path}: is a pipe that nobody writes to")
             else:
                 time.sleep(_PAUSE_S)
                 waited_s += _PAUSE_S

@@ -1,4 +1,4 @@
-"""Record a program: the only wing that imports torch, and only once something is recorded.
+"""Record a program: the only subpackage that imports torch, and only once something is recorded.
 
 - `capture`: what a user calls, ``tracelab.capture`` and ``tracelab.profile_step``
 - `recorder`: which steps are recorded, timed or left alone, and the trace file

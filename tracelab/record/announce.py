@@ -61,8 +61,8 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
 def why_no_gpu(recorder: Recorder) -> str:
     """Say that a trace holds no GPU activity, because there is no GPU here."""
     return (
-        f"recorded {recorder.path}, but there is no GPU here: the file holds the host's side "
-        "alone, and there is nothing to analyse"
+        f"recorded {recorder.path}, but there is no GPU here: the file contains only "
+        "host events, so there is nothing to analyze"
     )
 
 

@@ -115,7 +115,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         Raises:
             UsageError: nothing is recorded.
             MissingSupportError: there is no GPU here.
-            TracelabError: the trace cannot be analysed.
+            TracelabError: the trace cannot be analyzed.
         """
         return self._analysis().report
 
@@ -132,7 +132,9 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         from tracelab.render.text.report import render_notebook
 
         if not self.over:
-            return f"<p>{self.count} steps have ended; after {self.calls} there is a report.</p>"
+            return (
+                f"<p>{self.count} of {self.calls} steps completed; the report follows the last.</p>"
+            )
         if not (self.done and self.has_gpu):
             reason = why_no_gpu(self) if self.done else self.why_nothing()
             return f"<p>{escape(reason)}</p>"

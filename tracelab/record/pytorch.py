@@ -1,6 +1,6 @@
 """PyTorch, which only recording needs.
 
-Modules of this wing import torch inside the functions that use it, so that each of them can be
+Modules of this package import torch inside the functions that use it, so that each of them can be
 imported without it. Whatever a user can call first asks `require_pytorch`.
 """
 

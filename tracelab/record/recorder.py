@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
 _PROGRAM_PROFILES_ITSELF = (
-    "the program has a profiler of its own, and a process can have only one: analyze what that one "
+    "the program runs its own profiler, and a process can have only one: analyze the trace that it "
     "writes"
 )
 
@@ -143,7 +143,7 @@ class Recorder:
         return os.getpid() != self._process_id
 
     def __enter__(self) -> Self:
-        # A folder that cannot be written is better told now than after the steps.
+        # A folder that cannot be written is better reported now than after the steps.
         require_output(self.path)
         make_folder_of(self.path)
         Recorder._watch_profilers()
@@ -181,9 +181,9 @@ class Recorder:
         if self.reason:
             return self.reason
         if self.count == 0:
-            return "no step has ended: nothing was recorded"
-        unrecorded = [f"{self._skip} that are skipped"] if self._skip else []
-        unrecorded.append(f"{self._baseline + self._warmup} for timing and warm-up")
+            return "no step completed, so nothing was recorded"
+        unrecorded = [f"the {self._skip} that are skipped"] if self._skip else []
+        unrecorded.append(f"the {self._baseline + self._warmup} for timing and warm-up")
         steps = "was 1 step" if self.count == 1 else f"were {self.count} steps"
         return f"there {steps}, too few to record any after {' and '.join(unrecorded)}"
 
@@ -263,7 +263,7 @@ class Recorder:
             return
         if Recorder._armed is not None and not Recorder._armed.over:
             # A loop that failed may not have left its recorder.
-            Recorder._armed.reason = "another recording began, and a process can have only one"
+            Recorder._armed.reason = "another recording started, and a process can have only one"
             Recorder._armed.__exit__(None, None, None)
         Recorder._armed = self
         activities = [torch.profiler.ProfilerActivity.CPU]
@@ -336,7 +336,7 @@ class Recorder:
         try:
             profiler.export_chrome_trace(str(partial_file))
             if not ends_as_json(str(partial_file)):
-                raise OSError("it breaks off; is the disk full?")
+                raise OSError("it is incomplete; is the disk full?")
             partial_file.replace(self.path)
         except OSError as error:  # no reason to end somebody's training
             partial_file.unlink(missing_ok=True)

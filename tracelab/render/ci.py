@@ -19,7 +19,7 @@ def _sentence(result: BudgetResult) -> str:
 
 
 def github_annotations(results: Sequence[BudgetResult]) -> str:
-    """GitHub's workflow commands, a line for each broken budget."""
+    """GitHub's workflow commands, a line for each budget that failed."""
     lines = []
     for result in results:
         if result.passed:

@@ -107,12 +107,12 @@ def merge_reports(
         unread: the files that could not be analyzed.
     """
     traces = [report.traces[0] for report in reports]
-    numbers = choose_ranks(traces, told=options.job)
+    numbers = choose_ranks(traces, is_stated=options.job)
     numbered = sorted(
         (report.of_rank(*number) for report, number in zip(reports, numbers, strict=True)),
         key=lambda report: report.traces[0].rank,
     )
-    decision = decide_job(traces, [rank for rank, _ in numbers], told=options.job)
+    decision = decide_job(traces, [rank for rank, _ in numbers], is_stated=options.job)
     keys = dict.fromkeys(key for report in numbered for key in report.tables)
     return replace(
         numbered[0],

@@ -14,17 +14,19 @@ _MOST_NAMES = 3  # in a sentence
 _Files = tuple[int, ...]  # the places of files among all
 
 
-def decide_job(traces: Sequence[TraceInfo], ranks: Sequence[int], *, told: bool) -> JobDecision:
+def decide_job(
+    traces: Sequence[TraceInfo], ranks: Sequence[int], *, is_stated: bool
+) -> JobDecision:
     """Whether files are the ranks of one job, and which of them were recorded together.
 
     Args:
         traces: the files, as each was analyzed alone.
         ranks: the number of each in the report's tables.
-        told: the caller says that they are one job.
+        is_stated: the caller says that they are one job.
     """
-    recordings = (tuple(range(len(traces))),) if told else find_recordings(traces)
+    recordings = (tuple(range(len(traces))),) if is_stated else find_recordings(traces)
     is_job = len(recordings) == 1 < len(traces)
-    if told:
+    if is_stated:
         why = "the caller says so"
     else:
         why = _why_one_job(traces) if is_job else _why_not_one_job(traces)
@@ -60,7 +62,7 @@ def find_recordings(traces: Sequence[TraceInfo]) -> tuple[_Files, ...]:
     return tuple(sorted(recordings))
 
 
-def choose_ranks(traces: Sequence[TraceInfo], *, told: bool) -> tuple[tuple[int, str], ...]:
+def choose_ranks(traces: Sequence[TraceInfo], *, is_stated: bool) -> tuple[tuple[int, str], ...]:
     """The number of each file in the report's tables, and what gives it; no two are the same.
 
     A file that gives no rank gets the first that is free. Where two give the same, the numbers are
@@ -68,10 +70,10 @@ def choose_ranks(traces: Sequence[TraceInfo], *, told: bool) -> tuple[tuple[int,
 
     Args:
         traces: the files, as each was analyzed alone.
-        told: the caller says that they are one job.
+        is_stated: the caller says that they are one job.
     """
     given = [None if x.rank_source == "position" else x.rank for x in traces]
-    if told and (None in given or _repeats(given)):
+    if is_stated and (None in given or _repeats(given)):
         named = [rank_in_path(x.path) for x in traces]
         if None not in named and not _repeats(named):
             return tuple((rank, "filename") for rank in named if rank is not None)

@@ -101,7 +101,7 @@ def parse_report(content: bytes, path: str) -> Report:
     except ValueError as error:
         raise UnreadableInputError(f"{path}: {error}") from None
     if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        raise UnreadableInputError(f"{path}: this is no report of the schema {SCHEMA}")
+        raise UnreadableInputError(f"{path}: this is not a report of the schema {SCHEMA}")
     try:
         tables = {
             measure.key: _build(tuple[measure.row, ...], _rows(data, measure.key))  # type: ignore[name-defined]

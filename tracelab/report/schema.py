@@ -42,7 +42,7 @@ _ADDED = {"added": True}  # after the first version: reports of before have no s
 
 @dataclass(frozen=True, slots=True)
 class UnreadFile:
-    """A file that was asked for and could not be analysed."""
+    """A file that was asked for and could not be analyzed."""
 
     path: str
     reason: str
@@ -132,8 +132,8 @@ class TraceInfo(OneLine):
         objects: events of all phases in the file; `events` are the complete ones that were used.
         software: versions as the file gives them.
         gpus: device number to name, of the devices that worked.
-        unrecognised: long kernels that no rule knows; they count as compute.
-        launched_only: None where every activity has its launch.
+        unrecognised: long kernels that no rule recognizes; they count as compute.
+        launched_only: None where the launch of every activity is in the file.
         platform: the devices, where they are not those of CUDA or ROCm.
         world_size: how many ranks the job has, where the file says so.
         world_groups: how many process groups have all ranks in them, where the file lists them.

@@ -90,7 +90,7 @@ class View(OneLine, Tables):
 
     @property
     def unprofiled_ns(self) -> int:
-        """Its length without the profiler, where known, ns: what can be won is a share of it."""
+        """Its length without the profiler, where known, ns: savings are shares of it."""
         return self.window.unprofiled_ns or self.length_ns
 
     @property

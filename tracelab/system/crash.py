@@ -14,7 +14,7 @@ def report_crash(error: Exception) -> str:
     import tempfile  # only where it is needed: it takes a while to import
 
     what = f"{type(error).__name__}: {error}"
-    sentence = f"this is an error of tracelab's, not yours: {what}. Please report it as an issue"
+    sentence = f"this is a bug in tracelab, not in your input: {what}. Please report it as an issue"
     try:
         descriptor, path = tempfile.mkstemp(prefix="tracelab-error-", suffix=".txt")
         with open(descriptor, "w", encoding="utf-8", errors="backslashreplace") as stream:
@@ -23,8 +23,8 @@ def report_crash(error: Exception) -> str:
         print(_details(error), file=sys.stderr)
         return f"{sentence}, with the details above"
     return (
-        f"{sentence}, with the details in {path} (they name your files and what stands in them: "
-        "look before you send them)"
+        f"{sentence}, with the details in {path} (they may quote your files: "
+        "review them before you send them)"
     )
 
 

@@ -126,7 +126,7 @@ def require_output(
     if re.match(_URL, name):
         raise OutputError(f"cannot write {name}: results are written to local files only")
     if identities([name]) & inputs:
-        raise OutputError(f"cannot write {name}: it is an input, which would be lost")
+        raise OutputError(f"cannot write {name}: it is an input and would be overwritten")
     with _output_errors(name):
         if Path(name).is_dir() or name.endswith("/"):
             raise OutputError(f"cannot write {name}: is a directory")
@@ -162,7 +162,7 @@ def _descriptor_of(path: str | os.PathLike[str]) -> int:
         descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK)  # a pipe would wait for a reader
     except OSError as error:
         if error.errno == errno.ENXIO:
-            raise OSError("is a pipe, and nobody reads from it") from None
+            raise OSError("is a pipe that nobody reads from") from None
         raise
     os.set_blocking(descriptor, True)
     return descriptor

@@ -103,8 +103,8 @@ def _killed_process_reported() -> Iterator[None]:
         yield
     except (EOFError, OSError):
         raise UnreadableInputError(
-            "a process was killed while it read a file, most likely for lack of memory; "
-            "`processes` 1 reads one file after the other",
+            "a process was killed while it read a file, most likely because memory ran out; "
+            "`processes` 1 reads one file at a time",
             option="processes",
         ) from None
 

@@ -28,23 +28,23 @@ def a_killed_process():
     [
         (
             lambda: comm_test(["("]),
-            "`comm_patterns` '(' is no regular expression: ",
-            "--comm-pattern '(' is no regular expression: ",
+            "`comm_patterns` '(' is not a valid regular expression: ",
+            "--comm-pattern '(' is not a valid regular expression: ",
         ),
         (
             a_killed_process,
-            "for lack of memory; `processes` 1 reads one file after the other",
-            "for lack of memory; --jobs 1 reads one file after the other",
+            "because memory ran out; `processes` 1 reads one file at a time",
+            "because memory ran out; --jobs 1 reads one file at a time",
         ),
         (
             lambda: check(Budgets(max_idle=5), [make_report(*make_steps(1))]),
-            "this report is of step 0 alone: say `step`",
-            "this report is of step 0 alone: say --step",
+            "this report covers only step 0: select it with `step`",
+            "this report covers only step 0: select it with --step",
         ),
         (
             lambda: check(Budgets(max_step_ms=5), [make_report(make_window())]),
-            "; `step_pattern` takes other annotations",
-            "; --step-on takes other annotations",
+            "; `step_pattern` selects other annotations",
+            "; --step-on selects other annotations",
         ),
     ],
 )

@@ -92,13 +92,13 @@ def test_it_tells_rate_and_time_left(open_terminal, monkeypatch):
     assert shown(terminal)[-1] == "reading | 25.0/100.0 MB 12 MB/s, 6 s left"
 
 
-def test_what_is_read_is_analysed_for_as_long_as_it_takes(open_terminal):
+def test_what_is_read_is_analyzed_for_as_long_as_it_takes(open_terminal):
     terminal = open_terminal()
     bar = Bar([4 * MB])
     bar.read(4 * MB)
     bar.draw()
     bar.stop()
-    assert shown(terminal)[-1].startswith("analysing |")
+    assert shown(terminal)[-1].startswith("analyzing |")
     assert "left" not in shown(terminal)[-1]
 
 

@@ -304,9 +304,9 @@ def test_any_annotation_can_be_the_step(pattern, numbers):
 def test_bad_patterns_are_wrong_usage():
     rows = trace(kernel(0, 10))
 
-    with pytest.raises(UsageError, match=r"'\(' is no regular expression"):
+    with pytest.raises(UsageError, match=r"'\(' is not a valid regular expression"):
         build_timeline(rows, step_pattern="(")
-    with pytest.raises(UsageError, match=r"'\*' is no regular expression"):
+    with pytest.raises(UsageError, match=r"'\*' is not a valid regular expression"):
         build_timeline(rows, comm_patterns=["*"])
 
 

@@ -131,6 +131,6 @@ def test_a_list_of_millions_of_numbers_is_no_trace(before):
     with mock.patch.object(json_array, "orjson") as library:
         reader = ArrayReader(io.BytesIO(content), "t.json", "traceEvents", decode, is_event)
         reader._read_metadata = lambda _: True
-        with pytest.raises(UnreadableInputError, match="a list of something else than events"):
+        with pytest.raises(UnreadableInputError, match="a list of something other than events"):
             list(reader)
     assert not library.loads.called

@@ -174,14 +174,14 @@ def test_what_is_not_read_is_named(tracelab, tmp_path, events, name, layout):
     for command in (("analyze",), ("timeline",), ("check", "--max-idle", "5")):
         ran = tracelab(command[0], path, *command[1:])
         assert (ran.code, ran.out) == (3, "")
-        assert f"a trace of {name}, in a form that tracelab does not read; it reads" in ran.err
+        assert f"a trace of {name}, in a format that tracelab does not read; it reads" in ran.err
         assert "CUDA, ROCm, Intel XPU" in ran.err
 
 
 @pytest.mark.parametrize("name", ["aten::_mps_convolution", "aten::mps_convolution_backward"])
 def test_a_program_on_a_mac_is_told_that_its_gpu_is_not_recorded(tmp_path, name):
     path = write(tmp_path / "mac.json", [operator(name, 0, 9 * US)])
-    with pytest.raises(UnreadableInputError, match="a program on Apple's MPS: of its GPU"):
+    with pytest.raises(UnreadableInputError, match="a program on Apple's MPS, whose GPU"):
         analyze(path)
 
 

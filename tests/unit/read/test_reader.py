@@ -139,8 +139,8 @@ def test_a_compressed_file_cut_anywhere_is_a_prefix_or_refused(tmp_path):
         (b'[{"ph": "M", "name": "thread_name"}]', "the trace holds no complete event"),
         (b'[{"ph": "X", "name": "a", "ts": 1, "dur": -1}]', "the trace holds no complete event"),
         (b'{"traceEvents": [', "the trace holds no complete event"),
-        (b'{"traceEvents": [{"ph": ', "no event in it can be read"),
-        (b"[oops]", "no event in it can be read"),
+        (b'{"traceEvents": [{"ph": ', "none of its events can be read"),
+        (b"[oops]", "none of its events can be read"),
         (b'{"trace', "it ends before the first event, or is not valid JSON"),
         (gzip.compress(b"", mtime=0), "the file is empty"),
         (

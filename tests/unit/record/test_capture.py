@@ -94,7 +94,7 @@ def test_without_a_gpu_there_is_no_report(tmp_path, capsys):
 def test_too_short_a_loop_is_told(tmp_path, capsys):
     with profiling.capture(tmp_path / "x.pt.trace.json") as cap:
         loop(cap, 3)
-    reason = "there were 3 steps, too few to record any after 10 that are skipped and 8 for timing"
+    reason = "there were 3 steps, too few to record any after the 10 that are skipped"
     assert reason in capsys.readouterr().err
     with pytest.raises(UsageError, match="there were 3 steps"):
         cap.report()
@@ -133,7 +133,7 @@ def test_capture_without_a_report_says_why(tmp_path):
 def test_capture_that_goes_on_says_how_far_it_is(tmp_path):
     with profiling.capture(tmp_path / "x.pt.trace.json") as cap:
         loop(cap, 3)
-        assert cap._repr_html_() == "<p>3 steps have ended; after 22 there is a report.</p>"
+        assert cap._repr_html_() == "<p>3 of 22 steps completed; the report follows the last.</p>"
         loop(cap, 19)
 
 
@@ -168,7 +168,7 @@ def test_a_failing_analysis_does_not_end_the_training(tmp_path, capsys, monkeypa
         loop(cap, cap.calls + 1)
     assert (cap.count, cap.exit_code) == (cap.calls + 1, 70)
     message = capsys.readouterr().err
-    assert "an error of tracelab's, not yours: ZeroDivisionError" in message
+    assert "a bug in tracelab, not in your input: ZeroDivisionError" in message
     assert f"recorded {tmp_path / 'x.json'}, but the analysis failed" in message
     [details] = (tmp_path / "details").iterdir()
     assert "ZeroDivisionError" in details.read_text()

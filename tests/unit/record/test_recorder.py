@@ -185,7 +185,7 @@ def test_a_trace_that_breaks_off_unnoticed_is_none(tmp_path, monkeypatch):
     recorder = Recorder(path, steps=1, warmup=1, baseline=0)
     run(recorder, calls=recorder.calls)
     assert (recorder.done, recorder.is_unwritable) == (False, True)
-    assert recorder.why_nothing() == f"cannot write {path}: it breaks off; is the disk full?"
+    assert recorder.why_nothing() == f"cannot write {path}: it is incomplete; is the disk full?"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -237,14 +237,14 @@ def test_file_appears_whole(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("counts", "calls", "expected"),
     [
-        ({}, 0, "no step has ended: nothing was recorded"),
+        ({}, 0, "no step completed, so nothing was recorded"),
         (
             {"skip": 5},
             7,
-            "there were 7 steps, too few to record any after 5 that are skipped and 8 for timing "
-            "and warm-up",
+            "there were 7 steps, too few to record any after the 5 that are skipped and the 8 for "
+            "timing and warm-up",
         ),
-        ({}, 1, "there was 1 step, too few to record any after 8 for timing and warm-up"),
+        ({}, 1, "there was 1 step, too few to record any after the 8 for timing and warm-up"),
     ],
 )
 def test_why_there_is_nothing_is_said(tmp_path, counts, calls, expected):
@@ -268,7 +268,7 @@ def test_a_recorder_that_was_never_left_makes_way_for_the_next(tmp_path):
     assert second.done
     first.__exit__(None, None, None)
     assert steps_in(second.path) == ["ProfilerStep#1", "ProfilerStep#2"]
-    assert first.why_nothing() == "another recording began, and a process can have only one"
+    assert first.why_nothing() == "another recording started, and a process can have only one"
 
 
 def test_file_says_where_the_program_has_its_modules(tmp_path, monkeypatch):

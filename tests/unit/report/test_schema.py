@@ -185,12 +185,12 @@ def test_report_without_one_of_its_keys_is_unreadable(report, tmp_path):
         (b"", "report.json"),
         (b'{"schema": "tracelab.report/1", "win', "report.json"),
         (b"\xff\xfe", "report.json"),
-        (b"[]", "no report of the schema tracelab.report/1"),
-        (b'"tracelab.report/1"', "no report of the schema"),
-        (b"{}", "no report of the schema"),
-        (b'{"schema": "tracelab.report/2"}', "no report of the schema"),
+        (b"[]", "not a report of the schema tracelab.report/1"),
+        (b'"tracelab.report/1"', "not a report of the schema"),
+        (b"{}", "not a report of the schema"),
+        (b'{"schema": "tracelab.report/2"}', "not a report of the schema"),
         (b'{"schema": "tracelab.report/1"}', "the report is damaged"),
-        (b'{"traceEvents": []}', "no report of the schema"),
+        (b'{"traceEvents": []}', "not a report of the schema"),
     ],
 )
 def test_file_that_is_no_report_is_unreadable(tmp_path, content, reason):

@@ -14,9 +14,9 @@ from tracelab.model.blocking_calls import Blocking
 _FIXES = {
     "item": "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, and "
     "`torch.stack(log).tolist()` after the loop.",
-    "nonzero": "The size of the result must reach the host. Compute with the mask instead: "
+    "nonzero": "The host needs the size of the result. Compute with the mask instead: "
     "`torch.where(mask, x, 0)`, or a loss with `ignore_index` or weights.",
-    "__bool__": "A condition on a tensor is decided on the host. Decide on the GPU "
+    "__bool__": "A condition on a tensor is evaluated on the host. Evaluate it on the GPU "
     "(`torch.where(...)`), or every N steps.",
     "cpu": "Copy into pinned memory with `non_blocking=True`, and wait for an event of that copy "
     "one step later.",
@@ -25,7 +25,7 @@ _FIXES = {
     "elapsed_time": "Keep the events of each step and read them one or more steps later, when they "
     "are reached.",
 }
-_FIX = "Let the host launch on: keep the value on the GPU, or read it some steps later."
+_FIX = "Do not make the host wait: keep the value on the GPU, or read it some steps later."
 
 
 def find(context: Context) -> list[Candidate]:
@@ -54,12 +54,12 @@ def _worded(what: str, api: str, operator: str | None, call: str | None) -> tupl
 RULE = Rule(
     id="TL101",
     name="a blocking call that costs GPU idle time",
-    matters="The host launches nothing while it waits. When the call returns, the GPU has run dry "
-    "and stays idle until the next launch reaches it. A call that blocks beside a busy GPU, with "
-    "work still queued, costs nothing.",
-    decides="It sums the idle of every GPU while the call blocked and from its return until work "
-    "launched after it arrived. Calls from one place are one finding. The profiler's own calls "
-    "and NCCL's watchdog are left out; so is a call that caused no idle.",
+    matters="The host launches nothing while it waits. When the call returns, the GPU has run out "
+    "of work and stays idle until the next launch reaches it. A call that blocks while the GPU "
+    "still has work queued costs nothing.",
+    decides="It sums the idle time of every GPU while the call blocked, and from its return until "
+    "work launched after it arrived. Calls from one call site are one finding. The profiler's own "
+    "calls, NCCL's watchdog and calls that caused no idle time are left out.",
     before="for batch in loader:\n    loss = step(batch)\n    log.append(loss.item())",
     after="for batch in loader:\n    loss = step(batch)\n    log.append(loss.detach())\n"
     "values = torch.stack(log).tolist()",

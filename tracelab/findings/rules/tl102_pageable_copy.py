@@ -110,12 +110,12 @@ def _idle(context: Context, device: int, call_index: list[int]) -> Intervals:
 RULE = Rule(
     id="TL102",
     name="a copy with pageable host memory",
-    matters="The driver must move pageable memory through a buffer of its own: the copy takes "
-    "several times as long, its call returns only when it is done, and while the host waits it "
-    "launches nothing that could hide it. A copy stream and non_blocking do not help.",
-    decides="It takes the copies whose name says Pageable, and counts the time in which they ran "
-    "unhidden and the idle that their calls caused. Scalars (`.item()`) are TL101's. The bound "
-    "supposes that pinned copies hide under compute; pinning alone wins the most of it.",
+    matters="The driver must copy pageable memory through a staging buffer: the copy takes "
+    "several times as long, its call returns only when it is done, and the host launches nothing "
+    "meanwhile. A copy stream and non_blocking do not help.",
+    decides="It takes the copies whose name contains Pageable, and counts the time in which they "
+    "ran exposed and the idle time that their calls caused. Scalars (`.item()`) belong to TL101. "
+    "The bound assumes that pinned copies overlap with compute; pinning alone saves most of it.",
     before='for batch in loader:\n    x = batch.to("cuda")',
     after="loader = DataLoader(..., pin_memory=True)\nfor batch in loader:\n"
     '    x = batch.to("cuda", non_blocking=True)',

@@ -24,8 +24,8 @@ from tracelab.model.driver_api import is_free
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINS_BATCHES = re.compile(r"pt_data_pin|pin_memory")
 _FIX = (
-    "Keep what the allocator holds: no `torch.cuda.empty_cache()` in the loop, the same shapes in "
-    "every step (pad or bucket), pinned buffers made once. Where memory is short: "
+    "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the same shapes "
+    "in every step (pad or bucket), pinned buffers made once. If memory is short: "
     "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
 )
 _FIX_OF_ANOTHER_THREAD = (
@@ -35,7 +35,7 @@ _FIX_OF_PINNING = (
     "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other thread can "
     "launch meanwhile. It does so until it holds a block for each batch in flight: let it settle "
     "(record after more warm-up steps) before you judge. If it goes on: the same batch shape in "
-    "every step (pad, `drop_last=True`), or fewer batches in flight (`num_workers` times "
+    "in every step (pad, `drop_last=True`), or fewer batches in flight (`num_workers` times "
     "`prefetch_factor`)."
 )
 
@@ -117,16 +117,17 @@ def _name_of_thread(thread: str) -> str:
 
 RULE = Rule(
     id="TL103",
-    name="an allocator call that synchronises in the steady state",
+    name="an allocator call that synchronizes in the steady state",
     matters="cudaMalloc, cudaFree and cudaHostAlloc wait for the GPU. PyTorch's allocator avoids "
-    "them by keeping what was freed; a step that still makes them pays each time.",
-    decides="It sums the idle that these calls caused, as for any blocking call, and blames the "
-    "place that gives memory back, if there is one: every cudaFree makes a cudaMalloc elsewhere. "
-    "While one thread allocates, CUDA lets no other launch: a call of more than 100 us, at least "
-    "half of which lies in allocations of other threads that returned before it, was held up by "
-    "them, and the idle is theirs. So it is when DataLoader's pin_memory thread still asks for "
-    "memory. A capture that begins with a program's first steps shows its first allocations, too; "
-    "where only the first step has any, they are no alarm.",
+    "them by keeping freed memory; a step that still makes these calls pays for them every time.",
+    decides="It sums the idle time that these calls caused, as for any blocking call, and "
+    "attributes it to the call site that gives memory back, if there is one: every cudaFree leads "
+    "to a cudaMalloc elsewhere. While one thread allocates, CUDA blocks the launches of other "
+    "threads: a call of more than 100 us, at least half of which coincides with allocations of "
+    "other threads that returned before it, was stalled by them, and its idle time is attributed "
+    "to them. This happens while DataLoader's pin_memory thread still allocates. A capture that "
+    "begins with a program's first steps also shows its first allocations; where only the first "
+    "step has any, they raise no alarm.",
     before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
     after="for batch in loader:\n    step(batch)",
     find=find,

@@ -64,13 +64,14 @@ def _worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple
 RULE = Rule(
     id="TL201",
     name="a copy that is not overlapped with compute",
-    matters="The GPU copies and computes at the same time, in different streams. A copy in the "
-    "stream that computes, or one that is launched when the compute before it is over, takes its "
-    "whole time from the step.",
+    matters="The GPU can copy and compute at the same time, in different streams. A copy in the "
+    "stream that computes, or one launched only when the compute before it is over, adds its "
+    "whole length to the step.",
     decides="It takes the time in which a copy ran and neither compute nor communication did, and "
-    "asks what kept it from the compute of the batch before (of a copy to the GPU) or the next "
-    "compute from it (of a copy to the host). The bound is that compute, at most the copy. The "
-    "first copy of a trace has no compute before it; copies within one GPU are part of its work.",
+    "determines what kept it from overlapping with the compute of the batch before (for a copy to "
+    "the GPU), or the next compute from overlapping with it (for a copy to the host). The bound "
+    "is the length of that compute, at most that of the copy. The first copy of a trace has no "
+    "compute before it; copies within one GPU count as part of its work.",
     before='for batch in loader:\n    x = batch.to("cuda", non_blocking=True)\n    model(x)',
     after="copies = torch.cuda.Stream()\ndef load():\n    with torch.cuda.stream(copies):\n"
     '        return next(batches).to("cuda", non_blocking=True)\nupcoming = load()\n'

@@ -60,14 +60,15 @@ RULE = Rule(
     id="TL202",
     name="a collective that is not overlapped with compute",
     matters="NCCL needs few multiprocessors, so a collective can run beside compute that does not "
-    "need its result: the gradients of one layer beside the backward pass of the next, the shards "
-    "of a layer beside the one before it.",
-    decides="It takes the time in which a collective ran and no compute did, and asks what kept "
-    "the next compute from it, or it from the compute before (all-gather). The bound is compute "
-    "that does not need it: what is left of the backward pass, if it was launched there; else what "
-    "follows before the next collective. What a pipeline's stage receives is a true dependency. "
-    "A collective that takes 2.5 times as long as its fastest twin (same kernel, size and process "
-    "group) waited for a peer: that part is reported apart (`peer_wait`) and bounds nothing.",
+    "need its result: the gradients of one layer during the backward pass of the next, the shards "
+    "of a layer during the layer before it.",
+    decides="It takes the time in which a collective ran and no compute did, and determines what "
+    "kept the next compute from overlapping with it or, for an all-gather, what kept it from "
+    "overlapping with the compute before. The bound is the compute that does not need its result: "
+    "the rest of the backward pass, if it was launched there; otherwise what follows before the "
+    "next collective. What a pipeline stage receives is a true dependency. A collective that "
+    "takes 2.5 times as long as its fastest twin (same kernel, size and process group) waited for "
+    "a peer: that part is reported separately (`peer_wait`), with a bound of 0.",
     before="dist.all_reduce(gradients)\nother_compute()\nuse(gradients)",
     after="work = dist.all_reduce(gradients, async_op=True)\nother_compute()\nwork.wait()\n"
     "use(gradients)",

@@ -1,4 +1,4 @@
-"""TL203: streams serialised by a wait that comes too early or is too wide."""
+"""TL203: streams serialized by a wait that comes too early or is too wide."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:
 
 RULE = Rule(
     id="TL203",
-    name="streams serialised by an event wait that comes too early or is too wide",
-    matters="`wait_stream` waits for all that the other stream was given so far, and everything "
-    "launched after it waits. A wait before work that does not need the result takes the streams "
-    "in turns.",
+    name="streams serialized by an event wait that comes too early or is too wide",
+    matters="`wait_stream` waits for everything that the other stream has been given so far, and "
+    "everything launched after it waits. A wait before work that does not need the result "
+    "serializes the streams.",
     decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
-    "hardly overlap, and takes the stretches in which the one's next kernel was launched and "
+    "hardly overlap, and takes the intervals in which the next kernel of one was launched and "
     "waited for an event of the other. Kernels that together need more blocks than the GPU has "
-    "multiprocessors would gain nothing (`no_free_sm`): they are told, and no alarm. Whether the "
-    "kernel needs the result, the trace does not say.",
+    "multiprocessors would gain nothing (`no_free_sm`): they are reported without an alarm. The "
+    "trace does not say whether the kernel needs the result.",
     before="current.wait_stream(side)\nindependent_work()\nuse(result)",
     after="independent_work()\ncurrent.wait_stream(side)\nuse(result)",
     find=find,

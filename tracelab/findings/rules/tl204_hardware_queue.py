@@ -26,13 +26,13 @@ def _worded(what: str, _name: str, _blocker: OverlapBlocker, reason: str) -> tup
 RULE = Rule(
     id="TL204",
     name="streams serialized by the hardware queue",
-    matters="CUDA hands launches to the GPU through a few queues, and each queue is worked off in "
-    "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism wants) all "
-    "streams share one: what stands behind a waiting collective waits, whatever its stream.",
-    decides="It takes exposed communication and copies beside which the next compute was already "
-    "launched, in a stream that was free and waited for no event, and still began only just "
+    matters="CUDA hands launches to the GPU through a few queues, and each queue is processed in "
+    "order. With CUDA_DEVICE_MAX_CONNECTIONS=1 (which Megatron's tensor parallelism asks for) all "
+    "streams share one: everything queued behind a waiting collective waits, whatever its stream.",
+    decides="It takes exposed communication and copies during which the next compute was already "
+    "launched, in a stream that was free and waited for no event, and still started only just "
     "after them, or just after work that waited for them. Nothing in the trace orders the two, so "
-    "the queue does.",
+    "it was the queue.",
     before='os.environ["CUDA_DEVICE_MAX_CONNECTIONS"] = "1"',
     after="# unset: CUDA's default is 8",
     find=find,

@@ -35,12 +35,14 @@ def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:
 RULE = Rule(
     id="TL205",
     name="independent work on two streams that never overlaps",
-    matters="Two streams are there to run side by side. Where the host waits for the one before it "
-    "launches the other, they take turns, though the GPU has room and need not be idle for it.",
+    matters="Two streams are meant to run side by side. If the host waits for one before it "
+    "launches the other, they alternate, although the GPU has room for both and may never be "
+    "idle.",
     decides="It looks for two streams of a GPU that both compute for at least 5 % of the time and "
-    "hardly overlap, and takes the turns between which no event stands: a blocking call does, or "
-    "nothing. Kernels that together need more blocks than the GPU has multiprocessors would gain "
-    "nothing (`no_free_sm`). Two GPUs in turns are idle in turns: TL101 and TL301 say why.",
+    "hardly overlap, and takes the switches between them that no event explains: a blocking call "
+    "does, or nothing. Kernels that together need more blocks than the GPU has multiprocessors "
+    "would gain nothing (`no_free_sm`). Two GPUs that alternate are idle in turn: TL101 and TL301 "
+    "say why.",
     before="with torch.cuda.stream(a):\n    f()\na.synchronize()\n"
     "with torch.cuda.stream(b):\n    g()",
     after="with torch.cuda.stream(a):\n    f()\nwith torch.cuda.stream(b):\n    g()\n"

@@ -1,4 +1,4 @@
-"""TL206: a copy between GPUs that holds up both of them."""
+"""TL206: a copy between GPUs that delays both of them."""
 
 from __future__ import annotations
 
@@ -41,8 +41,7 @@ def find(context: Context) -> list[Candidate]:
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             Candidate(
-                title=f"{describe(call_site, 'copy')} copies between GPUs and holds up their "
-                "compute",
+                title=f"{describe(call_site, 'copy')} copies between GPUs and delays their compute",
                 cause="default_stream",
                 where=where(
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
@@ -119,13 +118,13 @@ def _idle(context: Context, device: int) -> Intervals:
 RULE = Rule(
     id="TL206",
     name="a peer copy that blocks because it runs in a default stream",
-    matters="A copy by `.to()` runs in the sender's current stream, and makes the receiver's "
-    "current stream wait. In the default stream of either side it stands between the kernels of "
-    "that side, and that GPU computes nothing meanwhile, needed or not.",
-    decides="It takes copies between GPUs that ran unhidden on the sender while its next kernel "
-    "stood behind them, and the time in which the receiver stood still with launched work that "
-    "waited for them. Whether the receiver's work needs the data, the trace does not say: if it "
-    "does, only the sender wins.",
+    matters="A copy by `.to()` runs in the sender's current stream and makes the receiver's "
+    "current stream wait. In the default stream of either GPU it separates that GPU's kernels, "
+    "and the GPU computes nothing meanwhile, whether it needs the data or not.",
+    decides="It takes copies between GPUs that ran exposed on the sender while its next kernel "
+    "waited behind them, and the time in which the receiver was idle with launched work that "
+    "waited for them. The trace does not say whether the receiver's work needs the data: if it "
+    "does, only the sender gains.",
     before='y = x.to("cuda:1")\nother_work()',
     after="with torch.cuda.stream(s0), torch.cuda.stream(s1):\n"
     '    y = x.to("cuda:1", non_blocking=True)\nother_work()\n'

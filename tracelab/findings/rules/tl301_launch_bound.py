@@ -17,7 +17,7 @@ from tracelab.model.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
-# Between two launches, without the profiler: the host did something else than launch.
+# Between two launches, without the profiler: the host did something other than launching.
 _LONG_NS = 1_000_000
 _FIX = (
     "Launch less, or ahead: replay the step as a CUDA graph (`torch.compile(model, "
@@ -37,7 +37,12 @@ def find(context: Context) -> list[Candidate]:
         _candidate(context, is_chosen, lost, is_late, cause, does, fix)
         for is_chosen, cause, does, fix in (
             (is_late & ~is_slow_host, "launch_bound", "launches too slowly for the GPU", _FIX),
-            (is_late & is_slow_host, "slow_host", "does something else than launch", _FIX_OF_LONG),
+            (
+                is_late & is_slow_host,
+                "slow_host",
+                "does something other than launching",
+                _FIX_OF_LONG,
+            ),
         )
         if (lost := context.idle_by_device(is_chosen))
     ]
@@ -128,13 +133,14 @@ def _top_culprit(
 RULE = Rule(
     id="TL301",
     name="launch bound: the GPU waits for the host",
-    matters="A launch costs the host some microseconds, an operator of PyTorch some tens. Kernels "
-    "that are over sooner leave the GPU waiting for the next one, and a faster GPU waits longer.",
-    decides="It sums the idle in which the thread that launched the next activity was executing "
-    "Python, operators or launches, and from there to the activity's start. Where the capture "
-    "knows how long a step takes without the profiler, the bound leaves out what the profiler "
-    "itself cost. Gaps of 1 ms and more, in which nothing was launched, are told apart "
-    "(`slow_host`): there the host did something else. Idle behind a blocking call is TL101's.",
+    matters="A launch costs the host a few microseconds, a PyTorch operator a few tens. Kernels "
+    "that finish sooner leave the GPU waiting for the next one, and a faster GPU waits longer.",
+    decides="It sums the idle time in which the thread that launched the next activity was "
+    "executing Python, operators or launches, and from there to the activity's start. If the "
+    "capture knows how long a step takes without the profiler, the bound leaves out the "
+    "profiler's own overhead. Gaps of 1 ms or more in which nothing was launched are reported "
+    "separately (`slow_host`): there the host did something else. Idle time after a blocking call "
+    "belongs to TL101.",
     before="for x in batches:\n    model(x)  # hundreds of small kernels",
     after="model = torch.compile(model, mode='reduce-overhead')\nfor x in batches:\n    model(x)",
     find=find,

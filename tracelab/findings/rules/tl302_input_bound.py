@@ -99,11 +99,11 @@ RULE = Rule(
     name="input bound: the GPU waits for data",
     matters="While the thread that launches waits for a batch, or makes one itself, it launches "
     "nothing. With a queue of launched work the GPU does not notice; without one it is idle.",
-    decides="It sums the idle in which that thread was in the next() of a data loader, in a region "
-    "that says it loads data, or in a function that prepares data (collate, `__getitem__`, "
-    "preprocess, an image processor, a tokenizer, PIL, torchvision's transforms), outside any "
-    "module and launching nothing. A slow loader behind a full queue costs nothing and is not "
-    "reported.",
+    decides="It sums the idle time in which that thread was in the next() of a data loader, in a "
+    "region named after data loading, or in a function that prepares data (collate, "
+    "`__getitem__`, preprocess, an image processor, a tokenizer, PIL, torchvision's transforms), "
+    "outside any module and launching nothing. A slow loader behind a full queue costs nothing "
+    "and is not reported.",
     before="loader = DataLoader(data, batch_size=64)",
     after="loader = DataLoader(\n    data, batch_size=64, num_workers=8, pin_memory=True,\n"
     "    persistent_workers=True,\n)",

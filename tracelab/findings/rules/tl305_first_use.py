@@ -101,7 +101,7 @@ def _of_planning(context: Context) -> list[Candidate]:
         goes_on = _goes_on(context, costly_id) or (is_attention and len(costly_id) >= FEWEST_STEPS)
         candidates.append(
             Candidate(
-                title=f"{describe(call_site, name)} makes a plan "
+                title=f"{describe(call_site, name)} creates a plan "
                 + ("for each new shape" if goes_on else "at its first use"),
                 cause="planning",
                 where=where(call_site, count=len(costly_id)),
@@ -186,13 +186,13 @@ RULE = Rule(
     id="TL305",
     name="the cost of a first use, in the recorded steps",
     matters="The first launch of a kernel loads its code, cuDNN plans an operator for each new "
-    "shape, and the allocator gets memory from CUDA that it then keeps. A warmed-up program pays "
-    "for none of it, so such a recording does not show a typical step.",
+    "shape, and the allocator requests memory from CUDA that it then keeps. A warmed-up program "
+    "does none of this, so such a recording does not show a typical step.",
     decides="It takes the idle time during three kinds of host work: the first launch of each "
-    "kernel in the file where it takes more than 0.2 ms, and calls that load modules; operators of "
-    "cuDNN and MIOpen that keep the host busy for more than 2 ms; and allocations of the first "
-    "step alone, or, where nothing is freed, of less than half of the steady steps. Planning that "
-    "goes on in later steps counts like any other cost; the rest is for information.",
+    "kernel in the file if it takes more than 0.2 ms, and calls that load modules; operators of "
+    "cuDNN and MIOpen that keep the host busy for more than 2 ms; and allocations in the first "
+    "step only or, if nothing is freed, in fewer than half of the steady steps. Planning that "
+    "continues in later steps counts like any other cost; the rest is for information.",
     before="with profile() as prof:\n    train_step()  # the very first one",
     after="for _ in range(3):\n    train_step()\nwith profile() as prof:\n    train_step()",
     find=find,

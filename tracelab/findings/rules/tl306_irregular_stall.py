@@ -22,9 +22,9 @@ _LONG = 0.02  # of a steady step: less is no alarm in any step
 _ALIKE = 0.5  # of a stall: another one of that length at the same place makes it typical
 _RARE = 0.25  # of the steady steps
 _FIX = (
-    "Nothing yet: what comes once in a while is not what a step costs. Record more steps "
-    "(`schedule(active=...)`). If it comes back, look for what is not done in every step: logging, "
-    "checkpoints, evaluation, Python's garbage collection, other work on the machine."
+    "Nothing yet: what happens only now and then is not the cost of a typical step. Record more "
+    "steps (`schedule(active=...)`). If it comes back, look for what is not done in every step: "
+    "logging, checkpoints, evaluation, Python's garbage collection, other work on the machine."
 )
 
 
@@ -132,12 +132,13 @@ def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:
 RULE = Rule(
     id="TL306",
     name="an irregular stall, in too few steps to be typical",
-    matters="A step that stalls once is not what a step costs: taking the work at that place out "
-    "of the loop may save nothing. Only a longer recording shows whether the stall comes back.",
-    decides="In a recording of at least three steady steps it takes the idle times of at least 2 % "
-    "of a step for which the host is responsible, and of which at most a quarter of the steps (at "
-    "least one) have another half as long at the same call site. The step must also idle longer "
-    "than the median step by half of the stall: idle time that moves about is typical.",
+    matters="A step that stalls once is not typical: removing the work at that call site from the "
+    "loop may save nothing. Only a longer recording shows whether the stall comes back.",
+    decides="In a recording of at least three steady steps, it takes idle times of at least 2 % "
+    "of a step for which the host is responsible, if at most a quarter of the steps (at least "
+    "one) have another of at least half that length at the same call site. The step must also be "
+    "idle longer than the median step by half of the stall: idle time that moves from place to "
+    "place is typical.",
     fix=_FIX,
     before="schedule(wait=1, warmup=1, active=4)",
     after="schedule(wait=1, warmup=1, active=40)",

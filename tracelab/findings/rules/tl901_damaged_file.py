@@ -16,9 +16,10 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL901",
     name="damaged file",
-    matters="What could not be read is in no number: times and counts are those of the rest.",
-    decides="It counts what the reader had to leave out or mend; the report's losses list it.",
-    fix="Record again, fewer steps; look for a full disk or a killed process.",
+    matters="What could not be read is missing from all figures: times and counts are those of "
+    "the rest.",
+    decides="It counts what the reader had to leave out or repair; the report's losses list it.",
+    fix="Record again, with fewer steps; check for a full disk or a killed process.",
     find=find,
     about="trace",
 )

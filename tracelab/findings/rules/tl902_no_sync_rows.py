@@ -28,16 +28,16 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "no_synchronisation_rows",
         count,
-        f"{count} waits and synchronizes stand in the trace as calls alone",
+        f"{count} waits and synchronizes are in the trace only as calls",
     )
 
 
 RULE = Rule(
     id="TL902",
-    name="no synchronisation rows",
-    matters="Without them no stream is known to have waited, so idle that was a dependency is "
-    "`unknown`, and overlap that an event prevented looks like late work.",
-    decides="The file has calls that wait and no row of CUPTI that says for what.",
+    name="no synchronization rows",
+    matters="Without them no stream is known to have waited, so idle time that was a dependency "
+    "is `unknown`, and overlap that an event prevented looks like work that was launched late.",
+    decides="The file has calls that wait, but no CUPTI rows that say what for.",
     fix="`torch.profiler.profile(..., experimental_config=torch._C._profiler._ExperimentalConfig("
     "enable_cuda_sync_events=True))`, or `tracelab.capture`.",
     find=find,

@@ -50,12 +50,12 @@ def _sites_without_source(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL903",
     name="no Python stacks, or no source",
-    matters="Findings name operators and calls of CUDA, or functions, but not lines.",
-    decides="The file holds no Python function, or names source files that are neither stored in "
-    "it nor found on this machine.",
-    fix="Without functions: `with_stack=True`; it slows the host, so compare times without it. "
-    "Without lines: name the folder of the program's source (`Options.source_folders`; the "
-    "command line's `--source`), or record with tracelab, which stores the lines in the trace.",
+    matters="Findings name operators and CUDA calls, or functions, but not lines.",
+    decides="The file contains no Python functions, or names source files that are neither stored "
+    "in it nor found on this machine.",
+    fix="Without functions: `with_stack=True`; it slows down the host, so compare times without "
+    "it. Without lines: give the folder of the program's source (`Options.source_folders` in "
+    "Python), or record with tracelab, which stores the lines in the trace.",
     find=find,
     about="trace",
 )

@@ -19,11 +19,11 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL904",
     name="unresolved waits",
-    matters="What those streams waited for is not known: their idle may be `unknown`, and the "
-    "critical path may take another way.",
-    decides="It counts the stream waits whose record the file does not name and that could not be "
-    "inferred either: most of them delayed nothing.",
-    fix="`tracelab.capture` brings the records back.",
+    matters="What those streams waited for is not known: their idle time may be `unknown`, and "
+    "the critical path may be different.",
+    decides="It counts the stream waits whose event record the file does not name and that could "
+    "not be inferred either. Most of them delayed nothing.",
+    fix="Record with `tracelab.capture`, which keeps the event records.",
     find=find,
     about="trace",
 )

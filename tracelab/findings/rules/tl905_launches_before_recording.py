@@ -30,9 +30,10 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL905",
     name="launches before the recording",
-    matters="They are busy time, but belong to no step, and idle before them has no known cause.",
-    decides="It counts the activities whose launch is not in the file; from 5 % of the activities' "
-    "time on it warns.",
+    matters="They count as busy time but belong to no step, and idle time before them has no "
+    "known cause.",
+    decides="It counts the activities whose launch is not in the file, and warns if they take 5 % "
+    "or more of the activities' time.",
     fix="Synchronize before the first recorded step; `tracelab.capture` does.",
     find=find,
     about="trace",

@@ -11,7 +11,7 @@ from tracelab.model.trace import ABSENT
 
 
 def find(context: Context) -> list[Candidate]:
-    """Activities that begin before the call that launched them."""
+    """Activities that start before the call that launched them."""
     timeline = context.timeline
     is_launched = timeline.launch_id != ABSENT
     launch_ns = context.trace.start_ns[timeline.launch_id[is_launched]]
@@ -19,7 +19,7 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "kernels_before_their_launch",
         count,
-        f"{count} activities begin before their launch: the host's clock and the GPU's disagree",
+        f"{count} activities start before their launch: host and GPU clocks disagree",
         severity=WARNING,
     )
 
@@ -27,9 +27,9 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL907",
     name="kernels before their launch",
-    matters="Clocks that disagree shift the host against the GPU: causes that rest on both, "
-    "`host_busy` and `launch` above all, are off by as much.",
-    decides="It counts the activities that begin before the call that launched them.",
+    matters="Clocks that disagree shift the host's events against the GPU's: causes that depend "
+    "on both, `host_busy` and `launch` above all, are off by the same amount.",
+    decides="It counts the activities that start before the call that launched them.",
     fix="Update the driver and PyTorch; record again.",
     find=find,
     about="trace",

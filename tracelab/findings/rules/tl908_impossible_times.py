@@ -16,10 +16,10 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL908",
     name="impossible times",
-    matters="Events with a negative or an absurd length are in no number. Where a clock jumped, "
-    "what lies on both sides is right, but not the time between them.",
-    decides="It counts what the reader left out for its times, and the jumps behind which it moved "
-    "what follows.",
+    matters="Events with a negative or absurd duration are left out of all figures. Where a clock "
+    "jumped, the times on both sides are right, but not the time between them.",
+    decides="It counts the events that the reader left out because of their times, and the jumps "
+    "after which it moved events.",
     fix="Record again; a clock of the machine may have wrapped or been set.",
     find=find,
     about="trace",

@@ -19,10 +19,10 @@ def find(context: Context) -> list[Candidate]:
 RULE = Rule(
     id="TL909",
     name="other ranks",
-    matters="A collective on this rank lasts until the slowest rank has come: one file cannot tell "
-    "waiting from transferring.",
+    matters="A collective on this rank lasts until the slowest rank has joined: one file cannot "
+    "tell waiting from transferring.",
     decides="The file says how many ranks there were, and not all of them were given.",
-    fix="Record every rank, and analyse their files together.",
+    fix="Record every rank, and analyze their files together.",
     find=find,
     about="trace",
 )

@@ -55,16 +55,16 @@ def test_says_where_in_the_program_the_call_is(findings):
         (
             "<built-in method nonzero of Tensor object at 0x7f>",
             "aten::nonzero",
-            "The size of the result must reach the host.",
+            "The host needs the size of the result.",
         ),
-        (None, "aten::is_nonzero", "A condition on a tensor is decided on the host."),
+        (None, "aten::is_nonzero", "A condition on a tensor is evaluated on the host."),
         ("<built-in method cpu of Tensor object at 0x7f>", "aten::to", "Copy into pinned memory"),
         ("torch/cuda/__init__.py(980): synchronize", None, "Leave it out, or let a stream wait"),
         ("torch/cuda/streams.py(218): elapsed_time", None, "Keep the events of each step"),
         (
             "<built-in method tolist of Tensor object at 0x7f>",
             "aten::to",
-            "Let the host launch on: keep the value on the GPU",
+            "Do not make the host wait: keep the value on the GPU",
         ),
     ],
 )
