@@ -519,14 +519,23 @@ def find_terms(word: str) -> list[tuple[Group, Term]]:
     ['causes']
     >>> [term.key for _, term in find_terms("caused_idle_ns")]
     ['caused idle']
+
+    A word that is none by itself stands for those that it is a part of.
+
+    >>> [term.key for _, term in find_terms("steady")]
+    ['steady steps', 'steady window', 'steady step']
     """
     wanted = normalized(word)
-    return [
-        (group, term)
-        for group in GROUPS
-        for term in group.terms
-        if wanted in (normalized(term.key), normalized(term.name))
+    terms = [(group, term) for group in GROUPS for term in group.terms]
+    exact = [pair for pair in terms if wanted in _names(pair[1])]
+    return exact or [
+        pair for pair in terms if any(f" {wanted} " in f" {name} " for name in _names(pair[1]))
     ]
+
+
+def _names(term: Term) -> tuple[str, str]:
+    """What a term is found by."""
+    return normalized(term.key), normalized(term.name)
 
 
 def find_group(word: str) -> Group | None:

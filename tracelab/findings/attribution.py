@@ -79,7 +79,8 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     Returns:
         the findings, those with the largest bound first.
     """
-    ledger = _Ledger({}, _NOTHING, _idle_without_profiler_ns(context))
+    # What the profiler's own code cost is no finding's.
+    ledger = _Ledger(context.profiler_idle, _NOTHING, _idle_without_profiler_ns(context))
     findings: list[Finding] = []
     for rule in rules:
         for candidate in sorted(rule.find(context), key=lambda candidate: -_cost_ns(candidate)):

@@ -107,6 +107,11 @@ class Context(OneLine):
         return unprofiled_ns(self.graph, [self.window], self.bubbles)[0]
 
     @cached_property
+    def profiler_idle(self) -> Mapping[int, Intervals]:
+        """Device to its idle in which the host was in the profiler's own code."""
+        return self.idle_by_device(self.is_idle_by(Cause.PROFILER))
+
+    @cached_property
     def active_devices(self) -> tuple[int, ...]:
         """The devices that do at least a hundredth of what the busiest does in this window."""
         is_active = active_devices(self.graph, [self.window])

@@ -20,7 +20,9 @@ WINDOW = Window(None, 0, 1_000)
 def context_of(**fields):
     """What the attribution looks at."""
     known = {"window": WINDOW, "rank": 3, "window_without_profiler_ns": None}
-    return SimpleNamespace(**{**known, "deciding_device": 0, "typical_steps": (), **fields})
+    return SimpleNamespace(
+        **{**known, "deciding_device": 0, "typical_steps": (), "profiler_idle": {}, **fields}
+    )
 
 
 CONTEXT = context_of()
@@ -221,6 +223,12 @@ def test_candidate_of_no_time_is_nothing():
 
 def test_no_rules_find_nothing():
     assert findings_of() == ()
+
+
+def test_the_profilers_idle_is_no_findings():
+    context = context_of(profiler_idle={0: union([20], [50])})
+    [found] = findings_of(rule(1, candidate((0, 100))), context=context)
+    assert (found.cost_ns, found.bound_ns) == (100, 70)
 
 
 # Ten steps of 100 ns, each longer than that by these ns.

@@ -20,6 +20,7 @@ from tests.build.rows import (
     copy,
     graph,
     kernel,
+    launch,
     operator,
     python,
 )
@@ -624,3 +625,17 @@ def test_piece_that_delayed_nothing_takes_no_room_from_the_next():
         (23, 25, OverlapBlocker.TRUE_DEPENDENCY, "second", 0),
         (30, 40, OverlapBlocker.EVENT_WAIT, "third", 8),
     ]
+
+
+def test_of_work_launched_before_the_recording_nobody_knows_what_waited_for_it():
+    # The collective runs alone in [20, 50), before the compute of its stream; it has no launch.
+    rows = [
+        launch(0, 1, 1),
+        kernel(5, 20, correlation=1),
+        comm(20, 50, stream=9),
+        launch(60, 61, 2),
+        kernel(65, 80, correlation=2),
+    ]
+    found = exposed(graph(*rows))
+    assert [OverlapBlocker(x).name for x in found.blocker.tolist()] == ["UNKNOWN"]
+    assert found.bound_ns.tolist() == [0]

@@ -6,7 +6,16 @@ from collections.abc import Sequence
 
 from tracelab.findings.finding import INFO, Finding
 from tracelab.measures.window_times import DeviceMetrics
-from tracelab.render.text.cells import counted, listed, percent_text, time_text
+from tracelab.render.text.cells import (
+    CAUSE_NAMES,
+    REASON_MEANINGS,
+    counted,
+    largest,
+    listed,
+    meaning_of,
+    percent_text,
+    time_text,
+)
 from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.views import RankView, Scope
 
@@ -80,34 +89,51 @@ def _step_ns(rank: RankView, scope: Scope) -> int:
 
 
 def _idle(scope: Scope) -> list[str]:
-    """How much of the steps together the GPU is idle, and how much of that blocking calls cause.
+    """How much of the steps together the GPU is idle, and what most of that is due to.
 
-    Where they cause little, only if the steps together say something else than the median step.
+    Said where it is much, or where the steps together say something else than the median step.
     """
     device = scope.deciding
     if device is None or scope.is_slowed:
         return []
-    by_calls_ns = device.idle_by_calls_ns
-    typical_ns = scope.step_ns - scope.floor_ns
-    is_typical = abs(device.idle_ns / scope.length_ns - typical_ns / scope.step_ns) < _WORTH_A_WORD
-    if by_calls_ns < _WORTH_A_WORD * scope.length_ns and (is_typical or not scope.steps):
+    share = device.idle_ns / scope.length_ns
+    differs = abs(share - (1 - scope.floor_ns / scope.step_ns)) >= _WORTH_A_WORD
+    least_ns, by_calls_ns = _WORTH_A_WORD * scope.length_ns, device.idle_by_calls_ns
+    if by_calls_ns < least_ns and share < _MUCH and not differs:
         return []
-    idle, by_calls, by_others = (
+    idle = f"It is idle {percent_text(device.idle_ns, scope.length_ns)} of {_all_of(scope)}"
+    # Data that is loaded behind a blocking call is the loader's cost: one gap has one story.
+    if by_calls_ns < least_ns or device.bubbles.get("input", 0) >= least_ns:
+        return [f"{idle}{_top_cause(device, scope.length_ns)}."]
+    by_calls, by_others = (
         percent_text(time_ns, scope.length_ns)
-        for time_ns in (device.idle_ns, by_calls_ns, device.idle_ns - by_calls_ns)
+        for time_ns in (by_calls_ns, device.idle_ns - by_calls_ns)
     )
-    of_what = f"the {scope.steps} steady steps" if scope.steps > 1 else "it"
-    causes = f": {by_calls} because of blocking calls" if by_calls_ns else ""
-    causes += f", {by_others} otherwise" if causes and by_others != "0 %" else ""
-    return [f"It is idle {idle} of {of_what}{causes}."]
+    others = "" if by_others == "0 %" else f", {by_others} otherwise"
+    return [f"{idle}: {by_calls} because of blocking calls{others}."]
+
+
+def _top_cause(device: DeviceMetrics, length_ns: int) -> str:
+    """The cause of most idle time: ", mostly CPU-bound (9.2 %)"."""
+    if not device.idle_ns:
+        return ""
+    [(cause, time_ns), *_] = largest(device.bubbles)
+    reasons = largest(device.unknown_reasons) if cause == "unknown" else []
+    reason = f": {meaning_of(REASON_MEANINGS, reasons[0][0])}" if reasons else ""
+    name = meaning_of(CAUSE_NAMES, cause)
+    return f", mostly {name} ({percent_text(time_ns, length_ns)}{reason})"
+
+
+def _all_of(scope: Scope) -> str:
+    """The whole of what the shares of idle time are of."""
+    return f"the {scope.steps} steady steps" if scope.steps > 1 else "it"
 
 
 def _exposed(scope: Scope) -> list[str]:
     """Communication and copies that are not overlapped."""
     device = scope.deciding
     parts = exposed_parts(device, scope.base_ns) if device else []
-    of_what = f"the {scope.steps} steady steps" if scope.steps > 1 else "it"
-    return [f"{listed(parts).capitalize()} of {of_what}."] if parts else []
+    return [f"{listed(parts).capitalize()} of {_all_of(scope)}."] if parts else []
 
 
 def exposed_parts(device: DeviceMetrics, base_ns: int) -> Sequence[str]:

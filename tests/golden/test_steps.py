@@ -1,0 +1,95 @@
+"""A typical step of a bundled capture tells the story of the whole capture, or says why not."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.real_traces import each_real_trace
+from tracelab import Options, analyze
+from tracelab.findings.finding import is_same_place
+
+FOLDER = Path(__file__).parents[2] / "traces"
+MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
+PATHS = [FOLDER / name for line in MANIFEST for name in line["files"]]
+
+
+@cache
+def report_of(path, step=None):
+    return analyze(str(path), Options(step=step))
+
+
+def median_step(report):
+    [steady] = report.steady
+    by_length = sorted(zip(steady.lengths_ns, steady.steps, strict=True))
+    return by_length[(len(by_length) - 1) // 2][1]
+
+
+def about_program(report):
+    return [x for x in report.findings if x.about == "program"]
+
+
+def tells_the_story(path):
+    """Whether the median step's first finding is the capture's; if not, the step's note says so."""
+    whole = report_of(path)
+    number = median_step(whole)
+    of_step = report_of(path, number)
+    first, *_ = (*about_program(whole), None)
+    first_of_step, *_ = (*about_program(of_step), None)
+    if first is None or (first_of_step and is_same_place(first, first_of_step)):
+        assert of_step.notes == ()
+        return True
+    [note] = of_step.notes
+    assert (note.step, note.rank) == (number, of_step.traces[0].rank)
+    assert f"the first finding is {first.rule}, in {first.steps_seen} of" in note.text
+    assert first.title in note.text
+    return False
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.split(".")[0])
+def test_median_step_tells_the_story_of_the_capture_or_says_why_not(path):
+    tells_the_story(path)
+
+
+@each_real_trace
+def test_so_does_that_of_a_trace_from_elsewhere(real_trace):
+    if report_of(real_trace).steady:
+        tells_the_story(real_trace)
+
+
+def test_most_captures_have_a_median_step_that_tells_their_story():
+    assert sum(map(tells_the_story, PATHS)) >= 0.85 * len(PATHS)
+
+
+def test_the_captures_blocking_call_is_the_first_finding_of_each_step_behind_one():
+    # The first step has none before it; the call costs idle time in the step that follows.
+    path = FOLDER / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
+    for number in (3, 4, 5, 6):
+        finding, *_ = report_of(path, number).findings
+        assert (finding.rule, finding.cause, finding.severity) == ("TL101", "host_sync", "warning")
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.split(".")[0])
+def test_no_step_is_charged_more_idle_by_calls_than_it_has(path):
+    for window in report_of(path).windows:
+        for device in window.devices:
+            assert 0 <= device.idle_by_calls_ns <= device.idle_ns
+        calls = [x for x in report_of(path).syncs if x.step == window.step]
+        caused_ns = sum(x.caused_idle_ns for x in calls)
+        assert caused_ns == sum(device.idle_by_calls_ns for device in window.devices)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.split(".")[0])
+def test_every_capture_made_here_has_whole_steps(path):
+    [steady] = report_of(path).steady
+    left_out = {"peer_copy_chain": [6]}.get(path.name.split(".")[0], [])
+    assert [x.step for x in steady.left_out] == left_out
+    steps = [x.step for x in report_of(path).windows if x.step is not None]
+    assert list(steady.steps) == [x for x in steps if x not in left_out]
+    assert steady.step_ns == sorted(steady.lengths_ns)[len(steady.lengths_ns) // 2] or (
+        len(steady.lengths_ns) % 2 == 0
+    )
+    assert 0 < steady.gpu_floor_ns <= max(steady.lengths_ns)
