@@ -27,6 +27,7 @@ from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.steady import BACKLOG
 from tracelab.report.schema import DeviceMetrics
 
 BUNDLED = sorted((Path(__file__).parents[2] / "traces").glob("*.json.gz"))
@@ -119,7 +120,7 @@ def test_figures_of_the_whole_trace_are_those_of_a_count_from_the_files_text(rea
     assert {
         name: getattr(device, name)
         for name in DeviceMetrics.__slots__
-        if name.endswith("_ns") and name != "idle_ns" and not name.startswith("blocking_")
+        if name.endswith("_ns") and not name.startswith(("idle_", "blocking_"))
     } == {
         "busy_ns": length(lengths, ["compute", "comm", "copy", "memset"]),
         "compute_ns": length(lengths, ["compute"]),
@@ -357,13 +358,9 @@ ALARMS = {
     "tracelens_mi300_resnet_ddp8": [BEFORE],
     "segment_anything_fast_amg": [("TL102", "pageable"), ("TL301", "launch_bound")],
     "tracelens_sglang_decode": [],
-    # What happens once, in a first use, is still told as if each step paid it.
-    "hta_simple_add": [("TL103", "allocator")],
-    "tracelens_mi300x_normalization": [
-        ("TL103", "allocator"),
-        ("TL301", "launch_bound"),
-        ("TL301", "slow_host"),
-    ],
+    # Nearly all of both is a first use, which is for information (TL305).
+    "hta_simple_add": [],
+    "tracelens_mi300x_normalization": [("TL301", "slow_host")],
     # Half of it is scipy's work in the thread that launches, in a DataLoader without workers.
     "tracelens_h100_owlv2": [("TL302", "input_bound")],
 }
@@ -374,6 +371,25 @@ def test_alarms_are_those_that_were_reasoned_by_hand(real_trace):
     findings = analysis_of(str(real_trace)).report.findings
     alarms = sorted({(x.rule, x.cause) for x in findings if x.severity != "info"})
     assert alarms == ALARMS[real_trace.name.split(".")[0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "cause", "least"),
+    [("hta_simple_add", "planning", 0.97), ("tracelens_mi300x_normalization", "first_use", 0.9)],
+)
+def test_recordings_of_a_first_use_say_so_first(name, cause, least):
+    report = analysis_of(path_of(name)).report
+    finding, *_ = report.findings
+    assert (finding.rule, finding.cause, finding.severity) == ("TL305", cause, "info")
+    assert finding.bound_ns > least * report.windows[0].length_ns
+
+
+def test_resnets_first_step_holds_work_of_before_the_recording():
+    # Steps 15 to 17, as profiler steps; 968 activities without a launch lie in the first.
+    [steady] = analysis_of(path_of("tracelens_mi300_resnet_ddp8")).report.steady
+    assert steady.steps == (16, 17)
+    assert [(x.step, x.why) for x in steady.left_out] == [(15, BACKLOG)]
+    assert 18_500_000 < steady.step_ns < 19_000_000
 
 
 def test_resnets_communication_waits_for_a_peer_or_has_a_slow_link():
