@@ -12,6 +12,7 @@ from tracelab.intervals import measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.trace import Category
 
+INFLATED = "inflated_host_times"  # the cause where nobody knows by how much
 _LEAST_SHARE = 0.02  # of the window, that the GPU waits for the host: less makes no warning
 
 
@@ -25,7 +26,7 @@ def find(context: Context) -> list[Candidate]:
         return _inflated_host_times(context)
     if context.window_without_profiler_ns is None:
         return []
-    step_ns = statistics.median(step.end_ns - step.start_ns for step in context.timeline.steps)
+    step_ns = statistics.median(context.timeline.typical_lengths_ns)
     return candidates_about_trace(
         "profiler_overhead",
         1,
@@ -41,7 +42,7 @@ def _inflated_host_times(context: Context) -> list[Candidate]:
         map(measure, waits.values()), default=0
     )
     return candidates_about_trace(
-        "inflated_host_times",
+        INFLATED,
         int(has_stacks and matters),
         "Python stacks were recorded: host times are inflated, typically 1.5 to 3 times, and idle "
         "time that waits for the host is an upper bound",

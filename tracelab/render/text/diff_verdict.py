@@ -15,6 +15,7 @@ from tracelab.comparison.diff import (
     RankDiff,
 )
 from tracelab.comparison.noise import Change
+from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.render.text.cells import listed, percent_text, time_text
 from tracelab.render.text.diff_words import (
     ARROW,
@@ -65,6 +66,7 @@ def verdict(rank: RankDiff) -> str:
     if rank.verdict in (SHORTER, LONGER):
         sentence = (
             f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
+            f"{_of_inflated_host(rank)}"
         )
     elif rank.verdict == NO_CHANGE:
         noise = percent_text(rank.length.noise_ns, rank.length.before_ns)
@@ -76,6 +78,17 @@ def verdict(rank: RankDiff) -> str:
     parts = "; ".join(_parts(rank))
     what = "changed" if rank.length.beyond_noise else "differs"
     return f"{sentence} What {what}: {parts}." if parts else sentence
+
+
+def _of_inflated_host(rank: RankDiff) -> str:
+    """That a change in idle time may be the profiler's, where nothing is known of it without."""
+    is_inflated = any(finding.cause == INFLATED for finding in rank.findings)
+    if not is_inflated or rank.unprofiled_after_ns is not None:
+        return ""
+    return (
+        " Python stacks were recorded, which inflates host times: without the profiler the change "
+        "may be smaller."
+    )
 
 
 def why_not(rank: RankDiff) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tracelab.findings.finding import WARNING, Finding
+from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, listed
 from tracelab.render.text.files import hardware, recorded
@@ -115,7 +116,7 @@ def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[La
         Lack(f"{finding.title} ({finding.rule})", finding.rule, finding.severity == WARNING)
         for finding in findings
         # What the profiler costs stands in the verdict.
-        if finding.about == "trace" and finding.cause != "profiler_overhead"
+        if finding.about == "trace" and finding.cause not in ("profiler_overhead", INFLATED)
     ]
     for name, loss in LOSSES_BY_NAME.items():
         count = sum(trace.losses.get(name, 0) for trace in traces)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import (
     CAUSE_NAMES,
@@ -30,6 +31,11 @@ def verdict(rank: RankView) -> list[str]:
     if scope.length_ns <= 0:
         return ["The window has no length."]
     sentences = [_length(rank, scope), _busy(rank, scope), *_idle(scope), *_exposed(scope)]
+    if any(finding.cause == INFLATED for finding in rank.main.findings):
+        sentences.append(
+            "Python stacks were recorded, which inflates host times: idle time that waits for the "
+            "host is an upper bound."
+        )
     if not any(is_large(finding, scope) for finding in rank.main.findings):
         sentences.append(f"No finding reaches 2 % of {scope.name}.")
         # What is left is the GPU's own work.
