@@ -9,15 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tracelab import analyze
+from tests.bundled_traces import FOLDER, MANIFEST, report_of
 from tracelab.analysis import analyze_source
 from tracelab.read.sources import find_sources
 from tracelab.workloads.catalog import CATALOG, find
 from tracelab.workloads.expectations import check_report
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "traces"
-MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
 MIB = 1 << 20
 
 
@@ -45,7 +43,7 @@ def line(request):
 
 @pytest.fixture(scope="module")
 def report(line):
-    return analyze(str(FOLDER / line["files"][line["rank"]]))
+    return report_of(FOLDER / line["files"][line["rank"]])
 
 
 def test_files_are_the_ones_that_were_captured(line):

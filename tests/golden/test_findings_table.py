@@ -1,23 +1,20 @@
 """The tables of tracelab/docs/findings.md against the bundled captures.
 
-``python tests/golden/test_findings_table.py`` prints them anew.
+``python -m tests.golden.test_findings_table`` prints them anew.
 """
 
 from __future__ import annotations
 
-import json
-from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tracelab import analyze
+from tests import bundled_traces
+from tests.bundled_traces import FOLDER, MANIFEST
 from tracelab.findings.finding import INFO
 
 ROOT = Path(__file__).parents[2]
-FOLDER = ROOT / "traces"
 DOCUMENT = ROOT / "tracelab" / "docs" / "findings.md"
-MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
 
 # A defect and its fix: what is attributed, and how much shorter the steady step is.
 PAIRS = (
@@ -60,9 +57,8 @@ BEYOND = {
 NOISE = 0.01  # of the step: as much as runs of one program differ
 
 
-@cache
 def report_of(name):
-    return analyze(str(FOLDER / f"{name}.pt.trace.json.gz"))
+    return bundled_traces.report_of(FOLDER / f"{name}.pt.trace.json.gz")
 
 
 def name_of(line):

@@ -2,24 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from functools import cache
-from pathlib import Path
-
 import pytest
 
+from tests.bundled_traces import FOLDER, PATHS, name_of, report_of
 from tests.real_traces import each_real_trace
-from tracelab import Options, analyze
 from tracelab.findings.finding import is_same_place
-
-FOLDER = Path(__file__).parents[2] / "traces"
-MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
-PATHS = [FOLDER / name for line in MANIFEST for name in line["files"]]
-
-
-@cache
-def report_of(path, step=None):
-    return analyze(str(path), Options(step=step))
 
 
 def median_step(report):
@@ -49,7 +36,7 @@ def tells_the_story(path):
     return False
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
 def test_median_step_tells_the_story_of_the_capture_or_says_why_not(path):
     tells_the_story(path)
 
@@ -72,7 +59,7 @@ def test_the_captures_blocking_call_is_the_first_finding_of_each_step_behind_one
         assert (finding.rule, finding.cause, finding.severity) == ("TL101", "host_sync", "warning")
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
 def test_no_step_is_charged_more_idle_by_calls_than_it_has(path):
     for window in report_of(path).windows:
         for device in window.devices:
@@ -82,10 +69,10 @@ def test_no_step_is_charged_more_idle_by_calls_than_it_has(path):
         assert caused_ns == sum(device.idle_by_calls_ns for device in window.devices)
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name.split(".")[0])
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
 def test_every_capture_made_here_has_whole_steps(path):
     [steady] = report_of(path).steady
-    left_out = {"peer_copy_chain": [6]}.get(path.name.split(".")[0], [])
+    left_out = {"peer_copy_chain": [6]}.get(name_of(path), [])
     assert [x.step for x in steady.left_out] == left_out
     steps = [x.step for x in report_of(path).windows if x.step is not None]
     assert list(steady.steps) == [x for x in steps if x not in left_out]

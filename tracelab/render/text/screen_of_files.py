@@ -190,7 +190,7 @@ def _verdict(rows: Sequence[_Row]) -> list[str]:
         return []
     longest = max(rows, key=lambda row: row.step_ns)
     lengths = _range([(row.step_ns, time_text(row.step_ns), row.number) for row in rows])
-    names = {row.scope.name for row in rows}
+    names = {"a steady step" if row.scope.steps else row.scope.name for row in rows}
     what = names.pop() if len(names) == 1 else "a step or trace"
     slowed = " without the profiler" if all(row.scope.is_slowed for row in rows) else ""
     without = [

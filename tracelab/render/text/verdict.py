@@ -121,9 +121,10 @@ def _idle(scope: Scope) -> list[str]:
 
 def _top_cause(device: DeviceMetrics, length_ns: int) -> str:
     """The cause of most idle time: ", mostly CPU-bound (9.2 %)"."""
-    if not device.idle_ns:
+    causes = largest(device.bubbles)
+    if not causes:
         return ""
-    [(cause, time_ns), *_] = largest(device.bubbles)
+    cause, time_ns = causes[0]
     reasons = largest(device.unknown_reasons) if cause == "unknown" else []
     reason = f": {meaning_of(REASON_MEANINGS, reasons[0][0])}" if reasons else ""
     name = meaning_of(CAUSE_NAMES, cause)

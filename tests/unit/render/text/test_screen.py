@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from rich.cells import cell_len
 
+from tests.bundled_traces import PATHS, name_of, report_of
 from tests.real_traces import FOLDER, each_real_trace
 from tests.unit.render.text.hand_made import (
     MS,
@@ -47,13 +48,35 @@ def make_steady_report(*devices, findings=(), trace=None, windows=None, **figure
 
 class TestVerdict:
     def test_what_a_steady_step_takes_and_how_much_the_gpu_works(self):
-        device = make_device(busy_ns=15 * MS, idle_ns=5 * MS)
+        device = make_device(busy_ns=16 * MS, idle_ns=4 * MS, bubbles={"host_busy": 4 * MS})
         report = make_steady_report(device, gpu_floor_ns=8 * MS)
-        assert lines_of(report)[3:6] == [
+        assert lines_of(report)[3:7] == [
             "A steady step takes 10.00 ms (median of 2).",
-            "GPU 0 is busy 75.0 % of it; if it never waited, a step would take 8.00 ms.",
-            "No finding reaches 2 % of a steady step.",
+            "GPU 0 works 8.00 ms of it (80.0 %): what a step would take if it never waited.",
+            "Over the 2 steady steps it is idle 20.0 %, mostly CPU-bound (20.0 %).",
+            "No finding reaches 2 % of the steady steps.",
         ]
+
+    def test_steps_together_say_something_else_than_the_median_step(self):
+        # GIVEN a GPU that works 9.9 of 10 ms in the median step, and 19 of 20 ms in all
+        device = make_device(busy_ns=19 * MS, idle_ns=MS, bubbles={"input": MS})
+        differs = make_steady_report(device, gpu_floor_ns=9_900_000)
+        assert "Over the 2 steady steps it is idle 5.0 %, mostly data loading (5.0 %)." in (
+            lines_of(differs)
+        )
+        # WHEN / THEN little idle time is not worth a word where they say the same
+        assert "it is idle" not in text_of(make_steady_report(device, gpu_floor_ns=9_500_000))
+
+    def test_data_that_is_loaded_behind_a_blocking_call_is_the_loaders_cost(self):
+        device = make_device(
+            busy_ns=14 * MS,
+            idle_ns=6 * MS,
+            idle_by_calls_ns=6 * MS,
+            bubbles={"input": 5 * MS, "host_blocked": MS},
+        )
+        assert "Over the 2 steady steps it is idle 30.0 %, mostly data loading (25.0 %)." in (
+            lines_of(make_steady_report(device, gpu_floor_ns=7 * MS))
+        )
 
     def test_what_it_takes_without_the_profiler(self):
         report = make_steady_report(unprofiled_step_ns=9_800_000)
@@ -68,12 +91,16 @@ class TestVerdict:
             device,
             unprofiled_step_ns=5 * MS,
             unprofiled_ns=10 * MS,
+            gpu_floor_ns=2 * MS,
             findings=(make_finding(bound_ns=MS),),
         )
-        # WHEN / THEN the GPU works 4 of 10 ms, and the finding has 1 of 10 ms
+        # WHEN / THEN the GPU works 2 of 5 ms, and the finding has 1 of 10 ms
         lines = lines_of(report)
         assert lines[3] == ("A steady step takes 5.00 ms without the profiler, 10.00 ms with it.")
-        assert "GPU 0 is busy 40.0 % of that; if it never waited" in text_of(report)
+        assert "GPU 0 works 2.00 ms of that (40.0 %): what a step would" in text_of(report)
+        assert "with the share of the steady steps without the profiler attributed" in text_of(
+            report
+        )
         assert [line[:14] for line in lines if line.startswith("1.")] == ["1. up to 10.0 "]
 
     def test_one_steady_step(self):
@@ -93,33 +120,33 @@ class TestVerdict:
         report = make_report(make_window(step=7), steady=(make_steady(),))
         assert lines_of(report)[3:5] == [
             "Step 7 takes 10.00 ms; a steady step takes 10.00 ms.",
-            "GPU 0 is busy 100 % of it; if it never waited, it would take 10.00 ms.",
+            "GPU 0 works 10.00 ms of it (100 %): what it would take if the GPU never waited.",
         ]
 
     def test_of_several_gpus_the_busiest_decides(self):
         devices = [make_device(i, busy_ns=busy * MS) for i, busy in enumerate([10, 16, 5])]
         assert lines_of(make_steady_report(*devices))[4:6] == [
-            "GPU 1 is busy 80.0 % of it, GPU 0 50.0 %, GPU 2 25.0 %; if GPU 1 never waited, a",
-            "step would take 8.00 ms.",
+            "GPU 1 works 8.00 ms of it (80.0 %; GPU 0 50.0 % and GPU 2 25.0 %): what a step",
+            "would take if the GPU never waited.",
         ]
 
     def test_of_many_gpus_one_is_named(self):
         devices = [make_device(i, busy_ns=(20 - i) * MS) for i in range(8)]
-        assert "is busy 100 % of it, the other 7 GPUs less; if" in text_of(
-            make_steady_report(*devices)
-        )
+        assert "(100 %; the other 7 GPUs less): what" in text_of(make_steady_report(*devices))
 
     def test_idle_that_blocking_calls_cause_and_the_rest_are_all_of_it(self):
         device = make_device(busy_ns=14 * MS, idle_ns=6 * MS, idle_by_calls_ns=4 * MS)
-        assert "It is idle 30.0 % of it: 20.0 % because of blocking calls, 10.0 % otherwise." in (
-            lines_of(make_steady_report(device))
-        )
+        text = text_of(make_steady_report(device)).replace("\n", " ")
+        assert (
+            "Over the 2 steady steps it is idle 30.0 %: 20.0 % because of blocking calls, 10.0 % "
+            "otherwise."
+        ) in text
 
     def test_what_is_not_overlapped(self):
         device = make_device(busy_ns=20 * MS, exposed_comm_ns=8 * MS, exposed_copy_ns=MS)
         text = text_of(make_steady_report(device)).replace("\n", " ")
         assert "Communication not overlapped with compute takes 40.0 % and copies not" in text
-        assert "overlapped with other work take 5.0 % of it." in text
+        assert "overlapped with other work take 5.0 % of the 2 steady steps." in text
 
     def test_a_gpu_that_did_nothing(self):
         device = make_device(busy_ns=0, idle_ns=20 * MS)
@@ -130,7 +157,7 @@ class TestFindings:
     def test_two_or_three_lines_each(self):
         report = make_steady_report(findings=(make_finding(),))
         assert lines_of(report)[6:10] == [
-            "Findings, with the share of a steady step attributed to each:",
+            "Findings, with the share of the steady steps attributed to each:",
             "1. up to 20.0 %   `item` in train (train.py:84) makes the host wait for the GPU.",
             "   TL101          Fix: Read it later.",
             "",
@@ -245,7 +272,7 @@ class TestJob:
             "   0  r0    10.00 ms     100 %  -",
             "   1  r1    10.00 ms     100 %  TL101 up to 20.0 %",
             "",
-            "Findings, with the share of a steady step attributed to each:",
+            "Findings, with the share of the steady steps attributed to each:",
             "1. up to 20.0 %   `item` in train (train.py:84) makes the host wait for the GPU.",
             "   TL101          Fix: Read it later.",
             "   rank 1",
@@ -311,9 +338,9 @@ def assert_is_a_screen(report):
         assert max(map(cell_len, lines)) <= width
 
 
-@pytest.mark.parametrize("path", sorted(TRACES.glob("*.json.gz")), ids=lambda path: path.name[:-20])
+@pytest.mark.parametrize("path", PATHS, ids=name_of)
 def test_every_bundled_trace_fits(path):
-    assert_is_a_screen(analyze(path))
+    assert_is_a_screen(report_of(path))
 
 
 JOBS = {path.name.partition("_rank")[0] for path in TRACES.glob("*_rank0.*")}
@@ -326,7 +353,7 @@ def test_every_bundled_job_fits(job):
 
 @each_real_trace
 def test_every_real_trace_fits(real_trace):
-    assert_is_a_screen(analyze(real_trace))
+    assert_is_a_screen(report_of(real_trace))
 
 
 def test_a_real_job_of_eight_ranks_fits():
