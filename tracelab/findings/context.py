@@ -133,14 +133,23 @@ class Context(OneLine):
         return max(busy_ns, key=lambda device: busy_ns[device])
 
     @cached_property
+    def steady_steps(self) -> tuple[Window, ...]:
+        """The steady steps of the file, whichever window this is of."""
+        steady = self.timeline.steady
+        return tuple(self.timeline.windows[1 + i] for i in steady.indices) if steady else ()
+
+    @property
     def typical_steps(self) -> tuple[Window, ...]:
         """The steady steps where this is their window; the step itself where it is one."""
         if self.window.step is not None:
             return (self.window,)
         steady = self.timeline.steady
-        if steady is None or self.window != steady.window:
-            return ()
-        return tuple(self.timeline.windows[1 + index] for index in steady.indices)
+        return self.steady_steps if steady and self.window == steady.window else ()
+
+    @cached_property
+    def bubbles_inside(self) -> NDArray[np.bool_]:
+        """bool[bubbles], which are at least partly in the window."""
+        return read_only(self.is_inside(self.bubbles.start_ns, self.bubbles.end_ns))
 
     def is_inside(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
         """bool[k], which stretches of time are at least partly in the window."""

@@ -26,7 +26,7 @@ from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import expand_ranges
+from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
@@ -260,14 +260,16 @@ def blocking_call_rows(
     trace, calls = timeline.trace, blocking_calls.calls
     names = [trace.name_of(event_id) for event_id in calls.event_id.tolist()]
     keys = list(zip(names, calls.kind.tolist(), blocking_calls.call_sites, strict=True))
-    step_numbers = [step.number for step in timeline.steps]
+    index_of_step = {step.number: index for index, step in enumerate(timeline.steps)}
+    made_in_step = dict(groups_of(blocking_calls.step_index))
+    none_made = np.zeros(0, dtype=np.intp)
     for window, (idle_index, idle_ns, after_ns) in zip(
         windows, _idle_within(blocking_calls, windows), strict=True
     ):
         made_index = (
             np.arange(len(calls))
             if window.step is None
-            else np.flatnonzero(blocking_calls.step_index == step_numbers.index(window.step))
+            else made_in_step.get(index_of_step[window.step], none_made)
         )
         groups: dict[tuple[str, int, CallSite], _CallsInWindow] = defaultdict(_CallsInWindow)
         for call_index in made_index.tolist():

@@ -105,13 +105,14 @@ def _longer_ns(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
         return [0] * len(windows)
     # A step that is slow for reasons of its own is not the profiler's: the median counts.
     median_ns = statistics.median(timeline.typical_lengths_ns)
+    # Windows of steps do not overlap, and are in order.
+    starts_ns = [step.start_ns for step in timeline.steps]
+    ends_ns = [step.end_ns for step in timeline.steps]
+    first = np.searchsorted(ends_ns, [window.start_ns for window in windows], side="right")
+    end = np.searchsorted(starts_ns, [window.end_ns for window in windows])
     longer_ns = []
-    for window in windows:
-        step_count = sum(
-            step.start_ns < window.end_ns and step.end_ns > window.start_ns
-            for step in timeline.steps
-        )
-        step_count = max(1, step_count)
+    for window, count in zip(windows, (end - first).tolist(), strict=True):
+        step_count = max(1, count)
         step_ns = min(median_ns, window.length_ns / step_count)
         longer_ns.append(max(0, round(step_ns - unprofiled_length_ns) * step_count))
     return longer_ns

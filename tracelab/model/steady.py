@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, measure_within
 from tracelab.model.driver_api import begins_capture, ends_capture, is_kernel_launch
 from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.nesting import is_nested
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 FEWEST_STEPS = 3  # that say what is typical: fewer have no spread to speak of
 
-BACKLOG = "holds work launched before the recording"
+BACKLOG = "holds work launched before the recording, or whose launch was lost"
 CUT = "lacks work that it launched: the recording ended first, or lost it"
 
 
@@ -45,7 +46,7 @@ class SteadySteps:
     Attributes:
         indices: into `Timeline.steps`, ascending, at least one.
         window: from the start of the first to the end of the last; its `step` is None.
-        left_out: the other steps.
+        left_out: the other steps; the only step of a file as well, if it would be left out.
     """
 
     indices: tuple[int, ...]
@@ -76,11 +77,7 @@ def find_steady(timeline: Timeline) -> SteadySteps | None:
     return SteadySteps(
         indices=indices,
         window=Window(None, steps[indices[0]].start_ns, steps[indices[-1]].end_ns),
-        left_out=tuple(
-            LeftOut(steps[index].number, text)
-            for index, text in sorted(why.items())
-            if index not in indices
-        ),
+        left_out=tuple(LeftOut(steps[index].number, text) for index, text in sorted(why.items())),
     )
 
 
@@ -112,7 +109,11 @@ def launches_without_activity(timeline: Timeline) -> Int64Array:
     """
     trace = timeline.trace
     calls = calls_of_name(trace, is_kernel_launch)
-    lost = calls[~np.isin(calls, timeline.launch_id)]
+    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
+    calls = calls[~is_nested(trace, calls)]  # the runtime's call launches by one of the driver
+    has_activity = np.isin(calls, timeline.launch_id)
+    has_activity |= np.isin(trace.correlation[calls], trace.correlation[timeline.event_id])
+    lost = calls[~has_activity]
     if not len(lost):
         return lost.astype(np.int64)
     begins, ends = calls_of_name(trace, begins_capture), calls_of_name(trace, ends_capture)
@@ -131,14 +132,13 @@ def launches_without_activity(timeline: Timeline) -> Int64Array:
 
 def _steps_with_backlog(timeline: Timeline) -> list[int]:
     """The indices of the steps in whose window work runs that was launched before the recording."""
-    is_before = launched_before_recording(timeline)
-    end_ns = timeline.end_ns[is_before].max(initial=-(2**63))
-    start_ns = timeline.start_ns[is_before].min(initial=2**63 - 1)
-    return [
-        index
-        for index, step in enumerate(timeline.steps)
-        if step.start_ns < end_ns and step.end_ns > start_ns
-    ]
+    backlog_ns = measure_within(
+        timeline.busy(launched_before_recording(timeline)),
+        [step.start_ns for step in timeline.steps],
+        [step.end_ns for step in timeline.steps],
+    )
+    indices: list[int] = np.flatnonzero(backlog_ns).tolist()
+    return indices
 
 
 def _cut_steps(timeline: Timeline) -> list[int]:

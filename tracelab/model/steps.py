@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 from numpy.typing import NDArray
@@ -152,13 +153,18 @@ def _numbered(names: Sequence[str]) -> dict[int, int]:
     written = [_NUMBER.search(name) for name in names]
     taken: set[int] = set()
     numbers: dict[int, int] = {}
+    free = count()
     # The file's own come first: a place is a number only where no name says it, else what is free.
     for place in sorted(range(len(names)), key=lambda place: written[place] is None):
         digits = written[place]
         if digits and len(digits[1]) > _MOST_DIGITS:
             continue
-        free = (number for number in (place, *range(len(names))) if number not in taken)
-        number = int(digits[1]) if digits else next(free)
+        if digits:
+            number = int(digits[1])
+        elif place not in taken:
+            number = place
+        else:
+            number = next(number for number in free if number not in taken)
         if number not in taken:
             taken.add(number)
             numbers[place] = number

@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import json
 import sys
+import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from tracelab.model.recorded_scopes import scopes_as_lists
 from tracelab.model.source_scopes import read_scopes
 
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
 _MOST_READ = 2_000_000  # bytes of source: a second of parsing
 _MOST_STORED = 1_000_000  # characters of JSON
 
@@ -33,7 +36,10 @@ def describe_source(folders: Iterable[str]) -> str:
     files: dict[str, list[Any]] = {}
     left_to_read, left_to_store = _MOST_READ, _MOST_STORED
     for name, path in _own_files(folders):
-        size = path.stat().st_size
+        try:
+            size = path.stat().st_size
+        except OSError:  # it is gone by now
+            continue
         if size > left_to_read:
             continue
         left_to_read -= size
@@ -49,22 +55,29 @@ def _own_files(folders: Iterable[str]) -> Iterator[tuple[str, Path]]:
     """The source files of the program's own modules, and what the profiler calls them."""
     innermost_first = sorted(map(Path, folders), key=lambda folder: -len(folder.parts))
     modules = dict(sys.modules)
-    for module_name in ("__main__", *modules):
+    for module_name in ("__main__", *reversed(modules)):  # what was imported last is the user's
         path = _file_of(modules.get(module_name))
         of_tracelab = (module_name + ".").startswith("tracelab.")
         if path is None or (of_tracelab and ".workloads." not in module_name):
             continue
         folder = next((x for x in innermost_first if path.is_relative_to(x)), None)
-        if folder is not None and "site-packages" not in path.parts:
+        if folder is not None and not _is_library(path):
             yield path.relative_to(folder).as_posix(), path
 
 
+def _is_library(path: Path) -> bool:
+    """Whether a file was installed, or is of the interpreter's own library."""
+    library = Path(sysconfig.get_paths()["stdlib"]).resolve()
+    return not _INSTALLED.isdisjoint(path.parts) or path.is_relative_to(library)
+
+
 def _file_of(module: object) -> Path | None:
-    file = getattr(module, "__file__", None)
+    # Not by its attribute: a module may import, or fail, when it is asked for one.
+    file = vars(module).get("__file__") if isinstance(module, ModuleType) else None
     if not isinstance(file, str) or not file.endswith(".py"):
         return None
     try:
         path = Path(file).resolve()
         return path if path.is_file() else None
-    except OSError:
+    except (OSError, RuntimeError, ValueError):  # a loop of links, a name that is none
         return None

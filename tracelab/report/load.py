@@ -104,8 +104,10 @@ def parse_report(content: bytes, path: str) -> Report:
         raise UnreadableInputError(f"{path}: this is not a report of the schema {SCHEMA}")
     try:
         tables = {
-            measure.key: _build(tuple[measure.row, ...], _rows(data, measure.key))  # type: ignore[name-defined]
+            measure.key: _build(tuple[measure.row, ...], data[measure.key])  # type: ignore[name-defined]
             for measure in MEASURES
+            # A report of an older version lacks tables; without windows there is no report.
+            if measure.key in data or measure is window_times.MEASURE
         }
         unknown = {
             key: _rows_of_unknown(key, rows)
@@ -127,15 +129,6 @@ def parse_report(content: bytes, path: str) -> Report:
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None
-
-
-def _rows(data: Mapping[str, Any], key: str) -> Any:
-    """The rows of a table; none of one that a report of an older version has not.
-
-    Raises:
-        KeyError: the windows are missing, without which there is no report.
-    """
-    return data[key] if key == window_times.MEASURE.key else data.get(key, [])
 
 
 def _with_about(findings: list[Any]) -> list[Any]:

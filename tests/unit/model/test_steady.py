@@ -4,6 +4,7 @@ import pytest
 
 from tests.build.rows import annotation, call, kernel, launch, timeline
 from tracelab.model.steady import BACKLOG, CUT, LeftOut, find_steady
+from tracelab.model.trace import Category
 
 
 def steps_of(*numbers):
@@ -70,9 +71,28 @@ def test_a_memset_of_nothing_is_not_lost():
     assert steady(rows)[2] == ()
 
 
-def test_the_only_step_is_steady_whatever_it_holds():
+def test_the_only_step_is_steady_whatever_it_holds_and_marked():
     rows = [*steps_of(4), kernel(-50, 20, stream=9)]
-    assert steady(rows) == ([4], (0, 90), ())
+    assert steady(rows) == ([4], (0, 90), (LeftOut(4, BACKLOG),))
+
+
+@pytest.mark.parametrize("correlation", [1, 90])
+def test_a_call_of_the_driver_inside_the_runtimes_launches_nothing_of_its_own(correlation):
+    inner = call("cuLaunchKernel", 111, 114, correlation=correlation, category=Category.DRIVER)
+    assert steady([*steps_of(4, 5, 6), inner])[2] == ()
+
+
+def test_only_steps_that_hold_such_work_are_left_out():
+    # In stream 9 kernels without a launch run in the first and the third step, and one with a
+    # launch in the fourth.
+    rows = [
+        *steps_of(4, 5, 6, 7),
+        kernel(5, 8, stream=9),
+        kernel(205, 208, stream=9),
+        launch(320, 322, correlation=50),
+        kernel(360, 370, stream=9, correlation=50),
+    ]
+    assert steady(rows)[2] == (LeftOut(4, BACKLOG), LeftOut(6, BACKLOG))
 
 
 def test_no_step_is_steady_without_steps_or_where_none_is_whole():

@@ -35,7 +35,7 @@ _FIX_OF_PINNING = (
     "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other thread can "
     "launch meanwhile. It does so until it holds a block for each batch in flight: let it settle "
     "(record after more warm-up steps) before you judge. If it goes on: the same batch shape in "
-    "in every step (pad, `drop_last=True`), or fewer batches in flight (`num_workers` times "
+    "every step (pad, `drop_last=True`), or fewer batches in flight (`num_workers` times "
     "`prefetch_factor`)."
 )
 

@@ -93,12 +93,14 @@ def _of_planning(context: Context) -> list[Candidate]:
     operator_id = operator_id[match_names(trace, operator_id, _PLANS.search)]
     candidates = []
     for call_site, group in grouped(context.call_sites(operator_id)).items():
-        lost, costly_id = _idle_during(context, operator_id[group])
+        planning_id = operator_id[group]
+        lost, costly_id = _idle_during(context, planning_id)
         if not lost:
             continue
         name = trace.name_of(int(costly_id[0]))
         is_attention = "attention" in name
-        goes_on = _goes_on(context, costly_id) or (is_attention and len(costly_id) >= FEWEST_STEPS)
+        is_often = is_attention and len(planning_id) >= FEWEST_STEPS
+        goes_on = is_often or _goes_on(context, planning_id)
         candidates.append(
             Candidate(
                 title=f"{describe(call_site, name)} creates a plan "
@@ -116,7 +118,7 @@ def _of_planning(context: Context) -> list[Candidate]:
 
 def _goes_on(context: Context, event_id: NDArray[np.integer[Any]]) -> bool:
     """Whether at least every other of several steady steps has one of these events."""
-    start_ns, steps = context.trace.start_ns[event_id], context.typical_steps
+    start_ns, steps = context.trace.start_ns[event_id], context.steady_steps
     has_one = [((start_ns >= step.start_ns) & (start_ns < step.end_ns)).any() for step in steps]
     return len(steps) > 1 and 2 * sum(has_one) >= len(steps)
 

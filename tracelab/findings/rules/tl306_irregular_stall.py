@@ -30,7 +30,7 @@ _FIX = (
 
 def find(context: Context) -> list[Candidate]:
     """The long idle times of which hardly another step has the like, together."""
-    if len(context.typical_steps) < FEWEST_STEPS:
+    if len(context.steady_steps) < FEWEST_STEPS:
         return []
     stalls = {device: _irregular(context, device) for device in context.active_devices}
     stalls = {device: of_device for device, of_device in stalls.items() if len(of_device.next_id)}
@@ -76,27 +76,26 @@ class _Stalls:
 
 def _irregular(context: Context, device: int) -> _Stalls:
     """The irregular stalls of one device."""
-    idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST), context.typical_steps)
-    least_ns = _LONG * float(np.median([step.length_ns for step in context.typical_steps]))
+    steps = context.steady_steps
+    idle_ns = context.bubbles.within(device, context.is_idle_by(*_BY_HOST), steps)
+    least_ns = _LONG * float(np.median([step.length_ns for step in steps]))
     stalls = _stalls_of(context, device, _ALIKE * least_ns)
     names = map(context.call_name, stalls.culprit_id.tolist())
-    keys = list(zip(names, context.call_sites(stalls.culprit_id), strict=True))
-    at_same_place = grouped(keys)
-    most_steps = max(1, int(_RARE * len(idle_ns)))
-    rare = [
-        index
-        for index, length_ns in enumerate(stalls.length_ns.tolist())
-        if length_ns >= least_ns
-        and _steps_alike(stalls, at_same_place[keys[index]], length_ns) <= most_steps
-        # Where each step idles as long somewhere else, the stall is no exception.
-        and idle_ns[stalls.step_position[index]] - np.median(idle_ns) >= _ALIKE * length_ns
-    ]
-    return _Stalls(*(getattr(stalls, column)[rare] for column in _Stalls.__slots__))
+    keys = zip(names, context.call_sites(stalls.culprit_id), strict=True)
+    steps_alike = np.zeros(len(stalls.length_ns), dtype=np.int64)
+    for group in grouped(keys).values():
+        steps_alike[group] = _steps_alike(stalls, group, len(steps))
+    is_rare = (stalls.length_ns >= least_ns) & (steps_alike <= max(1, int(_RARE * len(steps))))
+    # Where each step idles as long somewhere else, the stall is no exception.
+    longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
+    is_rare &= longer_ns >= _ALIKE * stalls.length_ns
+    is_rare &= np.isin(stalls.next_id, context.bubbles.next_id[context.bubbles_inside])
+    return _Stalls(*(getattr(stalls, column)[is_rare] for column in _Stalls.__slots__))
 
 
 def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
     """The stalls of one device of at least this length."""
-    bubbles, steps = context.bubbles, context.typical_steps
+    bubbles, steps = context.bubbles, context.steady_steps
     is_chosen = context.is_idle_by(*_BY_HOST) & (bubbles.device_number == device)
     piece_index = np.flatnonzero(is_chosen & (bubbles.next_id != ABSENT))
     piece_ns = (bubbles.end_ns - bubbles.start_ns)[piece_index]
@@ -117,10 +116,12 @@ def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
     )
 
 
-def _steps_alike(stalls: _Stalls, group: list[int], length_ns: int) -> int:
-    """In how many steps a stall of some group is at least half as long as one of this length."""
-    is_alike = stalls.length_ns[group] >= _ALIKE * length_ns
-    return len(np.unique(stalls.step_position[group][is_alike]))
+def _steps_alike(stalls: _Stalls, group: list[int], steps: int) -> NDArray[np.intp]:
+    """intp[group], in how many steps a stall of a group is at least half as long as each of it."""
+    longest_ns = np.zeros(steps, dtype=np.int64)
+    np.maximum.at(longest_ns, stalls.step_position[group], stalls.length_ns[group])
+    longest_ns.sort()
+    return steps - np.searchsorted(longest_ns, _ALIKE * stalls.length_ns[group])
 
 
 def _idle_of(context: Context, device: int, stalls: _Stalls) -> Intervals:
