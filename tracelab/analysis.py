@@ -228,9 +228,10 @@ def note_other_story(
         return ()
     alike = next((x for x in findings if is_same_place(x, first)), None)
     share = 100 * alike.bound_ns / max(1, context.window.length_ns) if alike else 0.0
+    seen = f", in {first.steps_seen} of {len(steady.indices)} of them" if first.steps_seen else ""
     text = (
-        f"In the steady steps the first finding is {first.rule}, in {first.steps_seen} of "
-        f"{len(steady.indices)} of them: {first.title}. In this step it has {share:.1f} %."
+        f"This step has {share:.1f} % of the steady steps' first finding, {first.rule}{seen}: "
+        f"{first.title}."
     )
     return (Note(context.rank, context.window.step, text),)
 

@@ -31,7 +31,7 @@ def tells_the_story(path):
         return True
     [note] = of_step.notes
     assert (note.step, note.rank) == (number, of_step.traces[0].rank)
-    assert f"the first finding is {first.rule}, in {first.steps_seen} of" in note.text
+    assert f"of the steady steps' first finding, {first.rule}" in note.text
     assert first.title in note.text
     return False
 

@@ -93,4 +93,4 @@ def _figures(
 
 
 def _us(length_ns: np.integer[Any]) -> str:
-    return f"{length_ns / 1000:,.0f} us"
+    return f"{length_ns / 1000:,.0f} µs"

@@ -104,8 +104,9 @@ class View(OneLine, Tables):
         row = self.steady_row
         if row is None:
             return _scope_of_window(self)
+        name = "the steady steps" if len(row.steps) > 1 else "the steady step"
         return Scope(
-            name="the steady steps" if len(row.steps) > 1 else "the steady step",
+            name=name if row.unprofiled_ns is None else f"{name} without the profiler",
             step_ns=row.step_ns,
             length_ns=row.length_ns,
             base_ns=row.unprofiled_ns or row.length_ns,

@@ -46,9 +46,12 @@ def find(context: Context) -> list[Candidate]:
 
 
 def _worded(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:
-    names = (call, (operator or "").removeprefix("aten::").strip("_"))
+    names = [call, (operator or "").removeprefix("aten::").strip("_")]
+    if not any(names) and "Synchronize" in api:
+        names = ["synchronize"]
     fix = next((_FIXES[name] for name in names if name in _FIXES), _FIX)
-    return f"{what} makes the host wait for the GPU ({api})", "host_sync", fix
+    by = "" if what == f"`{api}`" else f" ({api})"
+    return f"{what} makes the host wait for the GPU{by}", "host_sync", fix
 
 
 RULE = Rule(

@@ -47,10 +47,10 @@ def find(context: Context) -> list[Candidate]:
         [call_site] = context.call_sites(loading_id[:1])
     is_in_thread = any(map(is_in_launching_thread, map(context.trace.name_of, loading_id.tolist())))
     what = "data that the launching thread loads" if is_in_thread else "the data loader"
-    place = f", most of all at {describe(call_site, '')}" if call_site.function else ""
+    place = f", most of all at {describe(call_site, name)}" if call_site.function else f" ({name})"
     return [
         Candidate(
-            title=f"The GPU waits for {what} ({name}){place}",
+            title=f"The GPU waits for {what}{place}",
             cause="input_bound",
             where=where(
                 call_site,

@@ -28,7 +28,8 @@ def find(context: Context) -> list[Candidate]:
     return candidates_about_trace(
         "no_synchronisation_rows",
         count,
-        f"{count} waits and synchronizes are in the trace only as calls",
+        f"{'1 wait or synchronize is' if count == 1 else f'{count} waits and synchronizes are'} in "
+        "the trace only as calls",
     )
 
 

@@ -36,14 +36,12 @@ def _sites_without_source(context: Context) -> list[Candidate]:
     if not files:
         return []
     names = sorted({file.rpartition("/")[2] for file in files})
-    source = (
-        " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more files"
-    )
+    source = " and ".join(names) if len(names) < 3 else f"{names[0]} and {len(names) - 1} more"
     return candidates_about_trace(
         "no_source",
         len(files),
-        f"{len(files)} call {'site has' if len(files) == 1 else 'sites have'} no line number: the "
-        f"source of {source} was not found",
+        f"{len(files)} call {'site has' if len(files) == 1 else 'sites have'} no line number: no "
+        f"source of {source}",
     )
 
 

@@ -12,7 +12,9 @@ def find(context: Context) -> list[Candidate]:
     """Stream waits whose record is neither named nor inferred."""
     count = context.graph.links.unresolved
     return candidates_about_trace(
-        "unresolved_waits", count, f"{count} stream waits do not say what they waited for"
+        "unresolved_waits",
+        count,
+        f"{'1 stream wait does' if count == 1 else f'{count} stream waits do'} not say for what",
     )
 
 

@@ -45,13 +45,19 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
 
 def caption(scope: Scope) -> Line:
     """The line above the findings, which says what their shares are of."""
-    return Line((Span(f"Findings, with the share of {scope.name} attributed to each:", Tone.DIM),))
+    return Line((Span(f"Findings, each with its share of {scope.name}:", Tone.DIM),))
 
 
 def finding_lines(
-    number: int, finding: Finding, scope: Scope, *, width: int, where: Sequence[str] = ()
+    number: int,
+    finding: Finding,
+    scope: Scope,
+    *,
+    width: int,
+    where: Sequence[str] = (),
+    fix_lines: int = 1,
 ) -> list[Line]:
-    """The lines of one finding.
+    """The lines of one finding, with the beginning of its fix.
 
     Args:
         number: its number in the list.
@@ -59,17 +65,22 @@ def finding_lines(
         scope: what shares are of.
         width: columns of the terminal.
         where: what else stands at the left: on which ranks it was found.
+        fix_lines: how many lines the fix may take.
     """
     tone = TONES[finding.severity]
     room = width - _LABEL_WIDTH
     title = _title(finding, room)
     before = "Fix: " if finding.bound_ns else ""
-    fix = before + first_clause(clean(finding.fix), room - len(before))
+    fix = clean(finding.fix)
+    if fix_lines == 1:
+        fixes = [before + first_clause(fix, room - len(before))]
+    else:
+        fixes = paragraph(before + fix, room, fix_lines)
     labels = [f"{number}. {amount(finding, scope)}", f"   {clean(finding.rule)}"]
     labels += [f"   {text}" for text in (*where, *seen_in(finding, scope))]
     is_dim = tone is Tone.DIM
     texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]
-    texts.append(Span(fix, Tone.DIM if is_dim else Tone.PLAIN))
+    texts += [Span(text, Tone.DIM if is_dim else Tone.PLAIN) for text in fixes]
     label_spans = [
         Span(f"{label:{_LABEL_WIDTH - 1}} ", Tone.DIM if i else tone)
         for i, label in enumerate(labels)

@@ -17,6 +17,7 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.finding_lines import TONES, amount, seen_in
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
+from tracelab.render.text.verdict import is_large
 from tracelab.report.views import Scope, View
 
 _MOST_IN_FULL, _MOST_BRIEF = 5, 6
@@ -25,8 +26,8 @@ _MOST_IN_FULL, _MOST_BRIEF = 5, 6
 def findings(view: View) -> list[Section]:
     """The findings about time: those with the largest shares in full, the others in a table."""
     about_time = [finding for finding in view.findings if finding.about != "trace"]
-    full = [finding for finding in about_time if finding.severity != INFO]
-    brief = [finding for finding in about_time if finding.severity == INFO]
+    full = [finding for finding in about_time if is_large(finding, view.scope)]
+    brief = [finding for finding in about_time if not is_large(finding, view.scope)]
     sections = [
         _in_full(number, finding, view.scope)
         for number, finding in enumerate(full[:_MOST_IN_FULL], 1)
@@ -95,7 +96,7 @@ def _brief(findings: Iterable[Finding], scope: Scope) -> Section:
         rows=tuple(rows[:_MOST_BRIEF]),
         notes=(
             f"Shares are of {scope.name}: what it takes, and what of that is attributed to the "
-            "finding.",
+            "finding. `tracelab explain RULE` says what to do.",
             *more,
         ),
     )

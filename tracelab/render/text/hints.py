@@ -12,6 +12,7 @@ OF_LOSSES: Mapping[str, str] = MappingProxyType(
         "nested_steps": "pass --step-on with a pattern of the inner ones to make them the steps",
     }
 )
+SOURCE = "--source DIR names them"
 JOB = "if they are its ranks, pass --job"
 COMM_PATTERN = "if they communicate, pass --comm-pattern"
 

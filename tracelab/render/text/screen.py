@@ -11,7 +11,7 @@ from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, listed
 from tracelab.render.text.files import hardware, recorded
 from tracelab.render.text.finding_lines import caption, finding_lines, worth_showing
-from tracelab.render.text.hints import for_more
+from tracelab.render.text.hints import SOURCE, for_more
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import left_out_steps, verdict
 from tracelab.render.text.wrapping import paragraph, shorten_middle
@@ -51,10 +51,13 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
         if (note.rank, note.step) == (rank.trace.rank, rank.main.step)
         for line in text_lines(note.text, width, 2, Tone.DIM)
     ]
-    for count in range(min(MOST_FINDINGS, len(worth)), -1, -1):
+    # First fixes are shortened, then findings are left out.
+    most = min(MOST_FINDINGS, len(worth))
+    sizes = [(most, 3), (most, 2), *((count, 1) for count in range(most, -1, -1))]
+    for count, fix_lines in sizes:
         shown = [caption(scope)] if count else []
         for number, finding in enumerate(worth[:count], 1):
-            shown += finding_lines(number, finding, scope, width=width)
+            shown += finding_lines(number, finding, scope, width=width, fix_lines=fix_lines)
         left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]
         lacks = lacking(rank.main.findings, [rank.trace])
         foot = [*notes, *foot_lines(left_out, lacks, worth[:count], width)]
@@ -113,7 +116,7 @@ class Lack:
 def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Lack]:
     """What the traces lack, each once, warnings first."""
     lacks = [
-        Lack(f"{finding.title} ({finding.rule})", finding.rule, finding.severity == WARNING)
+        Lack(f"{finding.title}{_hint(finding)}", finding.rule, finding.severity == WARNING)
         for finding in findings
         # What the profiler costs stands in the verdict.
         if finding.about == "trace" and finding.cause not in ("profiler_overhead", INFLATED)
@@ -124,6 +127,12 @@ def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[La
             text = loss.text.partition(":")[0]
             lacks.append(Lack(f"{count:,} {text}", None, loss.severity == WARNING))
     return sorted(dict.fromkeys(lacks), key=lambda lack: not lack.is_warning)
+
+
+def _hint(finding: Finding) -> str:
+    """The rule of what a trace lacks, and the flag that helps."""
+    hint = f"; {SOURCE}" if finding.cause == "no_source" else ""
+    return f" ({finding.rule}{hint})"
 
 
 def foot_lines(

@@ -27,7 +27,7 @@ from tracelab.render.text.screen import (
     verdict_lines,
 )
 from tracelab.render.text.sections import Line, Span, Tone
-from tracelab.render.text.verdict import is_large, left_out_steps
+from tracelab.render.text.verdict import is_large, left_out_steps, peer_wait_ns
 from tracelab.render.text.wrapping import shorten_middle
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
@@ -64,7 +64,7 @@ class _Row(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Group(OneLine):
-    """The findings of one call site: that of the rank where the largest share is attributed."""
+    """The findings of one call site: that of the rank whose step is the longest of theirs."""
 
     finding: Finding
     scope: Scope
@@ -90,7 +90,12 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
     is_job = report.job is not None
     rows = [_row(rank) for rank in ranks if rank.views]
     groups = _groups(rows) if is_job else []
-    worth = [group for group in groups if worth_showing(group.finding, group.scope)]
+    minor = sum(
+        not worth_showing(finding, row.scope)
+        for row in rows
+        for finding in row.rank.main.findings
+        if is_job and finding.about != "trace"
+    )
     differing = _differing(rows) if is_job else {}
     paths = [rank.trace.path for rank in ranks]
     names = dict(zip(paths, short_names(paths), strict=True))
@@ -104,9 +109,9 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         else []
     )
     lines: list[Line] = []
-    for count, row_count in _sizes(len(worth), len(rows)):
-        shown = [caption(worth[0].scope)] if count else []
-        for number, group in enumerate(worth[:count], 1):
+    for count, row_count in _sizes(len(groups), len(rows)):
+        shown = [caption(groups[0].scope)] if count else []
+        for number, group in enumerate(groups[:count], 1):
             shown += finding_lines(
                 number, group.finding, group.scope, width=width, where=(group.where,)
             )
@@ -118,9 +123,9 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
             *shown,
             *([_BLANK] if shown else []),
             *foot_lines(
-                [*_left_out_steps(rows), *smaller(len(groups) - count)],
+                [*_left_out_steps(rows), *smaller(len(groups) - count + minor)],
                 lacks,
-                [group.finding for group in worth[:count]],
+                [group.finding for group in groups[:count]],
                 width,
                 most=1,
             ),
@@ -202,10 +207,15 @@ def _verdict(rows: Sequence[_Row]) -> list[str]:
         slowed = f"; without the profiler, {_range(without)}"
     busy = _range([(row.busy_share, _percent(row.busy_share), row.number) for row in rows])
     floor = max(rows, key=lambda row: row.scope.floor_ns)
+    without_waits = (
+        f"; if none ever waited, it would take {time_text(floor.scope.floor_ns)} (rank "
+        f"{floor.number})"
+    )
+    if any(peer_wait_ns(row.rank, row.scope) for row in rows):
+        without_waits = ", in part because they wait for each other in collectives"
     sentences = [
         f"{what.capitalize()} takes {lengths}{slowed}.",
-        f"The GPUs are busy {busy} of it; if none ever waited, it would take "
-        f"{time_text(floor.scope.floor_ns)} (rank {floor.number}).",
+        f"The GPUs are busy {busy} of it{without_waits}.",
     ]
     if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
         sentences.append(f"No finding reaches 2 % of {longest.scope.name}.")
@@ -222,17 +232,20 @@ def _range(figures: Sequence[tuple[float, str, int]]) -> str:
 
 
 def _groups(rows: Sequence[_Row]) -> list[_Group]:
-    """The findings about time of all ranks, each call site once, the largest share first."""
+    """The findings about time of all ranks, each call site once, the largest share first.
+
+    Of the ranks on which it is worth a place the slowest counts: the others wait for it.
+    """
     by_site: dict[tuple[object, ...], list[tuple[float, Finding, _Row]]] = defaultdict(list)
     for row in rows:
         for finding in row.rank.main.findings:
-            if finding.about != "trace":
+            if worth_showing(finding, row.scope):
                 where = finding.where
                 site = (finding.rule, finding.cause, where.function, where.file, where.line)
                 share = finding.bound_ns / max(1, row.scope.base_ns)
                 by_site[site].append((share, finding, row))
     largest = [
-        (max(group, key=lambda item: (item[0], item[1].cost_ns)), group)
+        (max(group, key=lambda item: (item[2].step_ns, item[0], item[1].cost_ns)), group)
         for group in by_site.values()
     ]
     largest.sort(key=lambda pair: (-pair[0][0], -pair[0][1].cost_ns))
@@ -259,8 +272,10 @@ def _differing(rows: Sequence[_Row]) -> dict[int, str]:
 
 
 def _chosen(rows: Sequence[_Row], count: int, differing: dict[int, str]) -> list[_Row]:
-    """So many rows; those that differ before the others."""
-    order = sorted(range(len(rows)), key=lambda i: rows[i].number not in differing)
+    """So many rows: those that differ before the others, then the least busy."""
+    order = sorted(
+        range(len(rows)), key=lambda i: (rows[i].number not in differing, rows[i].busy_share)
+    )
     return [rows[i] for i in sorted(order[:count])]
 
 
@@ -309,6 +324,12 @@ def _percent(share: float) -> str:
     return percent_text(round(1_000_000 * share), 1_000_000)
 
 
+def _of_ranks(numbers: Sequence[int], every: int) -> str:
+    if len(numbers) == every:
+        return "all ranks"
+    return f"rank {numbers[0]}" if len(numbers) == 1 else f"{len(numbers)} ranks"
+
+
 def _left_out_steps(rows: Sequence[_Row]) -> list[str]:
     """The steps that are not steady, of all ranks."""
     texts: dict[str, list[int]] = defaultdict(list)
@@ -316,7 +337,4 @@ def _left_out_steps(rows: Sequence[_Row]) -> list[str]:
         for text in left_out_steps(row.rank):
             texts[text].append(row.number)
     every = len(rows)
-    return [
-        f"{text} on {'all' if len(numbers) == every else len(numbers)} ranks"
-        for text, numbers in texts.items()
-    ]
+    return [f"{text} on {_of_ranks(numbers, every)}" for text, numbers in texts.items()]

@@ -20,9 +20,11 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.views import RankView, Scope
 
+_PEER_WAIT = "peer_wait"
 _MOST_GPUS = 4  # that are named one by one
 _WORTH_A_WORD = 0.02  # of the step
-_MUCH = 0.1  # of the step
+_MUCH = 0.1  # of the step: so much idle time is worth a sentence
+_LARGE = 0.05  # of the step: so much is worth a place though nothing can be done about it
 
 
 def verdict(rank: RankView) -> list[str]:
@@ -39,7 +41,7 @@ def verdict(rank: RankView) -> list[str]:
     if not any(is_large(finding, scope) for finding in rank.main.findings):
         sentences.append(f"No finding reaches 2 % of {scope.name}.")
         # What is left is the GPU's own work.
-        sentences += [busy_answer(rank.main)] if busy_answer(rank.main) else []
+        sentences += filter(None, [busy_answer(rank.main)])
     return sentences
 
 
@@ -47,7 +49,7 @@ def is_large(finding: Finding, scope: Scope) -> bool:
     """Whether a finding is an alarm, or is about much time though nothing can be done about it."""
     if finding.about == "trace":
         return False
-    return finding.severity != INFO or finding.cost_ns >= _MUCH * scope.length_ns
+    return finding.severity != INFO or finding.cost_ns >= _LARGE * scope.length_ns
 
 
 def _length(rank: RankView, scope: Scope) -> str:
@@ -61,12 +63,20 @@ def _length(rank: RankView, scope: Scope) -> str:
         return f"{steps}, so this is about the whole trace of {time_text(scope.length_ns)}."
     several = len(row.steps) > 1
     median = f" (median of {len(row.steps)})" if several else ""
-    what = "A steady step" if several else "The one steady step"
+    marked = (
+        f" It {row.left_out[0].why}." if row.steps == tuple(x.step for x in row.left_out) else ""
+    )
+    what = "A steady step" if several else "The only step" if marked else "The one steady step"
     with_profiler, without = time_text(row.step_ns), row.unprofiled_step_ns
     if without is None:
-        return f"{what} takes {with_profiler}{median}."
+        return f"{what} takes {with_profiler}{median}.{marked}"
     if scope.is_slowed:
         return f"{what} takes {time_text(without)} without the profiler, {with_profiler} with it."
+    if without > row.step_ns * (1 + _WORTH_A_WORD):  # the clocks, or who else used the machine
+        return (
+            f"{what} takes {with_profiler}{median}; timed apart, without the profiler, "
+            f"{time_text(without)}."
+        )
     return f"{what} takes {with_profiler}{median}; without the profiler, {time_text(without)}."
 
 
@@ -81,10 +91,25 @@ def _busy(rank: RankView, scope: Scope) -> str:
         named = [f"the other {len(others)} GPUs less"]
     shares = f"{share}; {listed(named)}" if named else share
     of_what, what = "that" if scope.is_slowed else "it", "a step" if scope.steps else "it"
-    return (
-        f"GPU {scope.device} works {time_text(scope.floor_ns)} of {of_what} ({shares}): what "
-        f"{what} would take if {'the GPU' if what == 'it' or others else 'it'} never waited."
-    )
+    waits_ns = peer_wait_ns(rank, scope)
+    if waits_ns:
+        return (
+            f"GPU {scope.device} is busy for {time_text(scope.floor_ns)} of {of_what} ({shares}), "
+            f"but in {percent_text(waits_ns, scope.length_ns)} of {_all_of(scope)} it waits for a "
+            "peer."
+        )
+    works = f"GPU {scope.device} works {time_text(scope.floor_ns)} of {of_what} ({shares})"
+    unprofiled_ns = rank.steady.unprofiled_step_ns if rank.steady else None
+    if scope.steps and unprofiled_ns is not None and scope.floor_ns > unprofiled_ns:
+        return f"{works}."
+    never = "the GPU" if what == "it" or others else "it"
+    return f"{works}: what {what} would take if {never} never waited."
+
+
+def peer_wait_ns(rank: RankView, scope: Scope) -> int:
+    """How long collectives waited for a peer, where that is worth a word: no work of the GPU's."""
+    waits_ns = sum(x.cost_ns for x in rank.main.findings if x.cause == _PEER_WAIT)
+    return waits_ns if waits_ns >= _WORTH_A_WORD * scope.length_ns else 0
 
 
 def _step_ns(rank: RankView, scope: Scope) -> int:
@@ -107,16 +132,17 @@ def _idle(scope: Scope) -> list[str]:
     least_ns, by_calls_ns = _WORTH_A_WORD * scope.length_ns, device.idle_by_calls_ns
     if by_calls_ns < least_ns and share < _MUCH and not differs:
         return []
-    idle = f"It is idle {percent_text(device.idle_ns, scope.length_ns)} of {_all_of(scope)}"
+    idle = f"it is idle {percent_text(device.idle_ns, scope.length_ns)}"
+    over = f"Over {_all_of(scope)} {idle}" if scope.steps > 1 else f"I{idle[1:]} of it"
     # Data that is loaded behind a blocking call is the loader's cost: one gap has one story.
     if by_calls_ns < least_ns or device.bubbles.get("input", 0) >= least_ns:
-        return [f"{idle}{_top_cause(device, scope.length_ns)}."]
+        return [f"{over}{_top_cause(device, scope.length_ns)}."]
     by_calls, by_others = (
         percent_text(time_ns, scope.length_ns)
         for time_ns in (by_calls_ns, device.idle_ns - by_calls_ns)
     )
     others = "" if by_others == "0 %" else f", {by_others} otherwise"
-    return [f"{idle}: {by_calls} because of blocking calls{others}."]
+    return [f"{over}: {by_calls} because of blocking calls{others}."]
 
 
 def _top_cause(device: DeviceMetrics, length_ns: int) -> str:
@@ -126,7 +152,8 @@ def _top_cause(device: DeviceMetrics, length_ns: int) -> str:
         return ""
     cause, time_ns = causes[0]
     reasons = largest(device.unknown_reasons) if cause == "unknown" else []
-    reason = f": {meaning_of(REASON_MEANINGS, reasons[0][0])}" if reasons else ""
+    meaning = meaning_of(REASON_MEANINGS, reasons[0][0]).partition(":")[0] if reasons else ""
+    reason = f": {meaning}" if meaning else ""
     name = meaning_of(CAUSE_NAMES, cause)
     return f", mostly {name} ({percent_text(time_ns, length_ns)}{reason})"
 
@@ -140,7 +167,8 @@ def _exposed(scope: Scope) -> list[str]:
     """Communication and copies that are not overlapped."""
     device = scope.deciding
     parts = exposed_parts(device, scope.base_ns) if device else []
-    return [f"{listed(parts).capitalize()} of {_all_of(scope)}."] if parts else []
+    of_what = scope.name if scope.is_slowed else _all_of(scope)
+    return [f"{listed(parts).capitalize()} of {of_what}."] if parts else []
 
 
 def exposed_parts(device: DeviceMetrics, base_ns: int) -> Sequence[str]:
@@ -162,7 +190,8 @@ def left_out_steps(rank: RankView) -> list[str]:
         return []
     by_reason: dict[str, list[str]] = {}
     for step in rank.steady.left_out:
-        by_reason.setdefault(step.why, []).append(str(step.step))
+        if step.step not in rank.steady.steps:  # the only one is marked, and stays
+            by_reason.setdefault(step.why, []).append(str(step.step))
     return [
         f"step {numbers[0]} ({why})" if len(numbers) == 1 else f"{_steps(numbers)} ({why})"
         for why, numbers in by_reason.items()

@@ -124,7 +124,7 @@ def test_what_waits_for_a_peer_is_said_with_its_figures_and_bounds_nothing(findi
     [waiting] = [x for x in found if x.cause == "peer_wait"]
     assert (waiting.severity, waiting.bound_ns, waiting.cost_ns) == (INFO, 0, 4_841 * US)
     assert waiting.title == f"{ALL_REDUCE} waits for a peer"
-    assert waiting.fix.startswith("It took 4,907 us where its fastest twin took 66 us: it waited")
+    assert waiting.fix.startswith("It took 4,907 µs where its fastest twin took 66 µs: it waited")
     assert all(x.cost_ns <= 3 * 66 * US for x in found if x.cause != "peer_wait")
 
 
@@ -141,4 +141,4 @@ def test_slower_than_any_link_promises_nothing(findings):
 
     assert (finding.cause, finding.severity, finding.bound_ns) == ("peer_wait", INFO, 0)
     assert finding.title == f"{ALL_REDUCE} waits for a peer, or its link is slow"
-    assert "Each took 12,000 us or more" in finding.fix
+    assert "Each took 12,000 µs or more" in finding.fix
