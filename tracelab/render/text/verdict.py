@@ -142,7 +142,7 @@ def _idle(scope: Scope) -> list[str]:
         for time_ns in (by_calls_ns, device.idle_ns - by_calls_ns)
     )
     others = "" if by_others == "0 %" else f", {by_others} otherwise"
-    return [f"{over}: {by_calls} because of blocking calls{others}."]
+    return [f"{over}: {by_calls} in and after blocking calls{others}."]
 
 
 def _top_cause(device: DeviceMetrics, length_ns: int) -> str:

@@ -138,7 +138,7 @@ class TestVerdict:
         device = make_device(busy_ns=14 * MS, idle_ns=6 * MS, idle_by_calls_ns=4 * MS)
         text = text_of(make_steady_report(device)).replace("\n", " ")
         assert (
-            "Over the 2 steady steps it is idle 30.0 %: 20.0 % because of blocking calls, 10.0 % "
+            "Over the 2 steady steps it is idle 30.0 %: 20.0 % in and after blocking calls, 10.0 % "
             "otherwise."
         ) in text
 
