@@ -383,7 +383,17 @@ TERMS = Group(
         Term("overlap", "the time in which both of two streams, kinds or GPUs were busy"),
         Term("of window", "as a share of the window's length"),
         Term("of idle", "as a share of the idle time"),
+        Term(
+            "blocking call",
+            "a call of the host that returns only when GPU work has finished",
+            "Synchronizing calls, copies with pageable memory and the allocator's calls. It costs "
+            "nothing while the GPU has work.",
+        ),
         Term("blocked", "the time that the host spent in a blocking call"),
+        Term(
+            "wake-up latency",
+            "the time from the end of the awaited GPU work to the return of the blocking call",
+        ),
         Term(
             "caused idle",
             "the GPU's idle time while a call blocked, and from its return until new work reached "
@@ -404,6 +414,17 @@ TERMS = Group(
             "time that there is. It is a share of what was lost, not a prediction of what a fix "
             "saves.",
         ),
+        Term(
+            "up to",
+            "the share of the steady steps that is attributed to a finding",
+            "What the fix saves may be more or less: see `tracelab explain attributed`.",
+        ),
+        Term(
+            "takes",
+            "the share of the steady steps that something costs for which there is no remedy here",
+            "For example a collective that waits for another rank.",
+        ),
+        Term("largest finding", "in a table of files, the alarm with the largest attributed share"),
         Term("seen in", "the number of steady steps in which a finding occurred"),
         Term(
             "noise",

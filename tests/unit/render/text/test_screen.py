@@ -98,9 +98,7 @@ class TestVerdict:
         lines = lines_of(report)
         assert lines[3] == ("A steady step takes 5.00 ms without the profiler, 10.00 ms with it.")
         assert "GPU 0 works 2.00 ms of that (40.0 %): what a step would" in text_of(report)
-        assert "each with its share of the steady steps without the profiler:" in text_of(
-            report
-        )
+        assert "each with its share of the steady steps without the profiler:" in text_of(report)
         assert [line[:14] for line in lines if line.startswith("1.")] == ["1. up to 10.0 "]
 
     def test_one_steady_step(self):
