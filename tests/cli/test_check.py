@@ -127,7 +127,33 @@ def test_a_difference_inside_the_spread_is_kept(tracelab, saved):
 def test_every_rank_must_keep_them(tracelab):
     ran = tracelab("check", GOOD, WAITS, "--max-blocking-calls", "0")
     assert ran.code == 1
-    assert "rank 1, most, 5 of 5" in " ".join(ran.out.split())
+    # Two recordings of one GPU each: they are not ranks, so the file is named.
+    text = " ".join(ran.out.split())
+    assert "prefetch_copy_stream_synchronize, most, 5 of 5" in text
+
+
+def test_it_says_what_analyze_says_of_the_steady_steps(tracelab):
+    """The whole trace begins after the first step does: 4.2 % of it are idle."""
+    ran = tracelab("check", TRACES / "events_item.pt.trace.json.gz", "--max-idle", "5")
+    assert (ran.code, " 6.0 % " in ran.out) == (1, True)
+    assert "Measured over 5 steady steps." in ran.out
+    screen = tracelab("analyze", TRACES / "events_item.pt.trace.json.gz").out
+    assert "idle 6.0 %" in " ".join(screen.split())
+
+
+@pytest.mark.parametrize(
+    ("trace", "rule"), [("train_step_sinful", "TL101"), ("hiccup_once", "TL306")]
+)
+def test_what_is_there_for_information_only_is_said(tracelab, trace, rule):
+    ran = tracelab("check", TRACES / f"{trace}.pt.trace.json.gz", "--forbid", rule)
+    assert (ran.code, "no finding" in ran.out) == (0, False)
+    assert re.search(r"\d, info only  none above info  passed", ran.out)
+    assert f"forbid {rule}: {rule}, info: " in ran.out
+
+
+def test_ranks_of_a_job_are_told_by_rank(tracelab):
+    ranks = [TRACES / f"fsdp_item_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
+    assert "rank 0, GPU 0" in tracelab("check", *ranks, "--max-idle", "1").out
 
 
 def test_a_job_is_a_baseline_and_several_reports_are_none(tracelab, saved):
@@ -263,8 +289,10 @@ class TestGithub:
         ran = tracelab("check", WAITS, *flags, "--format", "github")
         assert ran.code == 1
         idle, calls, *table = ran.out.splitlines()
+        # Of the steady steps; of the whole trace, which begins with its first activity, 6.8 %.
         assert idle == (
-            "::error title=tracelab%3A max-idle::max-idle: 6.8 %25, allowed: at most 5 %25; GPU 0"
+            "::error title=tracelab%3A max-idle::max-idle: 9.2 %25, allowed: at most 5 %25; "
+            "GPU 0, 5 steady steps"
         )
         assert calls.startswith(
             "::error title=tracelab%3A max-blocking-calls,file=workloads/prefetch.py"

@@ -47,7 +47,7 @@ def check(
         ),
     ],
     max_idle: Annotated[
-        str | None, typer.Option(metavar="PERCENT", help="Idle time of the worst GPU.")
+        str | None, typer.Option(metavar="PERCENT", help="Idle share of the worst GPU.")
     ] = None,
     min_overlap: Annotated[
         list[str] | None,
@@ -66,7 +66,9 @@ def check(
         list[str] | None,
         typer.Option(metavar="RULE", help="No finding above info of this rule: TL101, TL2."),
     ] = None,
-    max_step_ms: Annotated[str | None, typer.Option(metavar="MS", help="The median step.")] = None,
+    max_step_ms: Annotated[
+        str | None, typer.Option(metavar="MS", help="The median steady step.")
+    ] = None,
     max_regression: Annotated[
         str | None,
         typer.Option(metavar="PERCENT", help="How much longer than the baseline's median step."),
@@ -82,7 +84,7 @@ def check(
         ),
     ] = None,
     step: Annotated[
-        int | None, typer.Option(metavar="N", help="Only step N, not the whole trace.")
+        int | None, typer.Option(metavar="N", help="Only step N, not the steady steps.")
     ] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
@@ -94,7 +96,10 @@ def check(
     ] = None,
     no_cache: NoCache = False,
 ) -> None:
-    """Check a trace against budgets: exit code 1 if one fails."""
+    """Check a trace against budgets: exit code 1 if one fails.
+
+    Budgets are about the steady steps, or the whole trace where none is known to be steady.
+    """
     from tracelab.comparison.budgets import check as hold_to, require_checkable
     from tracelab.comparison.budgets_toml import parse_budgets
     from tracelab.options import Options

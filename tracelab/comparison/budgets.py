@@ -1,28 +1,32 @@
 """Budgets: how much a trace may lose, and whether its report stays within them.
 
 `parse_toml` and `parse_budgets` read what is allowed, `check` checks reports against it.
-Percentages are of the window: of the whole trace, or of the one step that is checked.
+Percentages are of the window: of the steady steps, of the whole trace where none is known to be
+steady, or of the one step that is checked.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
-from itertools import chain
 from statistics import median
 
 from tracelab.arrays import OneLine
+from tracelab.comparison.measured import (
+    MeasuredFile,
+    StepLengths,
+    all_of,
+    measured_in,
+    step_lengths,
+)
 from tracelab.comparison.noise import interquartile
-from tracelab.errors import UnreadableInputError, UsageError
+from tracelab.errors import UsageError
 from tracelab.findings.finding import INFO, Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
-from tracelab.measures.overlap import OverlapMetrics
-from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.report.schema import Report
-from tracelab.report.views import RankView, ranks_of
+from tracelab.report.views import ranks_of
 
 KINDS = ("compute", "comm", "copy", "memset")
 EXPOSED_KINDS = ("comm", "copy")
@@ -101,6 +105,8 @@ class BudgetResult(OneLine):
         passed: whether the budget is met.
         where: the worst device, call or finding, and what else is worth knowing.
         file, line: where that is in the program, where the trace says so.
+        window: what was measured, "5 steady steps"; "" where `where` says it, and of findings,
+            which are of the whole file.
     """
 
     name: str
@@ -110,6 +116,7 @@ class BudgetResult(OneLine):
     where: str = ""
     file: str | None = None
     line: int | None = None
+    window: str = ""
 
 
 # What a budget says of each device or rank: how bad it is, and the result if it is the worst.
@@ -144,30 +151,6 @@ def require_checkable(budgets: Budgets) -> None:
 # --- what was measured ---
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """What a report says of one rank.
-
-    Attributes:
-        label: what tells it from the others; "" where there are none.
-        steps_ns: the lengths of its steps.
-        findings: None where the report has none of this window.
-    """
-
-    path: str
-    label: str
-    rank: int
-    window: WindowMetrics
-    steps_ns: tuple[int, ...]
-    step_pattern: str
-    overlaps: tuple[OverlapMetrics, ...]
-    syncs: tuple[BlockingCallMetrics, ...]
-    findings: tuple[Finding, ...] | None
-
-    def named(self, device: DeviceMetrics) -> str:
-        return ", ".join(filter(None, (self.label, f"GPU {device.device}")))
-
-
 def check(
     budgets: Budgets,
     reports: Sequence[Report],
@@ -180,7 +163,8 @@ def check(
     Args:
         budgets: what is allowed.
         reports: what was measured, each of one rank or several.
-        step: the number of the step to check; None for the whole trace.
+        step: the number of the step to check; None for the steady steps, or the whole trace where
+            none is known to be steady.
         baseline: what to compare the steps with.
 
     Returns:
@@ -191,71 +175,24 @@ def check(
         UnreadableInputError: a report holds no figures.
     """
     require_checkable(budgets)
-    parts = _parts(reports, step)
+    files = measured_in(reports, step)
     results: list[BudgetResult] = []
     if budgets.max_idle is not None:
-        limit = budgets.max_idle
-        results.append(_share_of_window("max-idle", parts, limit, lambda device: device.idle_ns))
+        results.append(_max_idle(files, budgets.max_idle))
     for pair, share in budgets.min_overlap.items():
-        results.append(_min_overlap(parts, pair, share))
+        results.append(_min_overlap(files, pair, share))
     for kind, share in budgets.max_exposed.items():
-        measure = partial(_exposed_ns, kind=kind)
-        results.append(_share_of_window(f"max-exposed {kind}", parts, share, measure))
+        results.append(_max_exposed(files, kind, share))
     if budgets.max_blocking_calls is not None:
-        results.append(_max_blocking_calls(parts, budgets.max_blocking_calls))
-    results += [_forbid(parts, rule) for rule in budgets.forbid]
+        results.append(_max_blocking_calls(files, budgets.max_blocking_calls))
+    results += [_forbid(files, rule) for rule in budgets.forbid]
     if budgets.max_step_ms is not None:
-        results.append(_max_step_ms(parts, budgets.max_step_ms))
+        results.append(_max_step_ms(files, budgets.max_step_ms))
     if budgets.max_regression is not None:
         if baseline is None:
             raise UsageError("max-regression needs a baseline: a saved report or a trace")
-        results.append(_max_regression(parts, baseline, budgets.max_regression))
+        results.append(_max_regression(files, baseline, budgets.max_regression))
     return results
-
-
-def _parts(reports: Sequence[Report], step: int | None) -> list[_Part]:
-    """Each rank of each report, in the window that is meant."""
-    ranks = [trace.rank for report in reports for trace in report.traces]
-    parts = [
-        _part(report, rank, _label(ranks, rank.trace.path, rank.trace.rank), step)
-        for report in reports
-        for rank in ranks_of(report)
-    ]
-    if not parts or not all(part.window.devices for part in parts):
-        raise UnreadableInputError("the report has no figures of any GPU")
-    return parts
-
-
-def _label(ranks: Sequence[int], path: str, rank: int) -> str:
-    if len(ranks) == 1:
-        return ""
-    return f"rank {rank}" if len(set(ranks)) == len(ranks) else path
-
-
-def _part(report: Report, rank: RankView, label: str, step: int | None) -> _Part:
-    path = rank.trace.path
-    views = [view for view in rank.views if view.step == step]
-    if not views:
-        numbers = [view.step for view in rank.steps if view.step is not None]
-        if step is None and numbers:
-            raise UsageError(
-                f"{path}: this report covers only step {numbers[0]}: select it with `step`",
-                option="step",
-            )
-        known = f"{min(numbers)} to {max(numbers)}" if numbers else "none"
-        raise UsageError(f"{path}: there is no step {step}; the file's steps are: {known}")
-    return _Part(
-        path=path,
-        label=label,
-        rank=rank.trace.rank,
-        window=views[0].window,
-        steps_ns=tuple(view.length_ns for view in rank.steps if step in (None, view.step)),
-        step_pattern=report.provenance.step_pattern,
-        overlaps=views[0].overlaps,
-        syncs=views[0].syncs,
-        # A report of the whole trace has findings of the whole trace only.
-        findings=None if rank.whole is not None and step is not None else views[0].findings,
-    )
 
 
 # --- one budget each ---
@@ -266,68 +203,101 @@ def _worst(candidates: _Candidates) -> BudgetResult:
     return max(candidates, key=lambda candidate: (not candidate[1].passed, candidate[0]))[1]
 
 
-def _share_of_window(
-    name: str, parts: Sequence[_Part], limit: float, measure: Callable[[DeviceMetrics], int]
+def _max_idle(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
+    return _worst(
+        _share(
+            *("max-idle", limit, measured, device.device),
+            *(device.idle_ns, measured.scope.length_ns),
+            "of the time with the profiler" if measured.scope.is_slowed else "",
+        )
+        for measured in files
+        for device in measured.scope.devices
+    )
+
+
+def _max_exposed(files: Sequence[MeasuredFile], kind: str, limit: float) -> BudgetResult:
+    return _worst(
+        _share(
+            *(f"max-exposed {kind}", limit, measured, device.device),
+            *(getattr(device, f"exposed_{kind}_ns"), measured.scope.base_ns),
+            "of the time without the profiler" if measured.scope.is_slowed else "",
+        )
+        for measured in files
+        for device in measured.scope.devices
+    )
+
+
+def _share(
+    name: str,
+    limit: float,
+    measured: MeasuredFile,
+    device: int,
+    part_ns: int,
+    whole_ns: int,
+    remark: str,
+) -> tuple[float, BudgetResult]:
+    """What a budget that limits a share of the window says of one device."""
+    share = _percent(part_ns, whole_ns)
+    passed = share <= limit
+    return share, BudgetResult(
+        name,
+        f"{_digits(share, limit, passed)} %",
+        f"at most {limit:g} %",
+        passed,
+        _joined(measured.label, f"GPU {device}", remark),
+        window=measured.window,
+    )
+
+
+def _min_overlap(
+    files: Sequence[MeasuredFile], pair: tuple[str, str], limit: float
 ) -> BudgetResult:
-    def candidates() -> _Candidates:
-        for part in parts:
-            for device in part.window.devices:
-                share = _percent(measure(device), part.window.length_ns)
-                passed = share <= limit
-                text = f"{_digits(share, limit, passed)} %"
-                yield (
-                    share,
-                    BudgetResult(name, text, f"at most {limit:g} %", passed, part.named(device)),
-                )
-
-    return _worst(candidates())
-
-
-def _exposed_ns(device: DeviceMetrics, kind: str) -> int:
-    return device.exposed_comm_ns if kind == "comm" else device.exposed_copy_ns
-
-
-def _min_overlap(parts: Sequence[_Part], pair: tuple[str, str], limit: float) -> BudgetResult:
     first, second = pair
     name, allowed = f"min-overlap {first}:{second}", f"at least {limit:g} %"
 
     def candidates() -> _Candidates:
-        for part in parts:
-            for device in part.window.devices:
-                length_ns = getattr(device, f"{first}_ns")
-                if not length_ns:
+        for measured in files:
+            for device in measured.scope.devices:
+                first_ns = measured.kind_ns(device.device, first)
+                if not first_ns:
                     continue
-                share = _percent(_overlap_ns(part, device.device, pair), length_ns)
+                share = _percent(measured.overlap_ns(device.device, pair), first_ns)
                 passed = share >= limit
-                text = f"{_digits(share, limit, passed)} %"
-                yield -share, BudgetResult(name, text, allowed, passed, part.named(device))
+                yield (
+                    -share,
+                    BudgetResult(
+                        name,
+                        f"{_digits(share, limit, passed)} %",
+                        allowed,
+                        passed,
+                        _joined(measured.label, f"GPU {device.device}"),
+                        window=measured.window,
+                    ),
+                )
 
-    measured = list(candidates())
-    if not measured:
-        return BudgetResult(name, "-", allowed, passed=True, where=f"no {first} ran")
-    return _worst(measured)
+    results = list(candidates())
+    if not results:
+        windows = dict.fromkeys(measured.window for measured in files)
+        where = f"no {first} ran"
+        return BudgetResult(name, "-", allowed, passed=True, where=where, window="; ".join(windows))
+    return _worst(results)
 
 
-def _overlap_ns(part: _Part, device: int, pair: tuple[str, str]) -> int:
-    selections = {f"kind:{device}/{kind}" for kind in pair}
-    return sum(
-        overlap.overlap_ns for overlap in part.overlaps if {overlap.a, overlap.b} == selections
-    )
-
-
-def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> BudgetResult:
+def _max_blocking_calls(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
     def candidates() -> _Candidates:
-        for part in parts:
-            count = sum(sync.count for sync in part.syncs)
-            steps = len(part.steps_ns)
+        for measured in files:
+            count = sum(sync.count for sync in measured.syncs)
+            steps = len(measured.steps.lengths_ns)
             rate = count / max(steps, 1)
             passed = rate <= limit
-            site, at_site = _most_calls(part.syncs)
-            where, file, line = "", None, None
+            site, at_site = _most_calls(measured.syncs)
+            most, file, line = "", None, None
             if site is not None:
                 file, line = site.file, site.line
                 of_all = f"{at_site} of {count}" + (f" in {steps} steps" if steps > 1 else "")
-                where = f"most, {of_all}: {_call_site_text(site)}"
+                most = f"most, {of_all}: {_call_site_text(site)}"
+            others = measured.calls_elsewhere
+            elsewhere = f"{others} more outside the steps, not counted" if others else ""
             yield (
                 rate,
                 BudgetResult(
@@ -335,9 +305,10 @@ def _max_blocking_calls(parts: Sequence[_Part], limit: float) -> BudgetResult:
                     f"{_digits(rate, limit, passed)}{' a step' if steps else ''}",
                     f"at most {limit:g}",
                     passed,
-                    ", ".join(filter(None, (part.label, where))),
+                    _joined(measured.label, most, elsewhere),
                     file,
                     line,
+                    measured.window,
                 ),
             )
 
@@ -364,44 +335,44 @@ def _call_site_text(sync: BlockingCallMetrics) -> str:
     return f"{sync.api} in {inside}" if inside else sync.api
 
 
-def _forbid(parts: Sequence[_Part], rule: str) -> BudgetResult:
-    forbidden: list[tuple[_Part, Finding]] = []
-    for part in parts:
-        if part.findings is None:
+def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
+    found: list[tuple[MeasuredFile, Finding]] = []
+    for measured in files:
+        if measured.findings is None:
             raise UsageError(
-                f"{part.path}: this report has the findings of the whole trace only; to hold a "
-                "step to forbid, check the trace, or a report of that step"
+                f"{measured.path}: this report has the findings of the whole trace only; for those "
+                "of a step, check the trace, or a report of that step"
             )
-        forbidden += [
-            (part, finding)
-            for finding in part.findings
-            if finding.rule.startswith(rule) and finding.severity != INFO
+        found += [
+            (measured, finding) for finding in measured.findings if finding.rule.startswith(rule)
         ]
-    name, allowed = f"forbid {rule}", "no finding"
-    if not forbidden:
+    name, allowed = f"forbid {rule}", "none above info"
+    if not found:
         return BudgetResult(name, "no finding", allowed, passed=True)
-    part, worst = max(forbidden, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
-    count = len(forbidden)
+    forbidden = [pair for pair in found if pair[1].severity != INFO]
+    told = forbidden or found
+    measured, worst = max(told, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
+    count = len(told)
     more = f" (and {count - 1} more)" if count > 1 else ""
-    of_rank = f"{part.label}, " if part.label else ""
     return BudgetResult(
         name,
-        f"{count} finding{'s' if count > 1 else ''}",
+        f"{count} finding{'s' if count > 1 else ''}" if forbidden else f"{count}, info only",
         allowed,
-        passed=False,
-        where=f"{of_rank}{worst.rule}, {worst.severity}: {worst.title}{more}",
+        passed=not forbidden,
+        where=_joined(measured.label, f"{worst.rule}, {worst.severity}: {worst.title}{more}"),
         file=worst.where.file,
         line=worst.where.line,
     )
 
 
-def _max_step_ms(parts: Sequence[_Part], limit: float) -> BudgetResult:
+def _max_step_ms(files: Sequence[MeasuredFile], limit: float) -> BudgetResult:
     def candidates() -> _Candidates:
-        for part in parts:
-            steps = _steps(part.steps_ns, part.path, part.step_pattern, "max-step-ms")
-            length = median(steps) / _MS
+        for measured in files:
+            steps = measured.steps
+            _require_steps(steps, measured.path, measured.step_pattern, "max-step-ms")
+            length = median(steps.lengths_ns) / _MS
             passed = length <= limit
-            count = "one step" if len(steps) == 1 else f"median of {len(steps)} steps"
+            unprofiled_ns = measured.unprofiled_step_ns
             yield (
                 length,
                 BudgetResult(
@@ -409,84 +380,84 @@ def _max_step_ms(parts: Sequence[_Part], limit: float) -> BudgetResult:
                     f"{_digits(length, limit, passed, 2)} ms",
                     f"at most {limit:g} ms",
                     passed,
-                    ", ".join(filter(None, (part.label, count))),
+                    _joined(
+                        measured.label,
+                        f"median of {steps.name}" if len(steps.lengths_ns) > 1 else steps.name,
+                        f"{unprofiled_ns / _MS:.2f} ms without the profiler"
+                        if unprofiled_ns
+                        else "",
+                    ),
                 ),
             )
 
     return _worst(candidates())
 
 
-def _max_regression(parts: Sequence[_Part], baseline: Report, limit: float) -> BudgetResult:
+def _max_regression(files: Sequence[MeasuredFile], baseline: Report, limit: float) -> BudgetResult:
     name = "max-regression"
-    steps_by_rank = _baseline_steps(baseline)
+    ranks = [rank for rank in ranks_of(baseline) if rank.steps]
+    steps_by_rank = {rank.trace.rank: step_lengths(rank) for rank in ranks}
     path = baseline.traces[0].path if baseline.traces else "the baseline"
     pattern = baseline.provenance.step_pattern
 
     def candidates() -> _Candidates:
-        for part in parts:
-            if part.step_pattern != pattern:
+        for measured in files:
+            if measured.step_pattern != pattern:
                 raise UsageError(
-                    f"{part.path}: its steps are {part.step_pattern!r}, but those of the "
+                    f"{measured.path}: its steps are {measured.step_pattern!r}, but those of the "
                     f"baseline {path} are {pattern!r}: only the same steps can be compared"
                 )
-            after_ns = _steps(part.steps_ns, part.path, part.step_pattern, name)
+            _require_steps(measured.steps, measured.path, measured.step_pattern, name)
             # A rank is compared with itself, or with all ranks of a baseline that lacks it.
-            before_ns = _steps(
-                steps_by_rank.get(part.rank) or list(chain(*steps_by_rank.values())),
-                f"the baseline {path}",
-                pattern,
-                name,
-            )
-            yield _regression(part.label, before_ns, after_ns, limit)
+            before = steps_by_rank.get(measured.rank) or all_of(list(steps_by_rank.values()))
+            _require_steps(before, f"the baseline {path}", pattern, name)
+            yield _regression(measured.label, before, measured.steps, limit)
 
     return _worst(candidates())
 
 
 def _regression(
-    label: str, steps_before_ns: Sequence[int], steps_after_ns: Sequence[int], limit: float
+    label: str, before: StepLengths, after: StepLengths, limit: float
 ) -> tuple[float, BudgetResult]:
     """How much longer the median step is, and whether that is too much.
 
     It is too much when it is above the limit and, with several steps on both sides, when the
     medians differ by more than the larger of the two interquartile ranges as well.
     """
-    before_ns, after_ns = median(steps_before_ns), median(steps_after_ns)
+    before_ns, after_ns = median(before.lengths_ns), median(after.lengths_ns)
     longer_ns = after_ns - before_ns
     percent = 0.0 if not longer_ns else 100 * longer_ns / before_ns if before_ns else math.inf
-    sides = steps_before_ns, steps_after_ns
+    sides = before.lengths_ns, after.lengths_ns
     spread_ns = max(map(interquartile, sides)) if min(map(len, sides)) > 1 else 0.0
     above = percent > limit
     inside = above and longer_ns <= spread_ns
-    remarks = [label, f"median {after_ns / _MS:.2f} ms, baseline {before_ns / _MS:.2f} ms"]
-    if inside:
-        remarks.append(f"within the spread of the steps ({spread_ns / _MS:.2f} ms)")
+    remark = f"within the spread of the steps ({spread_ns / _MS:.2f} ms)" if inside else ""
     sign = "+" if longer_ns >= 0 else ""
     return percent, BudgetResult(
         "max-regression",
         f"{sign}{_digits(percent, limit, not above)} %",
         f"at most +{limit:g} %",
         not above or inside,
-        ", ".join(filter(None, remarks)),
+        _joined(label, f"{_median_text(after)}; baseline {_median_text(before)}", remark),
     )
 
 
-def _baseline_steps(baseline: Report) -> dict[int, list[int]]:
-    """The lengths of the baseline's steps, by rank."""
-    return {
-        rank.trace.rank: [view.length_ns for view in rank.steps]
-        for rank in ranks_of(baseline)
-        if rank.steps
-    }
+def _median_text(steps: StepLengths) -> str:
+    """The median step: "32.38 ms (5 steady steps)"."""
+    return f"{median(steps.lengths_ns) / _MS:.2f} ms ({steps.name})"
 
 
-def _steps(lengths_ns: Sequence[int], path: str, pattern: str, budget: str) -> Sequence[int]:
-    if not lengths_ns:
+def _require_steps(steps: StepLengths, path: str, pattern: str, budget: str) -> None:
+    if not steps.lengths_ns:
         raise UsageError(
             f"{path}: {budget} needs steps, and no annotation matches {pattern}; "
             "`step_pattern` selects other annotations",
             option="step_pattern",
         )
-    return lengths_ns
+
+
+def _joined(*parts: str) -> str:
+    return ", ".join(filter(None, parts))
 
 
 def _percent(part_ns: int, whole_ns: int) -> float:

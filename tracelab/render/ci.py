@@ -14,8 +14,9 @@ _GITHUB_COMMAND = re.compile(r"^(\s*):(?=:)|##(?=\[)", re.MULTILINE)
 
 
 def _sentence(result: BudgetResult) -> str:
-    where = f"; {result.where}" if result.where else ""
-    return f"{result.name}: {result.measured}, allowed: {result.allowed}{where}"
+    where = ", ".join(filter(None, (result.where, result.window)))
+    found = f"{result.name}: {result.measured}, allowed: {result.allowed}"
+    return f"{found}; {where}" if where else found
 
 
 def github_annotations(results: Sequence[BudgetResult]) -> str:

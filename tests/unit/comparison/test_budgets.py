@@ -5,14 +5,17 @@ from pathlib import Path
 import pytest
 
 from tests.build.reports import report
-from tracelab.comparison.budgets import NAMES, Budgets, check
+from tracelab.comparison.budgets import NAMES, BudgetResult, Budgets, check
 from tracelab.comparison.budgets_toml import parse_budgets, parse_toml
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.finding import Finding, Where
+from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.graph import EventLinks
+from tracelab.render.text.budgets import render_budgets
 from tracelab.report.schema import (
     BlockingCallMetrics,
     DeviceMetrics,
+    Job,
     OverlapMetrics,
     Provenance,
     TraceInfo,
@@ -45,10 +48,13 @@ def make_trace(path, rank):
 
 
 def make_report(*windows, path="a.json", pattern="step", **parts):
+    """Of one file, or of the ranks of a job."""
     windows = windows or (make_window(),)
+    ranks = tuple(sorted({x.rank for x in windows}))
+    parts = {"job": Job(ranks) if len(ranks) > 1 else None, **parts}
     return report(
         provenance=Provenance((path,), (), pattern, ()),
-        traces=(make_trace(path, rank) for rank in sorted({x.rank for x in windows})),
+        traces=(make_trace(path, rank) for rank in ranks),
         windows=windows,
         **parts,
     )
@@ -104,9 +110,18 @@ class TestMaxIdle:
         worst = make_window(make_device(idle_ns=9 * MS), rank=1)
         assert one(make_report(make_window(), worst), max_idle=5).where == "rank 1, GPU 0"
 
-    def test_reports_that_share_a_rank_are_told_by_path(self):
-        worst = make_report(make_window(make_device(idle_ns=9 * MS)), path="b.json")
-        assert one([make_report(), worst], max_idle=5).where == "b.json, GPU 0"
+    def test_reports_of_single_files_are_told_by_name(self):
+        worst = make_report(make_window(make_device(idle_ns=9 * MS)), path="run/b.json")
+        assert one([make_report(path="run/a.json"), worst], max_idle=5).where == "b, GPU 0"
+
+    def test_files_that_are_not_one_job_are_told_by_name(self):
+        # GIVEN two files of which nothing says that they are ranks of one job: their ranks are
+        # places in a list
+        idle = make_window(make_device(idle_ns=9 * MS), rank=1)
+        both = make_report(make_window(), idle, job=None)
+        traces = make_trace("run/a.pt.trace.json.gz", 0), make_trace("run/b.json", 1)
+        # WHEN / THEN
+        assert one(replace(both, traces=traces), max_idle=5).where == "b, GPU 0"
 
 
 class TestMinOverlap:
@@ -188,8 +203,19 @@ class TestForbid:
         assert not one(report, forbid=("TL2",)).passed
         assert not one(report, forbid=("TL203",)).passed
 
-    def test_info_breaks_nothing(self):
-        assert one(make_report(findings=(make_finding(severity="info"),)), forbid=("TL",)).passed
+    def test_info_fails_nothing_and_is_told(self):
+        # GIVEN findings for information only WHEN / THEN they do not look as if they were not there
+        infos = (make_finding(severity="info"), make_finding("TL102", "info", bound_ns=9))
+        result = one(make_report(findings=infos), forbid=("TL1",))
+        assert (result.passed, result.measured, result.allowed) == (
+            *(True, "2, info only", "none above info"),
+        )
+        assert result.where == "TL102, info: title of TL102 (and 1 more)"
+        # AND where one is above info, the others are not counted
+        result = one(make_report(findings=(*infos, make_finding())), forbid=("TL1",))
+        assert (result.passed, result.measured) == (False, "1 finding")
+        # AND of a rule that found nothing, that is said
+        assert one(make_report(findings=infos), forbid=("TL3",)).measured == "no finding"
 
     def test_the_dearest_is_told(self):
         report = make_report(
@@ -213,11 +239,13 @@ class TestSteps:
     def test_the_median_counts(self, limit, passes):
         result = one(make_report(make_window(), *make_steps(10, 90, 20)), max_step_ms=limit)
         assert (result.measured, result.passed) == ("20 ms", passes)
-        assert result.where == "median of 3 steps"
+        assert result.where == "median of 3 steps, none known to be steady"
 
     def test_the_slowest_rank_counts(self):
         windows = [x for r in (0, 1) for x in (make_window(rank=r), *make_steps(5 + r, rank=r))]
-        assert one(make_report(*windows), max_step_ms=5.5).where == "rank 1, one step"
+        assert one(make_report(*windows), max_step_ms=5.5).where == (
+            "rank 1, 1 step, none known to be steady"
+        )
 
     def test_without_steps_it_cannot_be_said(self):
         with pytest.raises(UsageError, match="needs steps"):
@@ -275,6 +303,162 @@ class TestSteps:
     def test_a_baseline_without_steps(self):
         with pytest.raises(UsageError, match=r"the baseline a\.json: max-regression needs steps"):
             one(make_report(make_window(), *make_steps(1)), make_report(), max_regression=5)
+
+
+def make_steady(*devices, steps=(1, 2), lengths_ms=(10, 10), base_ms=None, **figures):
+    """Steady steps that follow each other from 0."""
+    total_ns = round(sum(lengths_ms) * MS)
+    defaults = {
+        "step_ns": total_ns // len(steps),
+        "lengths_ns": tuple(round(x * MS) for x in lengths_ms),
+        "unprofiled_step_ns": None,
+        "gpu_floor_ns": 0,
+        "device": 0,
+        "left_out": (),
+        "basis": "profiled",
+        "baseline_error": None,
+        "not_replayed": None,
+        "devices": devices or (make_device(),),
+        "unprofiled_ns": base_ms and round(base_ms * MS),
+    }
+    return SteadyMetrics(0, None, steps, 0, total_ns, **defaults | figures)
+
+
+class TestSteadySteps:
+    """A trace of three steps (0 to 2) of which the first holds work from before the recording."""
+
+    def make(self, *, lengths_ms=(90, 10, 10), devices=((), (), ()), **parts):
+        steps = (
+            make_window(*of_step, step=number, length_ns=round(length_ms * MS))
+            for number, (length_ms, of_step) in enumerate(zip(lengths_ms, devices, strict=True))
+        )
+        whole = make_window(
+            make_device(idle_ns=80 * MS, exposed_comm_ns=60 * MS, copy_ns=40 * MS),
+            length_ns=round(sum(lengths_ms) * MS),
+        )
+        return make_report(whole, *steps, **parts)
+
+    def test_shares_are_of_the_steady_window(self):
+        steady = make_steady(make_device(idle_ns=1 * MS, exposed_comm_ns=2 * MS))
+        report = self.make(steady=(steady,))
+        # 1 of 20 ms and 2 of 20 ms; of the whole trace 80 and 60 of 110
+        result = one(report, max_idle=5)
+        assert (result.measured, result.window) == ("5 %", "2 steady steps of 3")
+        assert one(report, max_exposed={"comm": 9}).measured == "10 %"
+        # AND a step that is asked for is measured alone
+        assert one(report, max_idle=5, step=0).window == "step 0"
+
+    def test_without_steady_steps_they_are_of_the_whole_trace(self):
+        result = one(self.make(), max_idle=5)
+        assert (result.measured, result.window) == (
+            "72.7 %",
+            "the whole trace (no step is known to be steady)",
+        )
+
+    def test_overlap_is_summed_over_the_steady_steps(self):
+        # GIVEN 2 of 4 ms and 1 of 2 ms overlapped in the steady steps, and all of 30 ms before
+        device = [(make_device(copy_ns=ms * MS, compute_ns=9 * MS),) for ms in (30, 4, 2)]
+        kinds = "kind:0/compute", "kind:0/copy"
+        pairs = [
+            OverlapMetrics(0, step, *kinds, 9 * MS, copy_ms * MS, both_ms * MS)
+            for step, copy_ms, both_ms in ((None, 36, 33), (0, 30, 30), (1, 4, 2), (2, 2, 1))
+        ]
+        report = self.make(devices=device, overlaps=pairs, steady=(make_steady(),))
+        # WHEN / THEN
+        result = one(report, min_overlap={("copy", "compute"): 80})
+        assert (result.measured, result.passed) == ("50 %", False)
+        assert result.window == "2 steady steps of 3"
+
+    def test_calls_are_those_of_the_steady_steps(self):
+        # GIVEN 9 calls in the step that is not steady, 3 in those that are, 2 in none
+        syncs = [
+            make_sync(count, step=step, line=line)
+            for step, count, line in ((None, 14, 7), (0, 9, 7), (1, 1, 8), (2, 2, 8))
+        ]
+        report = self.make(syncs=syncs, steady=(make_steady(),))
+        # WHEN / THEN
+        result = one(report, max_blocking_calls=1)
+        assert (result.measured, result.passed, result.line) == ("1.5 a step", False, 8)
+        assert result.where == (
+            "most, 3 of 3 in 2 steps: cudaStreamSynchronize in train (train.py:8), "
+            "2 more outside the steps, not counted"
+        )
+
+    def test_the_idle_of_a_call_before_the_step_is_no_call(self):
+        syncs = [make_sync(1), make_sync(1, step=0), make_sync(0, step=1)]
+        result = one(self.make(syncs=syncs, steady=(make_steady(),)), max_blocking_calls=0)
+        assert (result.passed, result.measured, result.where) == (True, "0 a step", "")
+
+    def test_the_median_is_that_of_the_steady_steps(self):
+        report = self.make(lengths_ms=(90, 10, 12), steady=(make_steady(),))
+        result = one(report, max_step_ms=11)
+        assert (result.measured, result.passed) == ("11 ms", True)
+        assert result.where == "median of 2 steady steps of 3"
+
+    def test_steady_steps_are_compared_on_both_sides(self):
+        now = self.make(lengths_ms=(10, 20.5, 21.5), steady=(make_steady(),))
+        then = self.make(lengths_ms=(80, 20, 20), steady=(make_steady(),))
+        result = one(now, then, max_regression=4)
+        # 21 ms against 20 ms; of all steps it would be 20.5 against 20
+        assert (result.measured, result.passed) == ("+5 %", False)
+        assert result.where == (
+            "21.00 ms (2 steady steps of 3); baseline 20.00 ms (2 steady steps of 3)"
+        )
+
+    def test_what_the_profiler_slowed_is_said(self):
+        # GIVEN steady steps of 20 ms that take 10 ms without the profiler
+        device = make_device(idle_ns=15 * MS, exposed_copy_ns=1 * MS)
+        steady = make_steady(device, base_ms=10, unprofiled_step_ns=5 * MS)
+        report = self.make(steady=(steady,))
+        # WHEN / THEN: idle is of the one, exposed copies, which do not shrink, of the other
+        idle, copies = (one(report, max_idle=5), one(report, max_exposed={"copy": 5}))
+        assert (idle.measured, idle.where) == ("75 %", "GPU 0, of the time with the profiler")
+        assert copies.measured == "10 %"
+        assert copies.where == "GPU 0, of the time without the profiler"
+        assert one(report, max_step_ms=5).where.endswith("of 3, 5.00 ms without the profiler")
+
+    def test_findings_are_of_the_whole_file(self):
+        assert one(self.make(steady=(make_steady(),)), forbid=("TL",)).window == ""
+
+
+class TestText:
+    """The figures of the table are those of one window, which is named once."""
+
+    def lines(self, *results):
+        text = render_budgets(results, width=80, color=False)
+        assert max(map(len, text.splitlines())) <= 80
+        return text.splitlines()
+
+    def test_one_window(self):
+        idle = BudgetResult("max-idle", "6 %", "at most 5 %", False, "GPU 0", window="2 steps")
+        lines = self.lines(idle, replace(idle, name="max-exposed copy", passed=True))
+        assert lines[2:] == [
+            "max-idle            6 %  at most 5 %  FAILED  GPU 0",
+            "max-exposed copy    6 %  at most 5 %  passed  GPU 0",
+            "",
+            "Measured over 2 steps.",
+            "",
+            "1 of 2 budgets FAILED.",
+        ]
+
+    def test_several_windows_and_long_places(self):
+        idle = BudgetResult("max-idle", "6 %", "at most 7 %", True, "GPU 0", window="2 steps")
+        long = "TL101, info: `item` in train (examples/some_folder/train.py:84) makes the host wait"
+        forbid = BudgetResult("forbid TL101", "1, info only", "none above info", True, long)
+        whole = replace(
+            idle, name="max-exposed copy", window="the whole trace (no step is known to be steady)"
+        )
+        assert self.lines(idle, whole, forbid)[2:] == [
+            "max-idle                   6 %      at most 7 %  passed  GPU 0, 2 steps",
+            "max-exposed copy           6 %      at most 7 %  passed  see below",
+            "forbid TL101      1, info only  none above info  passed  see below",
+            "",
+            "max-exposed copy: GPU 0, the whole trace (no step is known to be steady).",
+            "forbid TL101: TL101, info: `item` in train (examples/some_folder/train.py:84)",
+            "makes the host wait.",
+            "",
+            "3 budgets passed.",
+        ]
 
 
 class TestWindows:
