@@ -370,3 +370,12 @@ class TestWorkflow:
         steps = [step for job in jobs.values() for step in job["steps"]]
         assert all(("uses" in step) != ("run" in step) for step in steps)
         assert jobs["check"]["needs"] == "profile"
+
+
+@pytest.mark.parametrize("step", [3, 4, 5, 6])
+def test_a_step_is_charged_the_idle_of_the_call_that_the_step_before_made(tracelab, step):
+    # The synchronize at the end of each step keeps the GPU idle at the beginning of the next.
+    trace = TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
+    ran = tracelab("check", trace, "--step", step, "--forbid", "TL101")
+    assert ran.code == 1
+    assert "forbid TL101  1 finding" in ran.out
