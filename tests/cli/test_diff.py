@@ -34,7 +34,8 @@ def test_first_line_is_the_verdict(tracelab):
     first = " ".join(ran.out.split("\n\n")[0].split())
     assert first == (
         "A step got 10.1 % shorter: 2.54 ms → 2.28 ms (2.42 ms → 2.35 ms without the profiler). "
-        "What changed: idle 202.0 µs → 37.44 µs; findings gone: TL101 `synchronize` and TL201 `to`."
+        "What changed: idle 202.0 µs → 37.44 µs; findings gone: TL101 `synchronize` and "
+        "TL201 `to` (host_sync)."
     )
 
 
@@ -121,6 +122,15 @@ def test_several_recordings_of_each_side(tracelab):
     assert tracelab("diff", WAITS, *sides).code == 2
     assert tracelab("diff", "--before", WAITS).code == 2
     assert tracelab("diff", *sides, "--png", "x.png").code == 2
+
+
+def test_two_recordings_against_one(tracelab):
+    """Some kernels are on one side only."""
+    ran = tracelab(
+        "diff", "--before", CLEAN, "--before", trace("train_step_clean_plain"), "--after", SINFUL
+    )
+    assert (ran.code, ran.err) == (0, "")
+    assert ran.out.startswith("A step got ")
 
 
 def test_different_programs_are_said_to_be_so(tracelab):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from functools import cache
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import pytest
 
 from tracelab import Options, find_sources
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
+from tracelab.comparison.diff import Doubt
 from tracelab.reports import analyze_file
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -29,15 +31,12 @@ IMPROVED = (
     ("prefetch_copy_stream_pageable", "prefetch_copy_stream_pinned", 70),
     ("prefetch_loader_alone", "prefetch_loader", 63),
     ("prefetch_loader", "prefetch_loader_pinned", 30),
-    ("events_item", "events_wait", 2),
     ("events_event_synchronize", "events_wait", 3),
     ("events_device_synchronize", "events_wait", 2),
-    ("events_elapsed_time", "events_wait", 3),
     ("two_models_pipelined_item", "two_models_pipelined", 46),
     ("ddp_hook_default_stream_rank0", "ddp_hook_side_stream_rank0", 6),
     ("ddp_hook_default_stream_rank0", "ddp_hook_no_hook_rank0", 11),
     ("ddp_hook_side_stream_one_queue_rank0", "ddp_hook_side_stream_rank0", 6),
-    ("fsdp_no_prefetch_rank0", "fsdp_prefetch_rank0", 3),
     ("train_step_sinful", "train_step_clean", 37),
     ("straggler_more_work_rank0", "straggler_even_rank0", 34),
     ("straggler_slow_loader_rank0", "straggler_even_rank0", 17),
@@ -51,7 +50,14 @@ IMPROVED = (
     ("peer_copy_receiver", "peer_copy_both", 42),
 )
 
-# Recorded twice, and what is said. Where it cannot be told, the medians differ by 1 to 8 %.
+# Better by 2 to 3 % with the profiler, but by less than 1 % without it: that does not confirm it.
+UNCONFIRMED = (
+    ("events_item", "events_wait"),
+    ("events_elapsed_time", "events_wait"),
+    ("fsdp_no_prefetch_rank0", "fsdp_prefetch_rank0"),
+)
+
+# Recorded twice, and what is said. Where it cannot be told, the medians differ by 1 to 11 %.
 SAME = {
     "collectives_all_reduce_async_rank0": "cannot tell",
     "collectives_all_reduce_async_rank1": "cannot tell",
@@ -60,6 +66,7 @@ SAME = {
     "events_wait": "no change",
     "fsdp_prefetch_rank0": "no change",
     "fsdp_prefetch_rank1": "no change",
+    "inline_loader_numpy": "cannot tell",  # -11 %, and +7 % without the profiler
     "peer_copy_both": "no change",
     "pipeline_gpipe_few_rank0": "cannot tell",
     "pipeline_gpipe_few_rank1": "cannot tell",
@@ -69,6 +76,8 @@ SAME = {
     "train_step_clean": "no change",
     "two_models_naive": "cannot tell",
     "two_streams_medium": "no change",
+    "waiting_rank_uneven_rank0": "no change",
+    "waiting_rank_uneven_rank1": "no change",
 }
 
 # The same change, or none, where one or two steady steps follow the backlog of the warm-up.
@@ -79,7 +88,7 @@ SHORT = (
     ("two_models_pipelined_item", "two_models_pipelined", "shorter", "shorter"),
     ("peer_copy_default", "peer_copy_both", "shorter", "shorter"),
     ("prefetch_loader_alone", "prefetch_loader", "shorter", "shorter"),
-    ("events_item", "events_wait", "cannot tell", "shorter"),  # 2 %
+    ("events_item", "events_wait", "cannot tell", "cannot tell"),  # 2 %, unconfirmed
     ("events_wait", "events_wait_plain", "cannot tell", "cannot tell"),
     ("train_step_clean", "train_step_clean_plain", "cannot tell", "cannot tell"),
     ("two_streams_medium", "two_streams_medium_plain", "cannot tell", "cannot tell"),
@@ -127,11 +136,15 @@ def test_no_improvement_is_denied(before, after, percent):
     assert compared(trace(after), trace(before)).verdict == "longer"
 
 
+@pytest.mark.parametrize(("before", "after"), UNCONFIRMED)
+def test_what_the_step_without_the_profiler_does_not_confirm_is_not_claimed(before, after):
+    for files in ((before, after), (after, before)):
+        assert compared(*map(trace, files)).doubts == (Doubt.PROFILER,)
+
+
 @pytest.mark.parametrize(("name", "verdict"), SAME.items())
 def test_nothing_is_reported_where_the_program_is_the_same(name, verdict):
-    before, after = name, f"{name}_plain"
-    if "_rank" in name:
-        after = name.replace("_rank", "_plain_rank")
+    before, after = name, re.sub(r"(_rank\d+)?$", r"_plain\1", name, count=1)
     there, back = (
         compared(trace(*x), trace(*y)) for x, y in (([before], [after]), ([after], [before]))
     )
@@ -162,7 +175,7 @@ def test_different_programs_are_recognised(before, after):
     assert diff.regressed(0) == ()
 
 
-@pytest.mark.parametrize("pair", [pair[:2] for pair in IMPROVED])
+@pytest.mark.parametrize("pair", [*(pair[:2] for pair in IMPROVED), *UNCONFIRMED])
 def test_a_changed_program_is_the_same_program(pair):
     before, after = (side(trace(name)) for name in pair)
     assert compare_sides(before, after).same_program is True

@@ -24,7 +24,6 @@ from tracelab.comparison.diff import (
     Side,
 )
 from tracelab.comparison.judge import judge
-from tracelab.comparison.noise import median
 from tracelab.comparison.parts import (
     call_diffs,
     device_diffs,
@@ -227,14 +226,10 @@ def _compare_rank(before: Compared, after: Compared, *, same_program: bool | Non
         verdict=DIFFERENT_PROGRAMS if differs else judgment.verdict,
         doubts=() if differs else judgment.doubts,
         speed_percent=judgment.speed_percent,
-        unprofiled_before_ns=_unprofiled_ns(before),
-        unprofiled_after_ns=_unprofiled_ns(after),
+        unprofiled_before_ns=before.unprofiled_step_ns,
+        unprofiled_after_ns=after.unprofiled_step_ns,
         before_recordings=before.files,
         after_recordings=after.files,
+        before_scope=before.shown_recording.scope.name,
+        after_scope=after.shown_recording.scope.name,
     )
-
-
-def _unprofiled_ns(side: Compared) -> int | None:
-    """What a step takes without the profiler: the median of the recordings, if all know it."""
-    known = [x.unprofiled_step_ns for x in side.recordings if x.unprofiled_step_ns is not None]
-    return median(known) if len(known) == len(side.recordings) else None

@@ -28,6 +28,7 @@ FIGURES = (
 NUMBER, ORDER, BEFORE, AFTER = "number", "order", "before only", "after only"  # how it was matched
 SHORTER, LONGER, NO_CHANGE, CANNOT_TELL = "shorter", "longer", "no change", "cannot tell"
 DIFFERENT_PROGRAMS = "different programs"
+GONE, NEW, CHANGED, SAME = "gone", "new", "changed", "same"  # a finding; a kernel: the former two
 
 
 class Doubt(StrEnum):
@@ -39,6 +40,7 @@ class Doubt(StrEnum):
     SPEED = "speed"  # the same kernels ran faster or slower, and that makes the difference
     RECORDED_DIFFERENTLY = "recorded differently"  # it is idle time under different profilers
     PROFILER = "profiler"  # without the profiler it is another difference, or none
+    INFLATED = "inflated"  # it is idle time that waits for the host, which Python stacks inflate
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -126,16 +128,18 @@ class DeviceDiff(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class FindingDiff(OneLine):
-    """A finding of the whole trace on both sides.
+    """A finding of a file on both sides, or all findings of one rule and cause at one call site.
 
     Attributes:
         state: "gone", "new", "changed" or "same".
         name: the call, operator or activity that it is about.
         title: as the side says it that has it, the side after first.
-        before_ns, after_ns: what the fix can save at most, ns.
-        before_share, after_share: the same as a share of the window, 0 to 1.
+        before_ns, after_ns: the time attributed to it, ns.
+        before_share, after_share: the same as a share of what `tracelab analyze` takes shares of,
+            0 to 1; see `RankDiff.before_scope`.
         about_the_trace: it says what the file lacks, not where time is lost.
         beyond_noise: the shares differ by more than 1 %.
+        before_count, after_count: how many findings they are on each side.
     """
 
     rule: str
@@ -150,19 +154,25 @@ class FindingDiff(OneLine):
     after_share: float
     about_the_trace: bool
     beyond_noise: bool
+    before_count: int
+    after_count: int
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class KernelDiff(OneLine):
     """The GPU activities of one name: their time added up, and how many (medians per step).
 
-    Example row: ``KernelDiff("gemm", before_count=4, after_count=4, total=Change(...))``
+    Example row: ``KernelDiff("gemm", before_count=4, after_count=4, total=Change(...), state="")``
+
+    Attributes:
+        state: "new" or "gone" where no compared step of the other side launched any; else "".
     """
 
     name: str
     before_count: int
     after_count: int
     total: Change
+    state: str
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -215,6 +225,8 @@ class RankDiff(OneLine):
         unprofiled_before_ns, unprofiled_after_ns: what a step takes without the profiler, as the
             captures measured it; None where a side did not.
         before_recordings, after_recordings: all of them.
+        before_scope, after_scope: what the shares of findings are of, such as "the steady steps";
+            see `Scope`.
     """
 
     before: ComparedFile
@@ -234,6 +246,8 @@ class RankDiff(OneLine):
     unprofiled_after_ns: int | None
     before_recordings: tuple[ComparedFile, ...]
     after_recordings: tuple[ComparedFile, ...]
+    before_scope: str
+    after_scope: str
 
     @property
     def by_recording(self) -> bool:

@@ -98,12 +98,10 @@ def change(before: Sequence[int], after: Sequence[int], length_ns: int) -> Chang
     32
 
     Args:
-        before: the time in each step of one side, ns; nothing where it is not there.
+        before: the time in each step of one side, ns; at least one.
         after: the same of the other side.
         length_ns: the step's length before: nothing below 1 % of it is more than noise.
     """
-    before = before or [0] * len(after)
-    after = after or [0] * len(before)
     return _change(before, after, length_ns, _noise_between_steps_ns(before, after))
 
 
@@ -117,12 +115,10 @@ def change_between(before: Sequence[int], after: Sequence[int], length_ns: int) 
     12
 
     Args:
-        before: the median of each recording of one side, ns; nothing where it is not there.
+        before: the median of each recording of one side, ns; at least one.
         after: the same of the other side; more than two in all.
         length_ns: as of `change`.
     """
-    before = before or [0] * len(after)
-    after = after or [0] * len(before)
     freedom = len(before) + len(after) - 2
     squares = sum((x - statistics.fmean(side)) ** 2 for side in (before, after) for x in side)
     student = _STUDENT[freedom - 1] if freedom <= len(_STUDENT) else _STUDENT_OF_MORE
@@ -149,8 +145,6 @@ def _change(
 
 
 def _noise_between_steps_ns(before: Sequence[int], after: Sequence[int]) -> int:
-    if not before:
-        return 0
     if min(len(before), len(after)) == 1:
         return max(median(before), median(after)) * LARGE_PERCENT // 100
     if max(before) < min(after) or max(after) < min(before):

@@ -10,9 +10,13 @@ from typing import TypeVar
 from tracelab.comparison.diff import (
     AFTER,
     BEFORE,
+    CHANGED,
     FIGURES,
+    GONE,
+    NEW,
     NUMBER,
     ORDER,
+    SAME,
     CallDiff,
     DeviceDiff,
     FindingDiff,
@@ -206,7 +210,7 @@ def finding_diffs(both: Pair, *, places: bool) -> tuple[FindingDiff, ...]:
 
     That is the recording that stands for the others.
     """
-    before, after = (_shown_recording(side) for side in (both.before, both.after))
+    before, after = both.before.shown_recording, both.after.shown_recording
 
     def key(finding: Finding) -> tuple[str | None, ...]:
         where = finding.where
@@ -216,9 +220,9 @@ def finding_diffs(both: Pair, *, places: bool) -> tuple[FindingDiff, ...]:
         return finding.rule, finding.cause, where.function, where.file, name
 
     groups_before, groups_after = _grouped(before.findings, key), _grouped(after.findings, key)
-    lengths_ns = before.rank.main.length_ns, after.rank.main.length_ns
+    bases_ns = before.scope.base_ns, after.scope.base_ns
     diffs = [
-        _finding_diff(groups_before.get(group, []), groups_after.get(group, []), *lengths_ns)
+        _finding_diff(groups_before.get(group, []), groups_after.get(group, []), *bases_ns)
         for group in {**groups_before, **groups_after}
     ]
     return tuple(
@@ -226,23 +230,19 @@ def finding_diffs(both: Pair, *, places: bool) -> tuple[FindingDiff, ...]:
     )
 
 
-def _shown_recording(side: Compared) -> Recording:
-    return side.recordings[side.files.index(side.shown)]
-
-
 def _finding_diff(
-    before: Sequence[Finding], after: Sequence[Finding], before_ns: int, after_ns: int
+    before: Sequence[Finding], after: Sequence[Finding], before_base_ns: int, after_base_ns: int
 ) -> FindingDiff:
     """The same finding on both sides; bounds of one window may be added."""
     bounds = (
         sum(finding.bound_ns for finding in before),
         sum(finding.bound_ns for finding in after),
     )
-    shares = bounds[0] / max(before_ns, 1), bounds[1] / max(after_ns, 1)
+    shares = bounds[0] / max(before_base_ns, 1), bounds[1] / max(after_base_ns, 1)
     real = abs(shares[1] - shares[0]) * 100 > LEAST_PERCENT
     shown = (*after, *before)[0]
     where = shown.where
-    state = "gone" if not after else "new" if not before else "changed" if real else "same"
+    state = GONE if not after else NEW if not before else CHANGED if real else SAME
     return FindingDiff(
         rule=shown.rule,
         cause=shown.cause,
@@ -256,6 +256,8 @@ def _finding_diff(
         after_share=shares[1],
         about_the_trace=shown.about == "trace",
         beyond_noise=real,
+        before_count=len(before),
+        after_count=len(after),
     )
 
 
@@ -297,11 +299,14 @@ def kernel_diffs(both: Pair) -> tuple[KernelDiff, ...] | None:
     diffs = [
         KernelDiff(
             name=name,
-            before_count=median(sample(0, name, counts)),
-            after_count=median(sample(1, name, counts)),
+            before_count=median(before),
+            after_count=median(after),
             total=both.change(sample(0, name, lengths_ns), sample(1, name, lengths_ns)),
+            state=NEW if not any(before) else GONE if not any(after) else "",
         )
         for name in names
+        for before, after in [(sample(0, name, counts), sample(1, name, counts))]
+        if any(before) or any(after)
     ]
     return tuple(sorted(diffs, key=lambda diff: (-abs(diff.total.difference_ns), diff.name)))
 

@@ -11,7 +11,7 @@ from tracelab.comparison.noise import Change, change, change_between, median
 from tracelab.findings.finding import Finding
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.measures.steady import SteadyMetrics
-from tracelab.report.views import RankView, View, ranks_of
+from tracelab.report.views import RankView, Scope, View, ranks_of
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,6 +37,11 @@ class Recording(OneLine):
     def findings(self) -> tuple[Finding, ...]:
         """Those of the whole trace."""
         return self.rank.main.findings
+
+    @property
+    def scope(self) -> Scope:
+        """What the findings are about, and of what shares are."""
+        return self.rank.main.scope
 
     @property
     def unprofiled_step_ns(self) -> int | None:
@@ -126,6 +131,11 @@ class Compared(OneLine):
         return files[(len(files) - 1) // 2]
 
     @property
+    def shown_recording(self) -> Recording:
+        """The same, as a recording."""
+        return self.recordings[self.files.index(self.shown)]
+
+    @property
     def files(self) -> tuple[ComparedFile, ...]:
         """Every recording."""
         return tuple(x.compared(per_step=self.per_step) for x in self.recordings)
@@ -134,6 +144,12 @@ class Compared(OneLine):
     def fewest_steps(self) -> int:
         """How many values say how far a figure spreads: recordings, or windows of the only one."""
         return len(self.recordings) if self.by_recording else len(self.windows[0])
+
+    @property
+    def unprofiled_step_ns(self) -> int | None:
+        """What a step takes without the profiler: the median, if all recordings know it."""
+        known = [x.unprofiled_step_ns for x in self.recordings if x.unprofiled_step_ns is not None]
+        return median(known) if len(known) == len(self.recordings) else None
 
     def sample(self, values_of: Callable[[Recording], Sequence[int]]) -> list[int]:
         """A figure: of each window, or the medians of the recordings.
@@ -178,9 +194,13 @@ class Pair(OneLine):
         return median(self.before.sample_of_views(lambda view: view.length_ns))
 
     def change(self, before: Sequence[int], after: Sequence[int]) -> Change:
-        """What changed between two samples of a figure."""
+        """What changed between two samples of a figure; an empty one was 0 all the time."""
         compare = change_between if self.by_recording else change
-        return compare(before, after, self.length_ns)
+        return compare(
+            before or self.before.sample_of_views(lambda _: 0),
+            after or self.after.sample_of_views(lambda _: 0),
+            self.length_ns,
+        )
 
     def change_of_views(self, value_of: Callable[[View], int]) -> Change:
         """What changed in a figure that each window has."""

@@ -5,9 +5,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hypothesis import given, strategies as st
 
 from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
+from tests.unit.render.text.hand_made import make_steady
 from tracelab import analyze
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Doubt, Side
@@ -165,9 +167,31 @@ def test_change_counts_beyond_one_percent_of_the_step():
     assert change([111] * 3, [100] * 3, 1_000).beyond_noise
 
 
-def test_what_is_missing_on_one_side_was_nothing():
-    found = change([], [5, 6, 7], 100)
-    assert (found.before_ns, found.after_ns, found.percent) == (0, 6, 0)
+LENGTHS_NS = st.lists(st.sampled_from([0, 1, 10, 1_000_000]), min_size=1, max_size=3)
+
+
+@given(before=LENGTHS_NS, after=LENGTHS_NS)
+def test_any_number_of_recordings_and_any_lengths_have_a_change(before, after):
+    compare_samples = change_between if len(before) + len(after) > 2 else change
+    found = compare_samples(before, after, 100)
+    back = compare_samples(after, before, 100)
+    assert found.difference_ns == -back.difference_ns == median(after) - median(before)
+    assert found.noise_ns == back.noise_ns >= 1
+
+
+@pytest.mark.parametrize("recordings_before", [1, 2, 3])
+@pytest.mark.parametrize("recordings_after", [1, 2, 3])
+def test_what_one_side_lacks_took_no_time_there(recordings_before, recordings_after):
+    """A kernel and a stream that are on one side only, however many recordings it has."""
+    few = kernel_times(graph(kernel(0, 10, "a")))
+    more = kernel_times(graph(kernel(0, 10, "a"), kernel(20, 120, "b")))
+    before = [Side(report([]), (few,))] * recordings_before
+    after = [Side(report([], streams={7: 0, 9: 5}), (more,))] * recordings_after
+    for sides, state, sign in (((before, after), "new", 1), ((after, before), "gone", -1)):
+        [rank] = compare(*sides).ranks
+        assert rank.devices[0].streams[1].busy.difference_ns == 5 * sign
+        [b] = [x for x in rank.kernels if x.name == "b"]
+        assert (b.total.difference_ns, b.state) == (100 * sign, state)
 
 
 def test_numbers_are_matched_then_the_others_by_their_order():
@@ -336,8 +360,112 @@ def test_finding_about_the_trace_is_no_difference():
 
 def test_bounds_of_one_key_add_up():
     twice = report([STEP] * 3, findings=[finding(bound=5_000), finding(bound=7_000)])
-    (found,) = only(twice, report([STEP] * 3)).findings
-    assert found.before_ns == 12_000
+    rank = only(twice, report([STEP] * 3))
+    (found,) = rank.findings
+    assert (found.before_ns, found.before_count, found.after_count) == (12_000, 2, 0)
+    assert "2 findings: It waits" in render_diff(diff(twice, report([STEP] * 3)), **PLAIN)
+
+
+def test_shares_of_findings_are_those_of_the_report():
+    """27.3 % in `tracelab analyze`: of the steady steps without the profiler, not of the trace."""
+    name = str(TRACES / "inline_loader_numpy.pt.trace.json.gz")
+    [rank] = compare(name, name).ranks
+    [loading] = [x for x in rank.findings if x.rule == "TL302"]
+    assert round(100 * loading.before_share, 1) == 27.3
+    assert loading.before_share == loading.after_share
+    assert rank.before_scope == rank.after_scope == "the steady steps"
+    changed = diff(report([STEP] * 3, findings=[finding(bound=90_000)]), report([STEP] * 3))
+    assert "Before and after: the share of the trace attributed" in render_diff(changed, **PLAIN)
+
+
+def test_findings_that_would_look_alike_are_told_apart_by_their_cause():
+    busy = replace(finding(bound=90_000), cause="slow_host")
+    found = diff(report([STEP] * 3, findings=[finding(bound=60_000), busy]), report([STEP] * 3))
+    assert "TL101 `item` (host-bound work) and TL101 `item` (host_sync)" in headline(found)
+
+
+def test_tables_use_the_names_of_the_report():
+    before, after = (waiting([STEP] * 3, idle, cause="input") for idle in (20_000, 40_000))
+    text = render_diff(diff(before, after), **PLAIN)
+    assert "idle: data loading" in text
+    assert "idle: input" not in text
+    assert diff(before, after).ranks[0].devices[0].bubbles.keys() == {"input"}
+
+
+def waiting(steps, idle, *, cause="host_busy", findings=()):
+    """A file that lost idle time to one cause in each step."""
+    made = report(steps, idle=idle, findings=findings)
+    windows = tuple(
+        replace(x, devices=tuple(replace(y, bubbles={cause: y.idle_ns}) for y in x.devices))
+        for x in made.windows
+    )
+    return replace(made, tables={**made.tables, "windows": windows})
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        # Both wait for the host for at least 60 µs, so stacks may have made 60 µs of difference.
+        ((STEP, 80_000), (STEP - 20_000, 60_000), "cannot tell"),
+        ((STEP - 20_000, 60_000), (STEP, 80_000), "cannot tell"),
+        # 70 µs of difference, but only 10 µs that both have: stacks do not make that.
+        ((STEP, 80_000), (STEP - 70_000, 10_000), "shorter"),
+        # The GPU works for 20 µs less.
+        ((STEP, 60_000), (STEP - 20_000, 60_000), "shorter"),
+    ],
+)
+def test_idle_time_that_python_stacks_inflate_is_no_change_of_the_step(before, after, expected):
+    sides = [waiting([length] * 3, idle) for length, idle in (before, after)]
+    found = diff(*sides)
+    assert found.verdict == expected
+    assert found.regressed(0) == ()
+    loading = diff(*[waiting([x] * 3, idle, cause="input") for x, idle in (before, after)])
+    assert loading.verdict == ("shorter" if before > after else "longer")
+    assert compare([Side(sides[0], None)] * 3, [Side(sides[1], None)] * 3).verdict == expected
+    no_stacks = [replace(finding("TL903"), cause="no_Python_stacks")]
+    bare = [waiting([x] * 3, idle, findings=no_stacks) for x, idle in (before, after)]
+    assert diff(*bare).verdict == ("shorter" if before > after else "longer")
+    if expected == "cannot tell":
+        assert found.ranks[0].doubts == (Doubt.INFLATED,)
+        assert "Python stacks inflate that" in headline(found)
+
+
+def test_source_that_was_not_found_is_no_lack_of_stacks():
+    no_source = [replace(finding("TL903"), cause="no_source")]
+    found = diff(waiting([STEP] * 3, 80_000), waiting([80_000] * 3, 60_000, findings=no_source))
+    assert found.ranks[0].doubts == (Doubt.INFLATED,)
+
+
+def measured(length, unprofiled):
+    """A file that knows what a step takes without the profiler."""
+    made = report([length] * 3)
+    row = make_steady(
+        steps=(0, 1, 2),
+        end_ns=3 * length,
+        step_ns=length,
+        lengths_ns=(length,) * 3,
+        unprofiled_step_ns=unprofiled,
+    )
+    return replace(made, tables={**made.tables, "steady": (row,)})
+
+
+@pytest.mark.parametrize(
+    ("unprofiled", "expected", "reason"),
+    [
+        (95_000, "shorter", ""),
+        (98_900, "shorter", ""),
+        (99_500, "cannot tell", "it changed by less than 1 %"),
+        (107_000, "cannot tell", "it got 7.0 % longer"),
+    ],
+)
+def test_step_without_the_profiler_has_to_move_the_same_way(unprofiled, expected, reason):
+    before, after = measured(STEP, STEP), measured(90_000, unprofiled)
+    found = diff(before, after)
+    assert found.verdict == expected
+    assert compare([Side(before, None)] * 2, [Side(after, None)]).verdict == expected
+    if reason:
+        assert found.ranks[0].doubts == (Doubt.PROFILER,)
+        assert f"Without the profiler {reason}: record each side several times." in headline(found)
 
 
 def test_calls_are_matched_by_place_whatever_their_line():
@@ -411,8 +539,27 @@ def test_kernels_of_both_sides():
         ("same", 0),
     ]
     assert (kernels[0].before_count, kernels[0].after_count) == (1, 0)
-    assert re.search(r"a +1 → 0 +50.00 µs +0 +-50.00 µs +less", render_diff(found, **PLAIN))
+    assert re.search(r"a +1 → 0 +50.00 µs +0 +-50.00 µs +gone", render_diff(found, **PLAIN))
     assert "a 50.00 µs → 0" in headline(found)
+
+
+def test_a_kernel_that_came_or_went_is_no_noise_however_short():
+    """10 ns in a trace of 100 µs."""
+    long = [kernel(0, 50_000, "long"), kernel(50_000, 99_000, "long")]
+    before = kernel_times(graph(*long, kernel(99_000, 99_010, "a")))
+    after = kernel_times(graph(*long, kernel(99_000, 99_020, "b")))
+    one = report([])
+    one = replace(one, tables={"windows": (replace(one.windows[0], start_ns=0, end_ns=STEP),)})
+    found = compare(Side(one, (before,)), Side(one, (after,)))
+    assert [(x.name, x.state) for x in found.ranks[0].kernels] == [
+        ("b", "new"),
+        ("a", "gone"),
+        ("long", ""),
+    ]
+    text = render_diff(found, **PLAIN)
+    assert "The time of none of 3 changed by more than the noise" in text
+    assert re.search(r"a +1 → 0 +10 ns +0 +-10 ns +gone, below the noise", text)
+    assert re.search(r"b +0 → 1 +0 +20 ns +\+20 ns +new, below the noise", text)
 
 
 def test_kernel_names_that_look_alike_show_where_they_differ():

@@ -11,14 +11,14 @@ from tracelab.findings.rule import Rule
 from tracelab.measures.bubbles import Cause
 from tracelab.model.trace import Category
 
+NO_STACKS = "no_Python_stacks"  # the cause where the file has no Python functions
+
 
 def find(context: Context) -> list[Candidate]:
     """A file without Python functions, or call sites whose source was not found."""
     lacks_stacks = not len(context.trace.of_category(Category.PYTHON))
     return [
-        *candidates_about_trace(
-            "no_Python_stacks", int(lacks_stacks), "no Python functions were recorded"
-        ),
+        *candidates_about_trace(NO_STACKS, int(lacks_stacks), "no Python functions were recorded"),
         *_sites_without_source(context),
     ]
 

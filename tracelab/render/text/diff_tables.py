@@ -9,14 +9,17 @@ from tracelab.comparison.diff import (
     BEFORE,
     CANNOT_TELL,
     DIFFERENT_PROGRAMS,
+    GONE,
+    NEW,
     ORDER,
+    SAME,
     CallDiff,
     ComparedFile,
     FindingDiff,
     RankDiff,
 )
 from tracelab.comparison.noise import Change
-from tracelab.render.text.cells import PART, counted, percent_text, time_text
+from tracelab.render.text.cells import FINDING_CAUSE_NAMES, PART, counted, percent_text, time_text
 from tracelab.render.text.diff_kernels import kernel_table
 from tracelab.render.text.diff_words import (
     NOISE,
@@ -25,6 +28,7 @@ from tracelab.render.text.diff_words import (
     counts_text,
     device_changes,
     difference_text,
+    finding_counts,
     gpu_name,
     judgment,
     loss_share,
@@ -44,7 +48,7 @@ def details(rank: RankDiff) -> Iterator[Section]:
     if rank.verdict == DIFFERENT_PROGRAMS:
         return
     yield from _figures(rank)
-    yield from _findings(rank.findings)
+    yield from _findings(rank)
     if rank.kernels is not None:
         yield kernel_table(rank.kernels, rank.basis)
     yield from _calls(rank.calls)
@@ -162,10 +166,11 @@ def _matches(rank: RankDiff) -> Iterator[str]:
         )
 
 
-def _findings(findings: Sequence[FindingDiff]) -> Iterator[Section]:
+def _findings(rank: RankDiff) -> Iterator[Section]:
     """What is gone, new or changed; then the traces themselves."""
+    findings = rank.findings
     about_time = [finding for finding in findings if not finding.about_the_trace]
-    changed = [finding for finding in about_time if finding.state != "same"]
+    changed = [finding for finding in about_time if finding.state != SAME]
     if about_time:
         rest = len(about_time) - len(changed[:_MOST_FINDINGS])
         yield Section(
@@ -178,32 +183,38 @@ def _findings(findings: Sequence[FindingDiff]) -> Iterator[Section]:
             ),
             rows=tuple(_finding_row(finding) for finding in changed[:_MOST_FINDINGS]),
             notes=(
-                *(
-                    ("Before and after: what the fix can save at most, of the trace.",)
-                    if changed
-                    else ()
-                ),
+                *((_what_shares_are(rank),) if changed else ()),
                 *((f"{rest} {MORE_IN_JSON}.",) if rest and changed else ()),
             ),
         )
     lines = tuple(
-        f"{finding.rule} {AFTER if finding.state == 'new' else BEFORE}: {finding.title}."
+        f"{finding.rule} {AFTER if finding.state == NEW else BEFORE}: {finding.title}."
         for finding in findings
-        if finding.about_the_trace and finding.state in ("new", "gone")
+        if finding.about_the_trace and finding.state in (NEW, GONE)
     )
     if lines:
         yield Section("About the traces", lines)
+
+
+def _what_shares_are(rank: RankDiff) -> str:
+    """What stands in the columns before and after."""
+    if rank.before_scope == rank.after_scope:
+        return f"Before and after: the share of {rank.before_scope} attributed to it."
+    return (
+        "Before and after: the share attributed to it, before of "
+        f"{rank.before_scope}, after of {rank.after_scope}."
+    )
 
 
 def _finding_row(finding: FindingDiff) -> tuple[str, ...]:
     return (
         finding.rule,
         finding.state,
-        loss_share(finding.before_share) if finding.state != "new" else "-",
-        loss_share(finding.after_share) if finding.state != "gone" else "-",
+        loss_share(finding.before_share) if finding.state != NEW else "-",
+        loss_share(finding.after_share) if finding.state != GONE else "-",
         "" if finding.beyond_noise else NOISE,
-        finding.cause,
-        finding.title,
+        FINDING_CAUSE_NAMES.get(finding.cause, finding.cause),
+        finding_counts(finding) + finding.title,
     )
 
 

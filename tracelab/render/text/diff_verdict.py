@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from tracelab.comparison.diff import (
+    CHANGED,
     DIFFERENT_PROGRAMS,
+    GONE,
     LONGER,
+    NEW,
     NO_CHANGE,
     SHORTER,
     Diff,
@@ -14,9 +18,9 @@ from tracelab.comparison.diff import (
     FindingDiff,
     RankDiff,
 )
-from tracelab.comparison.noise import Change
+from tracelab.comparison.noise import LEAST_PERCENT, Change
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
-from tracelab.render.text.cells import listed, percent_text, time_text
+from tracelab.render.text.cells import FINDING_CAUSE_NAMES, listed, percent_text, time_text
 from tracelab.render.text.diff_words import (
     ARROW,
     before_after,
@@ -87,7 +91,7 @@ def _of_inflated_host(rank: RankDiff) -> str:
         return ""
     return (
         " Python stacks were recorded, which inflates host times: without the profiler the change "
-        "may be smaller."
+        "may be smaller or larger."
     )
 
 
@@ -115,7 +119,18 @@ def _reason(doubt: Doubt, rank: RankDiff) -> str:
             f"The same kernels ran {abs(rank.speed_percent):.1f} % {faster}, as they may from run "
             "to run: record each side several times."
         )
+    if doubt == Doubt.PROFILER:
+        return f"Without the profiler {_unprofiled(rank)}: record each side several times."
     return _REASONS.get(doubt, "")
+
+
+def _unprofiled(rank: RankDiff) -> str:
+    """What became of the step without the profiler."""
+    before_ns, after_ns = rank.unprofiled_before_ns or 0, rank.unprofiled_after_ns or 0
+    percent = 100 * (after_ns - before_ns) / (before_ns or 1)
+    if abs(percent) < LEAST_PERCENT:
+        return f"it changed by less than {LEAST_PERCENT} %"
+    return f"it got {abs(percent):.1f} % {LONGER if percent > 0 else SHORTER}"
 
 
 _REASONS = {
@@ -128,7 +143,11 @@ _REASONS = {
         "The GPU was idle for that long, and the two were recorded in different ways, so the "
         "profiler's overhead differs: record both in the same way."
     ),
-    Doubt.PROFILER: "Without the profiler the steps do not bear this out.",
+    Doubt.INFLATED: (
+        "Most of the difference is idle time in which the GPU waits for the host. Python stacks "
+        "inflate that, perhaps more on one side than on the other: record both without stacks, or "
+        "with `tracelab run`, which also measures a step without the profiler."
+    ),
 }
 
 
@@ -149,9 +168,7 @@ def _lengths(rank: RankDiff) -> str:
 
 def _parts(rank: RankDiff) -> list[str]:
     """What changed beyond the noise: figures and findings."""
-    findings = [
-        text for state in ("gone", "new", "changed") for text in _findings(state, rank.findings)
-    ]
+    findings = [text for state in (GONE, NEW, CHANGED) for text in _findings(rank, state)]
     figures = _largest(_main_figures(rank), _MOST_FIGURES)
     if not figures and not (findings and rank.length.beyond_noise):
         others = (_largest(changes, _MOST_OTHERS) for changes in _other_figures(rank))
@@ -189,19 +206,26 @@ def _largest(named: Iterable[tuple[str, Change]], most: int) -> list[str]:
     return [f"{name} {before_after(change)}" for name, change in largest]
 
 
-def _findings(state: str, findings: Iterable[FindingDiff]) -> Iterator[str]:
+def _findings(rank: RankDiff, state: str) -> Iterator[str]:
     """The findings that are gone, new or changed, and by more than noise."""
-    real = [finding for finding in findings if finding.state == state and finding.beyond_noise]
+    real = [finding for finding in rank.findings if finding.state == state and finding.beyond_noise]
     if not real:
         return
-    names = [_finding_name(finding) for finding in real[:_MOST_FINDINGS]]
+    alike = Counter((finding.rule, finding.name) for finding in rank.findings)
+    names = [
+        _finding_name(finding, with_cause=alike[finding.rule, finding.name] > 1)
+        for finding in real[:_MOST_FINDINGS]
+    ]
     if len(real) > _MOST_FINDINGS:
         names.append(f"{len(real) - _MOST_FINDINGS} more")
     yield f"{'finding' if len(real) == 1 else 'findings'} {state}: {listed(names)}"
 
 
-def _finding_name(finding: FindingDiff) -> str:
+def _finding_name(finding: FindingDiff, *, with_cause: bool) -> str:
+    """Its rule and what it is about; the cause where another finding would look the same."""
     name = f"{finding.rule} `{finding.name}`" if finding.name else finding.rule
-    if finding.state != "changed":
+    if with_cause:
+        name = f"{name} ({FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)})"
+    if finding.state != CHANGED:
         return name
     return f"{name} {loss_share(finding.before_share)}{ARROW}{loss_share(finding.after_share)}"

@@ -9,11 +9,12 @@ from tracelab.comparison.diff import (
     NUMBER,
     ORDER,
     DeviceDiff,
+    FindingDiff,
     RankDiff,
     StreamDiff,
 )
 from tracelab.comparison.noise import Change
-from tracelab.render.text.cells import percent_text, time_text
+from tracelab.render.text.cells import CAUSE_NAMES, percent_text, time_text
 
 ARROW = " → "
 NOISE = "noise"
@@ -58,6 +59,13 @@ def loss_share(share: float) -> str:
     return percent_text(round(share * 1_000_000), 1_000_000)
 
 
+def finding_counts(finding: FindingDiff) -> str:
+    """How many findings stand together in one row, before its title; "" for one."""
+    most = max(finding.before_count, finding.after_count)
+    counts = [count for count in (finding.before_count, finding.after_count) if count]
+    return f"{counts_text(counts[0], counts[-1])} findings: " if most > 1 else ""
+
+
 def judgment(change: Change) -> str:
     """What a change is: "same", "noise", "more" or "less"; "unclear" where noise is not known."""
     if not change.difference_ns:
@@ -78,7 +86,7 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
         yield figure_name(name), device.figures[name]
         if name == "idle_ns":
             for cause, bubble in device.bubbles.items():
-                yield f"  idle: {cause}", bubble
+                yield f"  idle: {CAUSE_NAMES.get(cause, cause)}", bubble
     for stream in device.streams:
         yield stream_name(stream), stream.busy
 
