@@ -11,8 +11,15 @@ import sys
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tracelab.cli.main import main
+
+# How fast examples are made is a matter of the machine and of what else it does.
+settings.register_profile(
+    "any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any_machine")
 
 
 @dataclass(frozen=True)

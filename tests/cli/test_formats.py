@@ -200,11 +200,14 @@ def test_torchtitan_iterations_are_kept_apart(analyze, torchtitan):
 
 def test_text_tells_files_apart_that_are_not_one_job(tracelab, torchtitan):
     printed = tracelab("analyze", torchtitan).out
-    headings = re.findall(r"^── .*/(iteration_\d+/rank\d)", printed, re.MULTILINE)
-    rows = re.findall(r"^ +(iteration_\d+/rank\d)_trace ", printed, re.MULTILINE)
+    rows = re.findall(r"^(iteration_\d+/rank\d)_trace ", printed, re.MULTILINE)
+    full = tracelab("analyze", torchtitan, "--full").out
+    headings = re.findall(r"^── .*/(iteration_\d+/rank\d)", full, re.MULTILINE)
+    full_rows = re.findall(r"^ +(iteration_\d+/rank\d)_trace ", full, re.MULTILINE)
     names = [f"iteration_{x}/rank{rank}" for x in (10, 20) for rank in (0, 1)]
-    assert headings == rows == names
+    assert rows == headings == full_rows == names
     assert "Not one job: rank 0 is in several files: iteration_10/rank0_trace and" in printed
+    assert "Not one job: rank 0 is in several files" in full
 
 
 def test_two_iterations_of_one_rank_do_not_stand_in_for_the_other_rank(analyze, torchtitan):

@@ -202,7 +202,7 @@ def test_table_of_the_workloads_is_what_is_measured(line, report):
 def test_figures_beside_the_claims_stand_in_the_tables():
     """A row of the claims names rows of the tables in its last cell; its figures are theirs."""
     tables = {row.split("`")[1]: row for row in README if row.startswith("| `")}
-    tables["host_times"] = " ".join(row for row in README if "holds the host for" in row)
+    tables["host_times"] = " ".join(row for row in README if "blocks the host for" in row)
     claims = [row.split(" | ") for row in README if row.startswith("| *")]
     assert len(claims) >= 20
     for _, measured, cited in claims:

@@ -141,10 +141,7 @@ class Account:
         self.calls = [i for i, row in enumerate(rows) if row.category in HOST_CALLS]
         self.devices = sorted({rows[i].device for i in self.activities})
         self.launch = {i: self._launch(i) for i in self.activities}
-        self.step_events = sorted(
-            (i for i, row in enumerate(rows) if row.name.startswith("ProfilerStep#")),
-            key=lambda i: rows[i].start,
-        )
+        self.step_events = self._step_annotations()
         self.windows, self.step_of = self._steps()
         self.blocking = self._blocking_calls()
         self.stalled = self._stalled_calls()
@@ -180,6 +177,19 @@ class Account:
         correlation = self.rows[i].correlation
         calls = [j for j in self.calls if self.rows[j].correlation == correlation != ABSENT]
         return min(calls, key=lambda j: (self.rows[j].start, -self.rows[j].end, j), default=None)
+
+    def _step_annotations(self):
+        """The outermost annotations of steps: one that lies inside another is a part of it."""
+        rows = self.rows
+        of_steps = [i for i, row in enumerate(rows) if row.name.startswith("ProfilerStep#")]
+        of_steps.sort(key=lambda i: (rows[i].start, -rows[i].end))
+        return [
+            i
+            for place, i in enumerate(of_steps)
+            if not any(
+                rows[i].start < rows[j].end and rows[i].end <= rows[j].end for j in of_steps[:place]
+            )
+        ]
 
     def _steps(self):
         """The whole trace and each step's window; which step launched each activity."""

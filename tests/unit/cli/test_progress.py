@@ -172,6 +172,8 @@ def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
     outputs = ["--json", str(tmp_path / "out.json"), "--png", str(tmp_path / "out.png")]
     process, terminal = pty.fork()
     if process == 0:
+        # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
         os.environ |= {"XDG_CACHE_HOME": str(cache), "TERM": "xterm", "COLUMNS": "100"}
         os.execv(command[0], command + outputs)
     said, pressed = b"", 0.0

@@ -18,6 +18,7 @@ from tracelab.comparison.diff import Side
 from tracelab.measures import measure as recipe
 from tracelab.measures.registry import MEASURES
 from tracelab.render.text.diff import render_diff
+from tracelab.render.text.report import render_text
 from tracelab.report.json_schema import json_schema
 
 
@@ -115,8 +116,13 @@ def test_its_table_is_in_the_json_and_its_schema(analyze, measures):
         jsonschema.validate(data, schema)
 
 
+def whole_text(report):
+    """The text with every table: the first screen has none of an own measure."""
+    return render_text(report, width=100, color=False, full=True)
+
+
 def test_printed_report_has_a_section_of_it(analyze):
-    section = str(analyze(3)).partition("Short activities\n")[2].splitlines()
+    section = whole_text(analyze(3)).partition("Short activities\n")[2].splitlines()
 
     assert section[0].split() == ["name", "count", "total"]
     assert section[2].split() == ["add", "2", "6.00", "µs"]
@@ -133,6 +139,7 @@ def test_its_table_is_there_after_saving_and_loading(analyze, tmp_path):
     )
     assert loaded.to_json() == report.to_json()
     assert str(loaded) == str(report)
+    assert whole_text(loaded) == whole_text(report)
 
 
 @pytest.mark.parametrize("is_saved", [False, True])

@@ -12,8 +12,12 @@ from tracelab.findings.finding import INFO, WARNING
 from tracelab.model.losses import LOSSES, LOSSES_BY_NAME, count_losses
 
 PACKAGE = Path(tracelab.__file__).parent
-COUNTERS = (*sorted((PACKAGE / "read").glob("*.py")), PACKAGE / "report" / "build.py")
-NAMES_OF_COUNTS = ("losses", "_losses", "is_lost")
+COUNTERS = (
+    *sorted((PACKAGE / "read").glob("*.py")),
+    PACKAGE / "model" / "steps.py",  # the annotations that are not steps
+    PACKAGE / "report" / "build.py",
+)
+NAMES_OF_COUNTS = ("losses", "_losses", "is_lost", "unused")
 
 
 def name_of(node: ast.AST) -> str | None:
@@ -31,7 +35,10 @@ def texts_in(nodes) -> set[str]:
 
 
 def counted_in(path: Path) -> set[str]:
-    """The names under which a module counts: ``losses["name"]`` and ``losses = {"name": ...}``."""
+    """The names under which a module counts.
+
+    As ``losses["name"]``, ``losses = {"name": ...}`` and ``unused.update(("name", ...) ...)``.
+    """
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Subscript) and name_of(node.value) in NAMES_OF_COUNTS:
@@ -39,6 +46,9 @@ def counted_in(path: Path) -> set[str]:
         elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Dict):
             counts = any(name_of(target) in NAMES_OF_COUNTS for target in node.targets)
             names |= texts_in(filter(None, node.value.keys if counts else []))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            counts = node.func.attr == "update" and name_of(node.func.value) in NAMES_OF_COUNTS
+            names |= texts_in(node.args if counts else [])
     return names
 
 

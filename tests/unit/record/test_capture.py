@@ -220,7 +220,10 @@ def test_files_of_an_earlier_run_are_left_out(job, tmp_path, capsys, monkeypatch
     os.utime(tmp_path / "x_rank1.pt.trace.json.gz", (1, 1))
     capsys.readouterr()
     job(0)
-    assert "1 file" in capsys.readouterr().out
+    # A file alone is named in the heading; several are counted there.
+    printed = capsys.readouterr().out
+    assert "x_rank0.pt.trace.json.gz" in printed.splitlines()[0]
+    assert "This is one rank of 2 (TL909)." in " ".join(printed.split())
 
 
 # A function that is the step.

@@ -252,12 +252,13 @@ def test_text_of_a_job_names_ranks_and_files(tracelab, save, tmp_path):
     for rank in (0, 1):
         save(f"run/rank{rank}.json", rank, 2)
 
-    lines = tracelab("analyze", tmp_path).out.splitlines()
-
-    assert [line.split()[:2] for line in lines if line.startswith("     ")][1:3] == [
-        ["0", "rank0"],
-        ["1", "rank1"],
-    ]
+    for option in ((), ("--full",)):
+        lines = tracelab("analyze", tmp_path, *option).out.splitlines()
+        named = [line.split()[:2] for line in lines if line.startswith("   ")]
+        assert [words for words in named if words and words[0] in "01"][:2] == [
+            ["0", "rank0"],
+            ["1", "rank1"],
+        ]
 
 
 def test_text_of_files_that_are_no_job_speaks_of_files(tracelab, save, tmp_path):
@@ -267,9 +268,13 @@ def test_text_of_files_that_are_no_job_speaks_of_files(tracelab, save, tmp_path)
     text = tracelab("analyze", tmp_path).out
 
     assert "Not one job: each is a job of one rank (if they are its ranks, pass --job)." in text
-    assert "For the details of one file, analyze it alone." in text
-    assert "Ranks" not in text
-    assert "Ranks" in tracelab("analyze", tmp_path, "--job").out
+    assert "rank  file" not in text
+    assert "rank  file" in tracelab("analyze", tmp_path, "--job").out
+    # The chapters of so many files are left out, and the text says so.
+    full = tracelab("analyze", tmp_path, "--full").out
+    assert "For the details of one file, analyze it alone." in full
+    assert "Ranks" not in full
+    assert "Ranks" in tracelab("analyze", tmp_path, "--full", "--job").out
 
 
 # Real files.
