@@ -7,27 +7,21 @@ of more than 20 us which neither the file nor the times explain, of the device w
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
-from tracelab import analyze
+from tracelab import Report, analyze
 
 TRACES = Path(__file__).parents[2] / "traces"
 
 
-def shares(paths: Sequence[Path]) -> dict[str, float]:
-    """The share of each trace, by its name without ending."""
-    return {
-        path.name.split(".")[0]: max(
-            row.unexplained_share for row in analyze(path).starts if row.step is None
-        )
-        for path in paths
-    }
+def share_of(report: Report) -> float:
+    """The share of the whole trace."""
+    return max(row.unexplained_share for row in report.starts if row.step is None)
 
 
 def main() -> None:
     paths = [Path(name) for name in sys.argv[1:]] or sorted(TRACES.glob("*.json.gz"))
-    unexplained = shares(paths)
+    unexplained = {path.name.split(".")[0]: share_of(analyze(path)) for path in paths}
     for name, share in unexplained.items():
         if share:
             print(f"{name:44}{share:8.2%}")

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from tests.benchmarks import latencies, unexplained_delays
+from tests.bundled_traces import PATHS, name_of, report_of
 from tests.real_traces import FOLDER, PATHS, needs_real_traces
 from tracelab.model.latencies import LATENCIES, UNEXPLAINED_NS
 
@@ -52,8 +53,7 @@ def test_other_gpus_are_no_slower():
 
 
 def test_what_is_unexplained_in_the_captures():
-    paths = sorted((ROOT / "traces").glob("*.json.gz"))
-    shares = unexplained_delays.shares(paths)
+    shares = {name_of(path): unexplained_delays.share_of(report_of(path)) for path in PATHS}
 
     assert {name for name, share in shares.items() if share > 0.02} == UNSURE
     assert max(share for name, share in shares.items() if name not in UNSURE) < 0.002
