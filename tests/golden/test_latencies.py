@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests import bundled_traces
 from tests.benchmarks import latencies, unexplained_delays
-from tests.bundled_traces import PATHS, name_of, report_of
 from tests.real_traces import FOLDER, PATHS, needs_real_traces
 from tracelab.model.latencies import LATENCIES, UNEXPLAINED_NS
 
@@ -53,7 +53,10 @@ def test_other_gpus_are_no_slower():
 
 
 def test_what_is_unexplained_in_the_captures():
-    shares = {name_of(path): unexplained_delays.share_of(report_of(path)) for path in PATHS}
+    shares = {
+        bundled_traces.name_of(path): unexplained_delays.share_of(bundled_traces.report_of(path))
+        for path in bundled_traces.PATHS
+    }
 
     assert {name for name, share in shares.items() if share > 0.02} == UNSURE
     assert max(share for name, share in shares.items() if name not in UNSURE) < 0.002
