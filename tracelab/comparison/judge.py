@@ -18,12 +18,13 @@ from tracelab.comparison.diff import (
     SHORTER,
     Doubt,
 )
-from tracelab.comparison.noise import FEWEST_STEPS, LEAST_PERCENT, Change, median
+from tracelab.comparison.noise import LEAST_PERCENT, Change, median
 from tracelab.comparison.programs import steps_of
 from tracelab.comparison.recordings import Compared, Pair, Recording
 from tracelab.findings.rules.tl903_no_python_stacks import NO_STACKS
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.model.kernel_kinds import comm_test, copy_direction
+from tracelab.model.steady import FEWEST_STEPS
 from tracelab.report.views import View
 
 # Of a step: with more noise than that "no change" says nothing.

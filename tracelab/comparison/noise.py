@@ -11,7 +11,6 @@ from tracelab.arrays import OneLine
 
 LEAST_PERCENT = 1  # of the step: a smaller change is always noise
 LARGE_PERCENT = 25  # one step on a side says nothing about noise: only more than this counts
-FEWEST_STEPS = 3  # that nothing changed takes at least so many on both sides
 _FEWEST_FOR_QUARTILES = 5
 
 # Student's t for 95 %, two-sided, by degrees of freedom from 1 on.

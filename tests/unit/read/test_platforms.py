@@ -56,7 +56,9 @@ class TestIntel:
     def test_is_told(self, report, tracelab, tmp_path):
         assert report.traces[0].platform == "Intel XPU"
         path = write(tmp_path / "xpu.json", XPU)
-        assert "Intel XPU · GPU 0" in tracelab("analyze", path).out
+        screen = tracelab("analyze", path).out
+        assert "Intel XPU · GPU 0" in screen
+        assert "rules and fixes were made with CUDA and ROCm" in " ".join(screen.split())
         out = tracelab("analyze", path, "--full").out
         assert "Intel XPU · GPU 0" in out
         assert "the causes and fixes only hints" in " ".join(out.split())

@@ -22,6 +22,9 @@ from tracelab.safe_text import clean
 MOST_LINES = 25
 MOST_FINDINGS = 5
 _BLANK = Line()
+_OTHER_PLATFORM = (
+    "{}: times are exact, but rules and fixes were made with CUDA and ROCm and are hints here"
+)
 # Those of a group have a rule, too.
 _LOSSES_OF_A_RULE = (
     "activities_without_launch",
@@ -121,6 +124,8 @@ def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[La
         # What the profiler costs stands in the verdict.
         if finding.about == "trace" and finding.cause not in ("profiler_overhead", INFLATED)
     ]
+    platforms = dict.fromkeys(trace.platform for trace in traces if trace.platform)
+    lacks += [Lack(_OTHER_PLATFORM.format(name), None, is_warning=True) for name in platforms]
     for name, loss in LOSSES_BY_NAME.items():
         count = sum(trace.losses.get(name, 0) for trace in traces)
         if count and loss.group is None and name not in _LOSSES_OF_A_RULE:
