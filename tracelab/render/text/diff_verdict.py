@@ -18,7 +18,8 @@ from tracelab.comparison.diff import (
     FindingDiff,
     RankDiff,
 )
-from tracelab.comparison.noise import LEAST_PERCENT, Change
+from tracelab.comparison.judge import CONFIRMS_PERCENT
+from tracelab.comparison.noise import Change
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.render.text.cells import FINDING_CAUSE_NAMES, listed, percent_text, time_text
 from tracelab.render.text.diff_words import (
@@ -128,8 +129,8 @@ def _unprofiled(rank: RankDiff) -> str:
     """What became of the step without the profiler."""
     before_ns, after_ns = rank.unprofiled_before_ns or 0, rank.unprofiled_after_ns or 0
     percent = 100 * (after_ns - before_ns) / (before_ns or 1)
-    if abs(percent) < LEAST_PERCENT:
-        return f"it changed by less than {LEAST_PERCENT} %"
+    if abs(percent) < CONFIRMS_PERCENT:
+        return f"it changed by less than {CONFIRMS_PERCENT} %"
     return f"it got {abs(percent):.1f} % {LONGER if percent > 0 else SHORTER}"
 
 

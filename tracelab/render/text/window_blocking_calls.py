@@ -52,10 +52,12 @@ def _total(view: View) -> str:
     idle_ns = sum(device.idle_ns for device in view.window.devices)
     of_idle = f" of the {time_text(idle_ns)}" if caused_ns <= idle_ns else ""
     gpus = " on all GPUs" if view.several else ""
+    loads = any(device.bubbles.get("input") for device in view.window.devices)
+    loading = ", data loading in between included" if loads else ""
     return (
         f"Blocking calls cause {time_text(caused_ns)}{of_idle} idle{gpus}: "
         f"{time_text(caused_ns - after_ns)} while they block, {time_text(after_ns)} until new work "
-        "arrives."
+        f"arrives{loading}."
     )
 
 
