@@ -109,11 +109,16 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         else []
     )
     lines: list[Line] = []
-    for count, row_count in _sizes(len(groups), len(rows)):
+    for count, row_count, fix_lines in _sizes(len(groups), len(rows)):
         shown = [caption(groups[0].scope)] if count else []
         for number, group in enumerate(groups[:count], 1):
             shown += finding_lines(
-                number, group.finding, group.scope, width=width, where=(group.where,)
+                number,
+                group.finding,
+                group.scope,
+                width=width,
+                where=(group.where,),
+                fix_lines=fix_lines,
             )
         lines = [
             *head,
@@ -135,13 +140,14 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
     return lines
 
 
-def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int]]:
-    """How many findings and how many rows are tried to fit, in this order."""
+def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int, int]]:
+    """How many findings, rows and lines of a fix are tried to fit, in this order."""
     most = min(findings, MOST_FINDINGS)
     few, rows = min(most, _FEW_FINDINGS), min(rows, MOST_LINES)
-    yield from ((count, rows) for count in range(most, 0, -1))
-    yield from ((few, count) for count in range(rows, _FEW_ROWS, -1))
-    yield from ((count, min(rows, _FEW_ROWS)) for count in range(few, -1, -1))
+    yield from ((most, rows, fix_lines) for fix_lines in (3, 2))
+    yield from ((count, rows, 1) for count in range(most, 0, -1))
+    yield from ((few, count, 1) for count in range(rows, _FEW_ROWS, -1))
+    yield from ((count, min(rows, _FEW_ROWS), 1) for count in range(few, -1, -1))
 
 
 def _row(rank: RankView) -> _Row:
