@@ -31,27 +31,13 @@ from tracelab.findings.finding import Finding
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.measures.window_times import DeviceMetrics
-from tracelab.report.views import View
+from tracelab.report.views import TREATED_APART, View
 
 _Item = TypeVar("_Item")
 _Key = TypeVar("_Key", bound=Hashable)
 
 # The texts of a row, by column.
 _Names = tuple[tuple[str, str], ...]
-
-# Tables that are compared in another way, or whose rows are not the same from run to run.
-_NOT_COMPARED_BY_ROW = (
-    "overlaps",
-    "syncs",
-    "holders",
-    "critical_path",
-    "starts",
-    "latencies",
-    "steady",
-    "kernels",
-    "operators",
-    "phases",
-)
 
 
 def match(
@@ -79,7 +65,7 @@ def table_diffs(both: Pair) -> dict[str, tuple[TableDiff, ...]]:
     """The tables that have no comparison of their own, row by row."""
     views = (*both.before.views, *both.after.views)
     keys = dict.fromkeys(key for view in views for key in view.tables)
-    return {key: _table_diff(both, key) for key in keys if key not in _NOT_COMPARED_BY_ROW}
+    return {key: _table_diff(both, key) for key in keys if key not in TREATED_APART}
 
 
 def _table_diff(both: Pair, key: str) -> tuple[TableDiff, ...]:

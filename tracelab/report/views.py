@@ -19,6 +19,22 @@ from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.report.schema import Report, Tables, TraceInfo
 
+# Tables with sections and comparisons of their own; of any other every row is shown and compared.
+TREATED_APART = frozenset(
+    (
+        "overlaps",
+        "syncs",
+        "holders",
+        "critical_path",
+        "starts",
+        "latencies",
+        "steady",
+        "kernels",
+        "operators",
+        "phases",
+    )
+)
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Scope(OneLine):

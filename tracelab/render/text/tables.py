@@ -10,25 +10,13 @@ from typing import TYPE_CHECKING, Any
 from tracelab.render.text.cells import counted, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section
-from tracelab.report.views import View
+from tracelab.report.views import TREATED_APART, View
 
 if TYPE_CHECKING:  # what a difference is made of is not needed to show one trace
     from tracelab.comparison.diff import RankDiff, TableDiff
     from tracelab.comparison.noise import Change
 
 _MOST_ROWS = 10
-_WITH_A_SECTION = (
-    "overlaps",
-    "syncs",
-    "holders",
-    "critical_path",
-    "starts",
-    "latencies",
-    "steady",
-    "kernels",
-    "operators",
-    "phases",
-)
 _KEYS = ("rank", "step")
 
 
@@ -37,7 +25,7 @@ def other_tables(view: View) -> list[Section]:
     return [
         _section(key, rows)
         for key, rows in view.tables.items()
-        if rows and key not in _WITH_A_SECTION
+        if rows and key not in TREATED_APART
     ]
 
 
