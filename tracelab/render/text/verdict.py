@@ -32,6 +32,8 @@ def verdict(rank: RankView) -> list[str]:
     scope = rank.main.scope
     if scope.length_ns <= 0:
         return ["The window has no length."]
+    if scope.step_ns <= 0:  # as of steps that launch nothing while the GPU works off earlier ones
+        return ["Most steady steps have no length of their own: their time is an earlier step's."]
     sentences = [_length(rank, scope), _busy(rank, scope), *_idle(scope), *_exposed(scope)]
     if any(finding.cause == INFLATED for finding in rank.main.findings):
         sentences.append(

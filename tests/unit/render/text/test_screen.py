@@ -146,6 +146,11 @@ class TestVerdict:
         assert "Communication not overlapped with compute takes 40.0 % and copies not" in text
         assert "overlapped with other work take 5.0 % of the 2 steady steps." in text
 
+    def test_steps_without_a_length_of_their_own(self):
+        assert "Most steady steps have no length of their own" in text_of(
+            make_steady_report(step_ns=0, lengths_ns=(0, 20 * MS), end_ns=20 * MS)
+        )
+
     def test_a_gpu_that_did_nothing(self):
         device = make_device(busy_ns=0, idle_ns=20 * MS)
         assert "No GPU was busy." in lines_of(make_steady_report(device))
