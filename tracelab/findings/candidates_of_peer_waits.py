@@ -16,6 +16,7 @@ from tracelab.intervals import Intervals, measure
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import PeerWaits
 
+PEER_WAIT = "peer_wait"  # the cause
 _FIX = (
     "Record all ranks and compare them: on the rank that the others wait for, the collective is "
     "shortest."
@@ -58,7 +59,7 @@ def candidates_of_peer_waits(
         candidates.append(
             Candidate(
                 title=f"{named(call_site, name)} waits for a peer{why}",
-                cause="peer_wait",
+                cause=PEER_WAIT,
                 where=where(call_site, count=len(row), activity=name),
                 evidence=most_expensive(
                     timeline.event_id[row].tolist(), waits.wait_ns[row].tolist()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.findings.finding import INFO, Finding
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.measures.window_times import DeviceMetrics
@@ -20,7 +21,6 @@ from tracelab.render.text.cells import (
 from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.views import RankView, Scope
 
-_PEER_WAIT = "peer_wait"
 _MOST_GPUS = 4  # that are named one by one
 _WORTH_A_WORD = 0.02  # of the step
 _MUCH = 0.1  # of the step: so much idle time is worth a sentence
@@ -73,13 +73,17 @@ def _length(rank: RankView, scope: Scope) -> str:
     if without is None:
         return f"{what} takes {with_profiler}{median}.{marked}"
     if scope.is_slowed:
-        return f"{what} takes {time_text(without)} without the profiler, {with_profiler} with it."
+        return (
+            f"{what} takes {time_text(without)} without the profiler, {with_profiler} with it."
+            f"{marked}"
+        )
     if without > row.step_ns * (1 + _WORTH_A_WORD):  # the clocks, or who else used the machine
         return (
             f"{what} takes {with_profiler}{median}; timed apart, without the profiler, "
-            f"{time_text(without)}."
+            f"{time_text(without)}.{marked}"
         )
-    return f"{what} takes {with_profiler}{median}; without the profiler, {time_text(without)}."
+    unprofiled = f"without the profiler, {time_text(without)}"
+    return f"{what} takes {with_profiler}{median}; {unprofiled}.{marked}"
 
 
 def _busy(rank: RankView, scope: Scope) -> str:
@@ -110,7 +114,7 @@ def _busy(rank: RankView, scope: Scope) -> str:
 
 def peer_wait_ns(rank: RankView, scope: Scope) -> int:
     """How long collectives waited for a peer, where that is worth a word: no work of the GPU's."""
-    waits_ns = sum(x.cost_ns for x in rank.main.findings if x.cause == _PEER_WAIT)
+    waits_ns = sum(x.cost_ns for x in rank.main.findings if x.cause == PEER_WAIT)
     return waits_ns if waits_ns >= _WORTH_A_WORD * scope.length_ns else 0
 
 

@@ -105,6 +105,19 @@ class TestVerdict:
         report = make_steady_report(steps=(1,))
         assert lines_of(report)[3] == "The one steady step takes 10.00 ms."
 
+    @pytest.mark.parametrize(
+        ("figures", "before"),
+        [
+            ({}, "The only step takes 10.00 ms. "),
+            ({"unprofiled_step_ns": 9_900_000}, "without the profiler, 9.90 ms. "),
+            ({"unprofiled_step_ns": 11 * MS}, "without the profiler, 11.00 ms. "),
+            ({"unprofiled_step_ns": 5 * MS, "unprofiled_ns": 5 * MS}, "10.00 ms with it. "),
+        ],
+    )
+    def test_the_only_step_is_marked_whatever_else_is_known_of_it(self, figures, before):
+        report = make_steady_report(steps=(1,), left_out=(LeftOut(1, "is cut"),), **figures)
+        assert f"{before}It is cut." in text_of(report).replace("\n", " ")
+
     def test_without_steps_it_is_about_the_whole_trace(self):
         report = make_report(findings=(make_finding(),))
         text = text_of(report)
