@@ -22,10 +22,10 @@ from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category
 
-# So many tenths of its fastest twin. Of 1,564 collectives in bundled jobs of several ranks, whose
-# other files tell how long each one waited, those that took 1.5 to 2 times as long as the fastest
-# twin had not waited for most of the rest in 98 of 250 cases (they shared the GPU with compute),
-# at 2 to 2.5 times in 8 of 130, and from there on in 2 of 117, both of them of unknown size.
+# So many tenths of its fastest twin. Of 1,620 collectives in bundled jobs of several ranks, whose
+# other files tell how long each one waited (tests/benchmarks/peer_waits.py), those that took 1.5 to
+# 2 times as long as the fastest twin had not waited for most of the rest in 98 of 250 cases (they
+# shared the GPU with compute), at 2 to 2.5 times in 8 of 128, and from there on in none of 95.
 _MANY_TIMES = 25
 # Slower than PCIe 4.0 or a network of 200 Gb/s. Transfers of H200s move 200 to 400 bytes/ns; those
 # of bundled jobs in which a rank always waits move 2 to 15.
