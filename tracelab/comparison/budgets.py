@@ -350,9 +350,9 @@ def _forbid(files: Sequence[MeasuredFile], rule: str) -> BudgetResult:
     if not found:
         return BudgetResult(name, "no finding", allowed, passed=True)
     forbidden = [pair for pair in found if pair[1].severity != INFO]
-    told = forbidden or found
-    measured, worst = max(told, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
-    count = len(told)
+    reported = forbidden or found
+    measured, worst = max(reported, key=lambda pair: (pair[1].bound_ns, pair[1].cost_ns))
+    count = len(reported)
     more = f" (and {count - 1} more)" if count > 1 else ""
     return BudgetResult(
         name,

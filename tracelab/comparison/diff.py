@@ -32,7 +32,7 @@ GONE, NEW, CHANGED, SAME = "gone", "new", "changed", "same"  # a finding; a kern
 
 
 class Doubt(StrEnum):
-    """Why it cannot be told whether a step got shorter or longer."""
+    """Why nobody can tell whether a step got shorter or longer."""
 
     FEW_STEPS = "few steps"  # a side has a single steady step
     NO_STEPS = "no steps"  # whole traces are compared
@@ -220,7 +220,7 @@ class RankDiff(OneLine):
         tables: of the report's further tables, by key, what both sides say; what changed most
             first.
         verdict: "shorter", "longer", "no change", "cannot tell" or "different programs".
-        doubts: why it cannot be told.
+        doubts: why the recordings do not say.
         speed_percent: how much longer the same kernels took; None where that is not known.
         unprofiled_before_ns, unprofiled_after_ns: what a step takes without the profiler, as the
             captures measured it; None where a side did not.

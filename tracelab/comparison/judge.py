@@ -1,4 +1,4 @@
-"""Whether a step got shorter or longer, or why that cannot be told.
+"""Whether a step got shorter or longer, or why the recordings do not say.
 
 The steps of two recordings say how much steps differ, not how much recordings do. So what differs
 between recordings of one and the same program is left out of a difference: kernels that all ran a
@@ -55,7 +55,7 @@ class Judgment(OneLine):
         verdict: "shorter", "longer", "no change" or "cannot tell".
         length: of the step; its noise includes what differs between recordings of one program.
         speed_percent: how much longer the same kernels took; None where that is not known.
-        doubts: why it cannot be told.
+        doubts: why the recordings do not say.
     """
 
     verdict: str
@@ -95,7 +95,7 @@ def _judgment(
 def _doubts(
     both: Pair, length: Change, judged: Change, explained_ns: Mapping[Doubt, int]
 ) -> Iterator[Doubt]:
-    """Why it cannot be told; nothing if it can."""
+    """Why the recordings do not say; nothing if they do."""
     one_each = not both.by_recording
     is_single = one_each and 1 in (both.before.fewest_steps, both.after.fewest_steps)
     if one_each and not both.per_step and _step_count(both.before) != _step_count(both.after):

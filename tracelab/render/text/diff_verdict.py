@@ -67,7 +67,7 @@ def headline(diff: Diff) -> str:
 
 
 def verdict(rank: RankDiff) -> str:
-    """How much shorter or longer a step got, or that it cannot be told; and what changed."""
+    """How much shorter or longer a step got, or that nobody can tell; and what changed."""
     if rank.verdict in (SHORTER, LONGER):
         sentence = (
             f"{_what(rank)} got {abs(rank.length.percent):.1f} % {rank.verdict}: {_lengths(rank)}."
@@ -97,7 +97,7 @@ def _of_inflated_host(rank: RankDiff) -> str:
 
 
 def why_not(rank: RankDiff) -> str:
-    """That it cannot be told whether a step got shorter or longer, why, and what would help."""
+    """That nobody can tell whether a step got shorter or longer, why, and what would help."""
     reasons = " ".join(_reason(doubt, rank) for doubt in rank.doubts)
     return (
         f"Cannot tell whether {_what(rank).lower()} got shorter or longer: "
