@@ -11,9 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of
+from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import NO_HOST, NO_OPERATOR, WhatRan
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phase
@@ -113,8 +112,8 @@ def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
     calls = np.zeros(len(names), dtype=np.int64)
     calls[np.searchsorted(labels, what_ran.call_operator)] = what_ran.call_count
     cells = len(names) * len(Phase)
-    by_phase_ns = _summed(of_launch * len(Phase) + what_ran.phase, what_ran.length_ns, cells)
-    by_phase_ns += _summed(on_host * len(Phase) + what_ran.host_phase, what_ran.host_ns, cells)
+    by_phase_ns = summed(of_launch * len(Phase) + what_ran.phase, what_ran.length_ns, cells)
+    by_phase_ns += summed(on_host * len(Phase) + what_ran.host_phase, what_ran.host_ns, cells)
     by_phase_ns = by_phase_ns.reshape(len(names), len(Phase))
     kept, rest = ranked(np.maximum(sums.host_ns, sums.gpu_ns), names, MOST_ROWS)
     for i in kept:
@@ -151,9 +150,9 @@ class _Sums:
         count: int,
     ) -> None:
         self.launches = np.bincount(of_launch[what_ran.is_first], minlength=count)
-        self.gpu_ns = _summed(of_launch, what_ran.length_ns, count)
-        self.host_ns = _summed(on_host, what_ran.host_ns, count)
-        self.idle_ns = _summed(on_host, what_ran.idle_ns, count)
+        self.gpu_ns = summed(of_launch, what_ran.length_ns, count)
+        self.host_ns = summed(on_host, what_ran.host_ns, count)
+        self.idle_ns = summed(on_host, what_ran.idle_ns, count)
         self.columns = (self.launches, self.host_ns, self.gpu_ns, self.idle_ns)
         self._what_ran = what_ran
 
@@ -178,11 +177,6 @@ class _Sums:
             gpu_share=share_of(gpu_ns, int(self.gpu_ns.sum())),
             sums=WorkSums(steps, calls, launches, host_ns, gpu_ns, idle_ns),
         )
-
-
-def _summed(label: NDArray[np.integer[Any]], values: Int64Array, count: int) -> Int64Array:
-    """The sum of the values of each label: int64[count]; sums below 2**53 are exact."""
-    return np.bincount(label, weights=values, minlength=count).astype(np.int64)
 
 
 OPERATORS = Measure("operators", WorkMetrics, operators)

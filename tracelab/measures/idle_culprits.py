@@ -21,7 +21,6 @@ from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
-from tracelab.model.thread_states import input_regions
 from tracelab.model.trace import ABSENT, Category, Trace
 
 _MOST_LOCATED = 20_000  # bubbles, the longest: the culprit of the rest is in no row
@@ -73,7 +72,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
     of_cause = {
         Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
-        Cause.INPUT: outermost_of(input_regions(timeline), Cause.INPUT),
+        Cause.INPUT: outermost_of(graph.host.loading_id, Cause.INPUT),
         Cause.HOST_BUSY: np.where(function_id == ABSENT, launch_id, function_id),
         Cause.DEPENDENCY: source_id,
         Cause.LAUNCH: launch_id,

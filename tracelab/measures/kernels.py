@@ -9,7 +9,7 @@ import numpy as np
 
 from tracelab.arrays import OneLine
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of
+from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import WhatRan
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -84,13 +84,8 @@ def kernels(graph: Graph, what_ran: WhatRan) -> Iterator[KernelMetrics]:
     strings, steps = graph.host.timeline.trace.strings, what_ran.steps
     keys, index = np.unique(what_ran.kernel * len(Kind) + what_ran.kind, return_inverse=True)
     counts = np.bincount(index, minlength=len(keys))
-    # Sums below 2**53 are exact.
-    cells = np.bincount(
-        index * len(Phase) + what_ran.phase,
-        weights=what_ran.length_ns,
-        minlength=len(keys) * len(Phase),
-    ).astype(np.int64)
-    by_phase_ns = cells.reshape(len(keys), len(Phase))
+    cell, cells = index * len(Phase) + what_ran.phase, len(keys) * len(Phase)
+    by_phase_ns = summed(cell, what_ran.length_ns, cells).reshape(len(keys), len(Phase))
     totals_ns = by_phase_ns.sum(axis=1)
     names = [strings[key] for key in (keys // len(Kind)).tolist()]
     kept, rest = ranked(totals_ns, names, MOST_ROWS)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, Intervals
 from tracelab.model.driver_api import (
     is_allocation,
     is_asynchronous_copy,
@@ -24,7 +24,7 @@ from tracelab.model.driver_api import (
 from tracelab.model.kernel_kinds import copies_pageable_memory
 from tracelab.model.lookup import match_names
 from tracelab.model.nesting import is_nested
-from tracelab.model.profiler_calls import find_profiler_calls, is_inside
+from tracelab.model.profiler_calls import is_inside
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Trace
 
@@ -78,8 +78,15 @@ class BlockingCalls(Frozen):
         return len(self.event_id)
 
 
-def find_blocking_calls(timeline: Timeline) -> BlockingCalls:
-    """Find the blocking calls of a timeline's trace; of nested ones the outermost counts."""
+def find_blocking_calls(
+    timeline: Timeline, profiler_calls: Mapping[int, Intervals]
+) -> BlockingCalls:
+    """Find the blocking calls of a timeline's trace; of nested ones the outermost counts.
+
+    Args:
+        timeline: the GPU activities.
+        profiler_calls: per thread, when it was in the profiler, whose calls are not the program's.
+    """
     trace = timeline.trace
     calls = trace.of_category(*HOST_CALLS)
     kind = np.full(len(calls), ABSENT, dtype=np.int8)
@@ -87,7 +94,7 @@ def find_blocking_calls(timeline: Timeline) -> BlockingCalls:
         kind[match_names(trace, calls, is_such)] = blocking
     kind[np.isin(calls, _pageable_copies(timeline))] = Blocking.COPY
     kind[np.isin(trace.thread_index[calls], watchdog_threads(trace))] = ABSENT
-    kind[is_inside(trace, calls, find_profiler_calls(trace))] = ABSENT
+    kind[is_inside(trace, calls, profiler_calls)] = ABSENT
     blocks = kind != ABSENT
     calls, kind = calls[blocks], kind[blocks]
     order = np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))

@@ -11,10 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, Intervals
 from tracelab.model.blocking_calls import Blocking, BlockingCalls, find_blocking_calls
+from tracelab.model.profiler_calls import find_profiler_calls
 from tracelab.model.stalled_calls import StalledCalls, find_stalled_calls
-from tracelab.model.thread_states import ThreadState, all_but_one, find_thread_states
+from tracelab.model.thread_states import (
+    ThreadState,
+    all_but_one,
+    find_thread_states,
+    loading_regions,
+)
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -27,11 +33,13 @@ class Host(OneLine):
         timeline: whose host it is.
         blocking_calls: the calls that returned only when GPU work had finished.
         stalled_calls: the calls that another thread's allocation stalled.
+        profiler_calls: per thread, as an index into `Trace.threads`, when it was in the profiler.
     """
 
     timeline: Timeline
     blocking_calls: BlockingCalls
     stalled_calls: StalledCalls
+    profiler_calls: Mapping[int, Intervals]
 
     @cached_property
     def launched_ns(self) -> Int64Array:
@@ -63,10 +71,21 @@ class Host(OneLine):
         return read_only(starts_in_call & ~self.is_staged)
 
     @cached_property
+    def loading_id(self) -> NDArray[np.intp]:
+        """intp[k], event ids of the regions and functions in which a thread loaded data."""
+        return read_only(loading_regions(self.timeline))
+
+    @cached_property
     def states(self) -> Mapping[int, ThreadState]:
         """Per thread that ran the program: index into `Trace.threads` to its state."""
         return MappingProxyType(
-            find_thread_states(self.timeline, self.blocking_calls, self.stalled_calls)
+            find_thread_states(
+                self.timeline.trace,
+                blocking_calls=self.blocking_calls,
+                stalled_calls=self.stalled_calls,
+                profiler_calls=self.profiler_calls,
+                loading_id=self.loading_id,
+            )
         )
 
     @cached_property
@@ -92,5 +111,7 @@ class Host(OneLine):
 
 def observe_host(timeline: Timeline) -> Host:
     """Find the blocking calls of a timeline's trace, and the calls that allocations stalled."""
-    blocking_calls = find_blocking_calls(timeline)
-    return Host(timeline, blocking_calls, find_stalled_calls(timeline.trace, blocking_calls))
+    profiler_calls = MappingProxyType(find_profiler_calls(timeline.trace))
+    blocking_calls = find_blocking_calls(timeline, profiler_calls)
+    stalled_calls = find_stalled_calls(timeline.trace, blocking_calls)
+    return Host(timeline, blocking_calls, stalled_calls, profiler_calls)

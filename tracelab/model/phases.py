@@ -21,8 +21,6 @@ from tracelab.model.frames import is_backward, is_engine_operator, is_module_cal
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
-from tracelab.model.thread_states import input_regions
-from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
 
@@ -118,7 +116,7 @@ class Phases:
     def __init__(self, host: Host) -> None:
         timeline = host.timeline
         trace = timeline.trace
-        phase_of_event = _named_phases(timeline)
+        phase_of_event = _named_phases(host)
         phase_of_event[[step.event_id for step in timeline.steps]] = ABSENT
         self._regions = Nesting(trace, np.flatnonzero(phase_of_event != ABSENT))
         self._trace, self._operators = trace, timeline.operators
@@ -224,9 +222,9 @@ class Phases:
         return mark_ns[order], mark_phase[order]
 
 
-def _named_phases(timeline: Timeline) -> NDArray[np.int8]:
+def _named_phases(host: Host) -> NDArray[np.int8]:
     """int8[n], the phase that each event of a trace is about, else ABSENT."""
-    trace = timeline.trace
+    trace = host.timeline.trace
     phase = np.full(len(trace), ABSENT, dtype=np.int8)
     for category, phase_of in _PHASE_OF.items():
         events = trace.of_category(category)
@@ -238,7 +236,7 @@ def _named_phases(timeline: Timeline) -> NDArray[np.int8]:
             named = phase_of(string)
             phase_of_name[name] = ABSENT if named is None else named
         phase[events] = phase_of_name[trace.name_index[events]]
-    phase[input_regions(timeline)] = Phase.DATA
+    phase[host.loading_id] = Phase.DATA
     return phase
 
 

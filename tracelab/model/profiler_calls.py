@@ -7,6 +7,7 @@ end of one ``ProfilerStep`` to the start of the next: that call ends the one and
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +34,7 @@ def find_profiler_calls(trace: Trace) -> dict[int, Intervals]:
 
 
 def is_inside(
-    trace: Trace, events: NDArray[np.intp], calls: dict[int, Intervals]
+    trace: Trace, events: NDArray[np.intp], calls: Mapping[int, Intervals]
 ) -> NDArray[np.bool_]:
     """bool[k], which events begin while their thread is in one of these calls."""
     inside = np.zeros(len(events), dtype=np.bool_)

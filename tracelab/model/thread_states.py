@@ -15,7 +15,6 @@ from tracelab.intervals import Int64Array, Intervals, join, measure_within, unio
 from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
 from tracelab.model.frames import is_program_frame
 from tracelab.model.lookup import groups_of, match_names
-from tracelab.model.profiler_calls import find_profiler_calls
 from tracelab.model.stalled_calls import StalledCalls
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
@@ -66,15 +65,26 @@ NOTHING_RECORDED = ThreadState(*[_NEVER] * 5)
 
 
 def find_thread_states(
-    timeline: Timeline, blocking_calls: BlockingCalls, stalled_calls: StalledCalls
+    trace: Trace,
+    *,
+    blocking_calls: BlockingCalls,
+    stalled_calls: StalledCalls,
+    profiler_calls: Mapping[int, Intervals],
+    loading_id: NDArray[np.intp],
 ) -> dict[int, ThreadState]:
-    """Per thread that ran the program: index into `Trace.threads` to its state."""
-    trace = timeline.trace
+    """Per thread that ran the program: index into `Trace.threads` to its state.
+
+    Args:
+        trace: the trace.
+        blocking_calls: the calls that blocked.
+        stalled_calls: those that another thread's allocation stalled.
+        profiler_calls: per thread, when it was in the profiler's own code.
+        loading_id: intp[k], what `loading_regions` gives.
+    """
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     is_region = trace.category[events] == Category.ANNOTATION
-    is_input = np.isin(events, input_regions(timeline))
+    is_input = np.isin(events, loading_id)
     watchdogs = watchdog_threads(trace)
-    profiler_calls = find_profiler_calls(trace)
     return {
         thread: ThreadState(
             blocked=join(_of_thread(thread, blocking_calls), _of_thread(thread, stalled_calls)),
@@ -102,7 +112,7 @@ def all_but_one(states: Mapping[int, ThreadState]) -> Callable[[int], ThreadStat
     return cache(lambda thread: ThreadState(*(count.without(thread) for count in counts)))
 
 
-def input_regions(timeline: Timeline) -> NDArray[np.intp]:
+def loading_regions(timeline: Timeline) -> NDArray[np.intp]:
     """Event ids of the regions and functions in which a thread loaded data, ascending.
 
     They are those of data loaders, and functions that prepare data without one around them.

@@ -16,7 +16,7 @@ from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
-from tracelab.model.thread_states import input_regions, is_in_launching_thread
+from tracelab.model.thread_states import is_in_launching_thread
 from tracelab.model.trace import ABSENT
 
 _FIX = (
@@ -87,7 +87,7 @@ def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[n
     trace = context.trace
     first_ns = min(int(time.starts[0]) for time in idle)
     last_ns = max(int(time.ends[-1]) for time in idle)
-    region_id = input_regions(context.timeline)
+    region_id = context.graph.host.loading_id
     region_id = region_id[
         (trace.start_ns[region_id] < last_ns) & (trace.end_ns[region_id] > first_ns)
     ]
