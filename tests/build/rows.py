@@ -15,8 +15,9 @@ import numpy as np
 
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import Host, observe_host
+from tracelab.model.messages import GroupText, Messages
 from tracelab.model.timeline import Timeline, build_timeline
-from tracelab.model.trace import ABSENT, Category, Thread, Trace
+from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, Thread, Trace
 from tracelab.options import PROFILER_STEP
 
 US = 1_000
@@ -28,6 +29,22 @@ H2D, D2H, D2D = (
     "Memcpy DtoD (Device -> Device)",
 )
 PAGEABLE_H2D = "Memcpy HtoD (Pageable -> Device)"
+
+
+@dataclass(frozen=True)
+class Message:
+    """What the arguments of a communication operation say."""
+
+    name: str = ""
+    group: str = ""
+    ranks: str = ""
+    size: int = ABSENT
+    first_rank: int = ABSENT
+    rank_stride: int = ABSENT
+    sequence: int = ABSENT
+    peer: int = ABSENT
+    in_bytes: int = ABSENT
+    out_bytes: int = ABSENT
 
 
 @dataclass(frozen=True)
@@ -43,11 +60,10 @@ class Row:
     wait_stream: int = ABSENT
     wait_correlation: int = ABSENT
     event: int = ABSENT
-    message_bytes: int = ABSENT
-    process_group: int = ABSENT
+    message: Message | None = None
 
 
-def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, **message):
+def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, message=None):
     """A kernel; with a collective's name it is communication."""
     return Row(
         name,
@@ -57,12 +73,13 @@ def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, *
         device=device,
         stream=stream,
         correlation=correlation,
-        **message,
+        message=message,
     )
 
 
-def comm(start, end, **lane):
-    return kernel(start, end, "ncclDevKernel_AllReduce", **lane)
+def comm(start, end, *, message_bytes=ABSENT, process_group="", **lane):
+    message = Message(in_bytes=message_bytes, group=process_group)
+    return kernel(start, end, "ncclDevKernel_AllReduce", message=message, **lane)
 
 
 def copy(start, end, name=H2D, *, device=0, stream=7, correlation=ABSENT):
@@ -94,6 +111,18 @@ def launch(start, end, correlation, *, name="cudaLaunchKernel", thread=MAIN):
 
 def operator(name, start, end, *, thread=MAIN):
     return Row(name, Category.OPERATOR, start, end, thread=thread)
+
+
+def communicates(start, end, *, thread=MAIN, **message):
+    """PyTorch's operator around a communication operation."""
+    return Row(
+        COLLECTIVE_OPERATOR,
+        Category.OPERATOR,
+        start,
+        end,
+        thread=thread,
+        message=Message(**message),
+    )
 
 
 def python(name, start, end, *, thread=MAIN):
@@ -143,6 +172,7 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
     def column(values: Iterable[int], dtype: type = np.int64) -> np.ndarray:
         return np.array(list(values), dtype=dtype)
 
+    messages, message_row = messages_of(rows)
     return Trace(
         path="hand.json",
         origin_ns=0,
@@ -157,8 +187,8 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
         wait_stream_number=column(row.wait_stream for row in rows),
         wait_correlation=column(row.wait_correlation for row in rows),
         cuda_event_number=column(row.event for row in rows),
-        message_bytes=column(row.message_bytes for row in rows),
-        process_group_number=column(row.process_group for row in rows),
+        message_row=message_row,
+        messages=messages,
         file_index=column(range(len(rows))),
         strings=strings,
         threads=tuple(Thread("1", str(i), name) for i, name in enumerate(threads)),
@@ -166,6 +196,36 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
         objects=len(rows),
         losses=MappingProxyType({}),
     )
+
+
+def messages_of(rows: Sequence[Row]) -> tuple[Messages, np.ndarray]:
+    """The messages of these rows, and each one's row among them."""
+    said = [row.message for row in rows if row.message]
+    names = tuple(dict.fromkeys(message.name for message in said))
+    texts = [
+        GroupText(one.group, one.ranks, one.size, one.first_rank, one.rank_stride) for one in said
+    ]
+    groups = tuple(dict.fromkeys(texts))
+    name_index = [names.index(message.name) for message in said]
+    group_index = [groups.index(text) for text in texts]
+    numbers = {
+        name: np.array([*(getattr(message, field) for message in said), ABSENT], dtype=np.int64)
+        for name, field in (
+            ("sequence", "sequence"),
+            ("peer_rank", "peer"),
+            ("in_bytes", "in_bytes"),
+            ("out_bytes", "out_bytes"),
+        )
+    }
+    messages = Messages(
+        name_index=np.array([*name_index, ABSENT], dtype=np.int32),
+        group_index=np.array([*group_index, ABSENT], dtype=np.int32),
+        **numbers,
+        names=names,
+        groups=groups,
+    )
+    has_message = np.array([row.message is not None for row in rows], dtype=np.bool_)
+    return messages, np.where(has_message, np.cumsum(has_message) - 1, ABSENT).astype(np.int32)
 
 
 def timeline(*rows: Row, step_pattern: str = PROFILER_STEP) -> Timeline:

@@ -110,7 +110,8 @@ def _twin_index(
     _, of_step = np.unique(columns[unknown], axis=0, return_inverse=True)
     for _, indices in groups_of(of_step.reshape(-1)):
         place[unknown[indices]] = np.arange(len(indices))
-    group = timeline.trace.process_group_number[event_id]
+    messages = timeline.trace.messages
+    group = messages.group_index[timeline.trace.message_row[event_id]]
     columns = np.stack((stream_index, name_index, group, message_bytes, place), axis=1)
     _, twin_index = np.unique(columns, axis=0, return_inverse=True)
     has_no_place = is_unknown & (step_index == ABSENT)
@@ -123,10 +124,11 @@ def _message_bytes(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
     The kernel says it, or else the operator around its launch; or all that the file has are alike.
     """
     trace, launch_id = timeline.trace, timeline.launch_id[rows]
-    message_bytes: Int64Array = trace.message_bytes[timeline.event_id[rows]].copy()
+    in_bytes = trace.messages.in_bytes
+    message_bytes: Int64Array = in_bytes[trace.message_row[timeline.event_id[rows]]]
     operator_id = trace.of_category(Category.OPERATOR)
     operator_id = operator_id[match_names(trace, operator_id, COLLECTIVE_OPERATOR.__eq__)]
-    operator_id = operator_id[trace.message_bytes[operator_id] > 0]
+    operator_id = operator_id[in_bytes[trace.message_row[operator_id]] > 0]
     if not len(operator_id):
         return message_bytes
     operators = Nesting(trace, operator_id)
@@ -134,9 +136,9 @@ def _message_bytes(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
     operator_index = operators.innermost(launch_id[open_index])
     around_id = operators.event_id[operator_index]
     message_bytes[open_index] = np.where(
-        operator_index == ABSENT, ABSENT, trace.message_bytes[around_id]
+        operator_index == ABSENT, ABSENT, in_bytes[trace.message_row[around_id]]
     )
-    sizes = np.unique(trace.message_bytes[operator_id])
+    sizes = np.unique(in_bytes[trace.message_row[operator_id]])
     if len(sizes) == 1:
         message_bytes[message_bytes == ABSENT] = sizes[0]
     return message_bytes

@@ -1,11 +1,31 @@
-"""What a file says of its communication: operations, process groups, sizes and peers."""
+"""What a file says of its communication: operations, process groups, sizes and peers.
+
+A kernel's operation is known from the first of these that says one: PyTorch's operator around its
+launch, the kernel's own arguments, another operator or annotation around the launch (old files have
+only those), the kernel's name. Operations that a program coalesces are issued first, each within
+its own operator, and launched together afterward, outside of all of them.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
 from enum import IntEnum
+from typing import Any
 
-from tracelab.arrays import OneLine
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.kernel_kinds import Kind, qualified_name
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.messages import GroupText
+from tracelab.model.nesting import Nesting
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR, Category, Trace
 
 
 class Operation(IntEnum):
@@ -26,6 +46,43 @@ class Operation(IntEnum):
     UNKNOWN = 12
 
 
+POINT_TO_POINT = (Operation.SEND, Operation.RECV)
+
+# The first that is found in the letters of a name; "_allgather_base" has those of "allgather".
+_LETTERS = {
+    "barrier": Operation.BARRIER,
+    "sendrecv": Operation.SEND_RECV,
+    "allreduce": Operation.ALL_REDUCE,
+    "crossdevicereduce": Operation.ALL_REDUCE,
+    "allgather": Operation.ALL_GATHER,
+    "reducescatter": Operation.REDUCE_SCATTER,
+    "alltoall": Operation.ALL_TO_ALL,
+    "all2all": Operation.ALL_TO_ALL,
+}
+# Of kernels only in the names of NCCL's: others may reduce or gather without any peer.
+_LETTERS_OF_LIBRARY = {
+    "broadcast": Operation.BROADCAST,
+    "reduce": Operation.REDUCE,
+    "gather": Operation.GATHER,
+    "scatter": Operation.SCATTER,
+    "send": Operation.SEND,
+    "recv": Operation.RECV,
+}
+_LIBRARY = re.compile("nccl|rccl", re.IGNORECASE)
+_REGION = re.compile("c10d::|nccl:")  # PyTorch's operators and annotations around operations
+# What a kernel of NCCL's may do: its name is that of the way in which the data move.
+_DONE_BY = {
+    Operation.ALL_REDUCE: (Operation.ALL_REDUCE, Operation.BARRIER),
+    Operation.BROADCAST: (Operation.BROADCAST, Operation.ALL_GATHER),
+    Operation.REDUCE: (Operation.REDUCE, Operation.REDUCE_SCATTER),
+    Operation.SEND_RECV: tuple(
+        Operation[name]
+        for name in ("SEND", "RECV", "ALL_TO_ALL", "GATHER", "SCATTER", "ALL_GATHER")
+    ),
+    Operation.UNKNOWN: tuple(Operation),
+}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Group(OneLine):
     """A process group.
@@ -41,3 +98,314 @@ class Group(OneLine):
     name: str
     ranks: tuple[int, ...]
     size: int | None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Collectives(Frozen):
+    """The communication operations of one file, c of them, by the start of their kernels.
+
+    A kernel that sends and receives may do several operations: then each of them is one, and they
+    have the same `row`. Coalesced collectives of the same sort and group are one.
+
+    Attributes:
+        row: intp[c], the timeline's row of the kernel, whose start and end are the operation's.
+        operation: int8[c], an `Operation`.
+        group_index: int32[c], into `groups`.
+        sequence: int64[c], the number of the operation in its group, else ABSENT.
+        peer_rank: int64[c], the global rank that is sent to or received from, else ABSENT.
+        in_bytes: int64[c], what this rank gives, else ABSENT.
+        out_bytes: int64[c], what this rank gets, else ABSENT. Of sends and receives both are the
+            message.
+        operator_id: int64[c], event id of the `COLLECTIVE_OPERATOR` that issued it, else ABSENT.
+        groups: the process groups.
+
+    Example row: ``(row=7, operation=Operation.SEND, group_index=0, sequence=ABSENT, peer_rank=2,
+    in_bytes=16_777_216, out_bytes=16_777_216, operator_id=1_099)`` with ``groups[0] ==
+    Group("0", (0, 1, 2, 3), 4)``.
+    """
+
+    row: NDArray[np.intp]
+    operation: NDArray[np.int8]
+    group_index: NDArray[np.int32]
+    sequence: Int64Array
+    peer_rank: Int64Array
+    in_bytes: Int64Array
+    out_bytes: Int64Array
+    operator_id: Int64Array
+    groups: tuple[Group, ...]
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def collectives(timeline: Timeline) -> Collectives:
+    """Find the communication operations of a file."""
+    trace = timeline.trace
+    rows = np.flatnonzero(timeline.kind == Kind.COMM)
+    launch_id = _single_launches(timeline, rows)
+    operators = _Operators(trace)
+    around_index = operators.nesting.innermost(launch_id)
+    around_index[launch_id == ABSENT] = ABSENT
+    by_kernel = _operations_of_kernels(timeline, rows, launch_id)
+
+    kernel_index, operator_index = _coalesced(operators, launch_id, around_index, by_kernel, trace)
+    single = np.setdiff1d(np.arange(len(rows)), kernel_index)
+    kernel_index = np.concatenate((kernel_index, single))
+    operator_index = np.concatenate((operator_index, around_index[single]))
+
+    is_issued = operator_index != ABSENT
+    operator_id = np.full(len(kernel_index), ABSENT, dtype=np.int64)
+    operator_id[is_issued] = operators.nesting.event_id[operator_index[is_issued]]
+    message_row = trace.message_row[timeline.event_id[rows[kernel_index]]]
+    of_operator = trace.message_row[operator_id]
+    has_operator = is_issued & (of_operator != ABSENT)
+    message_row = np.where(has_operator, of_operator, message_row)
+
+    operation = by_kernel[kernel_index]
+    by_message = _operations_of_names(trace.messages.names)[trace.messages.name_index[message_row]]
+    operation = np.where(by_message != Operation.UNKNOWN, by_message, operation)
+    by_operator = operators.operation[operator_index[is_issued]]
+    is_known = by_operator != Operation.UNKNOWN
+    operation[np.flatnonzero(is_issued)[is_known]] = by_operator[is_known]
+
+    groups, group_index = _groups(trace, message_row)
+    messages = trace.messages
+    found = Collectives(
+        row=rows[kernel_index],
+        operation=operation.astype(np.int8),
+        group_index=group_index,
+        sequence=messages.sequence[message_row],
+        peer_rank=np.where(
+            np.isin(operation, POINT_TO_POINT), messages.peer_rank[message_row], ABSENT
+        ),
+        in_bytes=messages.in_bytes[message_row],
+        out_bytes=messages.out_bytes[message_row],
+        operator_id=operator_id,
+        groups=groups,
+    )
+    return _in_order(timeline, _joined(found))
+
+
+class _Operators:
+    """PyTorch's operators around communication, by thread and start, and what each of them does."""
+
+    def __init__(self, trace: Trace) -> None:
+        operator_id = trace.of_category(Category.OPERATOR)
+        operator_id = operator_id[match_names(trace, operator_id, COLLECTIVE_OPERATOR.__eq__)]
+        self.nesting = Nesting(trace, operator_id)
+        event_id = self.nesting.event_id
+        messages = trace.messages
+        name_index = messages.name_index[trace.message_row[event_id]]
+        operation = _operations_of_names(messages.names)[name_index]
+        unnamed = np.flatnonzero(name_index == ABSENT)
+        operation[unnamed] = _operations_of_regions(trace, event_id[unnamed])
+        self.operation = operation  # int8[n]
+
+
+def _single_launches(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
+    """int64[k], id of the call that launched just this kernel; ABSENT for none or a graph."""
+    launch_id = timeline.launch_id[rows].copy()
+    launched = np.flatnonzero(launch_id != ABSENT)
+    is_replay = match_names(timeline.trace, launch_id[launched], is_graph_launch)
+    launch_id[launched[is_replay]] = ABSENT
+    return launch_id
+
+
+def _coalesced(
+    operators: _Operators,
+    launch_id: Int64Array,
+    around_index: Int64Array,
+    by_kernel: NDArray[np.int8],
+    trace: Trace,
+) -> tuple[NDArray[np.intp], Int64Array]:
+    """The operations that were issued before the launch of the kernel that does them.
+
+    An operator that launches nothing itself belongs to the next launch of communication on its
+    thread, unless that one is within an operator of its own.
+
+    Returns:
+        intp[k], indices of kernels, and int64[k], indices of their operators, by issue.
+    """
+    nesting = operators.nesting
+    issues = operators.operation != Operation.UNKNOWN
+    issues[around_index[around_index != ABSENT]] = False
+    launched = np.flatnonzero(launch_id != ABSENT)
+    launched = launched[np.argsort(trace.start_ns[launch_id[launched]], kind="stable")]
+    thread_index = trace.thread_index[launch_id[launched]]
+    kernel_index = np.full(len(issues), ABSENT, dtype=np.intp)
+    for thread, of_thread in groups_of(thread_index):
+        kernels = launched[of_thread]
+        own = np.arange(len(issues))[nesting.of_thread(thread)]
+        own = own[issues[own]]
+        start_ns = trace.start_ns[launch_id[kernels]]
+        following = np.searchsorted(start_ns, nesting.end_ns[own])
+        own, following = own[following < len(kernels)], following[following < len(kernels)]
+        kernel_index[own] = kernels[following]
+    operator_index = np.flatnonzero(kernel_index != ABSENT)
+    kernel_index = kernel_index[operator_index]
+    fits = _can_do()[by_kernel[kernel_index], operators.operation[operator_index]]
+    fits &= around_index[kernel_index] == ABSENT
+    return kernel_index[fits], operator_index[fits].astype(np.int64)
+
+
+def _can_do() -> NDArray[np.bool_]:
+    """bool[len(Operation), len(Operation)], whether a kernel of some name does an operation."""
+    can_do = np.eye(len(Operation), dtype=np.bool_)
+    for by_name, done in _DONE_BY.items():
+        can_do[by_name, list(done)] = True
+    return can_do
+
+
+def _operations_of_kernels(
+    timeline: Timeline, rows: NDArray[np.intp], launch_id: Int64Array
+) -> NDArray[np.int8]:
+    """int8[k], what kernels do by the regions around their launches, or else by their names."""
+    trace = timeline.trace
+    operation = np.full(len(rows), Operation.UNKNOWN, dtype=np.int8)
+    launched = np.flatnonzero(launch_id != ABSENT)
+    operation[launched] = _operations_of_regions(trace, launch_id[launched])
+    open_ = np.flatnonzero(operation == Operation.UNKNOWN)
+    name_index, index = np.unique(
+        trace.name_index[timeline.event_id[rows[open_]]], return_inverse=True
+    )
+    by_name = [_operation_of_kernel(trace.strings[name]) for name in name_index.tolist()]
+    operation[open_] = np.array(by_name, dtype=np.int8)[index.reshape(-1)]
+    return operation
+
+
+def _operations_of_regions(trace: Trace, event_id: Int64Array) -> NDArray[np.int8]:
+    """int8[k], what the innermost operators or annotations around events say that they do."""
+    operation = np.full(len(event_id), Operation.UNKNOWN, dtype=np.int8)
+    if not len(event_id):
+        return operation
+    region_id = trace.of_category(Category.OPERATOR, Category.ANNOTATION)
+    region_id = region_id[match_names(trace, region_id, _REGION.match)]
+    regions = Nesting(trace, region_id)
+    name_index = trace.name_index[regions.event_id]
+    by_name = np.full(len(trace.strings), Operation.UNKNOWN, dtype=np.int8)
+    for name in np.unique(name_index).tolist():
+        by_name[name] = operation_of(trace.strings[name])
+    of_region = by_name[name_index]
+    index = regions.around(regions.innermost(event_id), of_region != Operation.UNKNOWN)
+    operation[index != ABSENT] = of_region[index[index != ABSENT]]
+    return operation
+
+
+def _operations_of_names(names: Iterable[str]) -> NDArray[np.int8]:
+    """int8[names + 1], the operation of each name, and last that of no name."""
+    return np.array([*map(operation_of, names), Operation.UNKNOWN], dtype=np.int8)
+
+
+def operation_of(name: str) -> Operation:
+    """What an operator, an annotation or an argument says that it does.
+
+    >>> operation_of("_allgather_base").name, operation_of("c10d::alltoall_base_").name
+    ('ALL_GATHER', 'ALL_TO_ALL')
+    >>> operation_of("nccl:coalesced").name
+    'UNKNOWN'
+    """
+    letters = re.sub("[^a-z2]", "", name.lower())
+    known = _LETTERS | _LETTERS_OF_LIBRARY
+    return next((known[word] for word in known if word in letters), Operation.UNKNOWN)
+
+
+def _operation_of_kernel(name: str) -> Operation:
+    """What a communication kernel does by its name.
+
+    >>> _operation_of_kernel("ncclDevKernel_ReduceScatter_Sum_bf16_RING_LL(ncclArgs<4096ul>)").name
+    'REDUCE_SCATTER'
+    >>> _operation_of_kernel("void deep_ep::internode::reduce_sent<int>(int)").name
+    'UNKNOWN'
+    """
+    own_name = qualified_name(name) or name
+    operation = operation_of(own_name)
+    is_of_library = operation not in _LETTERS_OF_LIBRARY.values() or _LIBRARY.search(own_name)
+    return operation if is_of_library else Operation.UNKNOWN
+
+
+def _groups(
+    trace: Trace, message_row: NDArray[np.integer[Any]]
+) -> tuple[tuple[Group, ...], NDArray[np.int32]]:
+    """The process groups of messages, by name, and int32[c], each message's index among them."""
+    texts = (*trace.messages.groups, GroupText("", "", ABSENT, ABSENT, ABSENT))
+    text_index = trace.messages.group_index[message_row]
+    text_index[text_index == ABSENT] = len(texts) - 1
+    by_name: dict[str, list[GroupText]] = {}
+    for index in np.unique(text_index).tolist():
+        by_name.setdefault(texts[index].name, []).append(texts[index])
+    listed = _listed_ranks(trace.metadata)
+    groups = tuple(_group(name, same, listed.get(name, ())) for name, same in by_name.items())
+    positions = {name: position for position, name in enumerate(by_name)}
+    of_text = np.array([positions.get(text.name, ABSENT) for text in texts], dtype=np.int32)
+    return groups, of_text[text_index]
+
+
+def _group(name: str, texts: list[GroupText], listed: tuple[int, ...]) -> Group:
+    """The group that some texts describe; ranks that they leave out come from elsewhere."""
+    size = max(text.size for text in texts)
+    first_ranks = max((_numbers(text.ranks) for text in texts), key=len)
+    whole = [_numbers(text.ranks) for text in texts if not text.ranks.endswith("...]")]
+    regular = [
+        tuple(range(text.first_rank, text.first_rank + size * text.rank_stride, text.rank_stride))
+        for text in texts
+        if size != ABSENT and text.first_rank != ABSENT and text.rank_stride > 0
+    ]
+    fitting = (
+        ranks
+        for ranks in (*whole, listed, *regular)
+        if ranks[: len(first_ranks)] == first_ranks and size in (ABSENT, len(ranks))
+    )
+    ranks = next(fitting, ())
+    return Group(name, ranks, len(ranks) or (None if size == ABSENT else size))
+
+
+def _listed_ranks(metadata: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The ranks of the process groups that a file lists, by their names."""
+    job = metadata.get("distributedInfo")
+    listed = job.get("pg_config") if isinstance(job, dict) else None
+    return {
+        str(group.get("pg_name")): _numbers(str(group.get("ranks")))
+        for group in (listed if isinstance(listed, list) else ())
+        if isinstance(group, dict) and "..." not in str(group.get("ranks"))
+    }
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    """The numbers of a list.
+
+    >>> _numbers("[0, 8, 16, ...]")
+    (0, 8, 16)
+    """
+    return tuple(map(int, re.findall(r"\d{1,18}", text)))
+
+
+def _joined(found: Collectives) -> Collectives:
+    """Coalesced collectives of one kernel as one for each operation and group; sizes added up."""
+    operation, row = found.operation, found.row
+    alone = np.isin(operation, POINT_TO_POINT)
+    own = np.where(alone, np.arange(len(row)), ABSENT)
+    keys = np.stack((row, operation, found.group_index, own), axis=1)
+    _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    columns = {
+        field.name: getattr(found, field.name)[first]
+        for field in fields(found)
+        if field.name != "groups"
+    }
+    for name in ("in_bytes", "out_bytes"):
+        single, total = getattr(found, name), np.zeros(len(first), dtype=np.int64)
+        np.add.at(total, index.reshape(-1), single)
+        total[index.reshape(-1)[single == ABSENT]] = ABSENT
+        columns[name] = total
+    return Collectives(**columns, groups=found.groups)
+
+
+def _in_order(timeline: Timeline, found: Collectives) -> Collectives:
+    """The operations by start, row and issue."""
+    issued_ns = timeline.trace.start_ns[found.operator_id]
+    order = np.lexsort((issued_ns, found.row, timeline.start_ns[found.row]))
+    columns = {
+        field.name: getattr(found, field.name)[order]
+        for field in fields(found)
+        if field.name != "groups"
+    }
+    return Collectives(**columns, groups=found.groups)

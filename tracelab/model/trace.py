@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.file_info import FileInfo
+from tracelab.model.messages import Messages
 
 ABSENT = -1  # in an integer column: the file does not say
 
@@ -111,12 +112,7 @@ class Trace(Frozen):
     Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
     name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
     wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT,
-    message_bytes=ABSENT, process_group_number=ABSENT, file_index=17``.
-
-    Example row: ``(start_ns=120_000, duration_ns=3_500, category=Category.KERNEL, name_index=7,
-    thread_index=2, device_number=0, stream_number=7, correlation=311, wait_stream_number=ABSENT,
-    wait_correlation=ABSENT, cuda_event_number=ABSENT, message_bytes=ABSENT,
-    process_group_number=ABSENT, file_index=42)``.
+    message_row=ABSENT, file_index=17``.
 
     Attributes:
         path: where it came from.
@@ -132,9 +128,10 @@ class Trace(Frozen):
         wait_stream_number: int64[n], of syncs, the stream waited for.
         wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
-        message_bytes: int64[n], of collectives and of `COLLECTIVE_OPERATOR`, what this rank gives.
-        process_group_number: int64[n], of collectives whose `message_bytes` are known.
+        message_row: int32[n], of communication kernels and `COLLECTIVE_OPERATOR`, the row of
+            `messages` that says more of it.
         file_index: int32[n], the event's index in the file's array of events.
+        messages: what the file says of single communication operations.
         strings: the string table.
         threads: the threads, in order of appearance.
         metadata: all that the file says beside its events, as it is written there.
@@ -156,9 +153,9 @@ class Trace(Frozen):
     wait_stream_number: SparseColumn
     wait_correlation: SparseColumn
     cuda_event_number: SparseColumn
-    message_bytes: SparseColumn
-    process_group_number: SparseColumn
+    message_row: SparseColumn
     file_index: NDArray[np.int32]
+    messages: Messages
     strings: tuple[str, ...]
     threads: tuple[Thread, ...]
     metadata: Mapping[str, Any]

@@ -11,19 +11,18 @@ from numpy.typing import NDArray
 
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category
 from tracelab.read.events import Arguments, Event
-from tracelab.read.numbers import natural_number, natural_numbers
+from tracelab.read.numbers import natural_numbers
 
 
-def _is_one_of(*categories: Category) -> NDArray[np.bool_]:
+def is_one_of(*categories: Category) -> NDArray[np.bool_]:
     """bool[len(Category)], to be indexed by a column of categories."""
     return np.isin(np.arange(len(Category)), categories)
 
 
-IS_GPU_ACTIVITY = _is_one_of(*GPU_ACTIVITIES)
-_IS_SYNC = _is_one_of(Category.SYNC, Category.CUDA_EVENT)
+IS_GPU_ACTIVITY = is_one_of(*GPU_ACTIVITIES)
+_IS_SYNC = is_one_of(Category.SYNC, Category.CUDA_EVENT)
 _IS_ON_DEVICE = IS_GPU_ACTIVITY | _IS_SYNC
-_MAY_BE_COLLECTIVE = _is_one_of(Category.KERNEL, Category.OPERATOR)
-HAS_ARGUMENTS = _IS_ON_DEVICE | _is_one_of(*HOST_CALLS)
+HAS_ARGUMENTS = _IS_ON_DEVICE | is_one_of(*HOST_CALLS)
 
 _NO_ARGUMENTS = Arguments()
 
@@ -55,14 +54,6 @@ _FIELDS = (
     _Field("cuda_event_number", _IS_SYNC, True, "event_id"),
 )
 
-# PyTorch's names of the types of tensors.
-_BYTES_OF_TYPE = {
-    **dict.fromkeys(("Bool", "Byte", "Char", "Float8_e4m3fn", "Float8_e5m2"), 1),
-    **dict.fromkeys(("BFloat16", "Half", "Short"), 2),
-    **dict.fromkeys(("Float", "Int"), 4),
-    **dict.fromkeys(("ComplexFloat", "Double", "Long"), 8),
-}
-
 
 def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[str, NDArray[Any]]:
     """The sparse columns of a trace, by the names of `Trace`'s fields.
@@ -85,25 +76,7 @@ def argument_columns(events: list[Event], category: NDArray[np.int8]) -> dict[st
         chosen = map(holders.__getitem__, indices.tolist())
         values[indices] = natural_numbers(list(map(attrgetter(field.key), chosen)))
     columns["device_number"][columns["device_number"] >= 2**31] = ABSENT
-    columns |= _columns_of_collectives(arguments, category)
     return {**columns, "device_number": columns["device_number"].astype(np.int32)}
-
-
-def _columns_of_collectives(
-    arguments: list[Arguments], category: NDArray[np.int8]
-) -> dict[str, NDArray[np.int64]]:
-    """How much each collective moves, and in which process group."""
-    message_bytes, process_group = np.full((2, len(arguments)), ABSENT, dtype=np.int64)
-    for index in np.flatnonzero(_MAY_BE_COLLECTIVE[category]).tolist():
-        values = arguments[index]
-        bytes_of_one = _BYTES_OF_TYPE.get(str(values.dtype))
-        if bytes_of_one is None:
-            continue
-        elements = natural_number(values.elements)
-        if ABSENT < elements < 2**63 // bytes_of_one:
-            message_bytes[index] = elements * bytes_of_one
-            process_group[index] = natural_number(values.process_group)
-    return {"message_bytes": message_bytes, "process_group_number": process_group}
 
 
 def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Arguments | None:
@@ -116,4 +89,4 @@ def merged_arguments(begin: Arguments | None, end: Arguments | None) -> Argument
     if begin is None or end is None:
         return begin or end
     pairs = zip(astuple(begin), astuple(end), strict=True)
-    return Arguments(*[old if new == ABSENT else new for old, new in pairs])
+    return Arguments(*[old if new in (ABSENT, None) else new for old, new in pairs])

@@ -105,7 +105,8 @@ def _reader_version() -> bytes:
 
     # A change of any of these may change what is read of the same file.
     package = Path(__file__).parents[1]
-    modules = [*sorted((package / "read").glob("*.py")), package / "model" / "trace.py"]
+    of_columns = [package / "model" / name for name in ("messages.py", "trace.py")]
+    modules = [*sorted((package / "read").glob("*.py")), *of_columns]
     text = b"".join(module.read_bytes() for module in modules)
     return hashlib.sha256(__version__.encode() + text).digest()
 

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import SparseColumn, Thread, Trace
 from tracelab.read.metadata import read_file_info
 from tracelab.read.streams import Source, fast_zlib
@@ -22,6 +23,7 @@ from tracelab.read.streams import Source, fast_zlib
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
 _MAGIC = b"tracelab"
 _ALIGNMENT = 64
+_MESSAGES = "messages."  # before the names of the columns of `Trace.messages`
 
 
 def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
@@ -38,8 +40,12 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
     sparse = {name: value for name, value in values.items() if isinstance(value, SparseColumn)}
     values |= {name: column.values for name, column in sparse.items()}
     values["value_index"] = next(iter(sparse.values())).value_index  # of all of them
+    messages = {
+        f"{_MESSAGES}{field.name}": getattr(trace.messages, field.name)
+        for field in fields(Messages)
+    }
     arrays: dict[str, NDArray[Any]] = {
-        name: value for name, value in values.items() if isinstance(value, np.ndarray)
+        name: value for name, value in (values | messages).items() if isinstance(value, np.ndarray)
     }
     columns, offset = [], 0
     for name, array in arrays.items():
@@ -53,6 +59,8 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
             "column_bytes": offset,
             "sparse": list(sparse),
             "origin_ns": trace.origin_ns,
+            "message_names": trace.messages.names,
+            "message_groups": list(map(tuple, trace.messages.groups)),
             "strings": trace.strings,
             "threads": [astuple(thread) for thread in trace.threads],
             "metadata": dict(trace.metadata),
@@ -95,6 +103,12 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
         columns[name] = np.frombuffer(data, dtype, count, columns_begin + offset)
         if fast_zlib.crc32(columns[name]) != checksum:
             return None
+    of_messages = [name for name in columns if name.startswith(_MESSAGES)]
+    messages = Messages(
+        **{name.removeprefix(_MESSAGES): columns.pop(name) for name in of_messages},
+        names=tuple(header["message_names"]),
+        groups=tuple(map(GroupText._make, header["message_groups"])),
+    )
     value_index = columns.pop("value_index")
     for name in header["sparse"]:
         columns[name] = SparseColumn(value_index, columns[name])
@@ -102,6 +116,7 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
         path=source.path,
         origin_ns=header["origin_ns"],
         **columns,
+        messages=messages,
         strings=tuple(header["strings"]),
         threads=tuple(Thread(*thread) for thread in header["threads"]),
         metadata=MappingProxyType(header["metadata"]),

@@ -38,6 +38,7 @@ from tracelab.read.argument_columns import (
 from tracelab.read.buffers import ColumnBuffers, KeyTable
 from tracelab.read.clock import Calls, has_long_pause, without_jumps
 from tracelab.read.events import Event
+from tracelab.read.message_columns import MessageBuffers
 from tracelab.read.metadata import read_file_info
 from tracelab.read.numbers import LONGEST_NS, nanoseconds
 from tracelab.read.platforms import Platform, platform_of
@@ -111,6 +112,7 @@ class Columns:
         self._losses: Counter[str] = Counter()
         self._dense = ColumnBuffers()  # a row per event
         self._sparse = ColumnBuffers()  # a row per event that has arguments
+        self._messages = MessageBuffers()  # a row per event that communicates
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
         self._event_count = 0
 
@@ -137,7 +139,13 @@ class Columns:
             dense[name] = table.indices(keys)[dense[name]]
         dense["file_index"] = dense["file_index"] + np.int32(self._event_count)
         self._dense.append(dense)
-        self._sparse.append(following._sparse.arrays())
+        sparse = following._sparse.arrays()
+        if sparse:
+            row = sparse["message_row"]
+            first = np.int32(len(self._messages))
+            sparse["message_row"] = np.where(row == ABSENT, row, row + first)
+        self._sparse.append(sparse)
+        self._messages.add_all(following._messages)
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
         self._categories.update(following._categories)
@@ -184,6 +192,7 @@ class Columns:
             origin_ns=origin_ns,
             **dense,
             **sparse,
+            messages=self._messages.finish(),
             strings=tuple(self._names.rows),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))
@@ -240,9 +249,9 @@ class Columns:
         has_arguments = HAS_ARGUMENTS[category]
         has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
         with_arguments = np.flatnonzero(has_arguments)
-        sparse = argument_columns(
-            [events[i] for i in with_arguments.tolist()], category[with_arguments]
-        )
+        chosen = [events[i] for i in with_arguments.tolist()]
+        sparse = argument_columns(chosen, category[with_arguments])
+        sparse["message_row"] = self._messages.add(chosen, category[with_arguments])
         dense: dict[str, NDArray[Any]] = {
             "start_ns": start_ns,
             "duration_ns": duration_ns,

@@ -30,9 +30,19 @@ class Arguments(msgspec.Struct, gc=False):
     wait_on_cuda_event_id: Number = ABSENT
     event_id: Number = ABSENT
     sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
-    elements: Number = msgspec.field(default=ABSENT, name="In msg nelems")  # of a collective
-    dtype: Number = ABSENT
-    process_group: Number = msgspec.field(default=ABSENT, name="Process Group Name")
+    # Of a communication operation.
+    collective: Any = msgspec.field(default=None, name="Collective name")
+    group: Any = msgspec.field(default=None, name="Process Group Name")
+    group_ranks: Any = msgspec.field(default=None, name="Process Group Ranks")
+    group_size: Any = msgspec.field(default=ABSENT, name="Group size")
+    first_rank: Any = msgspec.field(default=ABSENT, name="Global rank start")
+    rank_stride: Any = msgspec.field(default=ABSENT, name="Global rank stride")
+    sequence: Any = msgspec.field(default=ABSENT, name="Seq")
+    source: Any = msgspec.field(default=ABSENT, name="Src Rank")
+    destination: Any = msgspec.field(default=ABSENT, name="Dst Rank")
+    in_elements: Any = msgspec.field(default=ABSENT, name="In msg nelems")
+    out_elements: Any = msgspec.field(default=ABSENT, name="Out msg nelems")
+    dtype: Any = None
     name: Any = None  # of a thread
 
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from tests.build.rows import US, comm, graph, kernel, launch, operator, step, timeline
+from tests.build.rows import US, comm, communicates, graph, kernel, launch, step, timeline
 from tests.reference.peer_waits import Collective, waits
 from tracelab.measures.exposed import exposed
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
+from tracelab.model.trace import ABSENT
 
 MIB = 1 << 20
 
@@ -45,7 +45,7 @@ def test_waits_for_what_it_takes_beyond_its_fastest_twin():
     [
         {"message_bytes": 2 * MIB},
         {"message_bytes": MIB, "stream": 8},
-        {"message_bytes": MIB, "process_group": 1},
+        {"message_bytes": MIB, "process_group": "1"},
     ],
 )
 def test_twins_are_of_one_size_stream_and_group(other):
@@ -65,14 +65,14 @@ def test_slower_than_any_link_is_said_without_a_faster_twin():
 def test_size_is_that_of_the_operator_around_the_launch():
     rows = []
     for number, start, end, size in ((1, 0, 20, MIB), (2, 100, 150, MIB), (3, 200, 280, 2 * MIB)):
-        around = replace(operator(COLLECTIVE_OPERATOR, start - 9, start - 1), message_bytes=size)
+        around = communicates(start - 9, start - 1, in_bytes=size)
         rows += [around, launch(start - 8, start - 7, number), comm(start, end, correlation=number)]
 
     assert waited(*rows) == [(20, 0, False), (20, 30, False), (None, 0, False)]
 
 
 def test_only_size_of_a_file_is_that_of_all():
-    around = replace(operator(COLLECTIVE_OPERATOR, 0, 1), message_bytes=MIB)
+    around = communicates(0, 1, in_bytes=MIB)
 
     assert waited(around, comm(5, 25), comm(100, 150)) == [(20, 0, False), (20, 30, False)]
 

@@ -28,8 +28,7 @@ ARRAYS = (
     "wait_stream_number",
     "wait_correlation",
     "cuda_event_number",
-    "message_bytes",
-    "process_group_number",
+    "message_row",
     "file_index",
 )
 

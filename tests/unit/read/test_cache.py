@@ -18,6 +18,7 @@ import pytest
 
 from tests.build.files import US, operator, text
 from tracelab import Options, analyze
+from tracelab.model.messages import Messages
 from tracelab.model.trace import SparseColumn
 from tracelab.read import cache
 from tracelab.read.cache import load_trace
@@ -70,6 +71,8 @@ def assert_equal(one, other):
         if isinstance(a, np.ndarray | SparseColumn):
             np.testing.assert_array_equal(a[:], b[:])
             assert a[:].dtype == b[:].dtype
+        elif isinstance(a, Messages):
+            assert_equal(a, b)
         else:
             assert a == b, field.name
 

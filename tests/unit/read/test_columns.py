@@ -81,7 +81,7 @@ def test_columns_are_frozen_and_typed(tmp_path):
             with pytest.raises(ValueError, match="read-only"):
                 array[0] = 0
     types = {"category": "int8", "name_index": "int32", "thread_index": "int32"}
-    types |= {"device_number": "int32", "file_index": "int32"}
+    types |= {"device_number": "int32", "message_row": "int32", "file_index": "int32"}
     assert {n: getattr(trace, n)[:].dtype.name for n in ARRAYS} == {
         n: types.get(n, "int64") for n in ARRAYS
     }
@@ -306,10 +306,12 @@ def test_collectives_say_how_much_they_move(tmp_path):
         tmp_path,
         kernel(0, 10, "ncclDevKernel_AllReduce", **size),
         complete_event("record_param_comms", "cpu_op", 0, 10, **{**size, "In msg nelems": "7"}),
-        kernel(20, 30, "ncclDevKernel_AllReduce", **{**size, "dtype": "QInt8"}),
+        kernel(20, 30, "ncclDevKernel_AllReduce", **{**size, "dtype": "Nibble"}),
         kernel(40, 50),
         complete_event("aten::mm", "cpu_op", 0, 10, **size),
     )
 
-    assert trace.message_bytes[:].tolist() == [2_000, 14, -1, -1, -1]
-    assert trace.process_group_number[:].tolist() == [3, 3, -1, -1, -1]
+    messages, row = trace.messages, trace.message_row[:]
+    assert messages.in_bytes[row].tolist() == [2_000, 14, -1, -1, -1]
+    names = [messages.groups[index].name for index in messages.group_index[row[:3]]]
+    assert names == ["3", "3", "3"]

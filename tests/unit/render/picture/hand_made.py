@@ -3,6 +3,7 @@
 import numpy as np
 from matplotlib.image import imread
 
+from tests.build.rows import messages_of
 from tracelab.model.trace import Category, Thread, Trace
 from tracelab.render.picture.save import save_figure
 from tracelab.render.picture.timeline import draw_timeline
@@ -49,8 +50,8 @@ def make_trace(*events):
         wait_stream_number=absent,
         wait_correlation=absent,
         cuda_event_number=absent,
-        message_bytes=absent,
-        process_group_number=absent,
+        message_row=absent,
+        messages=messages_of([])[0],
         file_index=np.arange(len(start), dtype=np.int64),
         strings=tuple(map(str, strings)),
         threads=THREADS,

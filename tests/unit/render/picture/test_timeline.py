@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.build.rows import messages_of
 from tests.unit.render.picture.hand_made import (
     ALL_REDUCE,
     COLUMNS,
@@ -103,8 +104,8 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         wait_stream_number=absent,
         wait_correlation=absent,
         cuda_event_number=absent,
-        message_bytes=absent,
-        process_group_number=absent,
+        message_row=absent,
+        messages=messages_of([])[0],
         file_index=np.arange(count, dtype=np.int64),
         strings=(GEMM, ALL_REDUCE),
         threads=THREADS,
