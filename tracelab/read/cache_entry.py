@@ -45,7 +45,7 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
         for field in fields(Messages)
     }
     arrays: dict[str, NDArray[Any]] = {
-        name: value for name, value in (values | messages).items() if isinstance(value, np.ndarray)
+        name: value for name, value in (messages | values).items() if isinstance(value, np.ndarray)
     }
     columns, offset = [], 0
     for name, array in arrays.items():
