@@ -16,6 +16,7 @@ from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array
+from tracelab.job.rank_part import RankPart, rank_part
 from tracelab.measures import window_times
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
 from tracelab.measures.bubbles import Bubbles, bubbles
@@ -25,6 +26,7 @@ from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
 from tracelab.measures.what_ran import what_ran
+from tracelab.model.collectives import collectives
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.losses import count_losses
@@ -45,11 +47,12 @@ from tracelab.stages import Stage, call, run_stages
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis:
-    """One file, analyzed, with what a picture or a closer look needs beside the report."""
+    """One file, analyzed, with what its job, a picture or a closer look needs beside the report."""
 
     graph: Graph
     blocking_calls: BlockingCallCosts
     windows: tuple[Window, ...]
+    part: RankPart
     report: Report
 
     @property
@@ -243,6 +246,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("timeline", order),
     Stage("host", observe_host),
     Stage("graph", build_graph),
+    Stage("collectives", collectives),
     Stage("windows", choose_windows),
     Stage("lines", find_lines),
     # measure
@@ -259,6 +263,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("context", look_at),
     Stage("findings", find_all),
     Stage("notes", note_other_story),
+    # what its job needs of it
+    Stage("part", rank_part),
     # report
     Stage("trace_info", build_trace_info),
     Stage("report", build_report),
@@ -298,7 +304,11 @@ def analyze_source(
     }
     results = run_stages(stages, given)
     return Analysis(
-        results["graph"], results["blocking_calls"], results["windows"], results["report"]
+        results["graph"],
+        results["blocking_calls"],
+        results["windows"],
+        results["part"],
+        results["report"],
     )
 
 

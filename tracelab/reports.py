@@ -13,6 +13,7 @@ from tracelab.arrays import OneLine
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
+from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.options import DEFAULTS, Options
@@ -32,6 +33,7 @@ class FileResult(OneLine):
         report: its report; None where it could not be analyzed.
         error: why it could not.
         is_saved: the file is a saved report.
+        part: what its job needs of it; None of a saved report.
         more: what the function gave that was to be called with the analysis.
     """
 
@@ -39,6 +41,7 @@ class FileResult(OneLine):
     report: Report | None
     error: TracelabError | None = None
     is_saved: bool = False
+    part: RankPart | None = None
     more: Any = None
 
 
@@ -104,7 +107,8 @@ def analyze_file(
             if may_be_saved and is_saved_report_in_any_order(source):
                 return FileResult(source, load_source(source), is_saved=True)
             raise
-        return FileResult(source, analysis.report, more=then(analysis) if then else None)
+        more = then(analysis) if then else None
+        return FileResult(source, analysis.report, part=analysis.part, more=more)
     except TracelabError as error:
         return FileResult(source, None, error)
 

@@ -6,46 +6,58 @@ communication ran, where in the program it was called, and how the rank spent th
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array
-from tracelab.measures.bubbles import Cause
-from tracelab.model.call_sites import CallSite
-from tracelab.model.collectives import Group
+from tracelab.intervals import Int64Array, join, measure, measure_within, subtract, union
+from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.exposed import Exposed
+from tracelab.model.call_sites import CallSite, call_sites
+from tracelab.model.collectives import Collectives, Group
+from tracelab.model.frames import event_as_shown
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+
+_Value = TypeVar("_Value")
 
 
 class Work(IntEnum):
     """How the device that decides spends its time: each moment counts for the first that applies.
 
-    The first four are a `Kind`; the others are idle, by `Cause`.
+    What does not overlap with what stands before it here, then idle by its `Cause`.
     """
 
     COMPUTE = 0
     COMM = 1
-    COPY = 2
-    MEMSET = 3
-    HOST_BLOCKED = 4
-    INPUT = 5
-    HOST_BUSY = 6
-    DEPENDENCY = 7
-    LAUNCH = 8
-    GRAPH = 9
-    EDGE = 10
-    PROFILER = 11
-    UNKNOWN = 12
+    COPY = 2  # memsets, too
+    HOST_BLOCKED = 3
+    INPUT = 4
+    HOST_BUSY = 5
+    OTHER_IDLE = 6
 
 
-IDLE_WORK = {cause: Work[cause.name] for cause in Cause}
+_WORK_OF_KIND = {
+    Kind.COMPUTE: Work.COMPUTE,
+    Kind.COMM: Work.COMM,
+    Kind.COPY: Work.COPY,
+    Kind.MEMSET: Work.COPY,
+}
+_WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
+_OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Culprit(OneLine):
-    """What kept the device idle: the host's call, operator or region, and where it is.
+    """What of the host kept the device idle: a call, an operator or a region, and where it is.
 
     Example row: ``Culprit(work=Work.INPUT, call="next", site=CallSite(function="train",
     file="train.py", line=33))``.
@@ -110,14 +122,14 @@ class RankPart(Frozen):
         constraint: int8[c], the `Constraint` that the kernel's own start met last.
         delay_ns: int64[c], ns, how much earlier it could have started but for that constraint;
             ABSENT where it had no other.
-        exposed_index: int64[e], into the operations, of each piece of exposed communication; of
-            operations that share a kernel the first.
+        exposed_index: int64[e], into the operations, of each piece of exposed communication of the
+            device that decides; of operations that share a kernel the first.
         exposed_start_ns, exposed_end_ns: int64[e], ns; no compute ran beside it.
         work_at_start_ns, work_at_end_ns: int64[c, len(Work)], ns, how much of each sort of work the
-            device had done by the operation's start and end, since its first activity: the
+            device had done by the operation's start and end, since the file's first activity: the
             differences between two moments add up to the time between them.
-        culprit_index: int32[c], into `culprits`, what kept the device idle longest since the
-            operation before it started; ABSENT without any.
+        culprit_index: int32[c], into `culprits`, what of the host kept the device idle longest
+            since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17, stream_number=22,
@@ -160,3 +172,183 @@ class RankPart(Frozen):
 
     def __len__(self) -> int:
         return len(self.start_ns)
+
+
+def rank_part(
+    graph: Graph,
+    collectives: Collectives,
+    bubbles: Bubbles,
+    idle_culprits: Int64Array,
+    exposed: Exposed,
+    lines: SourceLines,
+    rank: int,
+) -> RankPart:
+    """Reduce one analyzed file to what its job needs of it.
+
+    The slow reference model is ``tests/reference/rank_part.py``.
+
+    Args:
+        graph: the file's dependencies.
+        collectives: its communication operations.
+        bubbles: its idle time.
+        idle_culprits: int64[bubbles], what each piece of idle waited for, as of `idle_culprits`.
+        exposed: its exposed communication and copies.
+        lines: where its source is looked for.
+        rank: its rank.
+    """
+    timeline, row = graph.host.timeline, collectives.row
+    device = _busiest_device(timeline)
+    start_ns, end_ns = timeline.start_ns[row], timeline.end_ns[row]
+    sites, site_index = _numbered(call_sites(timeline, timeline.launch_id[row], lines))
+    culprits, culprit_index, culprit_ns = _culprits(
+        graph, bubbles, idle_culprits, lines, device, start_ns
+    )
+    exposed_index, piece_index = _exposed_pieces(timeline, row, exposed, device)
+    trace = timeline.trace
+    return RankPart(
+        rank=rank,
+        path=trace.path,
+        origin_ns=trace.info.clock_base_ns + trace.origin_ns,
+        device=device,
+        groups=collectives.groups,
+        sites=sites,
+        culprits=culprits,
+        steps=_part_steps(timeline),
+        start_ns=start_ns,
+        end_ns=end_ns,
+        kernel_id=timeline.event_id[row],
+        stream_number=trace.stream_number[timeline.event_id[row]],
+        operation=collectives.operation,
+        group_index=collectives.group_index,
+        sequence=collectives.sequence,
+        peer_rank=collectives.peer_rank,
+        in_bytes=collectives.in_bytes,
+        out_bytes=collectives.out_bytes,
+        step_index=timeline.step_index[row],
+        site_index=site_index,
+        gates=_gating(graph)[row],
+        constraint=graph.binding.constraint[row],
+        delay_ns=graph.binding.delay_ns[row],
+        exposed_index=exposed_index,
+        exposed_start_ns=exposed.start_ns[piece_index],
+        exposed_end_ns=exposed.end_ns[piece_index],
+        work_at_start_ns=_work_before(timeline, bubbles, device, start_ns),
+        work_at_end_ns=_work_before(timeline, bubbles, device, end_ns),
+        culprit_index=culprit_index,
+        culprit_ns=culprit_ns,
+    )
+
+
+def _busiest_device(timeline: Timeline) -> int:
+    """The device that decides how long a step takes."""
+    return max(
+        timeline.device_numbers,
+        key=lambda device: measure(timeline.busy(timeline.select(device=device))),
+    )
+
+
+def _part_steps(timeline: Timeline) -> PartSteps:
+    steps, steady = timeline.steps, timeline.steady
+    windows = timeline.windows[1:]
+    return PartSteps(
+        number=np.array([step.number for step in steps], dtype=np.int64),
+        start_ns=np.array([window.start_ns for window in windows], dtype=np.int64),
+        end_ns=np.array([window.end_ns for window in windows], dtype=np.int64),
+        is_steady=np.isin(np.arange(len(steps)), steady.indices if steady else ()),
+    )
+
+
+def _gating(graph: Graph) -> NDArray[np.bool_]:
+    """bool[m], which rows other GPU work than communication waited for, in whichever stream."""
+    timeline, binding = graph.host.timeline, graph.binding
+    is_other = timeline.kind != Kind.COMM
+    gates = np.zeros(len(is_other), dtype=np.bool_)
+    for awaited_row in (binding.event_row, binding.source_row):
+        gates[awaited_row[is_other & (awaited_row != ABSENT)]] = True
+    return gates
+
+
+def _work_before(
+    timeline: Timeline, bubbles: Bubbles, device: int, times_ns: Int64Array
+) -> Int64Array:
+    """int64[times, len(Work)], ns, how a device has spent its time before each of some moments."""
+    first_ns = np.full(len(times_ns), timeline.windows[0].start_ns)
+    spent = np.zeros((len(times_ns), len(Work)), dtype=np.int64)
+    earlier = union([], [])
+    for kind, work in _WORK_OF_KIND.items():
+        busy = timeline.busy(timeline.select(device=device, kind=kind))
+        spent[:, work] += measure_within(subtract(busy, earlier), first_ns, times_ns)
+        earlier = join(earlier, busy)
+    for cause, work in _WORK_OF_IDLE.items():
+        is_chosen = (bubbles.device_number == device) & (bubbles.cause == cause)
+        idle = union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])
+        spent[:, work] += measure_within(idle, first_ns, times_ns)
+    return spent
+
+
+def _exposed_pieces(
+    timeline: Timeline, row: NDArray[np.intp], exposed: Exposed, device: int
+) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
+    """The pieces of a device's exposed time that are of an operation: its index and theirs.
+
+    Operations that share a kernel stand one after the other; the first has its pieces.
+    """
+    by_row = np.argsort(row, kind="stable")
+    ordered_row = row[by_row]
+    position = np.searchsorted(ordered_row, exposed.row)
+    is_operation = position < len(row)
+    is_operation[is_operation] = ordered_row[position[is_operation]] == exposed.row[is_operation]
+    piece_index = np.flatnonzero(is_operation & (timeline.device_number[exposed.row] == device))
+    return by_row[position[piece_index]].astype(np.int64), piece_index
+
+
+def _culprits(
+    graph: Graph,
+    bubbles: Bubbles,
+    idle_culprits: Int64Array,
+    lines: SourceLines,
+    device: int,
+    start_ns: Int64Array,
+) -> tuple[tuple[Culprit, ...], NDArray[np.int32], Int64Array]:
+    """What of the host kept a device idle longest before each operation, since the last started.
+
+    Returns:
+        the culprits; int32[c] each operation's among them, ABSENT for none; int64[c], ns, for how
+        long.
+    """
+    timeline = graph.host.timeline
+    index, culprit_ns = np.full(len(start_ns), ABSENT, np.int32), np.zeros(len(start_ns), np.int64)
+    of_operation = np.searchsorted(start_ns, bubbles.end_ns)
+    chosen = np.flatnonzero(
+        (bubbles.device_number == device)
+        & (idle_culprits != ABSENT)
+        & np.isin(bubbles.cause, _OF_HOST)
+        & (of_operation < len(start_ns))
+    )
+    event_id, of_event = np.unique(idle_culprits[chosen], return_inverse=True)
+    sites = call_sites(timeline, event_id, lines)
+    names = [event_as_shown(timeline.trace.name_of(event)) for event in event_id.tolist()]
+    culprits, culprit_of = _numbered(
+        Culprit(_WORK_OF_IDLE[Cause(cause)], names[event], sites[event])
+        for cause, event in zip(bubbles.cause[chosen].tolist(), of_event.tolist(), strict=True)
+    )
+    keys = of_operation[chosen] * np.int64(max(1, len(culprits))) + culprit_of
+    key, of_key = np.unique(keys, return_inverse=True)
+    total_ns = np.zeros(len(key), dtype=np.int64)
+    np.add.at(total_ns, of_key, (bubbles.end_ns - bubbles.start_ns)[chosen])
+    # Of each operation the longest comes last, and so stays.
+    by_length = np.argsort(total_ns, kind="stable")
+    operation_index, longest = np.divmod(key[by_length], max(1, len(culprits)))
+    index[operation_index], culprit_ns[operation_index] = longest, total_ns[by_length]
+    return culprits, index, culprit_ns
+
+
+def _numbered(values: Iterable[_Value]) -> tuple[tuple[_Value, ...], NDArray[np.int32]]:
+    """Different values in order of appearance, and the index of each one among them.
+
+    >>> _numbered("abac")
+    (('a', 'b', 'c'), array([0, 1, 0, 2], dtype=int32))
+    """
+    numbers: dict[_Value, int] = {}
+    index = [numbers.setdefault(value, len(numbers)) for value in values]
+    return tuple(numbers), np.array(index, dtype=np.int32)

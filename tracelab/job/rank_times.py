@@ -1,0 +1,98 @@
+"""How each rank spent its steps: computing, waiting for others, transferring, copying, idle."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.job.rank_part import RankPart
+from tracelab.measures.window_times import WindowMetrics
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RankStep(OneLine):
+    """One step of one rank, on the device that decides; the times of the last five add up to it.
+
+    Attributes:
+        step: its number.
+        start_ns, end_ns: ns, on the job's clock.
+        compute_ns: compute ran.
+        wait_ns: communication waited for another rank, and no compute ran beside it.
+        transfer_ns: communication moved data, and no compute ran beside it.
+        copy_ns: only copies and memsets ran.
+        idle_ns: nothing ran.
+
+    Example row: ``RankStep(step=3, start_ns=9_000, end_ns=19_000, compute_ns=6_000, wait_ns=2_400,
+    transfer_ns=600, copy_ns=0, idle_ns=1_000)``.
+    """
+
+    step: int
+    start_ns: int
+    end_ns: int
+    compute_ns: int
+    wait_ns: int
+    transfer_ns: int
+    copy_ns: int
+    idle_ns: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RankTimes(OneLine):
+    """The steps of one rank.
+
+    Example row: ``RankTimes(rank=1, steps=(RankStep(step=3, ...), RankStep(step=4, ...)))``.
+    """
+
+    rank: int
+    steps: tuple[RankStep, ...]
+
+
+def rank_times(
+    part: RankPart,
+    wait_ns: Int64Array,
+    on_job_clock: Sequence[tuple[int, int]],
+    windows: Sequence[WindowMetrics],
+) -> RankTimes:
+    """Split each step of a rank.
+
+    There is no slow reference model: the times of a step add up to its length, and all but the
+    wait are those of `window_times`.
+
+    Args:
+        part: the rank's file.
+        wait_ns: int64[c], ns, how long the kernel of each operation waited from its start on.
+        on_job_clock: when each of the part's steps started and ended, ns.
+        windows: what was measured of the rank's windows.
+    """
+    operation_start_ns = part.start_ns[part.exposed_index]
+    waited_ns = operation_start_ns + wait_ns[part.exposed_index]
+    waiting = union(
+        part.exposed_start_ns, np.clip(waited_ns, part.exposed_start_ns, part.exposed_end_ns)
+    )
+    waited_in_step_ns = measure_within(waiting, part.steps.start_ns, part.steps.end_ns)
+    spans = zip(part.steps.number.tolist(), on_job_clock, waited_in_step_ns.tolist(), strict=True)
+    of_step = {number: (span, wait) for number, span, wait in spans}
+    steps = []
+    for window in windows:
+        if window.rank != part.rank or window.step not in of_step:
+            continue
+        span, step_wait_ns = of_step[window.step]
+        [device] = [x for x in window.devices if x.device == part.device]
+        exposed_ns = device.exposed_comm_ns
+        steps.append(
+            RankStep(
+                step=window.step,
+                start_ns=span[0],
+                end_ns=span[1],
+                compute_ns=device.compute_ns,
+                wait_ns=step_wait_ns,
+                transfer_ns=exposed_ns - step_wait_ns,
+                copy_ns=device.busy_ns - device.compute_ns - exposed_ns,
+                idle_ns=device.idle_ns,
+            )
+        )
+    return RankTimes(part.rank, tuple(steps))
