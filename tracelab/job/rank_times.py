@@ -78,14 +78,15 @@ def rank_times(
     of_step = {number: (span, wait) for number, span, wait in spans}
     steps = []
     for window in windows:
-        if window.rank != part.rank or window.step not in of_step:
+        number = window.step
+        if number is None or window.rank != part.rank or number not in of_step:
             continue
-        span, step_wait_ns = of_step[window.step]
+        span, step_wait_ns = of_step[number]
         [device] = [x for x in window.devices if x.device == part.device]
         exposed_ns = device.exposed_comm_ns
         steps.append(
             RankStep(
-                step=window.step,
+                step=number,
                 start_ns=span[0],
                 end_ns=span[1],
                 compute_ns=device.compute_ns,
