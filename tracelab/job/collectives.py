@@ -1,0 +1,390 @@
+"""Which operations of several ranks are one: collectives, and sends with their receives.
+
+Process group and sequence number name a collective. Files without them (no release of PyTorch up
+to 2.11 writes sequence numbers into its traces) are matched by order: ranks carry out the
+operations of one group in one order (`tracelab.job.shifts` finds where their recordings begin).
+Sends and receives are matched by their peers and order. A wrong match is worse than none: what
+does not agree in kind and size stays unmatched, and is counted with the reason.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, concatenated
+from tracelab.intervals import Int64Array
+from tracelab.job.rank_part import RankPart
+from tracelab.job.shifts import Recorded, find_shift
+from tracelab.model.collectives import Group, Operation
+from tracelab.model.lookup import expand_ranges, groups_of
+from tracelab.model.trace import ABSENT
+
+
+class Basis(IntEnum):
+    """What a match rests on."""
+
+    SEQUENCE = 0  # process group and sequence number
+    ORDER = 1  # order within the process group
+    PEERS = 2  # peers and order of sends and receives
+
+
+class Reason(IntEnum):
+    """Why an operation has no match."""
+
+    NO_FILE = 0
+    NOT_RECORDED = 1
+    ORDER = 2
+    SIZE = 3
+    OPERATION = 4
+    UNKNOWN = 5
+
+
+_WORDS = {
+    Reason.NO_FILE: "with ranks whose files are missing",
+    Reason.NOT_RECORDED: "not in the recordings of the other ranks",
+    Reason.ORDER: "in an order that fits no other rank's recording",
+    Reason.SIZE: "whose sizes differ between ranks",
+    Reason.OPERATION: "that other ranks recorded as another operation",
+    Reason.UNKNOWN: "of an unknown kind or with an unknown peer",
+}
+# Every rank passes as much in and out; of others (uneven splits) each rank knows its own sizes.
+_SAME_SIZE = (Operation.ALL_REDUCE, Operation.BROADCAST, Operation.REDUCE)
+# No rank can end before all have begun: each needs what every other one has.
+ENDS_TOGETHER = (
+    Operation.ALL_REDUCE,
+    Operation.ALL_GATHER,
+    Operation.REDUCE_SCATTER,
+    Operation.ALL_TO_ALL,
+    Operation.BARRIER,
+    Operation.SEND_RECV,
+)
+_MOST_COMPARED = 3  # recordings beside the longest that one is compared with
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Matches(Frozen):
+    """Operations that several ranks carried out together; m matches of k members in all.
+
+    Attributes:
+        first: int64[m + 1]; the members of match i are ``first[i]`` to ``first[i + 1]``, at least
+            two, by rank.
+        part_index: int32[k], into the parts, of each member.
+        operation_index: int64[k], into that part's operations.
+        basis: int8[m], a `Basis`.
+        unmatched: int64[parts], how many operations of each part have no match.
+        unmatched_why: per part why, in words; empty where all have one.
+
+    Matches are ascending by the recorded start of their first member.
+
+    Example row: ``(first=0, basis=Basis.ORDER)`` with the members ``(part_index=0,
+    operation_index=4)`` and ``(part_index=1, operation_index=3)``.
+    """
+
+    first: Int64Array
+    part_index: NDArray[np.int32]
+    operation_index: Int64Array
+    basis: NDArray[np.int8]
+    unmatched: Int64Array
+    unmatched_why: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.basis)
+
+    @property
+    def match_index(self) -> NDArray[np.intp]:
+        """intp[k], the match that each member belongs to."""
+        return np.repeat(np.arange(len(self)), np.diff(self.first))
+
+    def of_members(self, columns: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+        """One value per member, of one array over the operations of each part."""
+        begin = np.cumsum([0, *(len(column) for column in columns)])
+        return np.concatenate(columns)[begin[self.part_index] + self.operation_index]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Operations(Frozen):
+    """The operations of all parts, part after part, each by start.
+
+    Attributes:
+        part_index: int64[n].
+        operation: int8[n], an `Operation`; receives are sends here, the same thing seen from the
+            other end.
+        group_index: int64[n], into the process groups of all parts.
+        sequence: int64[n], ABSENT where the file has none.
+        source_rank, target_rank: int64[n], of sends and receives, else ABSENT.
+        step_number: int64[n], the step that launched it, ABSENT outside all.
+        size_bytes: int64[n], what is the same on all ranks, ABSENT where it need not be.
+        start_ns, end_ns: int64[n], by the recorded clocks.
+
+    Example row: ``(part_index=1, operation=Operation.SEND, group_index=0, sequence=ABSENT,
+    source_rank=0, target_rank=1, step_number=3, size_bytes=16_777_216, start_ns=120_000,
+    end_ns=190_000)``.
+    """
+
+    part_index: Int64Array
+    operation: NDArray[np.int8]
+    group_index: Int64Array
+    sequence: Int64Array
+    source_rank: Int64Array
+    target_rank: Int64Array
+    step_number: Int64Array
+    size_bytes: Int64Array
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.part_index)
+
+    def recorded(self, index: NDArray[np.intp]) -> Recorded:
+        """Some operations of one part, as they are compared with those of another part."""
+        return Recorded(
+            self.operation[index],
+            self.size_bytes[index],
+            self.step_number[index],
+            self.start_ns[index],
+            self.end_ns[index],
+            np.isin(self.operation[index], ENDS_TOGETHER),
+        )
+
+
+def match(parts: Sequence[RankPart]) -> Matches:
+    """Find which operations of several ranks are one.
+
+    Args:
+        parts: what the files of one job give to it, at least one, by rank and each of another one.
+
+    The slow reference model is ``tests/reference/matches.py``.
+    """
+    operations, groups = _of_all_parts(parts)
+    unit, basis = _units(operations, len(groups))
+    key = _keys(operations, unit, basis)
+    placed = np.flatnonzero(key != ABSENT)
+    member = placed[np.lexsort((operations.part_index[placed], key[placed], unit[placed]))]
+    is_first = np.ones(len(member), dtype=np.bool_)
+    is_first[1:] = (np.diff(unit[member]) != 0) | (np.diff(key[member]) != 0)
+    first = np.flatnonzero(is_first)
+    count = np.diff(first, append=len(member))
+    doubt = _doubts(operations, member, first, count)
+
+    reason = np.where(unit == ABSENT, Reason.UNKNOWN, Reason.ORDER).astype(np.int8)
+    reason[member] = np.repeat(doubt, count)
+    reason = _with_missing(reason, {part.rank for part in parts}, groups, operations, unit)
+
+    matched = np.flatnonzero(doubt == ABSENT)
+    matched = matched[np.argsort(operations.start_ns[member[first[matched]]], kind="stable")]
+    _, position = expand_ranges(first[matched], first[matched] + count[matched])
+    begin = np.cumsum([0, *(len(part) for part in parts)])
+    part_index = operations.part_index[member[position]]
+    return Matches(
+        first=np.append(0, np.cumsum(count[matched])).astype(np.int64),
+        part_index=part_index.astype(np.int32),
+        operation_index=member[position] - begin[part_index],
+        basis=basis[member[first[matched]]],
+        unmatched=np.bincount(operations.part_index[reason != ABSENT], minlength=len(parts)).astype(
+            np.int64
+        ),
+        unmatched_why=tuple(
+            _in_words(reason[begin[index] : begin[index + 1]]) for index in range(len(parts))
+        ),
+    )
+
+
+def _of_all_parts(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, ...]]:
+    """The operations of all parts with the process groups they are in."""
+    groups: dict[Group, int] = {}
+    columns = [_of_part(index, part, groups) for index, part in enumerate(parts)]
+    return concatenated(columns), tuple(groups)
+
+
+def _of_part(part_index: int, part: RankPart, groups: dict[Group, int]) -> _Operations:
+    """One part's operations; its process groups are added to those of the job."""
+    group_index = np.array(
+        [groups.setdefault(group, len(groups)) for group in part.groups], dtype=np.int64
+    )
+    is_send, is_receive = part.operation == Operation.SEND, part.operation == Operation.RECV
+    is_sized = np.isin(part.operation, _SAME_SIZE) | is_send
+    step_number = np.full(len(part), ABSENT, dtype=np.int64)
+    has_step = part.step_index != ABSENT
+    step_number[has_step] = part.steps.number[part.step_index[has_step]]
+    return _Operations(
+        part_index=np.full(len(part), part_index, dtype=np.int64),
+        operation=np.where(is_receive, np.int8(Operation.SEND), part.operation),
+        group_index=group_index[part.group_index],
+        sequence=part.sequence,
+        source_rank=np.where(is_receive, part.peer_rank, np.where(is_send, part.rank, ABSENT)),
+        target_rank=np.where(is_send, part.peer_rank, np.where(is_receive, part.rank, ABSENT)),
+        step_number=step_number,
+        size_bytes=np.where(is_sized, part.in_bytes, np.where(is_receive, part.out_bytes, ABSENT)),
+        start_ns=part.origin_ns + part.start_ns,
+        end_ns=part.origin_ns + part.end_ns,
+    )
+
+
+def _units(operations: _Operations, group_count: int) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+    """What each operation is matched within, ABSENT for nothing, and by what.
+
+    Collectives are matched within their process group, sends and receives of a group within those
+    from one rank to another.
+    """
+    unit = operations.group_index.copy()
+    unit[operations.operation == Operation.UNKNOWN] = ABSENT
+    basis = np.full(len(unit), Basis.ORDER, dtype=np.int8)
+    has_sequence = np.ones(group_count, dtype=np.bool_)
+    is_paired = operations.operation == Operation.SEND
+    has_sequence[operations.group_index[~is_paired & (operations.sequence == ABSENT)]] = False
+    basis[has_sequence[operations.group_index]] = Basis.SEQUENCE
+    basis[is_paired] = Basis.PEERS
+    pair = np.flatnonzero(is_paired)
+    source, target = operations.source_rank[pair], operations.target_rank[pair]
+    ends = np.stack((operations.group_index[pair], source, target), axis=1)
+    _, of_pair = np.unique(ends, axis=0, return_inverse=True)
+    is_known = (source != ABSENT) & (target != ABSENT) & (source != target)
+    unit[pair] = np.where(is_known, group_count + of_pair.reshape(-1), ABSENT)
+    return unit, basis
+
+
+def _keys(operations: _Operations, unit: Int64Array, basis: NDArray[np.int8]) -> NDArray[np.int64]:
+    """int64[n], the same for what is one operation of its unit; ABSENT where that is not known."""
+    key = np.full(len(operations), ABSENT, dtype=np.int64)
+    for _, index in groups_of(unit):
+        if basis[index[0]] == Basis.SEQUENCE:
+            key[index] = _by_sequence(operations, index)
+        else:
+            key[index] = _by_order(operations, index)
+    return key
+
+
+def _by_sequence(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Keys by sequence number; operations of one part that share one are told apart by order."""
+    columns = np.stack((operations.part_index[index], operations.sequence[index]), axis=1)
+    _, of_number = np.unique(columns, axis=0, return_inverse=True)
+    occurrence = np.zeros(len(index), dtype=np.int64)
+    of_number = of_number.reshape(-1)
+    order = np.argsort(of_number, kind="stable")
+    ordered = of_number[order]
+    occurrence[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
+    columns = np.stack((operations.sequence[index], occurrence), axis=1)
+    _, key = np.unique(columns, axis=0, return_inverse=True)
+    return key.reshape(-1).astype(np.int64)
+
+
+def _by_order(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
+    """Keys by order: of all operations of a unit, or else of those of each kind and size.
+
+    Where no process group is known, operations of several can come in another order on each rank.
+    """
+    key, is_whole = _by_shifts(operations, index)
+    if is_whole:
+        return key
+    columns = np.stack((operations.operation[index], operations.size_bytes[index]), axis=1)
+    _, of_kind = np.unique(columns, axis=0, return_inverse=True)
+    key_of_kind, next_key = np.full(len(index), ABSENT, dtype=np.int64), 0
+    for _, chosen in groups_of(of_kind.reshape(-1)):
+        chosen_key, _ = _by_shifts(operations, index[chosen])
+        key_of_kind[chosen] = np.where(chosen_key == ABSENT, ABSENT, chosen_key + next_key)
+        next_key = max(next_key, int(key_of_kind[chosen].max()) + 1)
+    is_better = (key_of_kind != ABSENT).sum() > (key != ABSENT).sum()
+    return key_of_kind if is_better else key
+
+
+def _by_shifts(operations: _Operations, index: NDArray[np.intp]) -> tuple[NDArray[np.int64], bool]:
+    """Keys of operations whose order is that of other parts, and whether no part is left over.
+
+    Parts that agree with each other but not with the longest one are put together on their own.
+    """
+    key, next_key = np.full(len(index), ABSENT, dtype=np.int64), 0
+    of_part = [chosen for _, chosen in groups_of(operations.part_index[index])]
+    left = sorted(of_part, key=len, reverse=True)
+    is_whole = True
+    while left:
+        placed = [(left[0], operations.recorded(index[left[0]]), 0)]
+        others, left = left[1:], []
+        for chosen in others:
+            other = operations.recorded(index[chosen])
+            begin = _begin_among(placed, other)
+            if begin is None:
+                left.append(chosen)
+            else:
+                placed.append((chosen, other, begin))
+        if len(placed) == 1:
+            is_whole = False
+            continue
+        next_key -= min(begin for _, _, begin in placed)
+        for chosen, _, begin in placed:
+            key[chosen] = next_key + begin + np.arange(len(chosen))
+        next_key = int(key.max()) + 1
+    return key, is_whole
+
+
+def _begin_among(
+    placed: Sequence[tuple[NDArray[np.intp], Recorded, int]], other: Recorded
+) -> int | None:
+    """Where a recording begins on the scale of those that already have their place on it."""
+    for _, one, begin in (placed[0], *placed[1:][-_MOST_COMPARED:]):
+        shift = find_shift(one, other)
+        if shift is not None:
+            return begin + shift
+    return None
+
+
+def _doubts(
+    operations: _Operations,
+    member: NDArray[np.intp],
+    first: NDArray[np.intp],
+    count: NDArray[np.intp],
+) -> NDArray[np.int8]:
+    """int8[m], why what has one key is no match, ABSENT where it is one."""
+    doubt = np.full(len(first), ABSENT, dtype=np.int8)
+    if not len(first):
+        return doubt
+    size_bytes, operation = operations.size_bytes[member], operations.operation[member]
+    largest = np.maximum.reduceat(size_bytes, first)
+    known = np.where(size_bytes == ABSENT, np.repeat(largest, count), size_bytes)
+    doubt[np.minimum.reduceat(known, first) != largest] = Reason.SIZE
+    is_mixed = np.minimum.reduceat(operation, first) != np.maximum.reduceat(operation, first)
+    doubt[is_mixed] = Reason.OPERATION
+    doubt[count == 1] = Reason.NOT_RECORDED
+    return doubt
+
+
+def _with_missing(
+    reason: NDArray[np.int8],
+    ranks: set[int],
+    groups: Sequence[Group],
+    operations: _Operations,
+    unit: Int64Array,
+) -> NDArray[np.int8]:
+    """The reasons, which now say too where no other rank recorded an operation, or has a file."""
+    reason = reason.copy()
+    for _, index in groups_of(np.where(reason == Reason.ORDER, unit, ABSENT)):
+        if (operations.part_index[index] == operations.part_index[index[0]]).all():
+            reason[index] = Reason.NOT_RECORDED
+    of_group = operations.group_index
+    in_job = [len(ranks.intersection(group.ranks or ranks)) > 1 for group in groups]
+    ends = np.stack((operations.source_rank, operations.target_rank))
+    has_file = np.where(
+        operations.operation == Operation.SEND,
+        np.isin(ends, [*ranks]).all(axis=0),
+        np.array(in_job, dtype=np.bool_)[of_group],
+    )
+    is_open = (reason == Reason.ORDER) | (reason == Reason.NOT_RECORDED)
+    reason[is_open & ~has_file] = Reason.NO_FILE
+    is_alone = [group.size == 1 or len(group.ranks) == 1 for group in groups]
+    reason[np.array(is_alone, dtype=np.bool_)[of_group]] = ABSENT  # needs no other rank
+    return reason
+
+
+def _in_words(reason: NDArray[np.int8]) -> str:
+    """How many operations of one part have no match, by the reason.
+
+    >>> _in_words(np.array([ABSENT, Reason.SIZE, Reason.NO_FILE, Reason.SIZE]))
+    '1 with ranks whose files are missing, 2 whose sizes differ between ranks'
+    """
+    counts = Counter(reason[reason != ABSENT].tolist())
+    return ", ".join(f"{counts[why]:,} {words}" for why, words in _WORDS.items() if counts[why])
