@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +25,8 @@ from tracelab.job.shifts import Recorded, find_shift
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.lookup import expand_ranges, groups_of
 from tracelab.model.trace import ABSENT
+
+_Scalar = TypeVar("_Scalar", bound=np.generic)
 
 
 class Basis(IntEnum):
@@ -101,7 +104,7 @@ class Matches(Frozen):
         """intp[k], the match that each member belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.first))
 
-    def of_members(self, columns: Sequence[NDArray[np.generic]]) -> NDArray[np.generic]:
+    def of_members(self, columns: Sequence[NDArray[_Scalar]]) -> NDArray[_Scalar]:
         """One value per member, of one array over the operations of each part."""
         begin = np.cumsum([0, *(len(column) for column in columns)])
         return np.concatenate(columns)[begin[self.part_index] + self.operation_index]
