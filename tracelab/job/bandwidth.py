@@ -1,0 +1,227 @@
+"""How fast collectives moved their data once all ranks had come: as nccl-tests defines bandwidths.
+
+The algorithm bandwidth is size / time, the bus bandwidth what a link had to carry for it, which no
+longer depends on the number of ranks (``doc/PERFORMANCE.md`` of nccl-tests).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array
+from tracelab.job.collectives import Matches
+from tracelab.job.rank_part import RankPart
+from tracelab.job.waits import Waits, of_members
+from tracelab.model.collectives import Operation
+from tracelab.model.trace import ABSENT
+
+# What the links carry, in parts of the size: so many (n - 1) / n.
+_SHARES_ON_THE_BUS = {
+    Operation.ALL_REDUCE: 2,
+    Operation.ALL_GATHER: 1,
+    Operation.REDUCE_SCATTER: 1,
+    Operation.ALL_TO_ALL: 1,
+    Operation.GATHER: 1,
+    Operation.SCATTER: 1,
+}
+_PAIRED = (Operation.SEND, Operation.RECV, Operation.SEND_RECV)
+_WHOLE_ON_THE_BUS = (Operation.BROADCAST, Operation.REDUCE, *_PAIRED)
+# The size is that of all ranks together: where only one rank's share is known, n times that.
+_SHARED_IN = (Operation.ALL_GATHER, Operation.GATHER)
+_SHARED_OUT = (Operation.REDUCE_SCATTER, Operation.SCATTER)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Transfers(Frozen):
+    """How much each match moved, and how fast; m matches.
+
+    Attributes:
+        ranks: int64[m], how many ranks the process group has; where no file says, how many matched.
+        message_bytes: int64[m], the size by nccl-tests' definition, ABSENT where unknown.
+        transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last: it did not
+            wait, whatever the clocks.
+        algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known,
+            where files of ranks are missing (the last one may be among them), and for kernels
+            that do several operations at once.
+
+    Example row: ``(ranks=2, message_bytes=134_217_728, transfer_ns=600_000, algorithm_gbps=223.7,
+    bus_gbps=223.7)``.
+    """
+
+    ranks: Int64Array
+    message_bytes: Int64Array
+    transfer_ns: Int64Array
+    algorithm_gbps: NDArray[np.float64]
+    bus_gbps: NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BandwidthMetrics(OneLine):
+    """The collectives of one process group, operation and size class; medians.
+
+    Attributes:
+        group: the process group's name.
+        operation: "all_reduce" and the like.
+        size_class: the messages are of at least so many bytes, a power of two, and of less than
+            twice as many.
+        count: how many matched collectives.
+        ranks: how many ranks take part.
+        message_bytes: their size.
+        transfer_ns: on the rank that arrived last, ns.
+        wait_ns: of the ranks that waited, all of each collective added up, ns.
+        algorithm_gbps, bus_gbps: GB/s, with the transfer alone.
+
+    Example row: ``BandwidthMetrics(group="default_pg", operation="all_reduce",
+    size_class=134_217_728, count=5, ranks=2, message_bytes=134_217_728, transfer_ns=600_000,
+    wait_ns=4_800_000, algorithm_gbps=223.7, bus_gbps=223.7)``.
+    """
+
+    group: str
+    operation: str
+    size_class: int
+    count: int
+    ranks: int
+    message_bytes: int
+    transfer_ns: int
+    wait_ns: int
+    algorithm_gbps: float
+    bus_gbps: float
+
+
+def find_transfers(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Transfers:
+    """How much each matched operation moved, and how fast.
+
+    Args:
+        parts: the job's ranks.
+        matches: which of their operations belong together.
+        waits: how long each rank of them waited.
+    """
+    first = matches.first
+    matched = np.diff(first)
+    if not len(matched):
+        nothing = np.zeros(0, dtype=np.int64)
+        return Transfers(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
+    operation = of_members(parts, matches, "operation")[first[:-1]]
+    ranks = np.maximum(_group_sizes(parts, matches), matched)
+    ranks[np.isin(operation, _PAIRED)] = 2
+    message_bytes = _message_bytes(parts, matches, operation, ranks)
+    transfer_ns = _transfer_ns(waits, first)
+    is_known = (message_bytes > 0) & (transfer_ns > 0) & (ranks == matched)
+    is_known &= ~_shares_a_kernel(parts, matches)
+    algorithm_gbps = np.full(len(ranks), np.nan)
+    algorithm_gbps[is_known] = message_bytes[is_known] / transfer_ns[is_known]
+    return Transfers(
+        ranks=ranks,
+        message_bytes=message_bytes,
+        transfer_ns=transfer_ns,
+        algorithm_gbps=algorithm_gbps,
+        bus_gbps=algorithm_gbps * _bus_factors(operation, ranks),
+    )
+
+
+def bandwidths(
+    parts: Sequence[RankPart], matches: Matches, waits: Waits, transfers: Transfers
+) -> tuple[BandwidthMetrics, ...]:
+    """The bandwidths of each process group, operation and size class; the largest sizes first."""
+    if not len(transfers.ranks):
+        return ()
+    wait_ns = np.add.reduceat(waits.wait_ns, matches.first[:-1])
+    groups: dict[tuple[str, str, int], list[int]] = defaultdict(list)
+    for match in np.flatnonzero(~np.isnan(transfers.bus_gbps)).tolist():
+        part, index = member_operation(parts, matches, int(matches.first[match]))
+        operation = operation_name(parts, matches, match)
+        size_class = 1 << (int(transfers.message_bytes[match]).bit_length() - 1)
+        name = part.groups[part.group_index[index]].name
+        groups[name, operation, size_class].append(match)
+    rows = [
+        BandwidthMetrics(
+            group=name,
+            operation=operation,
+            size_class=size_class,
+            count=len(chosen),
+            ranks=int(np.median(transfers.ranks[chosen])),
+            message_bytes=int(np.median(transfers.message_bytes[chosen])),
+            transfer_ns=int(np.median(transfers.transfer_ns[chosen])),
+            wait_ns=int(np.median(wait_ns[chosen])),
+            algorithm_gbps=round(float(np.median(transfers.algorithm_gbps[chosen])), 3),
+            bus_gbps=round(float(np.median(transfers.bus_gbps[chosen])), 3),
+        )
+        for (name, operation, size_class), chosen in groups.items()
+    ]
+    return tuple(sorted(rows, key=lambda row: (-row.size_class, row.group, row.operation)))
+
+
+def member_operation(
+    parts: Sequence[RankPart], matches: Matches, member: int
+) -> tuple[RankPart, int]:
+    """The part of a member of the matches, and the index of its operation there."""
+    return parts[matches.part_index[member]], int(matches.operation_index[member])
+
+
+def operation_name(parts: Sequence[RankPart], matches: Matches, match: int) -> str:
+    """What a match does: "all_reduce" and the like, "send_recv" of a send and its receive."""
+    part, index = member_operation(parts, matches, int(matches.first[match]))
+    operation = Operation(int(part.operation[index]))
+    return (Operation.SEND_RECV if operation in _PAIRED else operation).name.lower()
+
+
+def _group_sizes(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+    """int64[m], how many ranks each match's process group has, 0 where no file says."""
+    sizes = np.zeros(len(matches.part_index), dtype=np.int64)
+    for part_index, part in enumerate(parts):
+        by_group = np.array([group.size or len(group.ranks) for group in part.groups], np.int64)
+        is_of_part = matches.part_index == part_index
+        sizes[is_of_part] = by_group[part.group_index[matches.operation_index[is_of_part]]]
+    return np.maximum.reduceat(sizes, matches.first[:-1])
+
+
+def _message_bytes(
+    parts: Sequence[RankPart], matches: Matches, operation: Int64Array, ranks: Int64Array
+) -> Int64Array:
+    """int64[m], the size by nccl-tests' definition: the larger buffer, of what is shared the whole.
+
+    The gathered buffer of an all-gather, the input of a reduce-scatter, the buffer of the others.
+    """
+    in_bytes, out_bytes = (
+        np.maximum.reduceat(of_members(parts, matches, column), matches.first[:-1])
+        for column in ("in_bytes", "out_bytes")
+    )
+    in_bytes = np.where(np.isin(operation, _SHARED_IN) & (in_bytes > 0), in_bytes * ranks, in_bytes)
+    is_shared_out = np.isin(operation, _SHARED_OUT) & (out_bytes > 0)
+    out_bytes = np.where(is_shared_out, out_bytes * ranks, out_bytes)
+    larger: Int64Array = np.maximum(in_bytes, out_bytes)
+    return np.where(larger > 0, larger, ABSENT)
+
+
+def _transfer_ns(waits: Waits, first: Int64Array) -> Int64Array:
+    """int64[m], the kernel's length on the rank that came last; the shortest where none did."""
+    length_ns = waits.wait_ns + waits.transfer_ns
+    shortest_ns: Int64Array = np.minimum.reduceat(length_ns, first[:-1])
+    return np.where(waits.last_member == ABSENT, shortest_ns, length_ns[waits.last_member])
+
+
+def _shares_a_kernel(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.bool_]:
+    """bool[m], whether a kernel of the match does other operations, too."""
+    shared = np.zeros(len(matches.part_index), dtype=np.bool_)
+    for part_index, part in enumerate(parts):
+        _, kernel_index, counts = np.unique(part.kernel_id, return_inverse=True, return_counts=True)
+        is_of_part = matches.part_index == part_index
+        of_operation = counts[kernel_index.reshape(-1)] > 1
+        shared[is_of_part] = of_operation[matches.operation_index[is_of_part]]
+    return np.logical_or.reduceat(shared, matches.first[:-1])
+
+
+def _bus_factors(operation: Int64Array, ranks: Int64Array) -> NDArray[np.float64]:
+    """float64[m], bus bandwidth / algorithm bandwidth; NaN for operations without a definition."""
+    factors = np.full(len(operation), np.nan)
+    factors[np.isin(operation, _WHOLE_ON_THE_BUS)] = 1
+    for name, shares in _SHARES_ON_THE_BUS.items():
+        is_named = operation == name
+        factors[is_named] = shares * (ranks[is_named] - 1) / ranks[is_named]
+    return factors

@@ -1,0 +1,113 @@
+"""One row for each matched collective: who waited how long for whom, why, and how fast it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab.arrays import OneLine
+from tracelab.job.bandwidth import Transfers, member_operation, operation_name
+from tracelab.job.collectives import Matches
+from tracelab.job.explain import explain
+from tracelab.job.lateness import Lateness
+from tracelab.job.rank_part import RankPart
+from tracelab.job.waits import Waits
+from tracelab.job.work_compared import MoreWork
+from tracelab.model.trace import ABSENT
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CollectiveMetrics(OneLine):
+    """One collective of several ranks, or one send and its receive.
+
+    Attributes:
+        group: the process group's name; "" where the files name none.
+        operation: "all_reduce" and the like; "send_recv" of a send and its receive.
+        sequence: its sequence number in the group, None where the files have none.
+        step: the step that launched it on the first of its ranks, None outside all.
+        message_bytes: its size as nccl-tests defines it, None where it is not known.
+        ranks: those whose files have it, ascending.
+        arrival_ns: when each of them started it, ns on the job's clock.
+        wait_ns: how long each waited for the last one, ns.
+        transfer_ns: what was left of its length, ns.
+        last_rank: the one that arrived last; None where all arrived within the clocks' error.
+        cause: why it came last, in one word as in `Straggler`, "recording_start" where it was
+            behind when the recording began; None where none was last.
+        why: the same as a clause that follows "rank N"; "" where none was last.
+        algorithm_gbps, bus_gbps: GB/s of the transfer alone; None where the size is not known, a
+            rank's file is missing or its kernel does several operations.
+
+    Example row: ``CollectiveMetrics(group="0", operation="all_reduce", sequence=7, step=3,
+    message_bytes=134_217_728, ranks=(0, 1), arrival_ns=(15_763_000, 0), wait_ns=(0, 15_763_000),
+    transfer_ns=(546_000, 526_000), last_rank=0, cause="more_work", why="has 1.5 times the work in
+    `aten::mm`", algorithm_gbps=245.8, bus_gbps=245.8)``.
+    """
+
+    group: str
+    operation: str
+    sequence: int | None
+    step: int | None
+    message_bytes: int | None
+    ranks: tuple[int, ...]
+    arrival_ns: tuple[int, ...]
+    wait_ns: tuple[int, ...]
+    transfer_ns: tuple[int, ...]
+    last_rank: int | None
+    cause: str | None
+    why: str
+    algorithm_gbps: float | None
+    bus_gbps: float | None
+
+
+def collective_rows(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    waits: Waits,
+    lateness: Lateness,
+    transfers: Transfers,
+) -> tuple[CollectiveMetrics, ...]:
+    """The rows of all matches, in their order.
+
+    Args:
+        parts: the job's ranks.
+        more_of: what the GPU of each does more than those of the others.
+        matches: which of their operations belong together.
+        waits: how long each rank of them waited.
+        lateness: why the last one was late.
+        transfers: how much each moved, and how fast.
+    """
+    rows = []
+    for match in range(len(matches.first) - 1):
+        members = range(int(matches.first[match]), int(matches.first[match + 1]))
+        part, index = member_operation(parts, matches, members[0])
+        step_index, sequence = int(part.step_index[index]), int(part.sequence[index])
+        last, message_bytes = int(waits.last_member[match]), int(transfers.message_bytes[match])
+        why = None
+        if last != ABSENT:
+            why = explain(parts, more_of, matches, waits, lateness, [match])
+        rows.append(
+            CollectiveMetrics(
+                group=part.groups[part.group_index[index]].name,
+                operation=operation_name(parts, matches, match),
+                sequence=None if sequence == ABSENT else sequence,
+                step=None if step_index == ABSENT else int(part.steps.number[step_index]),
+                message_bytes=None if message_bytes == ABSENT else message_bytes,
+                ranks=tuple(parts[matches.part_index[x]].rank for x in members),
+                arrival_ns=tuple(waits.arrival_ns[members].tolist()),
+                wait_ns=tuple(waits.wait_ns[members].tolist()),
+                transfer_ns=tuple(waits.transfer_ns[members].tolist()),
+                last_rank=None if why is None else parts[matches.part_index[last]].rank,
+                cause=None if why is None else why.cause,
+                why="" if why is None else why.why,
+                algorithm_gbps=_rounded(transfers.algorithm_gbps[match]),
+                bus_gbps=_rounded(transfers.bus_gbps[match]),
+            )
+        )
+    return tuple(rows)
+
+
+def _rounded(gbps: np.floating) -> float | None:
+    return None if np.isnan(gbps) else round(float(gbps), 3)

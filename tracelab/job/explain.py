@@ -1,0 +1,141 @@
+"""Why a rank is late, in words, and where in its program the cause is."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab.arrays import OneLine
+from tracelab.job.collectives import Matches
+from tracelab.job.lateness import BEFORE_RECORDING, Lateness, culprit_of
+from tracelab.job.rank_part import Culprit, RankPart, Work
+from tracelab.job.waits import Waits
+from tracelab.job.work_compared import MoreWork
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite
+
+_CAUSES = {
+    Work.COMPUTE: "more_work",
+    Work.COMM: "other_collective",
+    Work.COPY: "copies",
+    Work.HOST_BLOCKED: "blocked",
+    Work.INPUT: "data_loading",
+    Work.HOST_BUSY: "late_launch",
+    Work.OTHER_IDLE: "unknown",
+}
+SLOWER_GPU, RECORDING_START = "slower_gpu", "recording_start"
+_OF_THE_EXCESS = 0.5  # an operator with less does not explain what comes before one collective
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(OneLine):
+    """Why a rank is late.
+
+    Example: ``Explanation(cause="data_loading", why="loads data for 6.2 ms in `next` (train.py:33)
+    while its GPU is idle", site=CallSite(function="train", file="train.py", line=33))``.
+
+    Attributes:
+        cause: one word.
+        why: a clause that follows "rank N".
+        site: where in its program; nowhere where that is not known.
+    """
+
+    cause: str
+    why: str
+    site: CallSite
+
+
+def explain(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    waits: Waits,
+    lateness: Lateness,
+    chosen: Sequence[int],
+) -> Explanation:
+    """Explain why one rank was the last in some matches, all by the same sort of work.
+
+    Args:
+        parts: the job's ranks.
+        more_of: what the GPU of each does more than those of the others.
+        matches: which of their operations belong together.
+        waits: how long each rank of them waited.
+        lateness: what the last rank spent more time on.
+        chosen: the matches, at least one, the one that matters most first.
+    """
+    sources = list(dict.fromkeys(int(lateness.source_match[match]) for match in chosen))
+    members = [int(waits.last_member[source]) for source in sources]
+    part_index = int(matches.part_index[members[0]])
+    work = int(lateness.excess_ns[members[0]].argmax())
+    if work == BEFORE_RECORDING:
+        return Explanation(RECORDING_START, "was behind when the recording began", NO_CALL_SITE)
+    if work == Work.COMPUTE:
+        return _of_compute(more_of[part_index], _compute_ns(lateness, sources, members))
+    late_ns = int(np.median(lateness.excess_ns[members, work]))
+    if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
+        found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
+        known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
+        return _of_host(Work(work), *(known[0] if known else (None, late_ns)))
+    why = {
+        Work.COMM: "is kept by other communication",
+        Work.COPY: "spends more time on copies that are not overlapped",
+        Work.OTHER_IDLE: "has an idle GPU for reasons that its file does not tell",
+    }[Work(work)]
+    return Explanation(_CAUSES[Work(work)], f"{why} ({_ms(late_ns)})", NO_CALL_SITE)
+
+
+def _compute_ns(
+    lateness: Lateness, sources: Sequence[int], members: Sequence[int]
+) -> tuple[float, float]:
+    """How long the last rank of some matches computed before each, and the one in the middle."""
+    compute_ns = lateness.spent_ns[:, Work.COMPUTE]
+    references = lateness.reference_member[list(sources)]
+    return float(np.median(compute_ns[list(members)])), float(np.median(compute_ns[references]))
+
+
+def _of_compute(more: MoreWork | None, compute_ns: tuple[float, float]) -> Explanation:
+    own_ns, usual_ns = compute_ns
+    if more is None or more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
+        why = f"computes for {_ms(own_ns)} before it, the others for {_ms(usual_ns)}"
+        return Explanation(_CAUSES[Work.COMPUTE], why, NO_CALL_SITE)
+    if more.is_slower:
+        percent = 100 * (more.ratio - 1)
+        why = f"runs the same kernels {percent:.0f} % more slowly"
+        return Explanation(SLOWER_GPU, why, NO_CALL_SITE)
+    where = f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
+    site = NO_CALL_SITE if more.is_kernel else CallSite(operator=more.name)
+    if more.ratio == float("inf"):
+        why = f"alone runs `{more.name}`{where} ({_ms(more.excess_ns)} a step)"
+        return Explanation(_CAUSES[Work.COMPUTE], why, site)
+    calls = ""
+    if round(more.calls, 1) != round(more.usual_calls, 1):
+        calls = f" ({more.calls:.4g} calls a step, the others {more.usual_calls:.4g})"
+    why = f"has {more.ratio:.3g} times the work in `{more.name}`{where}{calls}"
+    return Explanation(_CAUSES[Work.COMPUTE], why, site)
+
+
+def _of_host(work: Work, culprit: Culprit | None, late_ns: int) -> Explanation:
+    what = {
+        Work.HOST_BLOCKED: "is blocked",
+        Work.INPUT: "loads data",
+        Work.HOST_BUSY: "launches late",
+    }[work]
+    if culprit is None:
+        return Explanation(_CAUSES[work], f"{what} ({_ms(late_ns)})", NO_CALL_SITE)
+    why = f"{what} in {_place(culprit)} ({_ms(late_ns)})"
+    return Explanation(_CAUSES[work], why, culprit.site)
+
+
+def _place(culprit: Culprit) -> str:
+    """A call and its line: "`item` in train (train.py:41)"."""
+    site = culprit.site
+    name = f"`{site.call or culprit.call}`"
+    if site.function is None:
+        return name
+    file = f"{site.file}:{site.line}" if site.line is not None else site.file
+    return f"{name} in {site.function} ({file})" if file else f"{name} in {site.function}"
+
+
+def _ms(length_ns: float) -> str:
+    return f"{length_ns / 1e6:,.1f} ms"

@@ -1,0 +1,210 @@
+"""Why the last rank of a collective was late: what it spent more time on than the others.
+
+Between two collectives of one group, each rank's time is compute, communication, copies and idle
+of some cause. What the late rank spent on each of them beyond a rank in the middle adds up to by
+how much later it came; what nobody waited for since then it carries on to the next collective.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.job.collectives import Matches
+from tracelab.job.rank_part import Culprit, RankPart, Work
+from tracelab.job.waits import Waits, of_members
+from tracelab.model.constraints import Constraint
+from tracelab.model.trace import ABSENT
+
+BEFORE_RECORDING = len(Work)  # the column of what a rank was late by when the recording began
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Lateness(Frozen):
+    """Why the last rank of each match was late; k members in the order of `Matches`, m matches.
+
+    Attributes:
+        previous_match: int64[m], the match before it of the same ranks, ABSENT for the first.
+        reference_member: int64[m], the member that arrived in the middle (of two the first): what
+            is usual there.
+        spent_ns: int64[k, len(Work)], ns, how each member spent the time since it started the
+            previous match; 0 without one.
+        excess_ns: int64[k, len(Work) + 1], ns, how much later than the reference each member came,
+            by what it spent more time on; the last column is what it was late by from the start.
+        source_match: int64[m], where the lateness comes from: the match itself, or one in which its
+            last rank had itself waited for another; ABSENT where nobody was late.
+
+    Example: two ranks average gradients once a step, rank 0 computes for 29 ms before, rank 1 for
+    14: the match's members have ``spent_ns=[[29_000_000, 0, ...], [14_000_000, 15_000_000, ...]]``
+    and ``excess_ns=[[15_000_000, 0, ...], [0, 0, ...]]``.
+    """
+
+    previous_match: Int64Array
+    reference_member: Int64Array
+    spent_ns: Int64Array
+    excess_ns: Int64Array
+    source_match: Int64Array
+
+
+def find_lateness(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Lateness:
+    """Find why the last rank of each match was late.
+
+    Args:
+        parts: the job's ranks.
+        matches: which of their operations belong together.
+        waits: how long each rank of them waited.
+    """
+    first = matches.first
+    previous_match = _previous_match(matches)
+    by_arrival = np.lexsort((waits.arrival_ns, waits.match_index))
+    reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
+    previous_member = _members_before(first, previous_match)
+    before_ns = _work_before(parts, matches)
+    has_previous = previous_member != ABSENT
+    spent_ns = np.where(has_previous[:, None], before_ns - before_ns[previous_member], 0)
+    excess_ns = _excess_ns(
+        waits, first, previous_match, reference_member, spent_ns, _held_back_ns(parts, matches)
+    )
+    source_match = _source_match(matches, waits, previous_match, excess_ns)
+    return Lateness(previous_match, reference_member, spent_ns, excess_ns, source_match)
+
+
+def culprit_of(
+    parts: Sequence[RankPart], matches: Matches, waits: Waits, lateness: Lateness, match: int
+) -> tuple[Culprit | None, int]:
+    """What kept the last rank of a match idle longest since the previous match, and for how long.
+
+    Of idle of the sort that made it late; None where the file does not say.
+    """
+    member = int(waits.last_member[match])
+    work = int(lateness.excess_ns[member].argmax())
+    part, end_index = parts[matches.part_index[member]], int(matches.operation_index[member])
+    previous = int(lateness.previous_match[match])
+    first_index = 0
+    if previous != ABSENT:
+        before = matches.first[previous] + member - matches.first[match]
+        first_index = int(matches.operation_index[before]) + 1
+    index = np.arange(first_index, end_index + 1)
+    index = index[part.culprit_index[index] != ABSENT]
+    of_work = [part.culprits[i].work == work for i in part.culprit_index[index].tolist()]
+    index = index[np.array(of_work, dtype=np.bool_)]
+    if not len(index):
+        return None, 0
+    longest = int(index[part.culprit_ns[index].argmax()])
+    return part.culprits[part.culprit_index[longest]], int(part.culprit_ns[longest])
+
+
+def _previous_match(matches: Matches) -> Int64Array:
+    """int64[m], the match before each one of the same ranks, ABSENT for the first of them."""
+    previous = np.full(len(matches.first) - 1, ABSENT, dtype=np.int64)
+    latest: dict[bytes, int] = {}
+    for match in range(len(previous)):
+        ranks = matches.part_index[matches.first[match] : matches.first[match + 1]].tobytes()
+        previous[match] = latest.get(ranks, ABSENT)
+        latest[ranks] = match
+    return previous
+
+
+def _members_before(first: Int64Array, previous_match: Int64Array) -> Int64Array:
+    """int64[k], the member of the same rank in the previous match, ABSENT without one."""
+    sizes = np.diff(first)
+    previous_first = np.where(previous_match == ABSENT, ABSENT, first[previous_match])
+    of_member = np.repeat(previous_first, sizes)
+    within = np.arange(first[-1]) - np.repeat(first[:-1], sizes)
+    return np.where(of_member == ABSENT, ABSENT, of_member + within)
+
+
+def _work_before(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+    """int64[k, len(Work)], `RankPart.work_at_start_ns` of each member."""
+    before_ns = np.zeros((len(matches.part_index), len(Work)), dtype=np.int64)
+    for part_index, part in enumerate(parts):
+        is_of_part = matches.part_index == part_index
+        before_ns[is_of_part] = part.work_at_start_ns[matches.operation_index[is_of_part]]
+    return before_ns
+
+
+def _held_back_ns(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+    """int64[k], ns, by how much the host's late launch alone delayed each member."""
+    constraint = of_members(parts, matches, "constraint")
+    delay_ns = of_members(parts, matches, "delay_ns")
+    return np.where(constraint == Constraint.LAUNCH, np.maximum(delay_ns, 0), 0)
+
+
+def _excess_ns(
+    waits: Waits,
+    first: Int64Array,
+    previous_match: Int64Array,
+    reference_member: Int64Array,
+    spent_ns: Int64Array,
+    held_back_ns: Int64Array,
+) -> Int64Array:
+    """int64[k, len(Work) + 1], as of `Lateness`."""
+    excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
+    for match, (start, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
+        reference, previous = int(reference_member[match]), int(previous_match[match])
+        if previous == ABSENT:
+            late_ns = waits.arrival_ns[start:end] - waits.arrival_ns[reference]
+            excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
+            continue
+        more_ns = spent_ns[start:end] - spent_ns[reference]
+        # Work that ran while the host had not launched the collective did not keep it.
+        moved_ns = np.clip(more_ns[:, Work.COMPUTE], 0, held_back_ns[start:end])
+        more_ns[:, Work.COMPUTE] -= moved_ns
+        more_ns[:, Work.HOST_BUSY] += moved_ns
+        # What it was late by before is still there, less what the others have waited meanwhile.
+        before = slice(int(first[previous]), int(first[previous + 1]))
+        reference_before = before.start + reference - start
+        late_before_ns = waits.arrival_ns[before] - waits.arrival_ns[reference_before]
+        carried_ns = late_before_ns + np.minimum(more_ns[:, Work.COMM], 0)
+        share = np.clip(carried_ns, 0, None) / np.maximum(late_before_ns, 1)
+        excess = excess_ns[before] * share[:, None]
+        excess[:, : len(Work)] += np.maximum(more_ns, 0)
+        # What it spent less on made up for some of that.
+        late_ns = np.maximum(waits.arrival_ns[start:end] - waits.arrival_ns[reference], 0)
+        kept = np.minimum(1, late_ns / np.maximum(excess.sum(axis=1), 1))
+        excess_ns[start:end] = excess * kept[:, None]
+    return excess_ns
+
+
+def _source_match(
+    matches: Matches, waits: Waits, previous_match: Int64Array, excess_ns: Int64Array
+) -> Int64Array:
+    """int64[m], as of `Lateness`: a rank that waited elsewhere is late by another rank's fault."""
+    is_late = waits.last_member != ABSENT
+    source_match = np.where(is_late, np.arange(len(is_late)), ABSENT)
+    last_arrival_ns = (
+        waits.arrival_ns[np.maximum(waits.last_member, 0)] if len(is_late) else is_late
+    )
+    members_of = {
+        part_index: np.flatnonzero(matches.part_index == part_index)
+        for part_index in np.unique(matches.part_index).tolist()
+    }
+    for match in np.argsort(last_arrival_ns, kind="stable").tolist():
+        last = int(waits.last_member[match])
+        if last == ABSENT or excess_ns[last].argmax() != Work.COMM:
+            continue
+        members = members_of[int(matches.part_index[last])]
+        start_ns, end_ns = _span_ns(matches, waits, previous_match, match)
+        arrival_ns = waits.arrival_ns[members]
+        others = members[(arrival_ns > start_ns) & (arrival_ns < end_ns)]
+        others = others[source_match[waits.match_index[others]] != ABSENT]
+        if len(others):
+            longest = int(others[waits.wait_ns[others].argmax()])
+            if 2 * waits.wait_ns[longest] > excess_ns[last, Work.COMM]:
+                source_match[match] = source_match[waits.match_index[longest]]
+    return source_match
+
+
+def _span_ns(
+    matches: Matches, waits: Waits, previous_match: Int64Array, match: int
+) -> tuple[int, int]:
+    """From when the last rank of a match started the previous one to when it started this one."""
+    last, previous = int(waits.last_member[match]), int(previous_match[match])
+    if previous == ABSENT:
+        return int(waits.arrival_ns.min()), int(waits.arrival_ns[last])
+    before = int(matches.first[previous]) + last - int(matches.first[match])
+    return int(waits.arrival_ns[before]), int(waits.arrival_ns[last])

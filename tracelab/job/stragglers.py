@@ -1,0 +1,255 @@
+"""Stragglers: ranks that arrive late at collectives, step after step, while others are idle.
+
+What a rank's lateness costs another one is the exposed part of its waits: where compute runs beside
+them, nobody loses anything. Only the part of a wait counts in which no third rank was missing, too:
+had this rank come in time, the next one would decide. The job gains what the rank gains that waits
+least.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
+from tracelab.job.clocks import Clocks
+from tracelab.job.collectives import Matches
+from tracelab.job.explain import Explanation, explain
+from tracelab.job.lateness import BEFORE_RECORDING, Lateness
+from tracelab.job.rank_part import RankPart
+from tracelab.job.waits import Waits, of_members
+from tracelab.job.work_compared import MoreWork
+from tracelab.model.collectives import Operation
+from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.trace import ABSENT
+
+# Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
+# each other up to 2.7 %.
+_LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE = 0.01, 0.04
+_OF_COMPUTE = ("more_work", "slower_gpu")
+_PAIRED = (
+    Operation.SEND,
+    Operation.RECV,
+    Operation.SEND_RECV,
+)  # a pipeline's: no one is late there
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Straggler(OneLine):
+    """A rank that the others wait for in collectives, in most of the steady steps.
+
+    Attributes:
+        rank: it arrives last.
+        cause: why, in one word: "more_work", "slower_gpu", "late_launch", "data_loading",
+            "blocked", "other_collective", "copies" or "unknown".
+        why: what it does, a clause that follows "rank N".
+        cost_ns: what the job would gain per steady step if it came with the next one, ns: the
+            median of the steps. Without steps that all ranks have, of the whole recording.
+        share: of the length of a step.
+        waiting_ranks: the ranks that wait for it.
+        wait_ns: for how long each of them, exposed, per step, ns; the median of the steps.
+        steps: how many steady steps there are that all ranks have; 0 without any.
+        steps_seen: in how many of them it costs the job time.
+        operator, function, file, line, call: where in the program, as far as that is known.
+        evidence: event ids, in the file of the rank, of the kernels that the others waited for
+            longest.
+
+    Example row: ``Straggler(rank=0, cause="more_work", why="has 1.5 times the work in `aten::mm`
+    (18 calls a step, the others 12)", cost_ns=11_600_000, share=0.39, waiting_ranks=(1,),
+    wait_ns=(11_600_000,), steps=5, steps_seen=5, operator="aten::mm", function=None, file=None,
+    line=None, call=None, evidence=(790,))``.
+    """
+
+    rank: int
+    cause: str
+    why: str
+    cost_ns: int
+    share: float
+    waiting_ranks: tuple[int, ...]
+    wait_ns: tuple[int, ...]
+    steps: int
+    steps_seen: int
+    operator: str | None
+    function: str | None
+    file: str | None
+    line: int | None
+    call: str | None
+    evidence: tuple[int, ...]
+
+
+def find_stragglers(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    clocks: Clocks,
+    waits: Waits,
+    lateness: Lateness,
+) -> tuple[Straggler, ...]:
+    """The ranks that cost the job time because they arrive late, the most expensive first.
+
+    A rank is none where it does so in too few steps to be typical: what it costs must exceed what
+    that varies by from step to step.
+
+    Args:
+        parts: the job's ranks.
+        more_of: what the GPU of each does more than those of the others.
+        matches: which of their operations belong together.
+        clocks: the job's clock.
+        waits: how long each rank of them waited.
+        lateness: why the last one was late.
+    """
+    blamed = _blamed_part(parts, matches, waits, lateness)
+    exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
+    windows = common_steps(parts, clocks)
+    step_ns = float(np.median(windows.ends_ns[0] - windows.starts_ns[0]))
+    found = []
+    for part_index in np.unique(blamed[blamed != ABSENT]).tolist():
+        chosen = np.flatnonzero(blamed[waits.match_index] == part_index)
+        waiting = {
+            other: measure_within(
+                intersect(
+                    _waited(waits, chosen[matches.part_index[chosen] == other]), exposed[other]
+                ),
+                windows.starts_ns[other],
+                windows.ends_ns[other],
+            )
+            for other in range(len(parts))
+            if other != part_index
+        }
+        by_step_ns = np.min(list(waiting.values()), axis=0)
+        cost_ns = int(np.median(by_step_ns))
+        explanation, members = _explain(
+            parts, more_of, matches, waits, lateness, np.flatnonzero(blamed == part_index)
+        )
+        least = _LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else _LEAST_SHARE
+        if cost_ns < least * step_ns or not _is_typical(by_step_ns):
+            continue
+        site = explanation.site
+        medians_ns = {other: int(np.median(ns)) for other, ns in waiting.items()}
+        found.append(
+            Straggler(
+                rank=parts[part_index].rank,
+                cause=explanation.cause,
+                why=explanation.why,
+                cost_ns=cost_ns,
+                share=round(min(1, cost_ns / step_ns), 6),
+                waiting_ranks=tuple(parts[other].rank for other in medians_ns),
+                wait_ns=tuple(medians_ns.values()),
+                steps=windows.steps,
+                steps_seen=int((by_step_ns > _LEAST_SHARE * step_ns).sum()) if windows.steps else 0,
+                operator=site.operator,
+                function=site.function,
+                file=site.file,
+                line=site.line,
+                call=site.call,
+                evidence=_evidence(parts, matches, members),
+            )
+        )
+    return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
+
+
+@dataclass(frozen=True, slots=True)
+class CommonSteps:
+    """The steady steps that all ranks have, in order.
+
+    Attributes:
+        steps: how many; 0 where the recording counts as one.
+        starts_ns, ends_ns: int64[steps] of each rank, ns on the job's clock.
+    """
+
+    steps: int
+    starts_ns: tuple[Int64Array, ...]
+    ends_ns: tuple[Int64Array, ...]
+
+
+def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
+    """The steady steps of all ranks; without any, from their first operation to their last."""
+    numbers = [part.steps.number[part.steps.is_steady] for part in parts]
+    common = [number for number in numbers[0] if all(number in others for others in numbers)]
+    starts_ns, ends_ns = [], []
+    for part_index, part in enumerate(parts):
+        is_common = np.isin(part.steps.number, common) & part.steps.is_steady
+        start_ns, end_ns = part.steps.start_ns[is_common], part.steps.end_ns[is_common]
+        if not common:
+            start_ns = np.array([part.start_ns.min(initial=0)])
+            end_ns = np.array([part.end_ns.max(initial=1)])
+        starts_ns.append(clocks.to_job_ns(part_index, start_ns))
+        ends_ns.append(clocks.to_job_ns(part_index, end_ns))
+    return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
+
+
+def _blamed_part(
+    parts: Sequence[RankPart], matches: Matches, waits: Waits, lateness: Lateness
+) -> Int64Array:
+    """int64[m], whose fault the waits of each match are, ABSENT where nobody's.
+
+    Nobody's are those of sends and receives, and what a rank was late by from the start.
+    """
+    blamed = np.full(len(waits.last_member), ABSENT, dtype=np.int64)
+    source = lateness.source_match
+    chosen = np.flatnonzero(source != ABSENT)
+    last = waits.last_member[source[chosen]]
+    is_paired = np.isin(of_members(parts, matches, "operation")[matches.first[chosen]], _PAIRED)
+    was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
+    is_fault = ~is_paired & ~was_late_before
+    blamed[chosen[is_fault]] = matches.part_index[last[is_fault]]
+    return blamed
+
+
+def _exposed(part: RankPart, clocks: Clocks, part_index: int) -> Intervals:
+    """When communication was exposed on a rank, on the job's clock."""
+    return union(
+        clocks.to_job_ns(part_index, part.exposed_start_ns),
+        clocks.to_job_ns(part_index, part.exposed_end_ns),
+    )
+
+
+def _waited(waits: Waits, members: NDArray[np.intp]) -> Intervals:
+    """When some members waited for the last one alone: what came before, others kept them, too."""
+    end_ns = waits.arrival_ns[members] + waits.wait_ns[members]
+    alone_ns = np.minimum(waits.wait_ns[members], waits.margin_ns[waits.match_index[members]])
+    return union(end_ns - alone_ns, end_ns)
+
+
+def _is_typical(by_step_ns: Int64Array) -> bool:
+    """Whether what a rank costs in a step is more than it varies by between steps."""
+    if len(by_step_ns) < FEWEST_STEPS:
+        return True
+    cost_ns = float(np.median(by_step_ns))
+    return cost_ns > 2 * float(np.median(np.abs(by_step_ns - cost_ns)))
+
+
+def _explain(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    waits: Waits,
+    lateness: Lateness,
+    chosen: NDArray[np.intp],
+) -> tuple[Explanation, list[int]]:
+    """What made one rank late in most of the waiting, and the members that were late by it."""
+    by_cause: dict[int, list[int]] = defaultdict(list)
+    waited_ns = np.add.reduceat(waits.wait_ns, matches.first[:-1])
+    for match in chosen.tolist():
+        source = int(lateness.source_match[match])
+        last = int(waits.last_member[source])
+        by_cause[int(lateness.excess_ns[last].argmax())].append(match)
+    work = max(by_cause, key=lambda work: waited_ns[by_cause[work]].sum())
+    longest = sorted(by_cause[work], key=lambda match: -waited_ns[match])
+    explanation = explain(parts, more_of, matches, waits, lateness, longest)
+    return explanation, [int(waits.last_member[lateness.source_match[x]]) for x in longest]
+
+
+def _evidence(
+    parts: Sequence[RankPart], matches: Matches, members: Sequence[int]
+) -> tuple[int, ...]:
+    """Event ids of the kernels of some members, each once."""
+    events = (
+        int(parts[matches.part_index[x]].kernel_id[matches.operation_index[x]]) for x in members
+    )
+    return tuple(dict.fromkeys(events))[:20]
