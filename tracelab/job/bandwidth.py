@@ -17,7 +17,7 @@ from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array
 from tracelab.job.collectives import Matches
 from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits, of_members
+from tracelab.job.waits import Waits
 from tracelab.model.collectives import Operation
 from tracelab.model.trace import ABSENT
 
@@ -107,7 +107,7 @@ def find_transfers(parts: Sequence[RankPart], matches: Matches, waits: Waits) ->
     if not len(matched):
         nothing = np.zeros(0, dtype=np.int64)
         return Transfers(nothing, nothing, nothing, np.zeros(0), np.zeros(0))
-    operation = of_members(parts, matches, "operation")[first[:-1]]
+    operation = matches.of_members([part.operation for part in parts])[first[:-1]]
     ranks = np.maximum(_group_sizes(parts, matches), matched)
     ranks[np.isin(operation, _PAIRED)] = 2
     message_bytes = _message_bytes(parts, matches, operation, ranks)
@@ -189,8 +189,8 @@ def _message_bytes(
     The gathered buffer of an all-gather, the input of a reduce-scatter, the buffer of the others.
     """
     in_bytes, out_bytes = (
-        np.maximum.reduceat(of_members(parts, matches, column), matches.first[:-1])
-        for column in ("in_bytes", "out_bytes")
+        np.maximum.reduceat(matches.of_members(columns), matches.first[:-1])
+        for columns in ([part.in_bytes for part in parts], [part.out_bytes for part in parts])
     )
     in_bytes = np.where(np.isin(operation, _SHARED_IN) & (in_bytes > 0), in_bytes * ranks, in_bytes)
     is_shared_out = np.isin(operation, _SHARED_OUT) & (out_bytes > 0)

@@ -16,7 +16,7 @@ from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.job.collectives import Matches
 from tracelab.job.rank_part import Culprit, RankPart, Work
-from tracelab.job.waits import Waits, of_members
+from tracelab.job.waits import Waits
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
 
@@ -129,8 +129,8 @@ def _work_before(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
 
 def _held_back_ns(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
     """int64[k], ns, by how much the host's late launch alone delayed each member."""
-    constraint = of_members(parts, matches, "constraint")
-    delay_ns = of_members(parts, matches, "delay_ns")
+    constraint = matches.of_members([part.constraint for part in parts])
+    delay_ns = matches.of_members([part.delay_ns for part in parts])
     return np.where(constraint == Constraint.LAUNCH, np.maximum(delay_ns, 0), 0)
 
 

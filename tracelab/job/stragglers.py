@@ -22,7 +22,7 @@ from tracelab.job.collectives import Matches
 from tracelab.job.explain import Explanation, explain
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
 from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits, of_members
+from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.collectives import Operation
 from tracelab.model.steady import FEWEST_STEPS
@@ -194,7 +194,9 @@ def _blamed_part(
     source = lateness.source_match
     chosen = np.flatnonzero(source != ABSENT)
     last = waits.last_member[source[chosen]]
-    is_paired = np.isin(of_members(parts, matches, "operation")[matches.first[chosen]], _PAIRED)
+    is_paired = np.isin(
+        matches.of_members([part.operation for part in parts])[matches.first[chosen]], _PAIRED
+    )
     was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
     is_fault = ~is_paired & ~was_late_before
     blamed[chosen[is_fault]] = matches.part_index[last[is_fault]]

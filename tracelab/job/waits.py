@@ -13,21 +13,9 @@ import numpy as np
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import Matches
+from tracelab.job.collectives import ENDS_TOGETHER, Matches
 from tracelab.job.rank_part import RankPart
-from tracelab.model.collectives import Operation
 from tracelab.model.trace import ABSENT
-
-# Each rank of these can only end after all have come. In the others a rank that ended earlier
-# needed only those before it: the root of a broadcast, the sender of a message that a buffer holds.
-_ALL_NEED_ALL = (
-    Operation.ALL_REDUCE,
-    Operation.ALL_GATHER,
-    Operation.REDUCE_SCATTER,
-    Operation.ALL_TO_ALL,
-    Operation.BARRIER,
-    Operation.UNKNOWN,
-)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -73,9 +61,9 @@ def find_waits(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> W
         matches: which of their operations belong together.
         clocks: the job's clock.
     """
-    first, match_index = matches.first, match_of_members(matches)
-    start_ns = of_members(parts, matches, "start_ns")
-    length_ns = of_members(parts, matches, "end_ns") - start_ns
+    first, match_index = matches.first, matches.match_index
+    start_ns = matches.of_members([part.start_ns for part in parts])
+    length_ns = matches.of_members([part.end_ns for part in parts]) - start_ns
     arrival_ns, error_ns = np.zeros_like(start_ns), np.zeros_like(start_ns)
     for part_index, rank_clock in enumerate(clocks.alignment.per_rank):
         is_of_part = matches.part_index == part_index
@@ -101,36 +89,24 @@ def find_waits(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> W
     )
 
 
-def match_of_members(matches: Matches) -> Int64Array:
-    """int64[k], the match that each member belongs to."""
-    return np.repeat(np.arange(len(matches.first) - 1), np.diff(matches.first))
-
-
-def of_members(parts: Sequence[RankPart], matches: Matches, column: str) -> Int64Array:
-    """int64[k], a column of the operations, of each member of the matches."""
-    values = np.zeros(len(matches.part_index), dtype=np.int64)
-    for part_index, part in enumerate(parts):
-        is_of_part = matches.part_index == part_index
-        values[is_of_part] = getattr(part, column)[matches.operation_index[is_of_part]]
-    return values
-
-
 def _awaited_ns(
     parts: Sequence[RankPart], matches: Matches, arrival_ns: Int64Array, length_ns: Int64Array
 ) -> Int64Array:
     """int64[k], ns on the job's clock, when the last rank that each member needed had arrived."""
-    first, match_index = matches.first, match_of_members(matches)
+    first, match_index = matches.first, matches.match_index
     if not len(match_index):
         return arrival_ns
     awaited_ns: Int64Array = np.maximum.reduceat(arrival_ns, first[:-1])[match_index]
     end_ns = arrival_ns + length_ns
     is_early = end_ns < awaited_ns
-    is_early &= ~np.isin(of_members(parts, matches, "operation"), _ALL_NEED_ALL)
+    # Of the others a rank that ended before the last one came needed only those before it: the root
+    # of a broadcast, the sender of a message that a buffer holds.
+    is_early &= ~np.isin(matches.of_members([part.operation for part in parts]), ENDS_TOGETHER)
     for member in np.flatnonzero(is_early).tolist():
         arrivals_ns = arrival_ns[first[match_index[member]] : first[match_index[member] + 1]]
         awaited_ns[member] = arrivals_ns[arrivals_ns <= end_ns[member]].max()
     # A kernel of several operations waits for the last of all their peers.
-    kernel_id = of_members(parts, matches, "kernel_id")
+    kernel_id = matches.of_members([part.kernel_id for part in parts])
     _, kernel_index = np.unique(
         np.stack((matches.part_index, kernel_id)), axis=1, return_inverse=True
     )
