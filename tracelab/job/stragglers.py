@@ -18,25 +18,19 @@ from numpy.typing import NDArray
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
 from tracelab.job.clocks import Clocks
-from tracelab.job.collectives import Matches
+from tracelab.job.collectives import Basis, Matches
 from tracelab.job.explain import Explanation, explain
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
 from tracelab.job.rank_part import RankPart
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
-from tracelab.model.collectives import Operation
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
 # each other up to 2.7 %.
-_LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE = 0.01, 0.04
+_LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE = 0.02, 0.04
 _OF_COMPUTE = ("more_work", "slower_gpu")
-_PAIRED = (
-    Operation.SEND,
-    Operation.RECV,
-    Operation.SEND_RECV,
-)  # a pipeline's: no one is late there
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,6 +45,7 @@ class Straggler(OneLine):
         cost_ns: what the job would gain per steady step if it came with the next one, ns: the
             median of the steps. Without steps that all ranks have, of the whole recording.
         share: of the length of a step.
+        spread_ns: by how much the steps differ for other reasons, ns: twice the median deviation.
         waiting_ranks: the ranks that wait for it.
         wait_ns: for how long each of them, exposed, per step, ns; the median of the steps.
         steps: how many steady steps there are that all ranks have; 0 without any.
@@ -60,8 +55,9 @@ class Straggler(OneLine):
             longest.
 
     Example row: ``Straggler(rank=0, cause="more_work", why="has 1.5 times the work in `aten::mm`
-    (18 calls a step, the others 12)", cost_ns=11_600_000, share=0.39, waiting_ranks=(1,),
-    wait_ns=(11_600_000,), steps=5, steps_seen=5, operator="aten::mm", function=None, file=None,
+    (18 calls a step, the others 12)", cost_ns=11_600_000, share=0.39,
+    spread_ns=40_000, waiting_ranks=(1,), wait_ns=(11_600_000,), steps=5, steps_seen=5,
+    operator="aten::mm", function=None, file=None,
     line=None, call=None, evidence=(790,))``.
     """
 
@@ -70,6 +66,7 @@ class Straggler(OneLine):
     why: str
     cost_ns: int
     share: float
+    spread_ns: int
     waiting_ranks: tuple[int, ...]
     wait_ns: tuple[int, ...]
     steps: int
@@ -103,10 +100,11 @@ def find_stragglers(
         waits: how long each rank of them waited.
         lateness: why the last one was late.
     """
-    blamed = _blamed_part(parts, matches, waits, lateness)
+    blamed = _blamed_part(matches, waits, lateness)
     exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
     windows = common_steps(parts, clocks)
-    step_ns = float(np.median(windows.ends_ns[0] - windows.starts_ns[0]))
+    steps_ns = windows.ends_ns[0] - windows.starts_ns[0]
+    step_ns = float(np.median(steps_ns))
     found = []
     for part_index in np.unique(blamed[blamed != ABSENT]).tolist():
         chosen = np.flatnonzero(blamed[waits.match_index] == part_index)
@@ -138,6 +136,7 @@ def find_stragglers(
                 why=explanation.why,
                 cost_ns=cost_ns,
                 share=round(min(1, cost_ns / step_ns), 6),
+                spread_ns=round(_spread_ns(steps_ns - by_step_ns)),
                 waiting_ranks=tuple(parts[other].rank for other in medians_ns),
                 wait_ns=tuple(medians_ns.values()),
                 steps=windows.steps,
@@ -183,9 +182,7 @@ def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
 
 
-def _blamed_part(
-    parts: Sequence[RankPart], matches: Matches, waits: Waits, lateness: Lateness
-) -> Int64Array:
+def _blamed_part(matches: Matches, waits: Waits, lateness: Lateness) -> Int64Array:
     """int64[m], whose fault the waits of each match are, ABSENT where nobody's.
 
     Nobody's are those of sends and receives, and what a rank was late by from the start.
@@ -194,9 +191,7 @@ def _blamed_part(
     source = lateness.source_match
     chosen = np.flatnonzero(source != ABSENT)
     last = waits.last_member[source[chosen]]
-    is_paired = np.isin(
-        matches.of_members([part.operation for part in parts])[matches.first[chosen]], _PAIRED
-    )
+    is_paired = matches.basis[chosen] == Basis.PEERS
     was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
     is_fault = ~is_paired & ~was_late_before
     blamed[chosen[is_fault]] = matches.part_index[last[is_fault]]
@@ -222,8 +217,12 @@ def _is_typical(by_step_ns: Int64Array) -> bool:
     """Whether what a rank costs in a step is more than it varies by between steps."""
     if len(by_step_ns) < FEWEST_STEPS:
         return True
-    cost_ns = float(np.median(by_step_ns))
-    return cost_ns > 2 * float(np.median(np.abs(by_step_ns - cost_ns)))
+    return float(np.median(by_step_ns)) > _spread_ns(by_step_ns)
+
+
+def _spread_ns(lengths_ns: Int64Array) -> float:
+    """By how much some lengths differ: twice the median deviation, as findings have it."""
+    return 2 * float(np.median(np.abs(lengths_ns - np.median(lengths_ns))))
 
 
 def _explain(
