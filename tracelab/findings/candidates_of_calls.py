@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
-from tracelab.findings.wording import describe
+from tracelab.model.wording import describe
 
 # What is called where, by which API, in which operator, by which name -> title, cause, fix.
 Wording = Callable[[str, str, str | None, str | None], tuple[str, str, str]]

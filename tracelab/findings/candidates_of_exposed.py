@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.wording import describe, short_kernel_name
 from tracelab.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, side_of_independent_work
@@ -19,6 +18,7 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import describe, short_kernel_name
 
 # What runs where, its name on the GPU, its overlap blocker, what that means -> title, fix.
 Wording = Callable[[str, str, OverlapBlocker, str], tuple[str, str]]

@@ -11,11 +11,11 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.wording import describe
 from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import describe
 
 # The first kernel that was blocked, the last one that ran, what was called where -> title, fix.
 Wording = Callable[[str, str, str], tuple[str, str]]

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
-from tracelab.findings.wording import short_kernel_name
 from tracelab.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
@@ -32,6 +31,7 @@ from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
+from tracelab.model.wording import short_kernel_name
 
 
 @dataclass(frozen=True, repr=False)

@@ -14,7 +14,7 @@ severe that is, the attribution says. To add one:
        from tracelab.findings.candidates import Candidate, grouped, where
        from tracelab.findings.context import Context
        from tracelab.findings.rule import Rule
-       from tracelab.findings.wording import describe
+       from tracelab.model.wording import describe
        from tracelab.model.kernel_kinds import Kind
 
 

@@ -41,8 +41,8 @@ class CollectiveMetrics(OneLine):
 
     Example row: ``CollectiveMetrics(group="0", operation="all_reduce", sequence=7, step=3,
     message_bytes=134_217_728, ranks=(0, 1), arrival_ns=(15_763_000, 0), wait_ns=(0, 15_763_000),
-    transfer_ns=(546_000, 526_000), last_rank=0, cause="more_work", why="has 1.5 times the work in
-    `aten::mm`", algorithm_gbps=245.8, bus_gbps=245.8)``.
+    transfer_ns=(546_000, 526_000), last_rank=0, cause="more_work", why="has more work in
+    `aten::mm` (1.5 times as much)", algorithm_gbps=245.8, bus_gbps=245.8)``.
     """
 
     group: str

@@ -14,6 +14,7 @@ from tracelab.job.rank_part import Culprit, RankPart, Work
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
+from tracelab.model.wording import describe, short_kernel_name
 
 _CAUSES = {
     Work.COMPUTE: "more_work",
@@ -32,18 +33,25 @@ _OF_THE_EXCESS = 0.5  # an operator with less does not explain what comes before
 class Explanation(OneLine):
     """Why a rank is late.
 
-    Example: ``Explanation(cause="data_loading", why="loads data for 6.2 ms in `next` (train.py:33)
-    while its GPU is idle", site=CallSite(function="train", file="train.py", line=33))``.
+    Example: ``Explanation(cause="data_loading", what="loads data in `next` in train (train.py:33)",
+    figures="6.2 ms", site=CallSite(function="train", file="train.py", line=33))``.
 
     Attributes:
         cause: one word.
-        why: a clause that follows "rank N".
+        what: a clause that follows "rank N", without figures.
+        figures: how much; "" where there is nothing to add.
         site: where in its program; nowhere where that is not known.
     """
 
     cause: str
-    why: str
+    what: str
+    figures: str
     site: CallSite
+
+    @property
+    def why(self) -> str:
+        """The clause with the figures."""
+        return f"{self.what} ({self.figures})" if self.figures else self.what
 
 
 def explain(
@@ -69,20 +77,20 @@ def explain(
     part_index = int(matches.part_index[members[0]])
     work = int(lateness.excess_ns[members[0]].argmax())
     if work == BEFORE_RECORDING:
-        return Explanation(RECORDING_START, "was behind when the recording began", NO_CALL_SITE)
+        return Explanation(RECORDING_START, "was behind when the recording began", "", NO_CALL_SITE)
     if work == Work.COMPUTE:
-        return _of_compute(more_of[part_index], _compute_ns(lateness, sources, members))
+        return _of_compute(more_of[part_index], *_compute_ns(lateness, sources, members))
     late_ns = int(np.median(lateness.excess_ns[members, work]))
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         return _of_host(Work(work), *(known[0] if known else (None, late_ns)))
-    why = {
+    what = {
         Work.COMM: "is kept by other communication",
         Work.COPY: "spends more time on copies that are not overlapped",
         Work.OTHER_IDLE: "has an idle GPU for reasons that its file does not tell",
     }[Work(work)]
-    return Explanation(_CAUSES[Work(work)], f"{why} ({_ms(late_ns)})", NO_CALL_SITE)
+    return Explanation(_CAUSES[Work(work)], what, _ms(late_ns), NO_CALL_SITE)
 
 
 def _compute_ns(
@@ -94,25 +102,25 @@ def _compute_ns(
     return float(np.median(compute_ns[list(members)])), float(np.median(compute_ns[references]))
 
 
-def _of_compute(more: MoreWork | None, compute_ns: tuple[float, float]) -> Explanation:
-    own_ns, usual_ns = compute_ns
+def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
     if more is None or more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
-        why = f"computes for {_ms(own_ns)} before it, the others for {_ms(usual_ns)}"
-        return Explanation(_CAUSES[Work.COMPUTE], why, NO_CALL_SITE)
+        figures = f"{_ms(own_ns)}, the others {_ms(usual_ns)}"
+        return Explanation(
+            _CAUSES[Work.COMPUTE], "computes for longer before it", figures, NO_CALL_SITE
+        )
     if more.is_slower:
-        percent = 100 * (more.ratio - 1)
-        why = f"runs the same kernels {percent:.0f} % more slowly"
-        return Explanation(SLOWER_GPU, why, NO_CALL_SITE)
+        figures = f"by {100 * (more.ratio - 1):.0f} %"
+        return Explanation(SLOWER_GPU, "runs the same kernels more slowly", figures, NO_CALL_SITE)
+    name = short_kernel_name(more.name) if more.is_kernel else more.name
     where = f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
     site = NO_CALL_SITE if more.is_kernel else CallSite(operator=more.name)
     if more.ratio == float("inf"):
-        why = f"alone runs `{more.name}`{where} ({_ms(more.excess_ns)} a step)"
-        return Explanation(_CAUSES[Work.COMPUTE], why, site)
-    calls = ""
-    if round(more.calls, 1) != round(more.usual_calls, 1):
-        calls = f" ({more.calls:.4g} calls a step, the others {more.usual_calls:.4g})"
-    why = f"has {more.ratio:.3g} times the work in `{more.name}`{where}{calls}"
-    return Explanation(_CAUSES[Work.COMPUTE], why, site)
+        what, figures = f"alone runs `{name}`{where}", f"{_ms(more.excess_ns)} a step"
+    else:
+        what, figures = f"has more work in `{name}`{where}", f"{more.ratio:.3g} times as much"
+        if round(more.calls, 1) != round(more.usual_calls, 1):
+            figures += f": {more.calls:.4g} calls a step, the others {more.usual_calls:.4g}"
+    return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)
 
 
 def _of_host(work: Work, culprit: Culprit | None, late_ns: int) -> Explanation:
@@ -122,19 +130,9 @@ def _of_host(work: Work, culprit: Culprit | None, late_ns: int) -> Explanation:
         Work.HOST_BUSY: "launches late",
     }[work]
     if culprit is None:
-        return Explanation(_CAUSES[work], f"{what} ({_ms(late_ns)})", NO_CALL_SITE)
-    why = f"{what} in {_place(culprit)} ({_ms(late_ns)})"
-    return Explanation(_CAUSES[work], why, culprit.site)
-
-
-def _place(culprit: Culprit) -> str:
-    """A call and its line: "`item` in train (train.py:41)"."""
-    site = culprit.site
-    name = f"`{site.call or culprit.call}`"
-    if site.function is None:
-        return name
-    file = f"{site.file}:{site.line}" if site.line is not None else site.file
-    return f"{name} in {site.function} ({file})" if file else f"{name} in {site.function}"
+        return Explanation(_CAUSES[work], what, _ms(late_ns), NO_CALL_SITE)
+    where = f"{what} in {describe(culprit.site, culprit.call)}"
+    return Explanation(_CAUSES[work], where, _ms(late_ns), culprit.site)
 
 
 def _ms(length_ns: float) -> str:

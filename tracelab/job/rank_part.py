@@ -107,9 +107,11 @@ class RankPart(Frozen):
         groups: the process groups.
         sites: where in the program operations were called.
         culprits: what kept the device idle.
+        kernel_names: the names of kernels that communicate.
         steps: the file's steps.
         start_ns, end_ns: int64[c], ns, of the operation's kernel.
         kernel_id: int64[c], event id of the kernel; the same for operations that share it.
+        kernel_name_index: int32[c], into `kernel_names`.
         stream_number: int64[c].
         operation: int8[c], an `Operation`.
         group_index: int32[c], into `groups`.
@@ -125,6 +127,7 @@ class RankPart(Frozen):
         exposed_index: int64[e], into the operations, of each piece of exposed communication of the
             device that decides; of operations that share a kernel the first.
         exposed_start_ns, exposed_end_ns: int64[e], ns; no compute ran beside it.
+        exposed_blocker: int8[e], the `OverlapBlocker`, why none did.
         work_at_start_ns, work_at_end_ns: int64[c, len(Work)], ns, how much of each sort of work the
             device had done by the operation's start and end, since the file's first activity: the
             differences between two moments add up to the time between them.
@@ -132,7 +135,8 @@ class RankPart(Frozen):
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
 
-    Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17, stream_number=22,
+    Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
+    kernel_name_index=0, stream_number=22,
     operation=Operation.ALL_REDUCE, group_index=0, sequence=ABSENT, peer_rank=ABSENT,
     in_bytes=134_217_728, out_bytes=134_217_728, step_index=1, site_index=3, gates=True,
     constraint=Constraint.EVENT, delay_ns=40_000, work_at_start_ns=[90_000, 20_000, 0, ...],
@@ -146,10 +150,12 @@ class RankPart(Frozen):
     groups: tuple[Group, ...]
     sites: tuple[CallSite, ...]
     culprits: tuple[Culprit, ...]
+    kernel_names: tuple[str, ...]
     steps: PartSteps
     start_ns: Int64Array
     end_ns: Int64Array
     kernel_id: Int64Array
+    kernel_name_index: NDArray[np.int32]
     stream_number: Int64Array
     operation: NDArray[np.int8]
     group_index: NDArray[np.int32]
@@ -165,6 +171,7 @@ class RankPart(Frozen):
     exposed_index: Int64Array
     exposed_start_ns: Int64Array
     exposed_end_ns: Int64Array
+    exposed_blocker: NDArray[np.int8]
     work_at_start_ns: Int64Array
     work_at_end_ns: Int64Array
     culprit_index: NDArray[np.int32]
@@ -205,6 +212,9 @@ def rank_part(
     )
     exposed_index, piece_index = _exposed_pieces(timeline, row, exposed, device)
     trace = timeline.trace
+    kernel_names, kernel_name_index = _numbered(
+        trace.name_of(event_id) for event_id in timeline.event_id[row].tolist()
+    )
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -213,10 +223,12 @@ def rank_part(
         groups=collectives.groups,
         sites=sites,
         culprits=culprits,
+        kernel_names=kernel_names,
         steps=_part_steps(timeline),
         start_ns=start_ns,
         end_ns=end_ns,
         kernel_id=timeline.event_id[row],
+        kernel_name_index=kernel_name_index,
         stream_number=trace.stream_number[timeline.event_id[row]],
         operation=collectives.operation,
         group_index=collectives.group_index,
@@ -232,6 +244,7 @@ def rank_part(
         exposed_index=exposed_index,
         exposed_start_ns=exposed.start_ns[piece_index],
         exposed_end_ns=exposed.end_ns[piece_index],
+        exposed_blocker=exposed.blocker[piece_index],
         work_at_start_ns=_work_before(timeline, bubbles, device, start_ns),
         work_at_end_ns=_work_before(timeline, bubbles, device, end_ns),
         culprit_index=culprit_index,

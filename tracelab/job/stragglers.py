@@ -41,7 +41,8 @@ class Straggler(OneLine):
         rank: it arrives last.
         cause: why, in one word: "more_work", "slower_gpu", "late_launch", "data_loading",
             "blocked", "other_collective", "copies" or "unknown".
-        why: what it does, a clause that follows "rank N".
+        what: what it does, a clause that follows "rank N", without figures.
+        why: the same with figures.
         cost_ns: what the job would gain per steady step if it came with the next one, ns: the
             median of the steps. Without steps that all ranks have, of the whole recording.
         share: of the length of a step.
@@ -54,15 +55,16 @@ class Straggler(OneLine):
         evidence: event ids, in the file of the rank, of the kernels that the others waited for
             longest.
 
-    Example row: ``Straggler(rank=0, cause="more_work", why="has 1.5 times the work in `aten::mm`
-    (18 calls a step, the others 12)", cost_ns=11_600_000, share=0.39,
-    spread_ns=40_000, waiting_ranks=(1,), wait_ns=(11_600_000,), steps=5, steps_seen=5,
-    operator="aten::mm", function=None, file=None,
-    line=None, call=None, evidence=(790,))``.
+    Example row: ``Straggler(rank=0, cause="more_work", what="has more work in `aten::mm`",
+    why="has more work in `aten::mm` (1.5 times as much: 18 calls a step, the others 12)",
+    cost_ns=11_600_000, share=0.39, spread_ns=40_000, waiting_ranks=(1,), wait_ns=(11_600_000,),
+    steps=5, steps_seen=5, operator="aten::mm", function=None, file=None, line=None, call=None,
+    evidence=(790,))``.
     """
 
     rank: int
     cause: str
+    what: str
     why: str
     cost_ns: int
     share: float
@@ -133,6 +135,7 @@ def find_stragglers(
             Straggler(
                 rank=parts[part_index].rank,
                 cause=explanation.cause,
+                what=explanation.what,
                 why=explanation.why,
                 cost_ns=cost_ns,
                 share=round(min(1, cost_ns / step_ns), 6),

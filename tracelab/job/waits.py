@@ -89,6 +89,21 @@ def find_waits(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> W
     )
 
 
+def waits_of_parts(
+    parts: Sequence[RankPart], matches: Matches, waits: Waits
+) -> tuple[Int64Array, ...]:
+    """int64[c] per part, ns, how long the kernel of each operation waited; ABSENT unless matched."""
+    of_parts = []
+    for part_index, part in enumerate(parts):
+        members = np.flatnonzero(matches.part_index == part_index)
+        _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
+        wait_ns = np.full(len(part), ABSENT, dtype=np.int64)
+        of_kernel = kernel_index[matches.operation_index[members]]
+        np.maximum.at(wait_ns, of_kernel, waits.wait_ns[members])
+        of_parts.append(wait_ns[kernel_index])
+    return tuple(of_parts)
+
+
 def _awaited_ns(
     parts: Sequence[RankPart], matches: Matches, arrival_ns: Int64Array, length_ns: Int64Array
 ) -> Int64Array:

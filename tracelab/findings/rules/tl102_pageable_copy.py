@@ -9,11 +9,11 @@ from tracelab.findings.candidates import Candidate, grouped, most_expensive, whe
 from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, join, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
 from tracelab.model.kernel_kinds import copy_direction
+from tracelab.model.wording import describe
 
 _FIX = "Pin the host memory, and do not wait for the copy."
 _FIXES = {

@@ -18,8 +18,8 @@ from tracelab.findings.allocations import (
 from tracelab.findings.candidates import Candidate, grouped
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.model.driver_api import is_free
+from tracelab.model.wording import describe
 
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
 _PINS_BATCHES = re.compile(r"pt_data_pin|pin_memory")

@@ -6,10 +6,10 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_exposed import candidates_of_exposed
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import NO_RECORD
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
 from tracelab.model.lookup import match_names
+from tracelab.model.wording import NO_RECORD
 
 _FIXES_TO_DEVICE = {
     OverlapBlocker.SAME_STREAM: "Give the copies a stream of their own and load one batch ahead: "

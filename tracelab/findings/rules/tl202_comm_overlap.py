@@ -7,34 +7,34 @@ from tracelab.findings.candidates_of_exposed import candidates_of_exposed
 from tracelab.findings.candidates_of_peer_waits import candidates_of_peer_waits
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import NO_RECORD
 from tracelab.measures.independent_work import needed_at_once
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.wording import NO_RECORD
 
-_COMPARE_RANKS = "A collective also waits for the slowest rank: record all ranks and compare them."
+_COMPARE_RANKS = " A collective also waits for the slowest rank: record all ranks and compare them."
 _FIXES = {
     OverlapBlocker.SAME_STREAM: "It runs in the stream that computes. If what follows does not "
     "need its result: `work = dist.all_reduce(x, async_op=True)`, and `work.wait()` where the "
     "result is used.",
     OverlapBlocker.EVENT_WAIT: "The compute after it waits for it. If that compute does not need "
     "the result, wait later: `work.wait()` (or the event) where the result is used; in a DDP hook, "
-    "run the rest in a side stream; with FSDP2, prefetch (`set_modules_to_forward_prefetch`). "
+    "run the rest in a side stream; with FSDP2, prefetch (`set_modules_to_forward_prefetch`)."
     f"{_COMPARE_RANKS}",
     OverlapBlocker.HOST_SYNC: "The compute beside it was launched late because the host waited: "
     "take the blocking call out, or launch that compute before it.",
     OverlapBlocker.LATE_LAUNCH: "The host launched the compute beside it late: the step is launch "
     "bound there.",
     OverlapBlocker.TRUE_DEPENDENCY: "There is nothing to overlap it with: what came next needed "
-    f"it, or no other work was left. {_COMPARE_RANKS} What it takes on all of them is transfer: a "
+    f"it, or no other work was left.{_COMPARE_RANKS} What it takes on all of them is transfer: a "
     "bf16 compression hook halves it, `no_sync()` with gradient accumulation makes it rarer.",
     OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
     OverlapBlocker.UNKNOWN: NO_RECORD,
 }
+_COMPARE_PEERS = " It also waits until the peer sends: record all ranks and compare them."
 _FIX_OF_RECEIVED = (
-    "There is nothing to overlap it with: what is received is needed at once. It also waits until "
-    "the peer sends: record all ranks and compare them."
+    f"There is nothing to overlap it with: what is received is needed at once.{_COMPARE_PEERS}"
 )
 
 
@@ -45,12 +45,22 @@ def find(context: Context) -> list[Candidate]:
     is_chosen = context.timeline.kind[moving.row] == Kind.COMM
     is_chosen &= moving.blocker != OverlapBlocker.HARDWARE_QUEUE
     return [
-        *candidates_of_exposed(context, moving, is_chosen, _worded),
+        *candidates_of_exposed(context, moving, is_chosen, worded),
         *candidates_of_peer_waits(context, waiting, waits),
     ]
 
 
-def _worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
+def without_peers(fix: str) -> str:
+    """A fix where the other ranks were recorded and compared.
+
+    >>> without_peers(_FIX_OF_RECEIVED)
+    'There is nothing to overlap it with: what is received is needed at once.'
+    """
+    return fix.replace(_COMPARE_RANKS, "").replace(_COMPARE_PEERS, "")
+
+
+def worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
+    """Title and fix of some exposed collectives; see `Wording`."""
     is_received = blocker == OverlapBlocker.TRUE_DEPENDENCY and needed_at_once(name)
     fix = _FIX_OF_RECEIVED if is_received else _FIXES[blocker]
     return f"{what} is not overlapped with compute{reason}", fix

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, gaps, intersect, measure
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import describe
 
 _COMPUTE_WAITS = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _FIX = (

@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import describe
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
 # Between two launches, without the profiler: the host did something other than launching.

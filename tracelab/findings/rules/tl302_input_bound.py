@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.thread_states import is_in_launching_thread
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import describe
 
 _FIX = (
     "Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "

@@ -20,7 +20,6 @@ from tracelab.findings.candidates import Candidate, grouped, most_expensive, whe
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.intervals import Intervals, intersect, measure_within, union
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
@@ -28,6 +27,7 @@ from tracelab.model.driver_api import is_kernel_launch, loads_module
 from tracelab.model.lookup import calls_of_name, match_names
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT, Category
+from tracelab.model.wording import describe
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.HOST_BUSY, Cause.LAUNCH)
 # A launch takes 2 to 10 us, one that loads the kernel's code first 0.3 to 300 ms.

@@ -11,11 +11,11 @@ from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, wher
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.findings.rule import Rule
-from tracelab.findings.wording import describe
 from tracelab.intervals import Int64Array, Intervals
 from tracelab.measures.bubbles import Cause
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import describe
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH)
 _LONG = 0.02  # of a steady step: less is no alarm in any step

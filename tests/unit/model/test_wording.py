@@ -1,7 +1,7 @@
 import pytest
 
-from tracelab.findings.wording import describe, short_kernel_name
 from tracelab.model.call_sites import CallSite
+from tracelab.model.wording import describe, short_kernel_name
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,144 @@
+"""The findings of a job: what only the files of all ranks tell, and what they take back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.candidates_of_exposed import named
+from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
+from tracelab.findings.finding import INFO, WARNING, Finding
+from tracelab.findings.rules import tl202_comm_overlap
+from tracelab.findings.rules.tl304_straggler import straggler_finding
+from tracelab.intervals import Int64Array
+from tracelab.job.rank_part import RankPart
+from tracelab.job.stragglers import Straggler
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.model.call_sites import CallSite
+from tracelab.model.trace import ABSENT
+from tracelab.model.wording import short_kernel_name
+
+_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
+_REPORTED_SHARE = 0.001  # less is not reported
+_REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
+
+
+def find_in_job(
+    findings: Sequence[Finding],
+    parts: Sequence[RankPart],
+    wait_ns: Sequence[Int64Array],
+    stragglers: Sequence[Straggler],
+) -> tuple[Finding, ...]:
+    """All findings of a job: those of its ranks without the time that they waited, and its own.
+
+    A rank that waited for another is not told to communicate less: of a TL202 on it only the
+    exposed time of transfers remains.
+
+    Args:
+        findings: those of the files.
+        parts: the job's ranks.
+        wait_ns: int64[c] of each part, ns, how long the kernel of each operation waited, ABSENT
+            where that is not known.
+        stragglers: the ranks that the others wait for.
+
+    Returns:
+        the findings; ranks one after another, the largest bound first.
+    """
+    found: list[Finding] = []
+    for part, waited_ns in zip(parts, wait_ns, strict=True):
+        own = tuple(finding for finding in findings if finding.rank == part.rank)
+        kept = [_without_waits(finding, part, waited_ns) for finding in own]
+        remaining = tuple(finding for finding in kept if finding is not None)
+        of_job = [
+            straggler_finding(straggler, part.device, remaining)
+            for straggler in stragglers
+            if straggler.rank == part.rank
+        ]
+        found += sorted(
+            (*of_job, *remaining), key=lambda finding: (-finding.bound_ns, -finding.cost_ns)
+        )
+    return tuple(found)
+
+
+def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:
+    """What remains of a rank's finding once it is known how long its collectives waited."""
+    if finding.rule != tl202_comm_overlap.RULE.id:
+        return finding
+    start_ns, end_ns = _window(finding, part)
+    piece_index = _pieces(finding, part)
+    piece_wait_ns = wait_ns[part.exposed_index[piece_index]]
+    if not (piece_wait_ns != ABSENT).all():
+        return finding
+    waited_until_ns = part.start_ns[part.exposed_index[piece_index]] + piece_wait_ns
+    piece_start_ns = np.clip(part.exposed_start_ns[piece_index], start_ns, end_ns)
+    piece_end_ns = np.clip(part.exposed_end_ns[piece_index], start_ns, end_ns)
+    moving_ns = np.clip(waited_until_ns, piece_start_ns, piece_end_ns)
+    if finding.cause == PEER_WAIT:
+        finding = _as_transfer(finding, part, piece_index, piece_end_ns - moving_ns)
+        cost_ns = max(0, finding.cost_ns - int((moving_ns - piece_start_ns).sum()))
+    else:
+        cost_ns = min(finding.cost_ns, int((piece_end_ns - moving_ns).sum()))
+    bound_ns = min(finding.bound_ns, cost_ns)
+    least = _REPORTED_SHARE if bound_ns else _REPORTED_SHARE_NOT_ACTIONABLE
+    if cost_ns < finding.cost_ns and cost_ns < least * (end_ns - start_ns):
+        return None
+    return replace(
+        finding,
+        severity=_at_most(finding.severity, bound_ns / (end_ns - start_ns)),
+        cost_ns=cost_ns,
+        bound_ns=bound_ns,
+        fix=tl202_comm_overlap.without_peers(finding.fix),
+    )
+
+
+def _as_transfer(
+    finding: Finding, part: RankPart, piece_index: NDArray[np.intp], transfer_ns: Int64Array
+) -> Finding:
+    """A wait for a peer, or a slow link, as what is left of it: exposed transfers."""
+    by_blocker_ns = np.bincount(part.exposed_blocker[piece_index], weights=transfer_ns)
+    if not by_blocker_ns.any():
+        return finding
+    blocker, activity = OverlapBlocker(int(by_blocker_ns.argmax())), finding.where.activity or ""
+    what = named(_call_site(finding), activity)
+    title, fix = tl202_comm_overlap.worded(what, activity, blocker, "")
+    return replace(finding, title=title, cause=blocker.name.lower(), fix=fix)
+
+
+def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
+    """The window that a finding is about: a step, the steady window, or all."""
+    steps = part.steps
+    chosen = steps.is_steady if finding.step is None else steps.number == finding.step
+    if chosen.any():
+        return int(steps.start_ns[chosen].min()), int(steps.end_ns[chosen].max())
+    return int(part.start_ns.min(initial=0)), int(part.end_ns.max(initial=1))
+
+
+def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
+    """The pieces of exposed communication that a finding is about."""
+    site, activity = _call_site(finding), finding.where.activity
+    is_site = np.array([of_part == site for of_part in part.sites], dtype=np.bool_)
+    is_name = np.array(
+        [short_kernel_name(name) == activity for name in part.kernel_names], dtype=np.bool_
+    )
+    operation = part.exposed_index
+    is_chosen = is_site[part.site_index[operation]] & is_name[part.kernel_name_index[operation]]
+    if finding.cause != PEER_WAIT:
+        is_chosen &= part.exposed_blocker == OverlapBlocker[finding.cause.upper()]
+    return np.flatnonzero(is_chosen)
+
+
+def _call_site(finding: Finding) -> CallSite:
+    where = finding.where
+    return CallSite(
+        where.operator, where.annotation, where.function, where.file, where.line, where.call
+    )
+
+
+def _at_most(severity: str, share: float) -> str:
+    """A severity, or a lower one where the share no longer is that high."""
+    if share >= _CRITICAL_SHARE or severity == INFO:
+        return severity
+    return WARNING if share >= _WARNING_SHARE else INFO

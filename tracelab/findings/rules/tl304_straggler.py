@@ -1,0 +1,147 @@
+"""TL304: the other ranks wait for one in their collectives."""
+
+from __future__ import annotations
+
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.context import Context
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where
+from tracelab.findings.rule import Rule
+from tracelab.job.stragglers import Straggler
+
+# Shares of a step, as for all findings.
+_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
+_MOST_LISTED = 4  # ranks
+_FIXES = {
+    "more_work": "Give all ranks the same work: batches of one size, sequences of similar length in "
+    "one step (sort or bucket them by length), equal shares of a layer; and take out what only this "
+    "rank does. Work that moves to the others takes its time there.",
+    "uneven_work": "Give all ranks the same work in each step: sort the samples by length and let "
+    "the ranks take neighbors, bucket or pack them, or limit a batch by its tokens and not by its "
+    "sequences.",
+    "slower_gpu": "Compare the clocks, power and temperature of its GPU with the others' while the "
+    "job runs (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`), and look for other programs "
+    "on it (`nvidia-smi`). A GPU that stays slow should be replaced, or get less work.",
+    "late_launch": "Take that off the thread that launches, or do it where the GPU has launched "
+    "work queued: after the last launch of the step and without reading results. A CUDA graph or "
+    "`torch.compile` makes the launches themselves cheaper.",
+    "data_loading": "Load beside the training: `DataLoader(..., num_workers=8, pin_memory=True, "
+    "persistent_workers=True, prefetch_factor=4)`. If it is only this rank, look at its storage, "
+    "its share of the CPU's cores and what its samples need.",
+    "blocked": "Take the blocking call out, or make it every N steps, on all ranks in one step.",
+    "other_collective": "Look at the collectives of its other process groups: they take longer than "
+    "those of the other ranks.",
+    "copies": "Overlap its copies with compute: pinned memory, `non_blocking=True` and a copy "
+    "stream.",
+}
+_UNKNOWN_FIX = "Look at that rank's own findings and compare its timeline with the others'."
+# What explains the same time on the rank itself.
+_OWN_RULES = {
+    "late_launch": ("TL301",),
+    "data_loading": ("TL302",),
+    "blocked": ("TL101", "TL102", "TL103"),
+    "copies": ("TL201",),
+}
+
+
+def find(context: Context) -> list[Candidate]:  # noqa: ARG001
+    """Nothing: one rank's file does not tell; see `straggler_finding`."""
+    return []
+
+
+def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...]) -> Finding:
+    """The finding of a straggler, on the rank where the cure is.
+
+    Args:
+        straggler: the rank, and what it costs the job.
+        device: the GPU on which it computes.
+        own: the findings of its own file.
+    """
+    waiting = _ranks(straggler.waiting_ranks)
+    total_ns = straggler.cost_ns * max(1, straggler.steps)
+    return Finding(
+        rule=RULE.id,
+        title=f"{waiting} {'wait' if len(straggler.waiting_ranks) > 1 else 'waits'} for rank "
+        f"{straggler.rank}, which {straggler.what}",
+        severity=_severity(straggler),
+        rank=straggler.rank,
+        step=None,
+        cause=straggler.cause,
+        cost_ns=total_ns,
+        bound_ns=total_ns,
+        where=Where(
+            count=len(straggler.evidence),
+            device=device,
+            operator=straggler.operator,
+            function=straggler.function,
+            file=straggler.file,
+            line=straggler.line,
+            call=straggler.call,
+        ),
+        evidence=straggler.evidence,
+        fix=f"{_figures(straggler)} {_FIXES.get(straggler.cause, _UNKNOWN_FIX)}"
+        f"{_same_time(straggler, own)}",
+        steps_seen=straggler.steps_seen if straggler.steps else None,
+    )
+
+
+def _figures(straggler: Straggler) -> str:
+    """What it does and costs, in a sentence."""
+    waits_ms = [f"{wait_ns / 1e6:,.1f}" for wait_ns in straggler.wait_ns]
+    each = waits_ms[0] if len(waits_ms) == 1 else f"{min(waits_ms)} to {max(waits_ms)}"
+    period = "per step" if straggler.steps else "in the recording"
+    return (
+        f"Rank {straggler.rank} {straggler.why}. The job would gain up to "
+        f"{straggler.cost_ns / 1e6:,.1f} ms {period} ({100 * straggler.share:.1f} %) if it came "
+        f"with the next rank; the others wait {each} ms {period} with no compute beside it."
+    )
+
+
+def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
+    """Which findings of the rank's own file are about the same time."""
+    rules = _OWN_RULES.get(straggler.cause, ())
+    named = sorted({finding.rule for finding in own if finding.rule in rules})
+    if not named:
+        return ""
+    verb = "is" if len(named) == 1 else "are"
+    return f" {' and '.join(named)} of this rank {verb} about the same time."
+
+
+def _severity(straggler: Straggler) -> str:
+    if straggler.share >= _CRITICAL_SHARE:
+        return CRITICAL
+    is_beyond_spread = straggler.cost_ns > straggler.spread_ns
+    return WARNING if straggler.share >= _WARNING_SHARE and is_beyond_spread else INFO
+
+
+def _ranks(ranks: tuple[int, ...]) -> str:
+    """Some ranks as the subject of a sentence.
+
+    >>> _ranks((1,)), _ranks((1, 2, 3)), _ranks((0, *range(2, 8)))
+    ('Rank 1', 'Ranks 1, 2 and 3', '7 ranks')
+    """
+    if len(ranks) == 1:
+        return f"Rank {ranks[0]}"
+    if len(ranks) > _MOST_LISTED:
+        return f"{len(ranks)} ranks"
+    return f"Ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+RULE = Rule(
+    id="TL304",
+    name="a straggler: other ranks wait for one in collectives",
+    matters="A collective moves data once all ranks have come. The one that comes last decides how "
+    "long a step takes on all of them; on the others the collective only looks slow.",
+    decides="It needs the files of several ranks of one job. For each matched collective it asks "
+    "which rank arrived last by more than the error of the clocks, and what that rank spent more "
+    "time on since the collective before: compute, communication, copies, or idle with its cause. "
+    "What counts is the exposed part of the waits, beyond those in which another rank was missing, "
+    "too; the median over the steady steps, of the rank that waits least. A rank whose lateness "
+    "compute hides, or whose cost varies by more than it is, is not reported, nor are less than "
+    "2 % of a step (4 % where it is compute: GPUs of one model differ), nor sends and receives. "
+    "Its bound is time of the ranks that wait, and does not add up with those of its own rank. On "
+    "the ranks that wait TL202 keeps only the transfers.",
+    before="for batch in loader:  # as long as its longest sequence\n    train(model(batch))",
+    after="sampler = LengthBucketSampler(lengths)  # similar lengths on all ranks in one step\n"
+    "for batch in DataLoader(data, batch_sampler=sampler):\n    train(model(batch))",
+    find=find,
+)
