@@ -182,7 +182,7 @@ def _group_sizes(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
 
 
 def _message_bytes(
-    parts: Sequence[RankPart], matches: Matches, operation: Int64Array, ranks: Int64Array
+    parts: Sequence[RankPart], matches: Matches, operation: NDArray[np.int8], ranks: Int64Array
 ) -> Int64Array:
     """int64[m], the size by nccl-tests' definition: the larger buffer, of what is shared the whole.
 
@@ -217,7 +217,7 @@ def _shares_a_kernel(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.
     return np.logical_or.reduceat(shared, matches.first[:-1])
 
 
-def _bus_factors(operation: Int64Array, ranks: Int64Array) -> NDArray[np.float64]:
+def _bus_factors(operation: NDArray[np.int8], ranks: Int64Array) -> NDArray[np.float64]:
     """float64[m], bus bandwidth / algorithm bandwidth; NaN for operations without a definition."""
     factors = np.full(len(operation), np.nan)
     factors[np.isin(operation, _WHOLE_ON_THE_BUS)] = 1

@@ -12,15 +12,15 @@ from tracelab.job.stragglers import Straggler
 _CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
 _MOST_LISTED = 4  # ranks
 _FIXES = {
-    "more_work": "Give all ranks the same work: batches of one size, sequences of similar length in "
-    "one step (sort or bucket them by length), equal shares of a layer; and take out what only this "
-    "rank does. Work that moves to the others takes its time there.",
+    "more_work": "Give all ranks the same work: batches of one size, sequences of similar length "
+    "in one step (sort or bucket them by length), equal shares of a layer; and take out what only "
+    "this rank does. Work that moves to the others takes its time there.",
     "uneven_work": "Give all ranks the same work in each step: sort the samples by length and let "
     "the ranks take neighbors, bucket or pack them, or limit a batch by its tokens and not by its "
     "sequences.",
-    "slower_gpu": "Compare the clocks, power and temperature of its GPU with the others' while the "
-    "job runs (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`), and look for other programs "
-    "on it (`nvidia-smi`). A GPU that stays slow should be replaced, or get less work.",
+    "slower_gpu": "Compare clocks, power and temperature of its GPU with the others' while the job "
+    "runs (`nvidia-smi -q -d CLOCK,POWER,TEMPERATURE,PERFORMANCE`), and look for other "
+    "programs on it (`nvidia-smi`). A GPU that stays slow should be replaced, or get less work.",
     "late_launch": "Take that off the thread that launches, or do it where the GPU has launched "
     "work queued: after the last launch of the step and without reading results. A CUDA graph or "
     "`torch.compile` makes the launches themselves cheaper.",
@@ -28,8 +28,8 @@ _FIXES = {
     "persistent_workers=True, prefetch_factor=4)`. If it is only this rank, look at its storage, "
     "its share of the CPU's cores and what its samples need.",
     "blocked": "Take the blocking call out, or make it every N steps, on all ranks in one step.",
-    "other_collective": "Look at the collectives of its other process groups: they take longer than "
-    "those of the other ranks.",
+    "other_collective": "Look at the collectives of its other process groups: they take longer "
+    "than those of the other ranks.",
     "copies": "Overlap its copies with compute: pinned memory, `non_blocking=True` and a copy "
     "stream.",
 }
