@@ -121,8 +121,9 @@ def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: 
     """
     results = list(results)
     reports = [result.report for result in results if result.report is not None]
+    parts = [result.part for result in results if result.report is not None]
     failed = [(result.source, result.error) for result in results if result.error is not None]
     if not reports:
         raise failed[0][1]
     unread = [UnreadFile(source.path, str(error)) for source, error in failed]
-    return merge_reports(reports, paths, options, unread)
+    return merge_reports(reports, parts, paths, options, unread)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.job.clocks import Clocks
 from tracelab.job.rank_part import RankPart
+from tracelab.measures.measure import constrained
 from tracelab.measures.window_times import WindowMetrics
 
 
@@ -32,7 +34,7 @@ class RankStep(OneLine):
 
     step: int
     start_ns: int
-    end_ns: int
+    end_ns: int = field(metadata=constrained(minimum=-(2**63)))
     compute_ns: int
     wait_ns: int
     transfer_ns: int
@@ -53,8 +55,9 @@ class RankTimes(OneLine):
 
 def rank_times(
     part: RankPart,
+    part_index: int,
+    clocks: Clocks,
     wait_ns: Int64Array,
-    on_job_clock: Sequence[tuple[int, int]],
     windows: Sequence[WindowMetrics],
 ) -> RankTimes:
     """Split each step of a rank.
@@ -64,34 +67,41 @@ def rank_times(
 
     Args:
         part: the rank's file.
-        wait_ns: int64[c], ns, how long the kernel of each operation waited from its start on.
-        on_job_clock: when each of the part's steps started and ended, ns.
+        part_index: its place among the parts of the job.
+        clocks: the job's clock.
+        wait_ns: int64[c], ns, how long the kernel of each operation waited, ABSENT where that is
+            not known: all of it counts as transfer then.
         windows: what was measured of the rank's windows.
     """
-    operation_start_ns = part.start_ns[part.exposed_index]
-    waited_ns = operation_start_ns + wait_ns[part.exposed_index]
+    moving_ns = (part.start_ns + np.maximum(wait_ns, 0))[part.exposed_index]
     waiting = union(
-        part.exposed_start_ns, np.clip(waited_ns, part.exposed_start_ns, part.exposed_end_ns)
+        part.exposed_start_ns, np.clip(moving_ns, part.exposed_start_ns, part.exposed_end_ns)
     )
     waited_in_step_ns = measure_within(waiting, part.steps.start_ns, part.steps.end_ns)
-    spans = zip(part.steps.number.tolist(), on_job_clock, waited_in_step_ns.tolist(), strict=True)
-    of_step = {number: (span, wait) for number, span, wait in spans}
+    spans_ns = (clocks.to_job_ns(part_index, x) for x in (part.steps.start_ns, part.steps.end_ns))
+    columns = (part.steps.number, *spans_ns, waited_in_step_ns)
+    of_step = {
+        number: (start_ns, end_ns, waited_ns)
+        for number, start_ns, end_ns, waited_ns in zip(
+            *(column.tolist() for column in columns), strict=True
+        )
+    }
     steps = []
     for window in windows:
         number = window.step
-        if number is None or window.rank != part.rank or number not in of_step:
+        if number is None:
             continue
-        span, step_wait_ns = of_step[number]
+        start_ns, end_ns, waited_ns = of_step[number]
         [device] = [x for x in window.devices if x.device == part.device]
         exposed_ns = device.exposed_comm_ns
         steps.append(
             RankStep(
                 step=number,
-                start_ns=span[0],
-                end_ns=span[1],
+                start_ns=start_ns,
+                end_ns=end_ns,
                 compute_ns=device.compute_ns,
-                wait_ns=step_wait_ns,
-                transfer_ns=exposed_ns - step_wait_ns,
+                wait_ns=waited_ns,
+                transfer_ns=exposed_ns - waited_ns,
                 copy_ns=device.busy_ns - device.compute_ns - exposed_ns,
                 idle_ns=device.idle_ns,
             )

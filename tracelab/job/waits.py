@@ -92,7 +92,7 @@ def find_waits(parts: Sequence[RankPart], matches: Matches, clocks: Clocks) -> W
 def waits_of_parts(
     parts: Sequence[RankPart], matches: Matches, waits: Waits
 ) -> tuple[Int64Array, ...]:
-    """int64[c] of each part, ns, how long each operation's kernel waited; ABSENT without a match."""
+    """int64[c] of each part, ns, how long each kernel waited; ABSENT without a match."""
     of_parts = []
     for part_index, part in enumerate(parts):
         members = np.flatnonzero(matches.part_index == part_index)

@@ -8,7 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from tracelab.findings.finding import Finding
+from tracelab.findings.job_findings import find_in_job
 from tracelab.findings.rules import tl909_other_ranks
+from tracelab.job.merge import Job, merge
+from tracelab.job.rank_part import RankPart
 from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
@@ -20,7 +23,6 @@ from tracelab.options import Options
 from tracelab.report.jobs import choose_ranks, decide_job
 from tracelab.report.schema import (
     SCHEMA,
-    Job,
     JobDecision,
     LaunchedOnly,
     Note,
@@ -94,6 +96,7 @@ def build_trace_info(
 
 def merge_reports(
     reports: Sequence[Report],
+    parts: Sequence[RankPart | None],
     paths: Sequence[str],
     options: Options,
     unread: Sequence[UnreadFile] = (),
@@ -102,6 +105,7 @@ def merge_reports(
 
     Args:
         reports: those of the files, each of one, at least one.
+        parts: what their job needs of each; None of a saved report.
         paths: what was asked for.
         options: how the files were analyzed.
         unread: the files that could not be analyzed.
@@ -114,17 +118,28 @@ def merge_reports(
     )
     decision = decide_job(traces, [rank for rank, _ in numbers], is_stated=options.job)
     keys = dict.fromkeys(key for report in numbered for key in report.tables)
+    tables = {
+        key: tuple(row for report in numbered for row in report.tables.get(key, ())) for key in keys
+    }
+    findings = _merge_findings(numbered, decision)
+    job = Job(decision.recordings[0]) if decision.is_job else None
+    known = [
+        replace(part, rank=rank)
+        for part, (rank, _) in zip(parts, numbers, strict=True)
+        if part is not None
+    ]
+    if job is not None and len(known) == len(traces):
+        merged = merge(sorted(known, key=lambda part: part.rank), tables)
+        job = merged.job
+        findings = find_in_job(findings, merged.parts, merged.wait_ns, job.stragglers)
     return replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),
         traces=tuple(trace for report in numbered for trace in report.traces),
-        tables={
-            key: tuple(row for report in numbered for row in report.tables.get(key, ()))
-            for key in keys
-        },
-        findings=_merge_findings(numbered, decision),
+        tables=tables,
+        findings=findings,
         notes=tuple(note for report in numbered for note in report.notes),
-        job=Job(decision.recordings[0]) if decision.is_job else None,
+        job=job,
     )
 
 

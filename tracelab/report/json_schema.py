@@ -17,6 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from tracelab.findings.finding import Finding
+from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo
@@ -53,7 +54,7 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         "findings": {"type": "array", "items": _of_type(Finding, definitions)},
         "notes": {"type": "array", "items": _of_type(Note, definitions)},
         "whatif": {"type": ["object", "null"]},
-        "job": {"type": ["object", "null"]},
+        "job": _of_type(Job | None, definitions),
     }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",

@@ -16,10 +16,11 @@ import orjson
 from tracelab.errors import UnreadableInputError
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import about_of
+from tracelab.job.merge import Job
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import READ_ERRORS, Source, open_source
-from tracelab.report.schema import SCHEMA, Job, Note, Provenance, Report, TraceInfo
+from tracelab.report.schema import SCHEMA, Note, Provenance, Report, TraceInfo
 
 _HEAD_BYTES = 4096  # in which a saved report names its schema
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"}

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tracelab import shown
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
+from tracelab.job.merge import Job
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.host_work import WorkMetrics
@@ -79,22 +80,6 @@ class Provenance(OneLine):
     step_pattern: str
     unread: tuple[UnreadFile, ...]
     job: JobDecision | None = field(default=None, metadata=_ADDED)
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class Job(OneLine):
-    """What the ranks of one job do together.
-
-    Attributes:
-        ranks: those whose files are here.
-        alignment, collectives, stragglers, pipeline: nothing yet.
-    """
-
-    ranks: tuple[int, ...]
-    alignment: None = None
-    collectives: tuple[()] = ()
-    stragglers: tuple[()] = ()
-    pipeline: None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)

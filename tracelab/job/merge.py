@@ -1,0 +1,122 @@
+"""From what each rank's file gives to what the ranks of one job do together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array
+from tracelab.job.bandwidth import BandwidthMetrics, bandwidths, find_transfers
+from tracelab.job.clocks import Alignment, align
+from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
+from tracelab.job.collectives import match
+from tracelab.job.lateness import find_lateness
+from tracelab.job.rank_part import RankPart
+from tracelab.job.rank_times import RankTimes, rank_times
+from tracelab.job.stragglers import Straggler, find_stragglers
+from tracelab.job.waits import find_waits, waits_of_parts
+from tracelab.job.work_compared import more_work
+
+Tables = Mapping[str, Sequence[Any]]
+_ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Unmatched(OneLine):
+    """Communication of one rank that has no counterpart in the files of the others.
+
+    Attributes:
+        rank: the rank.
+        count: how many operations.
+        why: what they lack, a clause.
+
+    Example row: ``Unmatched(rank=0, count=4, why="4 not in the recordings of the other ranks")``.
+    """
+
+    rank: int
+    count: int
+    why: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Job(OneLine):
+    """What the ranks of one job do together.
+
+    Attributes:
+        ranks: those whose files are here.
+        alignment: how their clocks became one; None in a job of saved reports.
+        collectives: those of several ranks, by time.
+        stragglers: the ranks that make the job wait, the most expensive first.
+        pipeline: None where the ranks are no stages of one.
+        bandwidths: how fast collectives move data, by group, operation and size.
+        per_rank: how each rank spent its steps.
+        unmatched: communication that only one of the files has.
+    """
+
+    ranks: tuple[int, ...]
+    alignment: Alignment | None = None
+    collectives: tuple[CollectiveMetrics, ...] = ()
+    stragglers: tuple[Straggler, ...] = ()
+    pipeline: None = None
+    bandwidths: tuple[BandwidthMetrics, ...] = field(default=(), metadata=_ADDED)
+    per_rank: tuple[RankTimes, ...] = field(default=(), metadata=_ADDED)
+    unmatched: tuple[Unmatched, ...] = field(default=(), metadata=_ADDED)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Merged(OneLine):
+    """What became of the files of a job.
+
+    Attributes:
+        job: what the ranks do together.
+        parts: what was known of each, by rank.
+        wait_ns: of each part int64[c], ns, how long the kernel of each operation waited, ABSENT
+            where that is not known.
+    """
+
+    job: Job
+    parts: tuple[RankPart, ...]
+    wait_ns: tuple[Int64Array, ...]
+
+
+def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
+    """Find what the ranks of one job do together.
+
+    Args:
+        parts: at least two, by rank; each has a rank of its own.
+        tables: what was measured of all of them, by the key of the table.
+    """
+    matches = match(parts)
+    clocks = align(parts, matches)
+    waits = find_waits(parts, matches, clocks)
+    by_rank = [_of_rank(tables, part.rank) for part in parts]
+    more_of = [more_work(by_rank, index) for index in range(len(parts))]
+    lateness = find_lateness(parts, matches, waits)
+    transfers = find_transfers(parts, matches, waits)
+    wait_ns = waits_of_parts(parts, matches, waits)
+    job = Job(
+        ranks=tuple(part.rank for part in parts),
+        alignment=clocks.alignment,
+        collectives=collective_rows(parts, more_of, matches, waits, lateness, transfers),
+        stragglers=find_stragglers(parts, more_of, matches, clocks, waits, lateness),
+        bandwidths=bandwidths(parts, matches, waits, transfers),
+        per_rank=tuple(
+            rank_times(part, index, clocks, wait_ns[index], of_rank["windows"])
+            for index, (part, of_rank) in enumerate(zip(parts, by_rank, strict=True))
+        ),
+        unmatched=tuple(
+            Unmatched(part.rank, int(count), why)
+            for part, count, why in zip(
+                parts, matches.unmatched, matches.unmatched_why, strict=True
+            )
+            if count
+        ),
+    )
+    return Merged(job, tuple(parts), wait_ns)
+
+
+def _of_rank(tables: Tables, rank: int) -> dict[str, tuple[Any, ...]]:
+    """The rows of one rank."""
+    return {key: tuple(row for row in rows if row.rank == rank) for key, rows in tables.items()}
