@@ -1,0 +1,138 @@
+"""The forward and backward passes of one rank: when they ran, and what each send came after.
+
+A pipeline's schedule ends where its backward passes end: the optimizer is no part of it. Only jobs
+that send and receive need this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array, Intervals, join, measure_within, union
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of
+from tracelab.model.phases import Phase, Phases
+from tracelab.model.thread_states import ThreadState
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+
+_NEVER = union([], [])
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Passes(Frozen):
+    """The passes of the s steps of one rank, and the host at its c communication operations.
+
+    Attributes:
+        start_ns, end_ns: int64[s], ns, from the first kernel of a step's forward and backward
+            passes to the end of the last one, on the device that decides; ABSENT without any.
+        work_at_start_ns, work_at_end_ns: int64[s, len(Work)], ns, as in `RankPart`.
+        launched_ns: int64[c], ns, when the host launched the operation; ABSENT where the file does
+            not say.
+        waited_ns: int64[c], ns, how long the launching thread had been blocked, in a data loader or
+            in the profiler by then: the difference of two of them is not the program's own time.
+        computes: int64[c], how many compute kernels had been launched by then.
+        phase: int8[c], the `Phase` in which the last of them was launched.
+
+    Example row of a step: ``(start_ns=1_660_000, end_ns=10_034_000)``; of an operation:
+    ``(launched_ns=487_000, waited_ns=0, computes=4, phase=Phase.FORWARD)``.
+    """
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+    work_at_start_ns: Int64Array
+    work_at_end_ns: Int64Array
+    launched_ns: Int64Array
+    waited_ns: Int64Array
+    computes: Int64Array
+    phase: NDArray[np.int8]
+
+
+def find_passes(
+    graph: Graph,
+    row: NDArray[np.intp],
+    device: int,
+    work_before: Callable[[Int64Array], Int64Array],
+) -> Passes:
+    """Find the passes of every step, and what the host had done by each operation.
+
+    There is no slow reference model: ``tests/unit/job/test_passes.py`` has traces made by hand.
+
+    Args:
+        graph: the file's dependencies.
+        row: intp[c], the timeline row of each communication operation.
+        device: the device that decides.
+        work_before: how the device has spent its time before each of some moments.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    computes = np.flatnonzero(
+        (timeline.kind == Kind.COMPUTE)
+        & (timeline.device_number == device)
+        & (timeline.launch_id != ABSENT)
+    )
+    computes = computes[np.argsort(trace.start_ns[timeline.launch_id[computes]], kind="stable")]
+    phase = Phases(graph.host).of_events(timeline.launch_id[computes])
+    start_ns, end_ns = _spans(timeline, computes, phase)
+
+    launch_id = timeline.launch_id[row]
+    is_launched = launch_id != ABSENT
+    launched_ns = np.where(is_launched, trace.start_ns[launch_id], ABSENT)
+    count = np.searchsorted(trace.start_ns[timeline.launch_id[computes]], launched_ns)
+    phase_before = np.append(np.int8(Phase.UNKNOWN), phase)[np.where(is_launched, count, 0)]
+    return Passes(
+        start_ns=start_ns,
+        end_ns=end_ns,
+        work_at_start_ns=work_before(start_ns),
+        work_at_end_ns=work_before(end_ns),
+        launched_ns=launched_ns,
+        waited_ns=_waited_ns(graph, launch_id),
+        computes=np.where(is_launched, count, ABSENT),
+        phase=phase_before.astype(np.int8),
+    )
+
+
+def _spans(
+    timeline: Timeline, computes: NDArray[np.intp], phase: NDArray[np.int8]
+) -> tuple[Int64Array, Int64Array]:
+    """When the passes of each step began and ended on the GPU; twice int64[s].
+
+    Where no phase is known they are all that a step computes.
+    """
+    start_ns, end_ns = np.full((2, len(timeline.steps)), ABSENT, dtype=np.int64)
+    in_pass = np.isin(phase, (Phase.FORWARD, Phase.BACKWARD))
+    for step_index, of_step in groups_of(timeline.step_index[computes]):
+        if step_index == ABSENT:
+            continue
+        chosen = of_step[in_pass[of_step]]
+        rows = computes[chosen if len(chosen) else of_step]
+        start_ns[step_index] = timeline.start_ns[rows].min()
+        end_ns[step_index] = timeline.end_ns[rows].max()
+    return start_ns, end_ns
+
+
+def _waited_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
+    """int64[c], ns, how long the thread of each launch had not run the program by then."""
+    trace = graph.host.timeline.trace
+    waited_ns = np.zeros(len(launch_id), dtype=np.int64)
+    launched = np.flatnonzero(launch_id != ABSENT)
+    first_ns = trace.start_ns.min(initial=0)
+    for thread, index in groups_of(trace.thread_index[launch_id[launched]]):
+        state = graph.host.states.get(thread)
+        until_ns = trace.start_ns[launch_id[launched[index]]]
+        waited_ns[launched[index]] = measure_within(
+            _not_running(state), np.full(len(index), first_ns), until_ns
+        )
+    return waited_ns
+
+
+def _not_running(state: ThreadState | None) -> Intervals:
+    if state is None:
+        return _NEVER
+    return join(join(state.blocked, state.input), state.profiler)

@@ -1,0 +1,397 @@
+"""Pipelines: their schedule, how long their stages had nothing to compute, and why.
+
+A schedule lasts from the first compute of the first stage in a step to the last of any stage, on the
+job's clock; the optimizer is no part of it. A stage's bubble is the share of it in which that stage
+computed nothing of its passes. Where p stages take equally long for each of m microbatches, messages
+take no time and no host is late, it is
+
+- ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section 2.3) and with 1F1B, which
+  needs less memory (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2.1),
+- ``(p-1)/(v*m+p-1)`` with v chunks of the model on each rank (the same, section 2.2.2; the paper
+  divides by the time without bubbles: ``(p-1)/(v*m)``),
+- ``(p-1)/(3*v*m+p-1)`` where the backward pass is split into the gradients of activations and those
+  of weights, and all three passes take equally long (ZB-H1; Qi et al., arXiv 2401.10241, section 2:
+  the bubble shrinks from ``(p-1)*(F+B+W)`` to ``(p-1)*(F+B-W)``).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array
+from tracelab.job.clocks import Clocks
+from tracelab.job.collectives import Matches
+from tracelab.job.pipeline_path import Line, Path, computed_within, line_of, walk_back
+from tracelab.job.pipeline_stages import (
+    INTERLEAVED,
+    ONE_F_ONE_B,
+    ONE_F_ONE_B_LIKE,
+    ZERO_BUBBLE,
+    Chain,
+    Message,
+    find_chains,
+)
+from tracelab.job.rank_part import RankPart, Work
+from tracelab.job.waits import Waits
+from tracelab.model.trace import ABSENT
+
+# Of a microbatch: the last stage computes so much after its last send where weight gradients, a
+# third of a microbatch each, are put off until then.
+_WEIGHTS_PUT_OFF = 0.25
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class StageMetrics(OneLine):
+    """One stage of a pipeline; times are added up over the pipeline's steps, ns.
+
+    Attributes:
+        pipeline: which of the job's pipelines, from 0.
+        stage: from 0.
+        rank: who runs it.
+        compute_ns: compute of its passes.
+        wait_ns: it waited for a neighbor between its passes, and did not compute.
+        transfer_ns: messages moved, and it did not compute.
+        host_idle_ns: it was idle between its passes because of the host.
+        other_ns: anything else between its passes: copies, other communication, unexplained idle.
+        before_ns: from the start of the schedule until its first pass began.
+        after_ns: from the end of its last pass to the end of the schedule. These seven add up to
+            the schedule.
+        bubble: the share of the schedule in which it computed nothing of its passes.
+        warm_up_ns: from the start of the schedule until its first backward pass can begin.
+        steady_ns: from there until its last forward pass can begin; 0 where that comes first.
+        drain_ns: the rest of the schedule.
+        warm_up_bubble_ns, steady_bubble_ns, drain_bubble_ns: how much of each it computed nothing.
+        microbatch_ns: its compute of one microbatch, forward and backward, on average.
+        host_microbatch_ns: what its host took to launch that, with the profiler; None where the
+            file does not say.
+
+    Example row: ``StageMetrics(pipeline=0, stage=1, rank=1, compute_ns=9_600_000,
+    wait_ns=3_900_000, transfer_ns=1_000_000, host_idle_ns=0, other_ns=300_000,
+    before_ns=1_100_000, after_ns=900_000, bubble=0.43, warm_up_ns=..., ...)``.
+    """
+
+    pipeline: int
+    stage: int
+    rank: int
+    compute_ns: int
+    wait_ns: int
+    transfer_ns: int
+    host_idle_ns: int
+    other_ns: int
+    before_ns: int
+    after_ns: int
+    bubble: float
+    warm_up_ns: int
+    steady_ns: int
+    drain_ns: int
+    warm_up_bubble_ns: int
+    steady_bubble_ns: int
+    drain_bubble_ns: int
+    microbatch_ns: int
+    host_microbatch_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class BubbleParts(OneLine):
+    """Why a pipeline's stages computed nothing, as shares of the schedule; they add up to its bubble.
+
+    All but the first two are what the path through the schedule consists of beside compute: what
+    messages or hosts cost elsewhere is hidden behind other waiting.
+
+    Attributes:
+        theory: what remains if all stages take equally long and nothing but compute takes time. It
+            is a smaller share than `theory_bubble` where the schedule takes longer than that.
+        imbalance: stages, or microbatches, take longer than others.
+        transfer: the next stage waited for a message that was on its way.
+        host: a stage was idle because its host launched late or was blocked.
+        rest: anything else: copies, other communication, a stage late from the step before.
+
+    Example: ``BubbleParts(theory=0.36, imbalance=0.08, transfer=0.05, host=0.01, rest=0.01)``.
+    """
+
+    theory: float
+    imbalance: float
+    transfer: float
+    host: float
+    rest: float
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Pipeline(OneLine):
+    """The pipelines of a job; several where it has replicas of one.
+
+    Attributes:
+        stages: ranks in one pipeline.
+        microbatches: per step; None where the schedule is unknown.
+        chunks: of the model on each rank.
+        schedule: "gpipe", "1f1b", "interleaved gpipe", "interleaved 1f1b", "zero bubble" (weight
+            gradients are put off), "forward only", "1f1b-like" (more microbatches in flight than
+            1F1B has), or "unknown". With one microbatch all are the same: "gpipe".
+        why: what was seen instead, where the schedule is unknown.
+        pipelines: how many of them.
+        other_pipelines: how many have another schedule; they are left out.
+        steps: the steady steps of one pipeline that are counted.
+        other_steps: those that have another order of messages; they are left out.
+        schedule_ns: length of the schedules, added up over steps and pipelines, ns.
+        theory_bubble: the share that no stage can use with this schedule; None for an unknown one.
+        measured_bubble: the share in which a stage computed nothing, on average.
+        parts: why.
+        per_stage: its stages, by pipeline and stage.
+
+    Example: ``Pipeline(stages=4, microbatches=4, chunks=1, schedule="1f1b", why="", pipelines=1,
+    other_pipelines=0, steps=2, other_steps=0, schedule_ns=18_900_000, theory_bubble=0.4286,
+    measured_bubble=0.51, parts=BubbleParts(...), per_stage=<4 items>)``.
+    """
+
+    stages: int
+    microbatches: int | None
+    chunks: int
+    schedule: str
+    why: str
+    pipelines: int
+    other_pipelines: int
+    steps: int
+    other_steps: int
+    schedule_ns: int
+    theory_bubble: float | None
+    measured_bubble: float | None
+    parts: BubbleParts | None
+    per_stage: tuple[StageMetrics, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Schedules:
+    """The schedules of one pipeline in its steps: their length, ns, and what they consist of."""
+
+    length_ns: int
+    path: Path
+    stages: tuple[StageMetrics, ...]
+
+
+def find_pipeline(
+    parts: Sequence[RankPart], matches: Matches, clocks: Clocks, waits: Waits
+) -> Pipeline | None:
+    """Measure the pipelines of a job; None where its sends and receives are not those of one.
+
+    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` simulates schedules by their
+    definitions.
+    """
+    chains = find_chains(parts)
+    if not chains:
+        return None
+    part_index = {part.rank: index for index, part in enumerate(parts)}
+    lines = {
+        rank: line_of(parts, part_index[rank], matches, clocks, waits)
+        for chain in chains
+        for rank in chain.ranks
+        if chain.microbatches is not None
+    }
+    chains = tuple(_with_weights_put_off(parts, part_index, chain) for chain in chains)
+    [(kind, count)] = Counter(map(_kind, chains)).most_common(1)
+    alike = [chain for chain in chains if _kind(chain) == kind]
+    schedules = [
+        _measure(parts, part_index, lines, chain, number)
+        for number, chain in enumerate(alike)
+        if chain.microbatches is not None
+    ]
+    first = alike[0]
+    theory = theory_bubble(first.schedule, len(first.ranks), first.microbatches, first.chunks)
+    result = Pipeline(
+        stages=len(first.ranks),
+        microbatches=first.microbatches,
+        chunks=first.chunks,
+        schedule=first.schedule,
+        why=first.why,
+        pipelines=count,
+        other_pipelines=len(chains) - count,
+        steps=len(first.steps),
+        other_steps=sum(chain.other_steps for chain in alike),
+        schedule_ns=sum(x.length_ns for x in schedules),
+        theory_bubble=theory,
+        measured_bubble=None,
+        parts=None,
+        per_stage=tuple(stage for x in schedules for stage in x.stages),
+    )
+    return _with_bubbles(result, schedules) if result.schedule_ns else result
+
+
+def theory_bubble(
+    schedule: str, stages: int, microbatches: int | None, chunks: int
+) -> float | None:
+    """The share of a schedule that no stage can use; None for an unknown one.
+
+    >>> theory_bubble("gpipe", 4, 4, 1), theory_bubble("interleaved 1f1b", 2, 2, 2)
+    (0.42857142857142855, 0.2)
+    """
+    if microbatches is None:
+        return None
+    slots = chunks * microbatches * (3 if schedule == ZERO_BUBBLE else 1)
+    return (stages - 1) / (slots + stages - 1)
+
+
+def _kind(chain: Chain) -> tuple[int, int | None, int, str, str]:
+    """What two pipelines have in common that are replicas of one."""
+    return len(chain.ranks), chain.microbatches, chain.chunks, chain.schedule, chain.why
+
+
+def _with_weights_put_off(
+    parts: Sequence[RankPart], part_index: dict[int, int], chain: Chain
+) -> Chain:
+    """The chain, as one of zero bubble where the last stage computes on after its last send."""
+    if chain.schedule not in (ONE_F_ONE_B, ONE_F_ONE_B_LIKE, INTERLEAVED):
+        return chain
+    part = parts[part_index[chain.ranks[-1]]]
+    after_ns = compute_ns = 0
+    for step, messages in zip(chain.steps, chain.messages, strict=True):
+        [step_index] = np.flatnonzero(part.steps.number == step)
+        last = [x.operation_index for x in messages[-1] if x.is_send and not x.is_forward][-1]
+        [end_ns] = part.passes.work_at_end_ns[[step_index], Work.COMPUTE]
+        after_ns += max(0, int(end_ns - part.work_at_start_ns[last, Work.COMPUTE]))
+        compute_ns += int(end_ns - part.passes.work_at_start_ns[step_index, Work.COMPUTE])
+    assert chain.microbatches is not None
+    if chain.microbatches * after_ns < _WEIGHTS_PUT_OFF * compute_ns or not after_ns:
+        return chain
+    return replace(chain, schedule=ZERO_BUBBLE)
+
+
+def _measure(
+    parts: Sequence[RankPart],
+    part_index: dict[int, int],
+    lines: dict[int, Line],
+    chain: Chain,
+    pipeline: int,
+) -> _Schedules:
+    """Measure the schedules of one pipeline."""
+    length_ns, paths = 0, []
+    rows = np.zeros((len(chain.ranks), _COLUMNS), dtype=np.int64)
+    for step, messages in zip(chain.steps, chain.messages, strict=True):
+        passes = {rank: _passes(parts[part_index[rank]], lines[rank], step) for rank in chain.ranks}
+        start_ns = min(start_ns for start_ns, _ in passes.values())
+        end_ns = max(end_ns for _, end_ns in passes.values())
+        length_ns += end_ns - start_ns
+        paths.append(walk_back({rank: lines[rank] for rank in chain.ranks}, passes, start_ns))
+        for stage, rank in enumerate(chain.ranks):
+            bounds_ns = _bounds(lines[rank], messages[stage], passes[rank], stage, len(rows))
+            rows[stage] += _stage_times(lines[rank], passes[rank], (start_ns, end_ns), bounds_ns)
+    path = Path(
+        sum(path.transfer_ns for path in paths),
+        sum(path.host_ns for path in paths),
+        sum(path.rest_ns for path in paths),
+    )
+    count = (chain.microbatches or 1) * len(chain.steps)
+    stages = [
+        StageMetrics(
+            pipeline,
+            stage,
+            rank,
+            *of_stage[:7],
+            1 - of_stage[0] / length_ns if length_ns else 0.0,
+            *of_stage[7:],
+            microbatch_ns=of_stage[0] // count,
+            host_microbatch_ns=_host_microbatch_ns(parts[part_index[rank]], chain, stage),
+        )
+        for stage, (rank, of_stage) in enumerate(zip(chain.ranks, rows.tolist(), strict=True))
+    ]
+    return _Schedules(length_ns, path, tuple(stages))
+
+
+def _passes(part: RankPart, line: Line, step: int) -> tuple[int, int]:
+    """When the passes of a rank began and ended in a step, ns on the job's clock."""
+    [step_index] = np.flatnonzero(part.steps.number == step)
+    return int(line.passes_start_ns[step_index]), int(line.passes_end_ns[step_index])
+
+
+_COLUMNS = 13
+
+
+def _stage_times(
+    line: Line, passes: tuple[int, int], schedule: tuple[int, int], bounds: tuple[int, int]
+) -> Int64Array:
+    """int64[13], ns: the columns of `StageMetrics` but its bubble, in their order."""
+    piece_ns = line.piece_start_ns, line.piece_wait_ns, line.piece_end_ns
+    start_ns, waited_ns, end_ns = (np.clip(times_ns, *passes) for times_ns in piece_ns)
+    wait_ns, transfer_ns = int((waited_ns - start_ns).sum()), int((end_ns - waited_ns).sum())
+    [compute_ns] = computed_within(line, passes, np.array(passes)).tolist()
+    [host_ns] = np.diff(line.host_idle_by(np.array(passes))).tolist()
+    other_ns = passes[1] - passes[0] - compute_ns - wait_ns - transfer_ns - host_ns
+    moments_ns = np.maximum.accumulate(np.clip((schedule[0], *bounds, schedule[1]), *schedule))
+    spans_ns = np.diff(moments_ns)
+    bubbles_ns = spans_ns - computed_within(line, passes, moments_ns)
+    return np.array(
+        (
+            compute_ns,
+            wait_ns,
+            transfer_ns,
+            host_ns,
+            other_ns,
+            passes[0] - schedule[0],
+            schedule[1] - passes[1],
+            *spans_ns,
+            *bubbles_ns,
+        )
+    )
+
+
+def _bounds(
+    line: Line, messages: Sequence[Message], passes: tuple[int, int], stage: int, stages: int
+) -> tuple[int, int]:
+    """When the first backward pass of a stage and its last forward pass could begin, ns.
+
+    Only messages tell: where none arrives for a pass, it has begun by the time of its send.
+    """
+    start_ns, end_ns = line.operation_start_ns, line.operation_end_ns
+    sends = stage == stages - 1
+    backward = [x.operation_index for x in messages if not x.is_forward and x.is_send == sends]
+    if not backward:
+        return passes
+    first_ns = (start_ns if sends else end_ns)[backward[0]]
+    sends = stage == 0
+    forward = [x.operation_index for x in messages if x.is_forward and x.is_send == sends]
+    last_ns = (start_ns if sends else end_ns)[forward[-1]]
+    return int(first_ns), int(last_ns)
+
+
+def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
+    """How long the host took to launch a microbatch, ns, waiting left out.
+
+    From a stage's first message to its last it launches all of them; the first stage, which sends
+    before it receives, all but one.
+    """
+    assert chain.microbatches is not None
+    count = chain.microbatches - (stage == 0)
+    total_ns = 0
+    for messages in chain.messages:
+        ends = [messages[stage][0].operation_index, messages[stage][-1].operation_index]
+        launched_ns = part.passes.launched_ns[ends]
+        if count == 0 or (launched_ns == ABSENT).any():
+            return None
+        total_ns += int(np.diff(launched_ns)[0] - np.diff(part.passes.waited_ns[ends])[0])
+    return total_ns // (count * len(chain.messages))
+
+
+def _with_bubbles(pipeline: Pipeline, schedules: Sequence[_Schedules]) -> Pipeline:
+    """The pipeline with its measured bubble and what it consists of."""
+    total_ns = pipeline.stages * pipeline.schedule_ns
+    compute_ns = sum(stage.compute_ns for stage in pipeline.per_stage)
+    theory = pipeline.theory_bubble or 0.0
+    left_ns = total_ns - compute_ns
+    taken_ns = {}
+    for name, part_ns in (
+        ("transfer", pipeline.stages * sum(x.path.transfer_ns for x in schedules)),
+        ("host", pipeline.stages * sum(x.path.host_ns for x in schedules)),
+        ("rest", pipeline.stages * sum(x.path.rest_ns for x in schedules)),
+        ("theory", round(compute_ns * theory / (1 - theory))),
+        ("imbalance", left_ns),
+    ):
+        taken_ns[name] = min(part_ns, left_ns)
+        left_ns -= taken_ns[name]
+    return replace(
+        pipeline,
+        measured_bubble=1 - compute_ns / total_ns,
+        parts=BubbleParts(**{name: ns / total_ns for name, ns in taken_ns.items()}),
+    )

@@ -1,0 +1,222 @@
+"""How the stages of a pipeline spent their time, and which of it made its schedule as long as it is.
+
+The path walks back from the end of the schedule: where a stage computed, was idle or received data,
+it stays on that stage; where the stage waited for a neighbor, it goes on at the neighbor. So it
+passes through all that has to become shorter for the schedule to become shorter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.job.clocks import Clocks
+from tracelab.job.collectives import Matches
+from tracelab.job.rank_part import RankPart, Work
+from tracelab.job.waits import Waits
+from tracelab.model.trace import ABSENT
+
+_HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY, Work.LAUNCH)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Line(Frozen):
+    """One rank on the job's clock: n moments at which it is known what it had done, e exposed pieces.
+
+    Attributes:
+        moment_ns: int64[n], ascending.
+        computed_ns, host_idle_ns: int64[n], ns, how long the GPU had computed by then, and been idle
+            because of the host.
+        piece_start_ns, piece_end_ns: int64[e], ascending and disjoint, when it sent or received and
+            did not compute.
+        piece_wait_ns: int64[e], until when it waited for the neighbor in it, from its start on.
+        neighbor: int64[e], the rank that it waited for; ABSENT where it waited for none.
+        passes_start_ns, passes_end_ns: int64[s], of each step of the part.
+        operation_start_ns, operation_end_ns: int64[c], of each operation of the part.
+
+    Example row of a piece: ``(piece_start_ns=184_000, piece_wait_ns=1_590_000,
+    piece_end_ns=1_654_000, neighbor=0)``: it waited until rank 0 sent, and 64 us for the data.
+    """
+
+    moment_ns: Int64Array
+    computed_ns: Int64Array
+    host_idle_ns: Int64Array
+    piece_start_ns: Int64Array
+    piece_end_ns: Int64Array
+    piece_wait_ns: Int64Array
+    neighbor: Int64Array
+    passes_start_ns: Int64Array
+    passes_end_ns: Int64Array
+    operation_start_ns: Int64Array
+    operation_end_ns: Int64Array
+
+    def computed_by(self, times_ns: Int64Array) -> Int64Array:
+        """int64[k], ns, how long the GPU had computed by each of some times."""
+        return _interpolated(times_ns, self.moment_ns, self.computed_ns)
+
+    def host_idle_by(self, times_ns: Int64Array) -> Int64Array:
+        """int64[k], ns, how long the GPU had been idle because of the host by then."""
+        return _interpolated(times_ns, self.moment_ns, self.host_idle_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """What the path through one schedule consists of beside compute, ns.
+
+    Attributes:
+        transfer_ns: messages that moved while their receiver, or sender, did not compute.
+        host_ns: the stage was idle because of the host.
+        rest_ns: anything else: copies, other communication, what came before a stage's passes.
+
+    Example: ``Path(transfer_ns=640_000, host_ns=120_000, rest_ns=0)``.
+    """
+
+    transfer_ns: int
+    host_ns: int
+    rest_ns: int
+
+
+def line_of(
+    parts: Sequence[RankPart], part_index: int, matches: Matches, clocks: Clocks, waits: Waits
+) -> Line:
+    """One rank of a job on the job's clock.
+
+    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` simulates pipelines by their
+    definition.
+
+    Args:
+        parts: the job's ranks.
+        part_index: which of them.
+        matches, clocks, waits: what was found of all ranks' operations.
+    """
+    part = parts[part_index]
+    wait_ns, neighbor = _waits_of(parts, part_index, matches, waits)
+    is_message = part.peer_rank[part.exposed_index] != ABSENT
+    of_piece = part.exposed_index[is_message]
+    piece_start_ns, piece_end_ns = part.exposed_start_ns[is_message], part.exposed_end_ns[is_message]
+    waited_ns = np.clip(part.start_ns[of_piece] + wait_ns[of_piece], piece_start_ns, piece_end_ns)
+
+    passes = part.passes
+    moment_ns = np.concatenate((part.start_ns, part.end_ns, passes.start_ns, passes.end_ns))
+    spent_ns = np.concatenate(
+        (
+            part.work_at_start_ns,
+            part.work_at_end_ns,
+            passes.work_at_start_ns,
+            passes.work_at_end_ns,
+        )
+    )
+    moment_ns, index = np.unique(moment_ns, return_index=True)
+    computed_ns, host_idle_ns = spent_ns[index, Work.COMPUTE], spent_ns[index][:, _HOST].sum(axis=1)
+    # Inside an operation it computed but for the exposed pieces.
+    bounds_ns = np.concatenate((part.exposed_start_ns, part.exposed_end_ns))
+    before = np.maximum(np.searchsorted(moment_ns, bounds_ns, side="right") - 1, 0)
+    exposed_ns = measure_within(
+        union(part.exposed_start_ns, part.exposed_end_ns), moment_ns[before], bounds_ns
+    )
+    at_bounds_ns = computed_ns[before] + bounds_ns - moment_ns[before] - exposed_ns
+    all_ns, order = np.unique(np.concatenate((moment_ns, bounds_ns)), return_index=True)
+
+    def on_job_clock(times_ns: Int64Array) -> Int64Array:
+        return clocks.to_job_ns(part_index, times_ns)
+
+    by_start = np.argsort(piece_start_ns, kind="stable")
+    return Line(
+        moment_ns=on_job_clock(all_ns),
+        computed_ns=np.concatenate((computed_ns, at_bounds_ns))[order],
+        host_idle_ns=np.concatenate((host_idle_ns, host_idle_ns[before]))[order],
+        piece_start_ns=on_job_clock(piece_start_ns[by_start]),
+        piece_end_ns=on_job_clock(piece_end_ns[by_start]),
+        piece_wait_ns=on_job_clock(waited_ns[by_start]),
+        neighbor=neighbor[of_piece][by_start],
+        passes_start_ns=on_job_clock(passes.start_ns),
+        passes_end_ns=on_job_clock(passes.end_ns),
+        operation_start_ns=on_job_clock(part.start_ns),
+        operation_end_ns=on_job_clock(part.end_ns),
+    )
+
+
+def walk_back(
+    lines: Mapping[int, Line], passes: Mapping[int, tuple[int, int]], start_ns: int
+) -> Path:
+    """Walk back through one schedule.
+
+    Args:
+        lines: rank to its line.
+        passes: rank to when its passes of this schedule began and ended, ns.
+        start_ns: when the schedule began.
+    """
+    rank = max(passes, key=lambda rank: passes[rank][1])
+    time_ns = passes[rank][1]
+    transfer_ns = host_ns = rest_ns = 0
+    seen = {rank}  # the ranks that the path has been on at this very moment
+    while time_ns > start_ns:
+        line = lines[rank]
+        piece = int(np.searchsorted(line.piece_start_ns, time_ns)) - 1
+        reached_ns = max(start_ns, int(line.piece_end_ns[piece])) if piece >= 0 else start_ns
+        if reached_ns < time_ns:
+            computed_ns, idle_ns = _between(line, passes[rank], reached_ns, time_ns)
+            host_ns += idle_ns
+            rest_ns += time_ns - reached_ns - computed_ns - idle_ns
+        else:
+            reached_ns = time_ns
+            begun_ns = max(start_ns, int(line.piece_start_ns[piece]))
+            waited_ns = min(time_ns, max(begun_ns, int(line.piece_wait_ns[piece])))
+            neighbor = int(line.neighbor[piece])
+            transfer_ns += reached_ns - waited_ns
+            reached_ns = waited_ns
+            if waited_ns > begun_ns and neighbor in lines and (waited_ns < time_ns or neighbor not in seen):
+                rank = neighbor
+            else:
+                rest_ns += waited_ns - begun_ns
+                reached_ns = begun_ns
+        seen = {rank} if reached_ns < time_ns else seen | {rank}
+        time_ns = reached_ns
+    return Path(transfer_ns, host_ns, rest_ns)
+
+
+def computed_within(line: Line, passes: tuple[int, int], times_ns: Int64Array) -> Int64Array:
+    """int64[k - 1], ns, what a stage computed in its passes between each two of some times."""
+    return np.diff(line.computed_by(np.clip(times_ns, *passes)))
+
+
+def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) -> tuple[int, int]:
+    """How long a stage computed in its passes, and was idle because of the host, ns."""
+    times_ns = np.array([start_ns, end_ns])
+    [computed_ns] = computed_within(line, passes, times_ns).tolist()
+    [idle_ns] = np.diff(line.host_idle_by(times_ns)).tolist()
+    return computed_ns, idle_ns
+
+
+def _waits_of(
+    parts: Sequence[RankPart], part_index: int, matches: Matches, waits: Waits
+) -> tuple[Int64Array, Int64Array]:
+    """How long the kernel of each operation of a rank waited, ns, and for which rank's message.
+
+    Twice int64[c]; 0 and ABSENT for what did not wait.
+    """
+    part = parts[part_index]
+    _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
+    wait_ns, neighbor = np.zeros(len(part), np.int64), np.full(len(part), ABSENT)
+    member = np.flatnonzero((matches.part_index == part_index) & (waits.wait_ns > 0))
+    index = matches.operation_index[member]
+    wait_ns[kernel_index[index]] = waits.wait_ns[member]
+    # Of a kernel with several messages it waited for the one that came last.
+    other = 2 * matches.first[waits.match_index[member]] + 1 - member
+    is_message = part.peer_rank[index] != ABSENT
+    member, other, index = member[is_message], other[is_message], index[is_message]
+    is_last = waits.arrival_ns[other] == waits.arrival_ns[member] + waits.wait_ns[member]
+    neighbor[kernel_index[index[is_last]]] = part.peer_rank[index[is_last]]
+    return wait_ns[kernel_index], neighbor[kernel_index]
+
+
+def _interpolated(
+    times_ns: Int64Array, moment_ns: Int64Array, values_ns: Int64Array
+) -> Int64Array:
+    """int64[k], ns, what is known at some moments, in between."""
+    return np.rint(np.interp(times_ns, moment_ns, values_ns)).astype(np.int64)

@@ -1,0 +1,343 @@
+"""Which ranks are the stages of a pipeline, in which order, and by which schedule they work.
+
+Only sends and receives are looked at, in the order in which each rank launched them. Everybody but
+the first stage has to receive before it has anything to send. Activations go to the next stage and
+gradients come back; with several chunks of the model on each rank (interleaved schedules) the last
+rank sends activations to the first one.
+
+With m microbatches and v chunks per rank every rank but the last sends v*m activations to the next,
+and the last one (v-1)*m to the first. A ring that passes blocks around (context parallelism) has no
+rank that begins alone, and sends as many from the last rank to the first as between all others.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import OneLine
+from tracelab.job.rank_part import RankPart
+from tracelab.model.collectives import Operation
+from tracelab.model.phases import Phase
+from tracelab.model.trace import ABSENT
+
+GPIPE = "gpipe"
+ONE_F_ONE_B = "1f1b"
+ONE_F_ONE_B_LIKE = "1f1b-like"
+INTERLEAVED_GPIPE = "interleaved gpipe"
+INTERLEAVED = "interleaved 1f1b"
+ZERO_BUBBLE = "zero bubble"
+FORWARD_ONLY = "forward only"
+UNKNOWN = "unknown"
+
+_SMALL = 100  # times smaller than the largest message: a shape to agree on, no activation
+_OUT_OF_PLACE = 0.25  # of the sends: so many may come from another phase than their direction says
+_PASSES = (Phase.FORWARD, Phase.BACKWARD)
+
+
+class Message(NamedTuple):
+    """What one rank sends to a neighbor for one microbatch, or receives from it.
+
+    Attributes:
+        peer: the neighbor's rank.
+        is_send: whether it goes to the neighbor.
+        is_forward: whether it carries activations, not gradients.
+        operation_index: position of its last operation in the columns of the rank's part.
+
+    Example: ``Message(peer=2, is_send=True, is_forward=True, operation_index=17)``.
+    """
+
+    peer: int
+    is_send: bool
+    is_forward: bool
+    operation_index: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Chain(OneLine):
+    """One pipeline of the job.
+
+    Attributes:
+        ranks: by stage; with several chunks per rank those of the first p stages.
+        microbatches: per step; None where the schedule is unknown.
+        chunks: of the model on each rank.
+        schedule: what the order of sends and receives shows; "unknown" where it shows none.
+        why: what was seen instead, where the schedule is unknown.
+        steps: the numbers of the steady steps that have this order, ascending.
+        other_steps: how many steady steps have another.
+        messages: per step, per stage, the messages in the order of their launches; without those
+            of an unknown schedule.
+
+    Example: ``Chain(ranks=(0, 1, 2, 3), microbatches=4, chunks=1, schedule="gpipe", why="",
+    steps=(3, 4), other_steps=0, messages=<2 items>)``.
+    """
+
+    ranks: tuple[int, ...]
+    microbatches: int | None
+    chunks: int
+    schedule: str
+    why: str
+    steps: tuple[int, ...]
+    other_steps: int
+    messages: tuple[tuple[tuple[Message, ...], ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """What one step shows of a pipeline; attributes as in `Chain`."""
+
+    ranks: tuple[int, ...]
+    microbatches: int | None
+    chunks: int
+    schedule: str
+    why: str = ""
+
+
+_OfStages = tuple[tuple[Message, ...], ...]
+
+
+def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
+    """The pipelines of a job, by their first rank; none where no sends and receives are of one.
+
+    There is no slow reference model: ``tests/unit/job/test_pipeline_stages.py`` simulates schedules
+    by their definitions, and finds them again.
+    """
+    part_of = {part.rank: part for part in parts}
+    found: dict[tuple[int, ...], list[tuple[int, _Order, _OfStages]]] = defaultdict(list)
+    for step in _common_steps(parts):
+        chosen = {rank: _of_step(part, step) for rank, part in part_of.items()}
+        for members in _components(part_of, chosen):
+            seen = _look_at(part_of, {rank: chosen[rank] for rank in members if rank in chosen}, members)
+            if seen is not None:
+                found[members].append((step, *seen))
+    chains = []
+    for of_members in found.values():
+        [(order, count)] = Counter(order for _, order, _ in of_members).most_common(1)
+        chains.append(
+            Chain(
+                ranks=order.ranks,
+                microbatches=order.microbatches,
+                chunks=order.chunks,
+                schedule=order.schedule,
+                why=order.why,
+                steps=tuple(step for step, other, _ in of_members if other == order),
+                other_steps=len(of_members) - count,
+                messages=tuple(messages for _, other, messages in of_members if other == order),
+            )
+        )
+    return tuple(sorted(chains, key=lambda chain: chain.ranks))
+
+
+def _common_steps(parts: Sequence[RankPart]) -> list[int]:
+    """The numbers of the steps that are steady in every file that sends or receives."""
+    steady = [
+        set(part.steps.number[part.steps.is_steady].tolist())
+        for part in parts
+        if (part.peer_rank != ABSENT).any()
+    ]
+    return sorted(set.intersection(*steady)) if steady else []
+
+
+def _of_step(part: RankPart, step: int) -> NDArray[np.intp]:
+    """intp[k], the sends and receives that a step launched, by launch."""
+    step_index = np.flatnonzero(part.steps.number == step)
+    index = np.flatnonzero(np.isin(part.step_index, step_index) & (part.peer_rank != ABSENT))
+    size = np.maximum(part.in_bytes[index], part.out_bytes[index])
+    index = index[(_SMALL * size >= size.max(initial=0)) | (size == ABSENT)]
+    return index[np.argsort(part.passes.launched_ns[index], kind="stable")]
+
+
+def _components(
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]]
+) -> list[tuple[int, ...]]:
+    """The ranks that exchange messages in a step, directly or through others."""
+    neighbors: dict[int, set[int]] = defaultdict(set)
+    for rank, index in chosen.items():
+        for peer in set(part_of[rank].peer_rank[index].tolist()):
+            neighbors[rank].add(peer)
+            neighbors[peer].add(rank)
+    components, seen = [], set[int]()
+    for rank in sorted(neighbors):
+        members, open_ = set[int](), [rank] if rank not in seen else []
+        while open_:
+            member = open_.pop()
+            open_.extend(neighbors[member] - members)
+            members.add(member)
+        seen |= members
+        if members:
+            components.append(tuple(sorted(members)))
+    return components
+
+
+def _look_at(
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
+) -> tuple[_Order, _OfStages] | None:
+    """What one step shows of the pipeline that these ranks are; None where they are none."""
+    begin = [rank for rank, index in chosen.items() if _begins(part_of[rank], index)]
+    missing = [str(rank) for rank in members if rank not in chosen]
+    if missing and len(begin) < 2:
+        why = f"no file of rank {', '.join(missing)}"
+        return _Order(tuple(members), None, 1, UNKNOWN, why), ()
+    ranks = _by_stage(part_of, chosen, begin[0]) if len(begin) == 1 and not missing else None
+    if ranks is None:
+        return None
+    messages = _messages(part_of, chosen)
+    counted = _directions(part_of, messages, ranks)
+    if counted is None:
+        return None
+    if isinstance(counted, str):
+        return _Order(tuple(ranks), None, 1, UNKNOWN, counted), ()
+    microbatches, chunks, of_stages = counted
+    schedule = _schedule(of_stages, microbatches, chunks)
+    return _Order(tuple(ranks), microbatches, chunks, schedule), of_stages
+
+
+def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
+    """Whether the first kernel of a rank's messages sends anything."""
+    of_kernel = index[part.kernel_id[index] == part.kernel_id[index[0]]]
+    return bool((part.operation[of_kernel] == Operation.SEND).any())
+
+
+def _by_stage(
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], first: int
+) -> list[int] | None:
+    """The ranks from the first stage to the last; None where messages do not pass along a line."""
+    peers = {rank: part_of[rank].peer_rank[index].tolist() for rank, index in chosen.items()}
+    if any(len(set(of_rank)) > 2 for of_rank in peers.values()):
+        return None
+    ranks, following = [first], peers[first][0]
+    while following not in ranks:
+        ranks.append(following)
+        further = set(peers[following]) - {ranks[-2]}
+        following = further.pop() if further else first
+    return ranks if len(ranks) == len(chosen) else None
+
+
+def _messages(
+    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]]
+) -> dict[int, list[Message]]:
+    """The messages of each rank, all taken for activations; tensors of one microbatch are one.
+
+    A rank computes between the sends of two microbatches. How many tensors it sends for each says
+    how many its neighbor receives for each.
+    """
+    tensors: dict[tuple[int, int], int] = {}
+    for rank, index in chosen.items():
+        part = part_of[rank]
+        sends = index[part.operation[index] == Operation.SEND]
+        for peer in set(part.peer_rank[sends].tolist()):
+            computes = part.passes.computes[sends[part.peer_rank[sends] == peer]]
+            count = len(np.unique(computes))
+            tensors[rank, peer] = 1 if len(computes) % count else len(computes) // count
+    messages: dict[int, list[Message]] = {}
+    for rank, index in chosen.items():
+        part, counts = part_of[rank], Counter[tuple[int, int]]()
+        messages[rank] = []
+        for operation_index in index.tolist():
+            peer = int(part.peer_rank[operation_index])
+            is_send = bool(part.operation[operation_index] == Operation.SEND)
+            key = (rank, peer) if is_send else (peer, rank)
+            counts[key] += 1
+            if counts[key] % tensors.get(key, 1) == 0:
+                messages[rank].append(Message(peer, is_send, True, operation_index))
+    return messages
+
+
+def _directions(
+    part_of: Mapping[int, RankPart], messages: Mapping[int, Sequence[Message]], ranks: Sequence[int]
+) -> tuple[int, int, _OfStages] | str | None:
+    """Microbatches, chunks per rank, and the messages by stage with what they carry.
+
+    Returns:
+        these; or in words why the messages are of no known schedule; None for no pipeline.
+    """
+    sends = {rank: [x for x in messages[rank] if x.is_send] for rank in ranks}
+    phases = {
+        rank: [int(part_of[rank].passes.phase[x.operation_index]) for x in sends[rank]]
+        for rank in ranks
+    }
+    following = dict(zip(ranks, [*ranks[1:], ranks[0]], strict=True))
+    forward = {rank: [x.peer == following[rank] for x in sends[rank]] for rank in ranks}
+    known = [
+        is_forward == (phase == Phase.FORWARD)
+        for rank in ranks
+        for is_forward, phase in zip(forward[rank], phases[rank], strict=True)
+        if phase in _PASSES
+    ]
+    if len(ranks) == 2:
+        # Between two ranks everything goes to the next and to the previous one.
+        forward[ranks[1]] = [False] * len(sends[ranks[1]])
+        if len(known) == sum(map(len, sends.values())):
+            forward = {rank: [x == Phase.FORWARD for x in phases[rank]] for rank in ranks}
+    elif known.count(False) > _OUT_OF_PLACE * len(known):
+        return "activations go both ways between neighbors, as in V-shaped schedules"
+
+    activations = [sum(forward[rank]) for rank in ranks]
+    gradients = [len(sends[rank]) - sum(forward[rank]) for rank in ranks]
+    microbatches = activations[0] - activations[-1]
+    if microbatches <= 0:
+        return None
+    if len(set(activations[:-1])) > 1 or activations[0] % microbatches:
+        return "neighbors exchange different numbers of activations"
+    if any(gradients):
+        if gradients[::-1] != activations:
+            return "not every activation is answered by a gradient"
+    elif microbatches == 1:
+        return None  # one message that is sent on
+    of_pair = {
+        (rank, peer): [f for x, f in zip(sends[rank], forward[rank], strict=True) if x.peer == peer]
+        for rank in ranks
+        for peer in ranks
+    }
+    of_stages = []
+    for rank in ranks:
+        counts = Counter[tuple[int, int]]()
+        directed = []
+        for message in messages[rank]:
+            key = (rank, message.peer) if message.is_send else (message.peer, rank)
+            if counts[key] == len(of_pair[key]):
+                return "messages are received that were not sent"
+            directed.append(message._replace(is_forward=of_pair[key][counts[key]]))
+            counts[key] += 1
+        of_stages.append(tuple(directed))
+    return microbatches, activations[0] // microbatches, tuple(of_stages)
+
+
+def _schedule(of_stages: _OfStages, microbatches: int, chunks: int) -> str:
+    """The schedule that the messages of each stage are of."""
+    words = [_word(messages, stage, len(of_stages)) for stage, messages in enumerate(of_stages)]
+    if not any(False in word for word in words):
+        return FORWARD_ONLY
+    if all(word == sorted(word, reverse=True) for word in words):
+        return GPIPE if chunks == 1 else INTERLEAVED_GPIPE
+    if chunks > 1:
+        return INTERLEAVED
+    # One more than there are stages left: a receive may be launched before its time.
+    is_early = [_most_in_flight(word) <= len(words) - stage + 1 for stage, word in enumerate(words)]
+    return ONE_F_ONE_B if all(is_early) else ONE_F_ONE_B_LIKE
+
+
+def _word(messages: Sequence[Message], stage: int, stages: int) -> list[bool]:
+    """The passes of a stage in order, True for a forward pass, as far as its messages show them.
+
+    Each pass but the last stage's forward and the first stage's backward ends with a send.
+    """
+    return [
+        x.is_forward
+        for x in messages
+        if x.is_send != (stage == (stages - 1 if x.is_forward else 0))
+    ]
+
+
+def _most_in_flight(word: Sequence[bool]) -> int:
+    """The most microbatches that had gone forward and not yet back.
+
+    >>> _most_in_flight([True, True, False, True, False, False])
+    2
+    """
+    return int(np.cumsum(np.where(word, 1, -1)).max(initial=0))
