@@ -54,6 +54,19 @@ class Passes(Frozen):
     phase: NDArray[np.int8]
 
 
+_NONE = np.zeros(0, dtype=np.int64)
+NO_PASSES = Passes(
+    start_ns=_NONE,
+    end_ns=_NONE,
+    work_at_start_ns=_NONE,
+    work_at_end_ns=_NONE,
+    launched_ns=_NONE,
+    waited_ns=_NONE,
+    computes=_NONE,
+    phase=_NONE.astype(np.int8),
+)
+
+
 def find_passes(
     graph: Graph,
     row: NDArray[np.intp],

@@ -21,7 +21,7 @@ from tracelab.job.rank_part import RankPart, Work
 from tracelab.job.waits import Waits
 from tracelab.model.trace import ABSENT
 
-_HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY, Work.LAUNCH)
+_HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -37,7 +37,6 @@ UNKNOWN = "unknown"
 
 _SMALL = 100  # times smaller than the largest message: a shape to agree on, no activation
 _OUT_OF_PLACE = 0.25  # of the sends: so many may come from another phase than their direction says
-_PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 
 class Message(NamedTuple):
@@ -263,18 +262,18 @@ def _directions(
     }
     following = dict(zip(ranks, [*ranks[1:], ranks[0]], strict=True))
     forward = {rank: [x.peer == following[rank] for x in sends[rank]] for rank in ranks}
-    known = [
-        is_forward == (phase == Phase.FORWARD)
-        for rank in ranks
-        for is_forward, phase in zip(forward[rank], phases[rank], strict=True)
-        if phase in _PASSES
-    ]
+    come_forward = {rank: [x != Phase.BACKWARD for x in phases[rank]] for rank in ranks}
+    has_phases = not any(Phase.UNKNOWN in of_rank for of_rank in phases.values())
     if len(ranks) == 2:
-        # Between two ranks everything goes to the next and to the previous one.
+        # Between two ranks everything goes both to the next and to the previous one.
         forward[ranks[1]] = [False] * len(sends[ranks[1]])
-        if len(known) == sum(map(len, sends.values())):
-            forward = {rank: [x == Phase.FORWARD for x in phases[rank]] for rank in ranks}
-    elif known.count(False) > _OUT_OF_PLACE * len(known):
+        if has_phases:
+            forward = come_forward
+        elif _most_in_flight([x.is_send for x in messages[ranks[0]]]) < 2:
+            return None  # they take turns
+    elif has_phases and _share_of_others(forward, come_forward) > _OUT_OF_PLACE:
+        if all(map(all, come_forward.values())):
+            return None
         return "activations go both ways between neighbors, as in V-shaped schedules"
 
     activations = [sum(forward[rank]) for rank in ranks]
@@ -306,6 +305,16 @@ def _directions(
             counts[key] += 1
         of_stages.append(tuple(directed))
     return microbatches, activations[0] // microbatches, tuple(of_stages)
+
+
+def _share_of_others(
+    some: Mapping[int, Sequence[bool]], others: Mapping[int, Sequence[bool]]
+) -> float:
+    """Which share of the values differ."""
+    differ = [
+        x != other for rank in some for x, other in zip(some[rank], others[rank], strict=True)
+    ]
+    return sum(differ) / len(differ)
 
 
 def _schedule(of_stages: _OfStages, microbatches: int, chunks: int) -> str:

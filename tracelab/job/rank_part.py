@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -16,6 +17,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, join, measure, measure_within, subtract, union
+from tracelab.job.passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.model.call_sites import CallSite, call_sites
@@ -134,6 +136,7 @@ class RankPart(Frozen):
         culprit_index: int32[c], into `culprits`, what of the host kept the device idle longest
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
+        passes: when its forward and backward passes ran, of a rank that sends or receives.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
     kernel_name_index=0, stream_number=22,
@@ -176,6 +179,7 @@ class RankPart(Frozen):
     work_at_end_ns: Int64Array
     culprit_index: NDArray[np.int32]
     culprit_ns: Int64Array
+    passes: Passes = NO_PASSES
 
     def __len__(self) -> int:
         return len(self.start_ns)
@@ -249,6 +253,11 @@ def rank_part(
         work_at_end_ns=_work_before(timeline, bubbles, device, end_ns),
         culprit_index=culprit_index,
         culprit_ns=culprit_ns,
+        passes=(
+            find_passes(graph, row, device, partial(_work_before, timeline, bubbles, device))
+            if (collectives.peer_rank != ABSENT).any()
+            else NO_PASSES
+        ),
     )
 
 
