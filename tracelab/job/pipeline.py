@@ -23,10 +23,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Matches
-from tracelab.job.pipeline_path import Line, Path, computed_within, line_of, walk_back
+from tracelab.job.pipeline_path import Line, computed_within, line_of, walk_back
 from tracelab.job.pipeline_stages import (
     INTERLEAVED,
     ONE_F_ONE_B,
@@ -43,6 +42,8 @@ from tracelab.model.trace import ABSENT
 # Of a microbatch: the last stage computes so much after its last send where weight gradients, a
 # third of a microbatch each, are put off until then.
 _WEIGHTS_PUT_OFF = 0.25
+_MOST_EVIDENCE = 20
+_COLUMNS = 16  # of times of a stage
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -66,9 +67,14 @@ class StageMetrics(OneLine):
         steady_ns: from there until its last forward pass can begin; 0 where that comes first.
         drain_ns: the rest of the schedule.
         warm_up_bubble_ns, steady_bubble_ns, drain_bubble_ns: how much of each it computed nothing.
+        critical_transfer_ns, critical_host_ns, critical_other_ns: what the path through the
+            schedule consists of on this stage beside compute: messages, idle because of the host,
+            anything else. The schedule is longer by that.
         microbatch_ns: its compute of one microbatch, forward and backward, on average.
         host_microbatch_ns: what its host took to launch that, with the profiler; None where the
             file does not say.
+        evidence: event ids, in the rank's file, of the kernels that sent or received longest while
+            it did not compute.
 
     Example row: ``StageMetrics(pipeline=0, stage=1, rank=1, compute_ns=9_600_000,
     wait_ns=3_900_000, transfer_ns=1_000_000, host_idle_ns=0, other_ns=300_000,
@@ -92,8 +98,12 @@ class StageMetrics(OneLine):
     warm_up_bubble_ns: int
     steady_bubble_ns: int
     drain_bubble_ns: int
+    critical_transfer_ns: int
+    critical_host_ns: int
+    critical_other_ns: int
     microbatch_ns: int
     host_microbatch_ns: int | None
+    evidence: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -141,6 +151,10 @@ class Pipeline(OneLine):
         theory_bubble: the share that no stage can use with this schedule; None for an unknown one.
         measured_bubble: the share in which a stage computed nothing, on average.
         parts: why.
+        smallest_microbatch: how small a microbatch may become, as a share of what it is, until a
+            stage's host takes as long to launch it (with the profiler) as the GPU to compute it:
+            smaller ones make the schedule longer. None where the files do not say.
+        smallest_microbatch_rank: of which stage.
         per_stage: its stages, by pipeline and stage.
 
     Example: ``Pipeline(stages=4, microbatches=4, chunks=1, schedule="1f1b", why="", pipelines=1,
@@ -161,16 +175,9 @@ class Pipeline(OneLine):
     theory_bubble: float | None
     measured_bubble: float | None
     parts: BubbleParts | None
+    smallest_microbatch: float | None
+    smallest_microbatch_rank: int | None
     per_stage: tuple[StageMetrics, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Schedules:
-    """The schedules of one pipeline in its steps: their length, ns, and what they consist of."""
-
-    length_ns: int
-    path: Path
-    stages: tuple[StageMetrics, ...]
 
 
 def find_pipeline(
@@ -194,7 +201,7 @@ def find_pipeline(
     chains = tuple(_with_weights_put_off(parts, part_index, chain) for chain in chains)
     [(kind, count)] = Counter(map(_kind, chains)).most_common(1)
     alike = [chain for chain in chains if _kind(chain) == kind]
-    schedules = [
+    measured = [
         _measure(parts, part_index, lines, chain, number)
         for number, chain in enumerate(alike)
         if chain.microbatches is not None
@@ -211,13 +218,15 @@ def find_pipeline(
         other_pipelines=len(chains) - count,
         steps=len(first.steps),
         other_steps=sum(chain.other_steps for chain in alike),
-        schedule_ns=sum(x.length_ns for x in schedules),
+        schedule_ns=sum(length_ns for length_ns, _ in measured),
         theory_bubble=theory,
         measured_bubble=None,
         parts=None,
-        per_stage=tuple(stage for x in schedules for stage in x.stages),
+        smallest_microbatch=None,
+        smallest_microbatch_rank=None,
+        per_stage=tuple(stage for _, stages in measured for stage in stages),
     )
-    return _with_bubbles(result, schedules) if result.schedule_ns else result
+    return _with_bubbles(_with_smallest_microbatch(result))
 
 
 def theory_bubble(
@@ -265,24 +274,20 @@ def _measure(
     lines: dict[int, Line],
     chain: Chain,
     pipeline: int,
-) -> _Schedules:
-    """Measure the schedules of one pipeline."""
-    length_ns, paths = 0, []
+) -> tuple[int, list[StageMetrics]]:
+    """How long the schedules of one pipeline took, ns, and its stages."""
+    length_ns = 0
     rows = np.zeros((len(chain.ranks), _COLUMNS), dtype=np.int64)
     for step, messages in zip(chain.steps, chain.messages, strict=True):
         passes = {rank: _passes(parts[part_index[rank]], lines[rank], step) for rank in chain.ranks}
         start_ns = min(start_ns for start_ns, _ in passes.values())
         end_ns = max(end_ns for _, end_ns in passes.values())
         length_ns += end_ns - start_ns
-        paths.append(walk_back({rank: lines[rank] for rank in chain.ranks}, passes, start_ns))
+        path = walk_back({rank: lines[rank] for rank in chain.ranks}, passes, start_ns)
         for stage, rank in enumerate(chain.ranks):
             bounds_ns = _bounds(lines[rank], messages[stage], passes[rank], stage, len(rows))
-            rows[stage] += _stage_times(lines[rank], passes[rank], (start_ns, end_ns), bounds_ns)
-    path = Path(
-        sum(path.transfer_ns for path in paths),
-        sum(path.host_ns for path in paths),
-        sum(path.rest_ns for path in paths),
-    )
+            times = _stage_times(lines[rank], passes[rank], (start_ns, end_ns), bounds_ns)
+            rows[stage] += (*times, *path[rank])
     count = (chain.microbatches or 1) * len(chain.steps)
     stages = [
         StageMetrics(
@@ -294,10 +299,11 @@ def _measure(
             *of_stage[7:],
             microbatch_ns=of_stage[0] // count,
             host_microbatch_ns=_host_microbatch_ns(parts[part_index[rank]], chain, stage),
+            evidence=_evidence(parts[part_index[rank]], chain, stage),
         )
         for stage, (rank, of_stage) in enumerate(zip(chain.ranks, rows.tolist(), strict=True))
     ]
-    return _Schedules(length_ns, path, tuple(stages))
+    return length_ns, stages
 
 
 def _passes(part: RankPart, line: Line, step: int) -> tuple[int, int]:
@@ -306,13 +312,10 @@ def _passes(part: RankPart, line: Line, step: int) -> tuple[int, int]:
     return int(line.passes_start_ns[step_index]), int(line.passes_end_ns[step_index])
 
 
-_COLUMNS = 13
-
-
 def _stage_times(
     line: Line, passes: tuple[int, int], schedule: tuple[int, int], bounds: tuple[int, int]
-) -> Int64Array:
-    """int64[13], ns: the columns of `StageMetrics` but its bubble, in their order."""
+) -> tuple[int, ...]:
+    """The times of a stage in one schedule, ns, in the order of `StageMetrics`."""
     piece_ns = line.piece_start_ns, line.piece_wait_ns, line.piece_end_ns
     start_ns, waited_ns, end_ns = (np.clip(times_ns, *passes) for times_ns in piece_ns)
     wait_ns, transfer_ns = int((waited_ns - start_ns).sum()), int((end_ns - waited_ns).sum())
@@ -322,18 +325,16 @@ def _stage_times(
     moments_ns = np.maximum.accumulate(np.clip((schedule[0], *bounds, schedule[1]), *schedule))
     spans_ns = np.diff(moments_ns)
     bubbles_ns = spans_ns - computed_within(line, passes, moments_ns)
-    return np.array(
-        (
-            compute_ns,
-            wait_ns,
-            transfer_ns,
-            host_ns,
-            other_ns,
-            passes[0] - schedule[0],
-            schedule[1] - passes[1],
-            *spans_ns,
-            *bubbles_ns,
-        )
+    return (
+        compute_ns,
+        wait_ns,
+        transfer_ns,
+        host_ns,
+        other_ns,
+        passes[0] - schedule[0],
+        schedule[1] - passes[1],
+        *spans_ns.tolist(),
+        *bubbles_ns.tolist(),
     )
 
 
@@ -374,17 +375,41 @@ def _host_microbatch_ns(part: RankPart, chain: Chain, stage: int) -> int | None:
     return total_ns // (count * len(chain.messages))
 
 
-def _with_bubbles(pipeline: Pipeline, schedules: Sequence[_Schedules]) -> Pipeline:
+def _evidence(part: RankPart, chain: Chain, stage: int) -> tuple[int, ...]:
+    """Event ids of the kernels of a stage's messages that were exposed longest."""
+    counted = [x.operation_index for messages in chain.messages for x in messages[stage]]
+    is_message = np.isin(part.exposed_index, counted)
+    length_ns = (part.exposed_end_ns - part.exposed_start_ns)[is_message]
+    longest = part.exposed_index[is_message][np.argsort(-length_ns, kind="stable")]
+    return tuple(dict.fromkeys(part.kernel_id[longest].tolist()))[:_MOST_EVIDENCE]
+
+
+def _with_smallest_microbatch(pipeline: Pipeline) -> Pipeline:
+    """The pipeline with the size of a microbatch at which its first stage becomes launch bound."""
+    known = [
+        (stage.host_microbatch_ns / stage.microbatch_ns, stage.rank)
+        for stage in pipeline.per_stage
+        if stage.host_microbatch_ns is not None and stage.microbatch_ns
+    ]
+    if not known:
+        return pipeline
+    smallest, rank = max(known)
+    return replace(pipeline, smallest_microbatch=smallest, smallest_microbatch_rank=rank)
+
+
+def _with_bubbles(pipeline: Pipeline) -> Pipeline:
     """The pipeline with its measured bubble and what it consists of."""
+    if not pipeline.schedule_ns:
+        return pipeline
     total_ns = pipeline.stages * pipeline.schedule_ns
     compute_ns = sum(stage.compute_ns for stage in pipeline.per_stage)
     theory = pipeline.theory_bubble or 0.0
     left_ns = total_ns - compute_ns
     taken_ns = {}
     for name, part_ns in (
-        ("transfer", pipeline.stages * sum(x.path.transfer_ns for x in schedules)),
-        ("host", pipeline.stages * sum(x.path.host_ns for x in schedules)),
-        ("rest", pipeline.stages * sum(x.path.rest_ns for x in schedules)),
+        ("transfer", pipeline.stages * sum(x.critical_transfer_ns for x in pipeline.per_stage)),
+        ("host", pipeline.stages * sum(x.critical_host_ns for x in pipeline.per_stage)),
+        ("rest", pipeline.stages * sum(x.critical_other_ns for x in pipeline.per_stage)),
         ("theory", round(compute_ns * theory / (1 - theory))),
         ("imbalance", left_ns),
     ):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,14 +65,13 @@ class Line(Frozen):
         return _interpolated(times_ns, self.moment_ns, self.host_idle_ns)
 
 
-@dataclass(frozen=True, slots=True)
-class Path:
-    """What the path through one schedule consists of beside compute, ns.
+class Path(NamedTuple):
+    """What the path through one schedule consists of on one rank beside compute, ns.
 
     Attributes:
-        transfer_ns: messages that moved while their receiver, or sender, did not compute.
-        host_ns: the stage was idle because of the host.
-        rest_ns: anything else: copies, other communication, what came before a stage's passes.
+        transfer_ns: messages moved while the rank did not compute.
+        host_ns: it was idle because of its host.
+        rest_ns: anything else: copies, other communication, what came before its passes.
 
     Example: ``Path(transfer_ns=640_000, host_ns=120_000, rest_ns=0)``.
     """
@@ -143,41 +143,44 @@ def line_of(
 
 def walk_back(
     lines: Mapping[int, Line], passes: Mapping[int, tuple[int, int]], start_ns: int
-) -> Path:
+) -> dict[int, Path]:
     """Walk back through one schedule.
 
     Args:
-        lines: rank to its line.
+        lines: rank to its line, of the ranks of one pipeline.
         passes: rank to when its passes of this schedule began and ended, ns.
         start_ns: when the schedule began.
+
+    Returns:
+        rank to its part of the path.
     """
+    parts = {rank: Path(0, 0, 0) for rank in passes}
     rank = max(passes, key=lambda rank: passes[rank][1])
     time_ns = passes[rank][1]
-    transfer_ns = host_ns = rest_ns = 0
     seen = {rank}  # the ranks that the path has been on at this very moment
     while time_ns > start_ns:
         line = lines[rank]
         piece = int(np.searchsorted(line.piece_start_ns, time_ns)) - 1
-        reached_ns = max(start_ns, int(line.piece_end_ns[piece])) if piece >= 0 else start_ns
-        if reached_ns < time_ns:
-            computed_ns, idle_ns = _between(line, passes[rank], reached_ns, time_ns)
-            host_ns += idle_ns
-            rest_ns += time_ns - reached_ns - computed_ns - idle_ns
+        piece_end_ns = int(line.piece_end_ns[piece]) if piece >= 0 else start_ns
+        following = rank
+        if piece_end_ns < time_ns:
+            reached_ns = max(start_ns, piece_end_ns)
+            spent = _between(line, passes[rank], reached_ns, time_ns)
         else:
-            reached_ns = time_ns
-            begun_ns = max(start_ns, int(line.piece_start_ns[piece]))
-            waited_ns = min(time_ns, max(begun_ns, int(line.piece_wait_ns[piece])))
+            piece_start_ns = max(start_ns, int(line.piece_start_ns[piece]))
+            reached_ns = min(time_ns, max(piece_start_ns, int(line.piece_wait_ns[piece])))
             neighbor = int(line.neighbor[piece])
-            transfer_ns += reached_ns - waited_ns
-            reached_ns = waited_ns
-            if waited_ns > begun_ns and neighbor in lines and (waited_ns < time_ns or neighbor not in seen):
-                rank = neighbor
+            spent = Path(time_ns - reached_ns, 0, 0)
+            if reached_ns > piece_start_ns and neighbor in lines and neighbor not in seen:
+                following = neighbor
             else:
-                rest_ns += waited_ns - begun_ns
-                reached_ns = begun_ns
-        seen = {rank} if reached_ns < time_ns else seen | {rank}
+                spent = spent._replace(rest_ns=reached_ns - piece_start_ns)
+                reached_ns = piece_start_ns
+        parts[rank] = Path(*(x + y for x, y in zip(parts[rank], spent, strict=True)))
+        rank = following
+        seen = seen | {rank} if reached_ns == time_ns else {rank}
         time_ns = reached_ns
-    return Path(transfer_ns, host_ns, rest_ns)
+    return parts
 
 
 def computed_within(line: Line, passes: tuple[int, int], times_ns: Int64Array) -> Int64Array:
@@ -185,12 +188,12 @@ def computed_within(line: Line, passes: tuple[int, int], times_ns: Int64Array) -
     return np.diff(line.computed_by(np.clip(times_ns, *passes)))
 
 
-def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) -> tuple[int, int]:
-    """How long a stage computed in its passes, and was idle because of the host, ns."""
+def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) -> Path:
+    """What a stage did between two of its messages, beside the compute of its passes."""
     times_ns = np.array([start_ns, end_ns])
     [computed_ns] = computed_within(line, passes, times_ns).tolist()
     [idle_ns] = np.diff(line.host_idle_by(times_ns)).tolist()
-    return computed_ns, idle_ns
+    return Path(0, idle_ns, end_ns - start_ns - computed_ns - idle_ns)
 
 
 def _waits_of(
