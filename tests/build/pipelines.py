@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -35,7 +35,10 @@ class Pass(NamedTuple):
     chunk: int = 0
 
 
-def gpipe(stage: int, stages: int, microbatches: int) -> list[Pass]:
+Schedule = Callable[[int, int, int], list[Pass]]  # of stage, stages, microbatches to its passes
+
+
+def gpipe(_stage: int, _stages: int, microbatches: int) -> list[Pass]:
     return [Pass(kind, i) for kind in "FB" for i in range(microbatches)]
 
 
@@ -47,7 +50,7 @@ def one_f_one_b(stage: int, stages: int, microbatches: int) -> list[Pass]:
     return [*forward[:warm_up], *steady, *backward[microbatches - warm_up :]]
 
 
-def interleaved(chunks: int) -> Callable[[int, int, int], list[Pass]]:
+def interleaved(chunks: int) -> Schedule:
     """The schedule of Megatron-LM; the microbatches are a multiple of the stages."""
 
     def schedule(stage: int, stages: int, microbatches: int) -> list[Pass]:
@@ -71,9 +74,9 @@ def interleaved(chunks: int) -> Callable[[int, int, int], list[Pass]]:
 
 
 def zero_bubble(stage: int, stages: int, microbatches: int) -> list[Pass]:
-    """1F1B whose weight gradients are put off until nothing else is left, to the last ones."""
+    """ZB-H1: 1F1B in which a stage puts off as many weight gradients as stages precede it."""
     passes = one_f_one_b(stage, stages, microbatches)
-    put_off = min(microbatches, stages - 1)
+    put_off = min(microbatches, stage)
     result, waiting = [], 0
     for one in passes:
         result.append(one)
@@ -85,15 +88,23 @@ def zero_bubble(stage: int, stages: int, microbatches: int) -> list[Pass]:
     return [*result, *(Pass("W", microbatches - waiting + i) for i in range(waiting))]
 
 
-@dataclass
-class _Rank:
-    """What one rank did, as it is simulated."""
+class Done(NamedTuple):
+    """A pass that was carried out, ns: one row of the account of a schedule.
 
-    computes: list[tuple[int, int]] = field(default_factory=list)
-    idle_by_host: list[tuple[int, int]] = field(default_factory=list)
-    operations: list[_Operation] = field(default_factory=list)
-    steps: list[tuple[int, int]] = field(default_factory=list)
-    launched: int = 0
+    Attributes:
+        stage: by whom.
+        free: when the stage had done the pass before.
+        source: the stage that its input came from, None for a pass without.
+        sent: when that stage had computed the input.
+        start, end: when it computed.
+    """
+
+    stage: int
+    free: int
+    source: int | None
+    sent: int
+    start: int
+    end: int
 
 
 class _Operation(NamedTuple):
@@ -108,35 +119,25 @@ class _Operation(NamedTuple):
     phase: Phase
 
 
+@dataclass
+class _Rank:
+    """What one rank did."""
+
+    free: int = 0
+    launched: int = 0
+    computes: list[tuple[int, int]] = field(default_factory=list)
+    late: list[tuple[int, int]] = field(default_factory=list)
+    operations: list[_Operation] = field(default_factory=list)
+    steps: list[tuple[int, int]] = field(default_factory=list)
+
+
 @dataclass(frozen=True)
-class Job:
-    parts: list[RankPart]
-    matches: Matches
-    schedule_ns: int
+class Settings:
+    """How a schedule is carried out.
 
-
-def job(
-    schedule: Callable[[int, int, int], list[Pass]],
-    stages: int,
-    microbatches: int,
-    *,
-    chunks: int = 1,
-    steps: int = 1,
-    ranks: Sequence[int] | None = None,
-    length_ns: Callable[[int, Pass], int] = lambda stage, one: UNIT,
-    transfer_ns: int = 0,
-    optimizer_ns: int = 0,
-    late_ns: Callable[[int, Pass], int] = lambda stage, one: 0,
-    host_ns: int = 1_000,
-    tensors: int = 1,
-    has_phases: bool = True,
-) -> Job:
-    """Carry out a schedule.
-
-    Args:
-        schedule: what a stage does, of its number, the stages and the microbatches.
-        stages, microbatches, chunks, steps: how many.
-        ranks: the rank of each stage.
+    Attributes:
+        chunks, steps: how many.
+        ranks: the rank of each stage; those from 0 on where it is empty.
         length_ns: of each pass of a stage.
         transfer_ns: of each message.
         optimizer_ns: of each stage's optimizer, after its last pass.
@@ -145,112 +146,144 @@ def job(
         tensors: how many there are in a message, each sent by a kernel of its own.
         has_phases: whether the files say which pass a kernel is of.
     """
-    ranks = list(range(stages)) if ranks is None else list(ranks)
-    simulated = [_Rank() for _ in ranks]
-    free = [0] * stages
-    total = chunks * stages
-    schedule_ns = 0
-    for step in range(steps):
+
+    chunks: int = 1
+    steps: int = 1
+    ranks: tuple[int, ...] = ()
+    length_ns: Callable[[int, Pass], int] = lambda _stage, _pass: UNIT
+    transfer_ns: int = 0
+    optimizer_ns: int = 0
+    late_ns: Callable[[int, Pass], int] = lambda _stage, _pass: 0
+    host_ns: int = 1_000
+    tensors: int = 1
+    has_phases: bool = True
+
+
+@dataclass(frozen=True)
+class Job:
+    """What came of it: the files' columns, and the passes of each step."""
+
+    parts: list[RankPart]
+    matches: Matches
+    steps: list[list[Done]]
+
+    @property
+    def schedule_ns(self) -> int:
+        return sum(max(x.end for x in step) - min(x.start for x in step) for step in self.steps)
+
+
+def job(schedule: Schedule, stages: int, microbatches: int, **settings: Any) -> Job:
+    """Carry out a schedule; `settings` are those of `Settings`."""
+    how = Settings(**settings)
+    numbers = how.ranks or tuple(range(stages))
+    ranks = [_Rank() for _ in numbers]
+    steps = []
+    for step in range(how.steps):
         orders = [schedule(stage, stages, microbatches) for stage in range(stages)]
-        begun = list(free)
-        done: dict[tuple[str, int, int], int] = {}
-        spans = [[10**18, 0] for _ in ranks]
-        position = [0] * stages
-        while any(position[s] < len(orders[s]) for s in range(stages)):
-            moved = False
-            for stage, rank in enumerate(simulated):
-                while position[stage] < len(orders[stage]):
-                    one = orders[stage][position[stage]]
-                    virtual = one.chunk * stages + stage
-                    source = _source(one, virtual, total)
-                    if source is not None and (one.kind, one.microbatch, source) not in done:
-                        break
-                    now = free[stage]
-                    if source is not None:
-                        sent = done[one.kind, one.microbatch, source]
-                        arrived = max(now, sent) + transfer_ns
-                        key = (step, one.kind, one.microbatch, source)
-                        peer = ranks[source % stages]
-                        _message(rank, now, arrived, Operation.RECV, peer, key, step, tensors)
-                        now = arrived
-                    late = late_ns(stage, one)
-                    if late:
-                        rank.idle_by_host.append((now, now + late))
-                        now += late
-                    end = now + length_ns(stage, one)
-                    rank.computes.append((now, end))
-                    rank.launched += host_ns
-                    spans[stage] = [min(spans[stage][0], now), end]
-                    free[stage] = end
-                    done[one.kind, one.microbatch, virtual] = end
-                    target = _target(one, virtual, total)
-                    if target is not None:
-                        key = (step, one.kind, one.microbatch, virtual)
-                        peer = ranks[target % stages]
-                        phase = Phase.FORWARD if one.kind == "F" else Phase.BACKWARD
-                        _message(
-                            rank, end, end + transfer_ns, Operation.SEND, peer, key, step, tensors,
-                            phase,
-                        )
-                    position[stage] += 1
-                    moved = True
-            assert moved, "the stages wait for one another"
-        schedule_ns += max(end for _, end in spans) - min(start for start, _ in spans)
-        for stage, rank in enumerate(simulated):
-            if optimizer_ns:
-                rank.computes.append((free[stage], free[stage] + optimizer_ns))
-                free[stage] += optimizer_ns
-            rank.steps.append((spans[stage][0], spans[stage][1]))
-        # The next step begins when all are done: what a rank does before others is not tested here.
-        free = [max(free)] * stages
-        assert begun is not None
+        done: dict[tuple[str, int, int], Done] = {}
+        while any(orders):
+            before = len(done)
+            for stage, order in enumerate(orders):
+                while order and _is_ready(order[0], stage, stages, how, done):
+                    _carry_out(order.pop(0), stage, ranks, numbers, step, how, done)
+            assert len(done) > before, "the stages wait for one another"
+        for stage, rank in enumerate(ranks):
+            own = [x for x in done.values() if x.stage == stage]
+            rank.steps.append((min(x.start for x in own), max(x.end for x in own)))
+            rank.computes.append((rank.free, rank.free + how.optimizer_ns))
+        end = max(rank.free for rank in ranks) + how.optimizer_ns
+        for rank in ranks:
+            rank.free = end
+        steps.append(list(done.values()))
     parts = [
-        _part(number, rank, has_phases=has_phases)
-        for number, rank in zip(ranks, simulated, strict=True)
+        _part(number, rank, has_phases=how.has_phases)
+        for number, rank in zip(numbers, ranks, strict=True)
     ]
-    return Job(parts, _matches(simulated), schedule_ns)
+    return Job(parts, _matches(ranks), steps)
 
 
-def _source(one: Pass, virtual: int, total: int) -> int | None:
-    """The virtual stage that a pass has its input from."""
+def _input(one: Pass, stage: int, stages: int, how: Settings) -> int | None:
+    """The place in the model, counted from its first layers, that a pass has its input from."""
+    place = one.chunk * stages + stage
     if one.kind == "F":
-        return virtual - 1 if virtual else None
-    return virtual + 1 if one.kind == "B" and virtual < total - 1 else None
+        return place - 1 if place else None
+    return place + 1 if one.kind == "B" and place < how.chunks * stages - 1 else None
 
 
-def _target(one: Pass, virtual: int, total: int) -> int | None:
+def _output(one: Pass, stage: int, stages: int, how: Settings) -> int | None:
+    place = one.chunk * stages + stage
     if one.kind == "F":
-        return virtual + 1 if virtual < total - 1 else None
-    return virtual - 1 if one.kind == "B" and virtual else None
+        return place + 1 if place < how.chunks * stages - 1 else None
+    return place - 1 if one.kind == "B" and place else None
+
+
+def _is_ready(
+    one: Pass, stage: int, stages: int, how: Settings, done: Mapping[tuple[str, int, int], Done]
+) -> bool:
+    source = _input(one, stage, stages, how)
+    return source is None or (one.kind, one.microbatch, source) in done
+
+
+def _carry_out(
+    one: Pass,
+    stage: int,
+    ranks: Sequence[_Rank],
+    numbers: Sequence[int],
+    step: int,
+    how: Settings,
+    done: dict[tuple[str, int, int], Done],
+) -> None:
+    """Receive the input of a pass, compute, and send what comes of it."""
+    rank, stages = ranks[stage], len(ranks)
+    place = one.chunk * stages + stage
+    source, target = _input(one, stage, stages, how), _output(one, stage, stages, how)
+    free = now = rank.free
+    sent = 0
+    if source is not None:
+        sent = done[one.kind, one.microbatch, source].end
+        now = max(free, sent) + how.transfer_ns
+        key = (step, one.kind, one.microbatch, source)
+        _message(rank, (free, now), Operation.RECV, numbers[source % stages], key, how)
+    late = how.late_ns(stage, one)
+    rank.late.append((now, now + late))
+    start = now + late
+    rank.free = end = start + how.length_ns(stage, one)
+    rank.computes.append((start, end))
+    rank.launched += how.host_ns
+    came_from = None if source is None else source % stages
+    done[one.kind, one.microbatch, place] = Done(stage, free, came_from, sent, start, end)
+    if target is not None:
+        key = (step, one.kind, one.microbatch, place)
+        phase = Phase.FORWARD if one.kind == "F" else Phase.BACKWARD
+        until = (end, end + how.transfer_ns)
+        _message(rank, until, Operation.SEND, numbers[target % stages], key, how, phase)
 
 
 def _message(
     rank: _Rank,
-    start: int,
-    end: int,
+    span: tuple[int, int],
     operation: Operation,
     peer: int,
-    key: tuple[object, ...],
-    step: int,
-    tensors: int,
+    key: tuple[int, str, int, int],
+    how: Settings,
     phase: Phase = Phase.OTHER,
 ) -> None:
-    for tensor in range(tensors):
-        is_last = tensor == tensors - 1
+    """The kernels of a message; all tensors but the first take no time."""
+    for tensor in range(how.tensors):
+        start = span[1] if tensor else span[0]
         rank.operations.append(
             _Operation(
-                start if tensor == 0 else end,
-                end,
+                start,
+                span[1],
                 operation,
                 peer,
                 (*key, tensor),
-                step,
+                key[0],
                 rank.launched,
                 len(rank.computes),
                 phase,
             )
         )
-        assert is_last or tensors > 1
 
 
 def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
@@ -258,7 +291,7 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
     start = np.array([x.start for x in operations], dtype=np.int64)
     end = np.array([x.end for x in operations], dtype=np.int64)
     computes = union(*zip(*rank.computes, strict=True))
-    late = union(*zip(*rank.idle_by_host, strict=True)) if rank.idle_by_host else union([], [])
+    late = union(*zip(*rank.late, strict=True))
     index, piece_start, piece_end = [], [], []
     taken = computes
     for i in range(len(operations)):

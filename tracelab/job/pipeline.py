@@ -1,9 +1,9 @@
 """Pipelines: their schedule, how long their stages had nothing to compute, and why.
 
-A schedule lasts from the first compute of the first stage in a step to the last of any stage, on the
-job's clock; the optimizer is no part of it. A stage's bubble is the share of it in which that stage
-computed nothing of its passes. Where p stages take equally long for each of m microbatches, messages
-take no time and no host is late, it is
+A schedule lasts from the first compute of any stage in a step to the last, on the job's clock; the
+optimizer is no part of it. A stage's bubble is the share of it in which that stage computed nothing
+of its passes. Where p stages take equally long for each of m microbatches, messages take no time
+and no host is late, it is
 
 - ``(p-1)/(m+p-1)`` with GPipe (Huang et al., arXiv 1811.06965, section 2.3) and with 1F1B, which
   needs less memory (PipeDream-Flush; Narayanan et al., arXiv 2104.04473, section 2.2.1),
@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,24 @@ from tracelab.model.trace import ABSENT
 # third of a microbatch each, are put off until then.
 _WEIGHTS_PUT_OFF = 0.25
 _MOST_EVIDENCE = 20
-_COLUMNS = 16  # of times of a stage
+_TIMES = (  # of a stage in a schedule
+    "compute_ns",
+    "wait_ns",
+    "transfer_ns",
+    "host_idle_ns",
+    "other_ns",
+    "before_ns",
+    "after_ns",
+    "warm_up_ns",
+    "steady_ns",
+    "drain_ns",
+    "warm_up_bubble_ns",
+    "steady_bubble_ns",
+    "drain_bubble_ns",
+    "critical_transfer_ns",
+    "critical_host_ns",
+    "critical_other_ns",
+)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -108,7 +126,7 @@ class StageMetrics(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BubbleParts(OneLine):
-    """Why a pipeline's stages computed nothing, as shares of the schedule; they add up to its bubble.
+    """Why stages computed nothing, as shares of the schedule; they add up to its bubble.
 
     All but the first two are what the path through the schedule consists of beside compute: what
     messages or hosts cost elsewhere is hidden behind other waiting.
@@ -185,8 +203,14 @@ def find_pipeline(
 ) -> Pipeline | None:
     """Measure the pipelines of a job; None where its sends and receives are not those of one.
 
-    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` simulates schedules by their
-    definitions.
+    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` carries schedules out by
+    their definitions.
+
+    Args:
+        parts: the job's ranks.
+        matches: which of their operations belong together.
+        clocks: the job's clock.
+        waits: how long each operation waited.
     """
     chains = find_chains(parts)
     if not chains:
@@ -277,7 +301,7 @@ def _measure(
 ) -> tuple[int, list[StageMetrics]]:
     """How long the schedules of one pipeline took, ns, and its stages."""
     length_ns = 0
-    rows = np.zeros((len(chain.ranks), _COLUMNS), dtype=np.int64)
+    rows = np.zeros((len(chain.ranks), len(_TIMES)), dtype=np.int64)
     for step, messages in zip(chain.steps, chain.messages, strict=True):
         passes = {rank: _passes(parts[part_index[rank]], lines[rank], step) for rank in chain.ranks}
         start_ns = min(start_ns for start_ns, _ in passes.values())
@@ -286,23 +310,28 @@ def _measure(
         path = walk_back({rank: lines[rank] for rank in chain.ranks}, passes, start_ns)
         for stage, rank in enumerate(chain.ranks):
             bounds_ns = _bounds(lines[rank], messages[stage], passes[rank], stage, len(rows))
-            times = _stage_times(lines[rank], passes[rank], (start_ns, end_ns), bounds_ns)
-            rows[stage] += (*times, *path[rank])
+            own_ns = _stage_times(lines[rank], passes[rank], (start_ns, end_ns), bounds_ns)
+            rows[stage] += (*own_ns, *path[rank])
     count = (chain.microbatches or 1) * len(chain.steps)
-    stages = [
-        StageMetrics(
-            pipeline,
-            stage,
-            rank,
-            *of_stage[:7],
-            1 - of_stage[0] / length_ns if length_ns else 0.0,
-            *of_stage[7:],
-            microbatch_ns=of_stage[0] // count,
-            host_microbatch_ns=_host_microbatch_ns(parts[part_index[rank]], chain, stage),
-            evidence=_evidence(parts[part_index[rank]], chain, stage),
+    stages = []
+    for stage, rank in enumerate(chain.ranks):
+        part, times = (
+            parts[part_index[rank]],
+            dict[str, Any](zip(_TIMES, rows[stage].tolist(), strict=True)),
         )
-        for stage, (rank, of_stage) in enumerate(zip(chain.ranks, rows.tolist(), strict=True))
-    ]
+        compute_ns = times["compute_ns"]
+        stages.append(
+            StageMetrics(
+                pipeline=pipeline,
+                stage=stage,
+                rank=rank,
+                bubble=1 - compute_ns / length_ns if length_ns else 0.0,
+                microbatch_ns=compute_ns // count,
+                host_microbatch_ns=_host_microbatch_ns(part, chain, stage),
+                evidence=_evidence(part, chain, stage),
+                **times,
+            )
+        )
     return length_ns, stages
 
 
@@ -315,7 +344,7 @@ def _passes(part: RankPart, line: Line, step: int) -> tuple[int, int]:
 def _stage_times(
     line: Line, passes: tuple[int, int], schedule: tuple[int, int], bounds: tuple[int, int]
 ) -> tuple[int, ...]:
-    """The times of a stage in one schedule, ns, in the order of `StageMetrics`."""
+    """The first 13 of `_TIMES` of a stage in one schedule, ns."""
     piece_ns = line.piece_start_ns, line.piece_wait_ns, line.piece_end_ns
     start_ns, waited_ns, end_ns = (np.clip(times_ns, *passes) for times_ns in piece_ns)
     wait_ns, transfer_ns = int((waited_ns - start_ns).sum()), int((end_ns - waited_ns).sum())

@@ -1,4 +1,4 @@
-"""How the stages of a pipeline spent their time, and which of it made its schedule as long as it is.
+"""How the stages of a pipeline spent their time, and which of it makes its schedule so long.
 
 The path walks back from the end of the schedule: where a stage computed, was idle or received data,
 it stays on that stage; where the stage waited for a neighbor, it goes on at the neighbor. So it
@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array, measure_within, union
@@ -27,12 +26,12 @@ _HOST = (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY)
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Line(Frozen):
-    """One rank on the job's clock: n moments at which it is known what it had done, e exposed pieces.
+    """One rank on the job's clock: what it had done by n moments, and e exposed pieces.
 
     Attributes:
         moment_ns: int64[n], ascending.
-        computed_ns, host_idle_ns: int64[n], ns, how long the GPU had computed by then, and been idle
-            because of the host.
+        computed_ns, host_idle_ns: int64[n], ns, how long the GPU had computed by then, and been
+            idle because of the host.
         piece_start_ns, piece_end_ns: int64[e], ascending and disjoint, when it sent or received and
             did not compute.
         piece_wait_ns: int64[e], until when it waited for the neighbor in it, from its start on.
@@ -86,19 +85,24 @@ def line_of(
 ) -> Line:
     """One rank of a job on the job's clock.
 
-    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` simulates pipelines by their
-    definition.
+    There is no slow reference model: ``tests/unit/job/test_pipeline.py`` carries schedules out by
+    their definitions.
 
     Args:
         parts: the job's ranks.
         part_index: which of them.
-        matches, clocks, waits: what was found of all ranks' operations.
+        matches: which operations of the ranks belong together.
+        clocks: the job's clock.
+        waits: how long each operation waited.
     """
     part = parts[part_index]
     wait_ns, neighbor = _waits_of(parts, part_index, matches, waits)
     is_message = part.peer_rank[part.exposed_index] != ABSENT
     of_piece = part.exposed_index[is_message]
-    piece_start_ns, piece_end_ns = part.exposed_start_ns[is_message], part.exposed_end_ns[is_message]
+    piece_start_ns, piece_end_ns = (
+        part.exposed_start_ns[is_message],
+        part.exposed_end_ns[is_message],
+    )
     waited_ns = np.clip(part.start_ns[of_piece] + wait_ns[of_piece], piece_start_ns, piece_end_ns)
 
     passes = part.passes
@@ -218,8 +222,6 @@ def _waits_of(
     return wait_ns[kernel_index], neighbor[kernel_index]
 
 
-def _interpolated(
-    times_ns: Int64Array, moment_ns: Int64Array, values_ns: Int64Array
-) -> Int64Array:
+def _interpolated(times_ns: Int64Array, moment_ns: Int64Array, values_ns: Int64Array) -> Int64Array:
     """int64[k], ns, what is known at some moments, in between."""
     return np.rint(np.interp(times_ns, moment_ns, values_ns)).astype(np.int64)

@@ -13,7 +13,7 @@ rank that begins alone, and sends as many from the last rank to the first as bet
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -111,12 +111,14 @@ def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
     for step in _common_steps(parts):
         chosen = {rank: _of_step(part, step) for rank, part in part_of.items()}
         for members in _components(part_of, chosen):
-            seen = _look_at(part_of, {rank: chosen[rank] for rank in members if rank in chosen}, members)
+            seen = _look_at(
+                part_of, {rank: chosen[rank] for rank in members if rank in chosen}, members
+            )
             if seen is not None:
                 found[members].append((step, *seen))
     chains = []
-    for of_members in found.values():
-        [(order, count)] = Counter(order for _, order, _ in of_members).most_common(1)
+    for of_chain in found.values():
+        [(order, count)] = Counter(order for _, order, _ in of_chain).most_common(1)
         chains.append(
             Chain(
                 ranks=order.ranks,
@@ -124,9 +126,9 @@ def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
                 chunks=order.chunks,
                 schedule=order.schedule,
                 why=order.why,
-                steps=tuple(step for step, other, _ in of_members if other == order),
-                other_steps=len(of_members) - count,
-                messages=tuple(messages for _, other, messages in of_members if other == order),
+                steps=tuple(step for step, other, _ in of_chain if other == order),
+                other_steps=len(of_chain) - count,
+                messages=tuple(messages for _, other, messages in of_chain if other == order),
             )
         )
     return tuple(sorted(chains, key=lambda chain: chain.ranks))
@@ -176,7 +178,13 @@ def _components(
 def _look_at(
     part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], members: Sequence[int]
 ) -> tuple[_Order, _OfStages] | None:
-    """What one step shows of the pipeline that these ranks are; None where they are none."""
+    """What one step shows of the pipeline that these ranks are; None where they are none.
+
+    Args:
+        part_of: rank to its part.
+        chosen: rank to its sends and receives in the step, of the members that have a file.
+        members: the ranks that exchange messages.
+    """
     begin = [rank for rank, index in chosen.items() if _begins(part_of[rank], index)]
     missing = [str(rank) for rank in members if rank not in chosen]
     if missing and len(begin) < 2:
@@ -186,14 +194,26 @@ def _look_at(
     if ranks is None:
         return None
     messages = _messages(part_of, chosen)
-    counted = _directions(part_of, messages, ranks)
-    if counted is None:
+    by_direction, by_phase = _by_direction(messages, ranks), _by_phase(part_of, messages, ranks)
+    forward = by_phase if by_phase is not None and len(ranks) == 2 else by_direction
+    if not _is_pipeline(messages, forward, by_phase):
         return None
-    if isinstance(counted, str):
-        return _Order(tuple(ranks), None, 1, UNKNOWN, counted), ()
-    microbatches, chunks, of_stages = counted
-    schedule = _schedule(of_stages, microbatches, chunks)
-    return _Order(tuple(ranks), microbatches, chunks, schedule), of_stages
+    why = _why_unknown(messages, forward, by_phase)
+    if why:
+        return _Order(tuple(ranks), None, 1, UNKNOWN, why), ()
+    activations = [sum(of_rank) for of_rank in forward.values()]
+    microbatches = activations[0] - activations[-1]
+    chunks = activations[0] // microbatches
+    of_stages = tuple(
+        tuple(
+            message._replace(is_forward=is_forward)
+            for message, is_forward in zip(
+                messages[rank], _carried(messages, forward, rank), strict=True
+            )
+        )
+        for rank in ranks
+    )
+    return _Order(tuple(ranks), microbatches, chunks, _schedule(of_stages, chunks)), of_stages
 
 
 def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
@@ -247,77 +267,91 @@ def _messages(
     return messages
 
 
-def _directions(
-    part_of: Mapping[int, RankPart], messages: Mapping[int, Sequence[Message]], ranks: Sequence[int]
-) -> tuple[int, int, _OfStages] | str | None:
-    """Microbatches, chunks per rank, and the messages by stage with what they carry.
+_Forward = Mapping[int, Sequence[bool]]  # rank, by stage, to which of its sends carry activations
+_Messages = Mapping[int, Sequence[Message]]
 
-    Returns:
-        these; or in words why the messages are of no known schedule; None for no pipeline.
+
+def _by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
+    """What is sent to the next stage is taken for activations.
+
+    Between two ranks everything goes both to the next and to the previous one: one chunk per rank
+    is assumed.
     """
-    sends = {rank: [x for x in messages[rank] if x.is_send] for rank in ranks}
+    following = dict(zip(ranks, [*ranks[1:], ranks[0] if len(ranks) > 2 else ABSENT], strict=True))
+    return {
+        rank: [x.peer == following[rank] for x in messages[rank] if x.is_send] for rank in ranks
+    }
+
+
+def _by_phase(
+    part_of: Mapping[int, RankPart], messages: _Messages, ranks: Sequence[int]
+) -> _Forward | None:
+    """What is sent after compute that no backward pass launched; None where files do not say."""
     phases = {
-        rank: [int(part_of[rank].passes.phase[x.operation_index]) for x in sends[rank]]
+        rank: [
+            int(part_of[rank].passes.phase[x.operation_index]) for x in messages[rank] if x.is_send
+        ]
         for rank in ranks
     }
-    following = dict(zip(ranks, [*ranks[1:], ranks[0]], strict=True))
-    forward = {rank: [x.peer == following[rank] for x in sends[rank]] for rank in ranks}
-    come_forward = {rank: [x != Phase.BACKWARD for x in phases[rank]] for rank in ranks}
-    has_phases = not any(Phase.UNKNOWN in of_rank for of_rank in phases.values())
-    if len(ranks) == 2:
-        # Between two ranks everything goes both to the next and to the previous one.
-        forward[ranks[1]] = [False] * len(sends[ranks[1]])
-        if has_phases:
-            forward = come_forward
-        elif _most_in_flight([x.is_send for x in messages[ranks[0]]]) < 2:
-            return None  # they take turns
-    elif has_phases and _share_of_others(forward, come_forward) > _OUT_OF_PLACE:
-        if all(map(all, come_forward.values())):
-            return None
-        return "activations go both ways between neighbors, as in V-shaped schedules"
-
-    activations = [sum(forward[rank]) for rank in ranks]
-    gradients = [len(sends[rank]) - sum(forward[rank]) for rank in ranks]
-    microbatches = activations[0] - activations[-1]
-    if microbatches <= 0:
+    if any(Phase.UNKNOWN in of_rank for of_rank in phases.values()):
         return None
-    if len(set(activations[:-1])) > 1 or activations[0] % microbatches:
+    return {rank: [x != Phase.BACKWARD for x in of_rank] for rank, of_rank in phases.items()}
+
+
+def _is_pipeline(messages: _Messages, forward: _Forward, by_phase: _Forward | None) -> bool:
+    """Whether activations pass along the stages, not only around, or back and forth."""
+    activations = [sum(of_rank) for of_rank in forward.values()]
+    microbatches = activations[0] - activations[-1]
+    is_training = not all(map(all, forward.values()))
+    if microbatches <= 0 or (microbatches == 1 and not is_training):
+        return False
+    if by_phase is None:
+        [first, *_] = forward
+        turns = [message.is_send for message in messages[first]]
+        return len(forward) > 2 or _most_in_flight(turns) > 1
+    # Gradients come from backward passes, if there are any.
+    return not is_training or not all(map(all, by_phase.values()))
+
+
+def _why_unknown(messages: _Messages, forward: _Forward, by_phase: _Forward | None) -> str:
+    """What there is instead of the messages of a known schedule; "" for a known one."""
+    if by_phase is not None:
+        pairs = [
+            pair for rank in forward for pair in zip(forward[rank], by_phase[rank], strict=True)
+        ]
+        if sum(x != y for x, y in pairs) > _OUT_OF_PLACE * len(pairs):
+            return "activations go both ways between neighbors, as in V-shaped schedules"
+    activations = [sum(of_rank) for of_rank in forward.values()]
+    gradients = [len(of_rank) - sum(of_rank) for of_rank in forward.values()]
+    if len(set(activations[:-1])) > 1 or activations[0] % (activations[0] - activations[-1]):
         return "neighbors exchange different numbers of activations"
-    if any(gradients):
-        if gradients[::-1] != activations:
-            return "not every activation is answered by a gradient"
-    elif microbatches == 1:
-        return None  # one message that is sent on
-    of_pair = {
-        (rank, peer): [f for x, f in zip(sends[rank], forward[rank], strict=True) if x.peer == peer]
-        for rank in ranks
-        for peer in ranks
+    if any(gradients) and gradients[::-1] != activations:
+        return "not every activation is answered by a gradient"
+    sent = Counter((rank, x.peer) for rank in forward for x in messages[rank] if x.is_send)
+    received = Counter((x.peer, rank) for rank in forward for x in messages[rank] if not x.is_send)
+    return "" if sent == received else "not every message is received in the step that sends it"
+
+
+def _carried(messages: _Messages, forward: _Forward, rank: int) -> Iterator[bool]:
+    """Whether each message of a rank carries activations; those received, by their order."""
+    sends = {
+        (sender, peer): iter(
+            [
+                is_forward
+                for message, is_forward in zip(
+                    (x for x in messages[sender] if x.is_send), forward[sender], strict=True
+                )
+                if message.peer == peer
+            ]
+        )
+        for sender in forward
+        for peer in forward
     }
-    of_stages = []
-    for rank in ranks:
-        counts = Counter[tuple[int, int]]()
-        directed = []
-        for message in messages[rank]:
-            key = (rank, message.peer) if message.is_send else (message.peer, rank)
-            if counts[key] == len(of_pair[key]):
-                return "messages are received that were not sent"
-            directed.append(message._replace(is_forward=of_pair[key][counts[key]]))
-            counts[key] += 1
-        of_stages.append(tuple(directed))
-    return microbatches, activations[0] // microbatches, tuple(of_stages)
+    for message in messages[rank]:
+        yield next(sends[(rank, message.peer) if message.is_send else (message.peer, rank)])
 
 
-def _share_of_others(
-    some: Mapping[int, Sequence[bool]], others: Mapping[int, Sequence[bool]]
-) -> float:
-    """Which share of the values differ."""
-    differ = [
-        x != other for rank in some for x, other in zip(some[rank], others[rank], strict=True)
-    ]
-    return sum(differ) / len(differ)
-
-
-def _schedule(of_stages: _OfStages, microbatches: int, chunks: int) -> str:
+def _schedule(of_stages: _OfStages, chunks: int) -> str:
     """The schedule that the messages of each stage are of."""
     words = [_word(messages, stage, len(of_stages)) for stage, messages in enumerate(of_stages)]
     if not any(False in word for word in words):

@@ -1,0 +1,245 @@
+"""TL303: a pipeline whose stages compute nothing for longer than its schedule has to cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.context import Context
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where
+from tracelab.findings.rule import Rule
+from tracelab.job.pipeline import Pipeline, StageMetrics, theory_bubble
+from tracelab.job.rank_part import RankPart
+
+# Shares of the steps, as for all findings.
+_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
+_LEAST_SHARE = 0.02  # of the schedule: smaller parts of a bubble are not reported
+_LARGE_THEORY = 0.1  # of the schedule: from here on more microbatches are worth a thought
+_UNEVEN = 1.05  # times as long as the other stages: GPUs of one model differ by less
+
+_TITLES = {
+    "imbalance": "Pipeline stage {stage} computes longer than the others, which wait for it",
+    "uneven_microbatches": "Pipeline stages wait for microbatches that take longer than others",
+    "transfer": "Pipeline stages wait while messages are on their way",
+    "launch_bound": "Pipeline stages wait for stage {stage}, whose host launches late",
+    "few_microbatches": "The pipeline has few microbatches for its number of stages",
+    "unknown": "Pipeline stages are idle for longer than their schedule needs",
+}
+
+
+def find(context: Context) -> list[Candidate]:  # noqa: ARG001
+    """Nothing: one rank's file does not tell; see `pipeline_finding`."""
+    return []
+
+
+def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding | None:
+    """What makes the bubble of a job's pipeline larger than it has to be, where that is much.
+
+    Args:
+        pipeline: the job's.
+        parts: its ranks.
+    """
+    if pipeline.parts is None:
+        return None
+    cause, share = _cause(pipeline)
+    if share < _LEAST_SHARE:
+        return _few_microbatches(pipeline, parts)
+    stage = _stage_to_change(pipeline, cause)
+    beyond = (pipeline.measured_bubble or 0.0) - pipeline.parts.theory
+    fix = f"{_figures(pipeline)} {_fix(pipeline, cause, stage)} {_on_microbatches(pipeline)}"
+    bound = 0.0 if cause == "unknown" else share
+    return _finding(pipeline, parts, cause, stage, (beyond, bound), fix.strip())
+
+
+def _cause(pipeline: Pipeline) -> tuple[str, float]:
+    """What most of the bubble beyond the schedule's own is due to, and its share of the schedule.
+
+    What cannot be changed by name counts only where nothing else does.
+    """
+    parts = pipeline.parts
+    assert parts is not None
+    uneven = _times_the_others(pipeline, _stage_to_change(pipeline, "imbalance")) >= _UNEVEN
+    shares = {
+        "imbalance" if uneven else "uneven_microbatches": parts.imbalance,
+        "transfer": parts.transfer,
+        "launch_bound": parts.host,
+    }
+    cause = max(shares, key=lambda cause: shares[cause])
+    if shares[cause] < _LEAST_SHARE:
+        return "unknown", parts.rest
+    return cause, shares[cause]
+
+
+def _stage_to_change(pipeline: Pipeline, cause: str) -> StageMetrics:
+    def weight(stage: StageMetrics) -> int:
+        if cause == "launch_bound":
+            return stage.critical_host_ns
+        if cause == "transfer":
+            return stage.critical_transfer_ns
+        return stage.critical_other_ns if cause == "unknown" else stage.microbatch_ns
+
+    return max(pipeline.per_stage, key=weight)
+
+
+def _times_the_others(pipeline: Pipeline, stage: StageMetrics) -> float:
+    """How many times as long as the other stages of its pipeline a stage computes."""
+    others = [
+        other.compute_ns
+        for other in pipeline.per_stage
+        if other.pipeline == stage.pipeline and other.stage != stage.stage
+    ]
+    return stage.compute_ns * len(others) / sum(others) if sum(others) else 1.0
+
+
+def _finding(
+    pipeline: Pipeline,
+    parts: Sequence[RankPart],
+    cause: str,
+    stage: StageMetrics,
+    shares: tuple[float, float],
+    fix: str,
+) -> Finding:
+    """A finding that costs one share of the schedule, and saves up to another."""
+    schedule_ns = pipeline.schedule_ns // pipeline.pipelines
+    cost_ns, bound_ns = (round(share * schedule_ns) for share in shares)
+    [part] = [part for part in parts if part.rank == stage.rank]
+    steps = part.steps
+    steps_ns = pipeline.steps * float(np.median((steps.end_ns - steps.start_ns)[steps.is_steady]))
+    severity = INFO
+    if bound_ns >= _WARNING_SHARE * steps_ns:
+        severity = CRITICAL if bound_ns >= _CRITICAL_SHARE * steps_ns else WARNING
+    return Finding(
+        rule=RULE.id,
+        title=_TITLES[cause].format(stage=stage.stage),
+        severity=severity,
+        rank=stage.rank,
+        step=None,
+        cause=cause,
+        cost_ns=cost_ns,
+        bound_ns=bound_ns,
+        where=Where(count=len(stage.evidence), device=part.device),
+        evidence=stage.evidence,
+        fix=fix,
+        steps_seen=pipeline.steps,
+    )
+
+
+def _few_microbatches(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding | None:
+    """The finding of a pipeline that does what its schedule says, and loses much by that."""
+    assert pipeline.parts is not None
+    more = _more_microbatches(pipeline)
+    if pipeline.parts.theory < _LARGE_THEORY or more is None:
+        return None
+    # The same compute, with the smaller bubble of more microbatches.
+    compute = 1 - (pipeline.measured_bubble or 0.0)
+    least = theory_bubble(pipeline.schedule, pipeline.stages, more, pipeline.chunks) or 0.0
+    saved = max(0.0, pipeline.parts.theory - compute * least / (1 - least))
+    stage = max(pipeline.per_stage, key=lambda stage: stage.bubble)
+    fix = f"{_figures(pipeline)} {_on_microbatches(pipeline)}"
+    shares = pipeline.parts.theory, saved
+    return _finding(pipeline, parts, "few_microbatches", stage, shares, fix)
+
+
+def _figures(pipeline: Pipeline) -> str:
+    """The bubble, in a sentence."""
+    return (
+        f"{pipeline.stages} stages, {pipeline.microbatches} microbatches ({pipeline.schedule}): "
+        f"a stage computes nothing in {_percent(pipeline.measured_bubble)} of the schedule; with "
+        f"even stages and nothing but compute it would be {_percent(pipeline.theory_bubble)}."
+    )
+
+
+def _percent(share: float | None) -> str:
+    """A share in words.
+
+    >>> _percent(0.4286)
+    '42.9 %'
+    """
+    return f"{100 * (share or 0.0):.1f} %"
+
+
+def _more_microbatches(pipeline: Pipeline) -> int | None:
+    """Twice as many microbatches, where no stage is launch bound then; else None."""
+    microbatches, smallest = pipeline.microbatches, pipeline.smallest_microbatch
+    if microbatches is None or smallest is None or 2 * smallest > 1:
+        return None
+    return 2 * microbatches
+
+
+def _on_microbatches(pipeline: Pipeline) -> str:
+    """Whether more microbatches would help where the schedule's own bubble is large."""
+    smallest, theory = pipeline.smallest_microbatch, pipeline.theory_bubble
+    if theory is None or theory < _LARGE_THEORY:
+        return ""
+    if smallest is None:
+        return (
+            "More microbatches make the schedule's own share smaller, as long as each keeps the "
+            "GPU busy for longer than the host takes to launch it; the files do not say when."
+        )
+    more = _more_microbatches(pipeline)
+    if more is None:
+        return (
+            "Twice as many microbatches of half the size would wait for the host: on rank "
+            f"{pipeline.smallest_microbatch_rank} it takes {smallest:.2f} times as long to launch "
+            "one (with the profiler) as the GPU to compute it. Launch less first "
+            '(`torch.compile(model, mode="reduce-overhead")`), or add microbatches of the present '
+            "size."
+        )
+    less = theory_bubble(pipeline.schedule, pipeline.stages, more, pipeline.chunks)
+    return (
+        f"The same batch in {more} microbatches would make the schedule's own share "
+        f"{_percent(less)}. No stage is launch bound as long as a microbatch has at least "
+        f"{_percent(smallest)} of its present size."
+    )
+
+
+def _fix(pipeline: Pipeline, cause: str, stage: StageMetrics) -> str:
+    """What to change about the cause."""
+    if cause == "imbalance":
+        more = _times_the_others(pipeline, stage) - 1
+        return (
+            f"Stage {stage.stage} computes {_percent(more)} longer than the others on average, and "
+            "every microbatch waits for it: move layers from it to the other stages. The last one "
+            "also computes the loss, the first one the embedding: give them fewer layers."
+        )
+    if cause == "uneven_microbatches":
+        return (
+            "A microbatch that takes long on one stage delays all stages: give all microbatches "
+            "the same size and length (sort or pack sequences)."
+        )
+    if cause == "transfer":
+        return (
+            "Launch receives ahead of the compute that needs their result, and send while the next "
+            "microbatch computes (Megatron-LM with interleaved schedules: `overlap_p2p_comm`); "
+            "send activations in bf16; place neighboring stages where their link is fast."
+        )
+    if cause == "launch_bound":
+        return (
+            f"Rank {stage.rank} is idle until its host launches: its own findings say where. Fewer "
+            "and larger microbatches or cheaper launches (`torch.compile(model, "
+            'mode="reduce-overhead")`) let the host run ahead.'
+        )
+    return "The time is in copies, in other communication and between kernels."
+
+
+RULE = Rule(
+    id="TL303",
+    name="a pipeline bubble beyond the schedule's own",
+    matters="A stage of a pipeline has nothing to compute until the first microbatch reaches it, "
+    "and after the last one has left it. That much every schedule costs; stages that are uneven, "
+    "late or waiting for messages cost more, and all others wait with them.",
+    decides="It needs the files of all stages. The order of sends and receives tells the stages, "
+    "the microbatches and the schedule (GPipe, 1F1B, interleaved, zero bubble); a ring exchange or "
+    "a single message is no pipeline. The bubble is the share of the schedule in which a stage "
+    "computes nothing, from the first compute of a step to the last of any stage, without the "
+    "optimizer. What it takes beyond (p-1)/(m+p-1), or the like, is what the path through the "
+    "schedule has beside compute (messages, idle because of a host), and the compute of stages "
+    "that take longer than others. More microbatches are advised only where each would keep the "
+    "GPU of every stage busy for longer than the host takes to launch it. Its bound is time of all "
+    "stages, and does not add up with those of a single rank.",
+    before="stage = PipelineStage(layers[:16], ...)  # the other ranks: 8 layers each",
+    after="stage = PipelineStage(layers[:10], ...)  # each stage takes as long",
+    find=find,
+)
