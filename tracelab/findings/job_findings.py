@@ -12,8 +12,10 @@ from tracelab.findings.candidates_of_exposed import named
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.findings.finding import INFO, WARNING, Finding
 from tracelab.findings.rules import tl202_comm_overlap
+from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 from tracelab.findings.rules.tl304_straggler import straggler_finding
 from tracelab.intervals import Int64Array
+from tracelab.job.pipeline import Pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import Straggler
 from tracelab.measures.overlap_blockers import OverlapBlocker
@@ -31,6 +33,7 @@ def find_in_job(
     parts: Sequence[RankPart],
     wait_ns: Sequence[Int64Array],
     stragglers: Sequence[Straggler],
+    pipeline: Pipeline | None,
 ) -> tuple[Finding, ...]:
     """All findings of a job: those of its ranks without the time that they waited, and its own.
 
@@ -43,10 +46,12 @@ def find_in_job(
         wait_ns: int64[c] of each part, ns, how long the kernel of each operation waited, ABSENT
             where that is not known.
         stragglers: the ranks that the others wait for.
+        pipeline: what they are stages of, if they are.
 
     Returns:
         the findings; ranks one after another, the largest bound first.
     """
+    of_pipeline = pipeline_finding(pipeline, parts) if pipeline is not None else None
     found: list[Finding] = []
     for part, waited_ns in zip(parts, wait_ns, strict=True):
         own = tuple(finding for finding in findings if finding.rank == part.rank)
@@ -57,6 +62,8 @@ def find_in_job(
             for straggler in stragglers
             if straggler.rank == part.rank
         ]
+        if of_pipeline is not None and of_pipeline.rank == part.rank:
+            of_job.append(of_pipeline)
         found += sorted(
             (*of_job, *remaining), key=lambda finding: (-finding.bound_ns, -finding.cost_ns)
         )

@@ -13,6 +13,7 @@ from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
 from tracelab.job.collectives import match
 from tracelab.job.lateness import find_lateness
+from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_times import RankTimes, rank_times
 from tracelab.job.stragglers import Straggler, find_stragglers
@@ -59,7 +60,7 @@ class Job(OneLine):
     alignment: Alignment | None = None
     collectives: tuple[CollectiveMetrics, ...] = ()
     stragglers: tuple[Straggler, ...] = ()
-    pipeline: None = None
+    pipeline: Pipeline | None = None
     bandwidths: tuple[BandwidthMetrics, ...] = field(default=(), metadata=_ADDED)
     per_rank: tuple[RankTimes, ...] = field(default=(), metadata=_ADDED)
     unmatched: tuple[Unmatched, ...] = field(default=(), metadata=_ADDED)
@@ -96,11 +97,15 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     lateness = find_lateness(parts, matches, waits)
     transfers = find_transfers(parts, matches, waits)
     wait_ns = waits_of_parts(parts, matches, waits)
+    pipeline = find_pipeline(parts, matches, clocks, waits)
     job = Job(
         ranks=tuple(part.rank for part in parts),
         alignment=clocks.alignment,
         collectives=collective_rows(parts, more_of, matches, waits, lateness, transfers),
-        stragglers=find_stragglers(parts, more_of, matches, clocks, waits, lateness),
+        stragglers=find_stragglers(
+            parts, more_of, matches, clocks, waits, lateness, in_pipeline=pipeline is not None
+        ),
+        pipeline=pipeline,
         bandwidths=bandwidths(parts, matches, waits, transfers),
         per_rank=tuple(
             rank_times(part, index, clocks, wait_ns[index], of_rank["windows"])

@@ -88,6 +88,8 @@ def find_stragglers(
     clocks: Clocks,
     waits: Waits,
     lateness: Lateness,
+    *,
+    in_pipeline: bool,
 ) -> tuple[Straggler, ...]:
     """The ranks that cost the job time because they arrive late, the most expensive first.
 
@@ -101,8 +103,9 @@ def find_stragglers(
         clocks: the job's clock.
         waits: how long each rank of them waited.
         lateness: why the last one was late.
+        in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature.
     """
-    blamed = _blamed_part(matches, waits, lateness)
+    blamed = _blamed_part(matches, waits, lateness, in_pipeline=in_pipeline)
     exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
     windows = common_steps(parts, clocks)
     steps_ns = windows.ends_ns[0] - windows.starts_ns[0]
@@ -185,18 +188,20 @@ def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
 
 
-def _blamed_part(matches: Matches, waits: Waits, lateness: Lateness) -> Int64Array:
+def _blamed_part(
+    matches: Matches, waits: Waits, lateness: Lateness, *, in_pipeline: bool
+) -> Int64Array:
     """int64[m], whose fault the waits of each match are, ABSENT where nobody's.
 
-    Nobody's are those of sends and receives, and what a rank was late by from the start.
+    Nobody's are those of a pipeline's messages, and what a rank was late by from the start.
     """
     blamed = np.full(len(waits.last_member), ABSENT, dtype=np.int64)
     source = lateness.source_match
     chosen = np.flatnonzero(source != ABSENT)
     last = waits.last_member[source[chosen]]
-    is_paired = matches.basis[chosen] == Basis.PEERS
+    is_message = in_pipeline & (matches.basis[chosen] == Basis.PEERS)
     was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
-    is_fault = ~is_paired & ~was_late_before
+    is_fault = ~is_message & ~was_late_before
     blamed[chosen[is_fault]] = matches.part_index[last[is_fault]]
     return blamed
 
