@@ -194,12 +194,13 @@ class _Operators:
         operator_id = operator_id[match_names(trace, operator_id, COLLECTIVE_OPERATOR.__eq__)]
         self.nesting = Nesting(trace, operator_id)
         event_id = self.nesting.event_id
-        messages = trace.messages
-        name_index = messages.name_index[trace.message_row[event_id]]
+        messages, message_row = trace.messages, trace.message_row[self.nesting.event_id]
+        name_index = messages.name_index[message_row]
         operation = _operations_of_names(messages.names)[name_index]
         unnamed = np.flatnonzero(name_index == ABSENT)
         operation[unnamed] = _operations_of_regions(trace, event_id[unnamed])
         self.operation = operation  # int8[n]
+        self.group_index = messages.group_index[message_row]  # int32[n], into `Messages.groups`
 
 
 def _single_launches(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
@@ -221,7 +222,7 @@ def _coalesced(
     """The operations that were issued before the launch of the kernel that does them.
 
     An operator that launches nothing itself belongs to the next launch of communication on its
-    thread, unless that one is within an operator of its own.
+    thread, unless that one is within an operator of its own. All of a launch are of one group.
 
     Returns:
         intp[k], indices of kernels, and int64[k], indices of their operators, by issue.
@@ -245,7 +246,12 @@ def _coalesced(
     kernel_index = kernel_index[operator_index]
     fits = _can_do()[by_kernel[kernel_index], operators.operation[operator_index]]
     fits &= around_index[kernel_index] == ABSENT
-    return kernel_index[fits], operator_index[fits].astype(np.int64)
+    kernel_index, operator_index = kernel_index[fits], operator_index[fits]
+    group_index = operators.group_index[operator_index]
+    last_group = np.full(len(launch_id), ABSENT, dtype=np.int32)
+    last_group[kernel_index] = group_index  # by issue, so that the last one stays
+    is_of_group = group_index == last_group[kernel_index]
+    return kernel_index[is_of_group], operator_index[is_of_group].astype(np.int64)
 
 
 def _can_do() -> NDArray[np.bool_]:
@@ -353,7 +359,7 @@ def _group(name: str, texts: list[GroupText], listed: tuple[int, ...]) -> Group:
     fitting = (
         ranks
         for ranks in (*whole, listed, *regular)
-        if ranks[: len(first_ranks)] == first_ranks and size in (ABSENT, len(ranks))
+        if ranks and ranks[: len(first_ranks)] == first_ranks and size in (ABSENT, len(ranks))
     )
     ranks = next(fitting, ())
     return Group(name, ranks, len(ranks) or (None if size == ABSENT else size))
