@@ -11,7 +11,7 @@ from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import ABSENT, Category
 from tracelab.read.argument_columns import is_one_of
 from tracelab.read.buffers import ColumnBuffers, KeyTable
-from tracelab.read.events import Arguments, Event
+from tracelab.read.events import Event, MessageArguments
 from tracelab.read.numbers import natural_number
 
 _MAY_COMMUNICATE = is_one_of(Category.KERNEL, Category.OPERATOR)
@@ -64,11 +64,12 @@ class MessageBuffers:
         """
         row = np.full(len(events), ABSENT, dtype=np.int32)
         chosen = np.flatnonzero(_MAY_COMMUNICATE[category]).tolist()
-        chosen = [i for i in chosen if _communicates(events[i].args)]
-        if chosen:
-            row[chosen] = np.arange(self._count, self._count + len(chosen))
-            self._count += len(chosen)
-            self._rows.append(self._columns([events[i].args for i in chosen]))
+        arguments = [(i, events[i].args) for i in chosen]
+        messages = {i: values.message for i, values in arguments if values and values.message}
+        if messages:
+            row[list(messages)] = np.arange(self._count, self._count + len(messages))
+            self._count += len(messages)
+            self._rows.append(self._columns(list(messages.values())))
         return row
 
     def add_all(self, following: MessageBuffers) -> None:
@@ -93,37 +94,27 @@ class MessageBuffers:
         columns: dict[str, Any] = self._rows.arrays()
         return Messages(**columns, names=tuple(self._names.rows), groups=tuple(self._groups.rows))
 
-    def _columns(self, arguments: list[Any]) -> dict[str, NDArray[Any]]:
+    def _columns(self, arguments: list[MessageArguments]) -> dict[str, NDArray[Any]]:
         numbers = np.array(list(map(_numbers, arguments)), dtype=np.int64)
         columns = numbers.reshape(-1, len(_NUMBERS)).T.copy()
         return {
-            "name_index": self._names.indices([_text(values.collective) for values in arguments]),
+            "name_index": self._names.indices([str(values.collective) for values in arguments]),
             "group_index": self._groups.indices(list(map(_group_text, arguments))),
             **dict(zip(_NUMBERS, columns, strict=True)),
         }
 
 
-def _communicates(arguments: Arguments | None) -> bool:
-    return arguments is not None and (
-        arguments.collective is not None or arguments.group is not None
-    )
-
-
-def _text(value: Any) -> str:
-    return "" if value is None else str(value)
-
-
-def _group_text(values: Arguments) -> GroupText:
+def _group_text(values: MessageArguments) -> GroupText:
     return GroupText(
-        _text(values.group),
-        _text(values.group_ranks),
+        str(values.group),
+        str(values.group_ranks),
         natural_number(values.group_size),
         natural_number(values.first_rank),
         natural_number(values.rank_stride),
     )
 
 
-def _numbers(values: Arguments) -> tuple[int, int, int, int]:
+def _numbers(values: MessageArguments) -> tuple[int, int, int, int]:
     peer_rank = values.destination if values.source == ABSENT else values.source
     bytes_of_one = _BYTES_OF_TYPE.get(str(values.dtype), 0)
     return (

@@ -302,6 +302,7 @@ def test_phases_that_are_no_work_are_no_loss(tmp_path):
 
 def test_collectives_say_how_much_they_move(tmp_path):
     size = {"In msg nelems": 1_000, "dtype": "BFloat16", "Process Group Name": "3"}
+    size["Collective name"] = "allreduce"
     trace = trace_of(
         tmp_path,
         kernel(0, 10, "ncclDevKernel_AllReduce", **size),

@@ -93,11 +93,14 @@ def test_arguments_are_those_of_operators_and_kernels(tmp_path):
         ({"In msg nelems": 2**62, "dtype": "Long"}, ("", "", ABSENT, ABSENT, ABSENT, ABSENT)),
         ({"Process Group Ranks": [0, 1]}, ("", "[0, 1]", ABSENT, ABSENT, ABSENT, ABSENT)),
         ({"Collective name": {"a": [1]}}, ("{'a': [1]}", "", ABSENT, ABSENT, ABSENT, ABSENT)),
+        ({"nested": {"b": {}}, "Seq": 3}, ("", "", 3, ABSENT, ABSENT, ABSENT)),
+        ({"Seq": 3, "nested": {"b": {}}}, ("", "", 3, ABSENT, ABSENT, ABSENT)),
+        ({"Seq": 3, "text": "}"}, ("", "", 3, ABSENT, ABSENT, ABSENT)),
         ({"Seq": None, "dtype": [], "Group size": {}}, ("", "", ABSENT, ABSENT, ABSENT, ABSENT)),
     ],
 )
 def test_each_argument_is_read_however_it_is_written(tmp_path, arguments, expected):
-    trace = read(tmp_path, operator(0, **{"Process Group Name": "0", **arguments}))
+    trace = read(tmp_path, operator(0, **{"Collective name": "", **arguments}))
 
     [(name, group, *numbers)] = said(trace)
     assert (name, group.ranks, *numbers) == expected
@@ -111,12 +114,24 @@ def test_operators_without_such_arguments_have_no_row(tmp_path):
     assert trace.messages.in_bytes.tolist() == [ABSENT]
 
 
+def test_name_of_the_key_elsewhere_does_no_harm(tmp_path):
+    trace = read(
+        tmp_path,
+        complete_event("Collective name", "cpu_op", 0, 10),
+        operator(20, **{"text": "Collective name", "Collective name": "allreduce", "Seq": 4}),
+        operator(40, **{"other": "Collective name"}),
+        {"ph": "M", "name": "Collective name"},
+    )
+
+    assert [(name, sequence) for name, _, sequence, *_ in said(trace)] == [("allreduce", 4)]
+
+
 def test_rows_follow_their_events_past_those_that_are_lost(tmp_path):
     """GIVEN a begin and an end event, which are joined last, and a kernel that is of no stream
     THEN every other event keeps its own arguments."""
-    begin = {**operator(5 * US, **{"Collective name": "first"}), "ph": "B"}
+    begin = {**operator(5 * US, **{"Collective name": "first", "Seq": 1}), "ph": "B"}
     begin.pop("dur")
-    end = {**begin, "ph": "E", "ts": begin["ts"] + 3, "args": {"Seq": 1}}
+    end = {**begin, "ph": "E", "ts": begin["ts"] + 3, "args": {"correlation": 1}}
     lost = kernel(20, 30, **{"Collective name": "lost"})
     lost["args"].pop("stream")
     lost["tid"] = "x"
