@@ -92,8 +92,13 @@ def decode(text: bytes) -> list[Event]:
     """
     try:
         events = _decode_regular(text)
-        if _MESSAGE in text:
-            _add_messages(events, text)
+        communicating = [
+            arguments
+            for event in events
+            if (arguments := event.args) is not None and arguments.message is not None
+        ]
+        if communicating:
+            _add_messages(communicating, text)
         return events
     except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type
         return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
@@ -137,13 +142,12 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _add_messages(events: list[Event], text: bytes) -> None:
-    """Decode the arguments of communication operations, wherever the text names one.
+def _add_messages(communicating: list[Arguments], text: bytes) -> None:
+    """Decode the arguments of communication operations, each where the text names one.
 
     Raises:
         msgspec.DecodeError: the text that looks so is not that of these events.
     """
-    having = [event.args for event in events if event.args and event.args.message is not None]
     texts, end, place = [], 0, text.find(_MESSAGE)
     while place >= 0:
         begin = text.find(b"{", text.rfind(b'"args"', end, place), place)
@@ -151,10 +155,10 @@ def _add_messages(events: list[Event], text: bytes) -> None:
         texts.append(text[begin:end])
         place = text.find(_MESSAGE, end)
     messages = _decode_messages(b"[%b]" % b",".join(texts))
-    names = [arguments.message for arguments in having]
+    names = [arguments.message for arguments in communicating]
     if names != [message.collective for message in messages]:
         raise msgspec.DecodeError("it names operations elsewhere, too")
-    for arguments, message in zip(having, messages, strict=True):
+    for arguments, message in zip(communicating, messages, strict=True):
         arguments.message = message
 
 

@@ -64,12 +64,14 @@ class MessageBuffers:
         """
         row = np.full(len(events), ABSENT, dtype=np.int32)
         chosen = np.flatnonzero(_MAY_COMMUNICATE[category]).tolist()
-        arguments = [(i, events[i].args) for i in chosen]
-        messages = {i: values.message for i, values in arguments if values and values.message}
-        if messages:
-            row[list(messages)] = np.arange(self._count, self._count + len(messages))
-            self._count += len(messages)
-            self._rows.append(self._columns(list(messages.values())))
+        messages = [
+            None if (arguments := events[i].args) is None else arguments.message for i in chosen
+        ]
+        chosen = [i for i, message in zip(chosen, messages, strict=True) if message]
+        if chosen:
+            row[chosen] = np.arange(self._count, self._count + len(chosen))
+            self._count += len(chosen)
+            self._rows.append(self._columns(list(filter(None, messages))))
         return row
 
     def add_all(self, following: MessageBuffers) -> None:
