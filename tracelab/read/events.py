@@ -92,13 +92,8 @@ def decode(text: bytes) -> list[Event]:
     """
     try:
         events = _decode_regular(text)
-        communicating = [
-            arguments
-            for event in events
-            if (arguments := event.args) is not None and arguments.message is not None
-        ]
-        if communicating:
-            _add_messages(communicating, text)
+        if _MESSAGE in text:
+            _add_messages(events, text)
         return events
     except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type
         return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
@@ -142,7 +137,7 @@ def mapping(value: Any) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def _add_messages(communicating: list[Arguments], text: bytes) -> None:
+def _add_messages(events: list[Event], text: bytes) -> None:
     """Decode the arguments of communication operations, each where the text names one.
 
     Raises:
@@ -155,6 +150,11 @@ def _add_messages(communicating: list[Arguments], text: bytes) -> None:
         texts.append(text[begin:end])
         place = text.find(_MESSAGE, end)
     messages = _decode_messages(b"[%b]" % b",".join(texts))
+    communicating = [
+        arguments
+        for event in events
+        if (arguments := event.args) is not None and arguments.message is not None
+    ]
     names = [arguments.message for arguments in communicating]
     if names != [message.collective for message in messages]:
         raise msgspec.DecodeError("it names operations elsewhere, too")
