@@ -31,10 +31,11 @@ _ENDS_DIFFER_NS = 30_000
 _ENDS_APART_NS = 100_000
 _MOST_DRIFT = 200e-6  # crystals are within 100 ppm
 _NARROWINGS = 40  # of the interval that holds the drift, to two thirds each
-_LEAST_PIECE = 3  # operations; fewer between two jumps are outliers
-_OPERATIONS_PER_JUMP = 6
-_MANY = 16  # operations, of which five neighbors say where the clock is and not three
-_FEW = 8  # operations, which are not looked at by halves
+# Of many operations five neighbors say where the clock is, of fewer three; with what remains of
+# outliers then, so many between two jumps would still be outliers.
+_MANY = 16
+_LEAST_OF_MANY, _LEAST_OF_FEW = 3, 2
+_OPERATIONS_PER_JUMP = 4  # at least; a clock that jumps more often is not known to jump
 _ONE_WAY, _EXCHANGE, _MIXED = range(3)  # what a kernel does
 _LATE_NS = 10_000_000  # by how much the least delayed message of one direction may seem to be late
 _MESSAGES_PER_COLLECTIVE = 8  # that say as much of a clock as one collective
@@ -404,9 +405,9 @@ def _fitted(bounds: _Bounds, known: Iterable[_Correction]) -> _Correction:
 def _is_believable(left: _Bounds) -> bool:
     """Whether the ends of operations contradict a correction nowhere in the recording.
 
-    They do where, over the whole or over one half, they differ from it by more than the ends of
-    one operation differ anyway, and by more than most of them differ among themselves; or where a
-    message would have arrived before it was sent.
+    They do where they differ from it by more than the ends of one operation differ anyway, and by
+    more than most of them differ among themselves; where the clock would drift or jump; and where
+    a message would have arrived before it was sent.
 
     Args:
         left: what would still have to be added.
@@ -417,14 +418,12 @@ def _is_believable(left: _Bounds) -> bool:
         return is_possible and (
             np.isfinite(high_ns - low_ns) or -_LATE_NS <= _middle(left) <= _LATE_NS
         )
-    if len(left) >= _FEW and len(_pieces(left)) > 1:
+    pieces = _pieces(left)
+    if len(pieces) > 1 or _drift(pieces) != 0:
         return False
     middle_ns = _middle(left)
     spread_ns = float(np.percentile(np.abs(left.low_ns - middle_ns), 90))
-    halves = [slice(None)]
-    if len(left) >= _FEW:
-        halves += [slice(None, len(left) // 2), slice(len(left) // 2, None)]
-    return max(abs(_middle(left.part(half))) for half in halves) <= max(_ENDS_DIFFER_NS, spread_ns)
+    return abs(middle_ns) <= max(_ENDS_DIFFER_NS, spread_ns)
 
 
 def _middle(bounds: _Bounds) -> float:
@@ -440,17 +439,16 @@ def _middle(bounds: _Bounds) -> float:
 def _pieces(bounds: _Bounds) -> list[_Bounds]:
     """The bounds between the jumps of the clock, each piece within reach of one straight line.
 
-    Each is as long as it can be. What no line reaches with two others is an outlier and left out;
-    where there would be jumps all the time, there is none.
+    Each is as long as it can be. What no line reaches with its neighbors is an outlier and left
+    out; where there would be jumps all the time, there is none.
     """
-    if len(bounds) < _LEAST_PIECE:
-        return [bounds]
+    least = _LEAST_OF_MANY if len(bounds) >= _MANY else _LEAST_OF_FEW
     wide = bounds.widened()
     pieces = _straight(wide)
-    if any(end - begin < _LEAST_PIECE for begin, end in pieces):
+    if len(pieces) > 1 and any(end - begin < least for begin, end in pieces):
         is_kept = np.zeros(len(bounds), dtype=np.bool_)
         for begin, end in pieces:
-            is_kept[begin:end] = end - begin >= _LEAST_PIECE
+            is_kept[begin:end] = end - begin >= least
         if not is_kept.any():
             return [bounds]
         bounds, wide = bounds.part(is_kept), wide.part(is_kept)

@@ -28,7 +28,7 @@ _SAME_CLOCK_NS = 1_000_000  # clocks of hosts that are synchronized are this clo
 _ENDS_APART_NS = 100_000
 _ENDS_APART_SHARE = 10  # or a tenth of a long collective
 _MOST_OUTLIERS = 0.2
-_NEIGHBORS = 5  # operations that say how far the clocks are apart
+_NEIGHBORS = 3  # operations that say how far the clocks are apart
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
