@@ -35,6 +35,7 @@ _NARROWINGS = 40  # of the interval that holds the drift, to two thirds each
 # outliers then, so many between two jumps would still be outliers.
 _MANY = 16
 _LEAST_OF_MANY, _LEAST_OF_FEW = 3, 2
+_LEAST_FOR_DRIFT = 4
 _OPERATIONS_PER_JUMP = 4  # at least; a clock that jumps more often is not known to jump
 _ONE_WAY, _EXCHANGE, _MIXED = range(3)  # what a kernel does
 _LATE_NS = 10_000_000  # by how much the least delayed message of one direction may seem to be late
@@ -233,6 +234,19 @@ class _Bounds(Frozen):
     def without(self, done_ns: Int64Array | _Floats) -> _Bounds:
         """What is left to add once float64[o], ns, has been added."""
         return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
+
+    def reversed(self) -> _Bounds:
+        """The same operations in the opposite order of time."""
+        return replace(
+            self,
+            at_ns=-self.at_ns[::-1],
+            low_ns=-self.high_ns[::-1],
+            high_ns=-self.low_ns[::-1],
+        )
+
+    def least_delays(self, add_ns: float) -> _Floats:
+        """float64[o], ns, how far each operation is from its nearer bound."""
+        return np.minimum(np.abs(add_ns - self.low_ns), np.abs(self.high_ns - add_ns))
 
     def widened(self) -> _Bounds:
         """The bounds with room for what ends of one operation are apart; without lone outliers."""
@@ -455,7 +469,32 @@ def _pieces(bounds: _Bounds) -> list[_Bounds]:
         pieces = _straight(wide)
     if (len(pieces) - 1) * _OPERATIONS_PER_JUMP > len(bounds):
         return [bounds]
-    return [bounds.part(slice(begin, end)) for begin, end in pieces]
+    ends = _jump_indices(bounds, pieces, wide)
+    return [bounds.part(slice(*ends_of)) for ends_of in pairwise((0, *ends, len(bounds)))]
+
+
+def _jump_indices(bounds: _Bounds, pieces: Sequence[tuple[int, int]], wide: _Bounds) -> list[int]:
+    """The operations before which the clock jumps.
+
+    Of messages only those of one direction contradict the clock before at once, so the pieces may
+    be too long. Cut from the end they are too short: between the two it is where the messages, by
+    the clocks before and after, are least delayed in all.
+    """
+    backward = _straight(wide.reversed())
+    if len(backward) != len(pieces):
+        return [end for _, end in pieces[:-1]]
+    earliest = [0, *(len(bounds) - begin for begin, _ in backward[::-1])]
+    indices = []
+    for (begin, latest), (_, end), first in zip(pieces, pieces[1:], earliest[1:], strict=False):
+        early = max(first, begin + 1)
+        late = max(latest, early)
+        before_ns = _middle(bounds.part(slice(begin, early)))
+        after_ns = _middle(bounds.part(slice(late, end)))
+        open_bounds = bounds.part(slice(early, late))
+        delay_ns = [open_bounds.least_delays(add_ns) for add_ns in (before_ns, after_ns)]
+        total_ns = np.append(0, np.cumsum(delay_ns[0] - delay_ns[1]))
+        indices.append(early + int(total_ns.argmin()))
+    return indices
 
 
 def _running_median(values: _Floats) -> _Floats:
@@ -525,6 +564,8 @@ def _drift(pieces: Sequence[_Bounds]) -> float:
         longest = max(pieces, key=len)
         drift, room_ns = _steepness(longest)
         apart_ns = room_ns if np.isfinite(room_ns) else np.inf
+    if sum(map(len, pieces)) < _LEAST_FOR_DRIFT:
+        return 0.0
     span_ns = max(float(np.ptp(piece.at_ns)) for piece in pieces)
     drift = float(np.clip(drift, -_MOST_DRIFT, _MOST_DRIFT))
     return drift if abs(drift) * span_ns > max(_ENDS_DIFFER_NS, apart_ns) else 0.0
