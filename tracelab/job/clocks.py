@@ -26,7 +26,7 @@ _Floats = NDArray[np.float64]
 
 # Of bundled jobs of one host, whose clock is one, the ends of one rank's collectives are at the
 # median up to 20 us earlier or later than those of the other.
-_ENDS_DIFFER_NS = 30_000
+_ENDS_DIFFER_NS = 25_000
 # And single ones up to 70 us. A clock that is set (NTP steps are of 128 ms and more) moves further.
 _ENDS_APART_NS = 100_000
 _MOST_DRIFT = 200e-6  # crystals are within 100 ppm
@@ -263,8 +263,6 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     common with them first; so groups that do not span all ranks are joined through common members.
     A part whose ends do not contradict a clock that is known already has that clock, as all ranks
     of one host have. One that has nothing in common with the aligned ones keeps its recorded clock.
-
-    The slow reference model is ``tests/reference/clocks.py``.
 
     Args:
         parts: at least one, by rank.
