@@ -245,10 +245,11 @@ def _units(operations: _Operations, group_count: int) -> tuple[NDArray[np.int64]
     basis[is_paired] = Basis.PEERS
     pair = np.flatnonzero(is_paired)
     source, target = operations.source_rank[pair], operations.target_rank[pair]
-    ends = np.stack((operations.group_index[pair], source, target), axis=1)
-    _, of_pair = np.unique(ends, axis=0, return_inverse=True)
+    ranks = 2 + int(max(source.max(initial=0), target.max(initial=0)))
+    ends = (operations.group_index[pair] * ranks + source + 1) * ranks + target + 1
+    _, of_pair = np.unique(ends, return_inverse=True)
     is_known = (source != ABSENT) & (target != ABSENT) & (source != target)
-    unit[pair] = np.where(is_known, group_count + of_pair.reshape(-1), ABSENT)
+    unit[pair] = np.where(is_known, group_count + of_pair, ABSENT)
     return unit, basis
 
 
@@ -265,16 +266,13 @@ def _keys(operations: _Operations, unit: Int64Array, basis: NDArray[np.int8]) ->
 
 def _by_sequence(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
     """Keys by sequence number; operations of one part that share one are told apart by order."""
-    columns = np.stack((operations.part_index[index], operations.sequence[index]), axis=1)
-    _, of_number = np.unique(columns, axis=0, return_inverse=True)
-    occurrence = np.zeros(len(index), dtype=np.int64)
-    of_number = of_number.reshape(-1)
-    order = np.argsort(of_number, kind="stable")
-    ordered = of_number[order]
+    _, number = np.unique(operations.sequence[index], return_inverse=True)
+    of_part = operations.part_index[index] * len(index) + number
+    order = np.argsort(of_part, kind="stable")
+    ordered = of_part[order]
+    occurrence = np.empty(len(index), dtype=np.int64)
     occurrence[order] = np.arange(len(index)) - np.searchsorted(ordered, ordered)
-    columns = np.stack((operations.sequence[index], occurrence), axis=1)
-    _, key = np.unique(columns, axis=0, return_inverse=True)
-    return key.reshape(-1).astype(np.int64)
+    return np.asarray(number * len(index) + occurrence)
 
 
 def _by_order(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:

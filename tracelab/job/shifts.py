@@ -19,7 +19,7 @@ from tracelab.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 
 _PROBE = 16  # operations that are looked for at once
-_MOST_SHIFTS = 64  # that are compared in full
+_MOST_SHIFTS = 32  # that are compared in full
 _LEAST_OVERLAP = 4  # operations that say something about clocks
 _SAMPLES = 256
 _CLEAR = 4  # so many times better than the next best shift
@@ -194,8 +194,9 @@ def _spread(apart_ns: Int64Array) -> float:
     position = np.linspace(-1, 1, len(apart_ns))
     moved = (apart_ns - apart_ns[0]).astype(np.float64)
     slope = (position @ moved) / (position @ position)
-    low, high = np.percentile(moved - slope * position, (10, 90))
-    return float(high - low)
+    ordered = np.sort(moved - slope * position)
+    tenth = len(ordered) // 10
+    return float(ordered[-1 - tenth] - ordered[tenth])
 
 
 def _clearly_least(values: list[float], most: float) -> int | None:
