@@ -65,8 +65,8 @@ def find_shift(one: Recorded, other: Recorded) -> int | None:
     steps that are alike from end to end begin with the same operation.
 
     Example, a rank that began to record one all-reduce later:
-        >>> size, zeros = np.array([8, 4, 4, 2]), np.zeros(4, dtype=np.int64)
-        >>> end_ns, together = np.array([20, 40, 70, 90]), zeros == 0
+        >>> size, zeros = np.array([8, 4, 4, 2, 6, 4]), np.zeros(6, dtype=np.int64)
+        >>> end_ns, together = np.array([20, 40, 70, 90, 120, 150]), zeros == 0
         >>> one = Recorded(zeros, size, zeros - 1, end_ns - 9, end_ns, together)
         >>> other = Recorded(*(getattr(one, name)[1:] for name in Recorded.__slots__))
         >>> find_shift(one, other)
