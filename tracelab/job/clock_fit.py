@@ -7,7 +7,7 @@ their ends come together, or at least and at most where messages pass.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -18,11 +18,10 @@ from tracelab.intervals import Int64Array
 
 _Floats = NDArray[np.float64]
 
-# Of bundled jobs of one host, whose clock is one, the ends of one rank's collectives are at the
-# median up to 20 us earlier or later than those of the other.
-_ENDS_DIFFER_NS = 30_000
-# And single ones up to 70 us. A clock that is set (NTP steps are of 128 ms and more) moves further.
-_ENDS_APART_NS = 100_000
+# Less than ends of one operation move by themselves; in bundled jobs of one host by up to 20 us.
+_LEAST_CHANGE_NS = 30_000
+# Single ones are up to 70 us off. A clock that is set (NTP: by 128 ms and more) moves further.
+_LEAST_JUMP_NS = 100_000
 _MOST_DRIFT = 200e-6  # crystals are within 100 ppm
 _NARROWINGS = 40  # of the interval that holds the drift, to two thirds each
 # Of many operations five neighbors say where the clock is, of fewer three; with what remains of
@@ -71,6 +70,7 @@ class Bounds(Frozen):
         at_ns: float64[o], ns, ascending, the recorded end.
         low_ns, high_ns: float64[o], ns, equal for operations that end together; infinite for a
             side of which nothing is known.
+        apart_ns: how far apart the ends of one operation may be by nature.
 
     Example row: ``(at_ns=190_000.0, low_ns=-1_204_000.0, high_ns=-1_204_000.0)``.
     """
@@ -78,6 +78,7 @@ class Bounds(Frozen):
     at_ns: _Floats
     low_ns: _Floats
     high_ns: _Floats
+    apart_ns: float
 
     def __len__(self) -> int:
         return len(self.at_ns)
@@ -89,11 +90,14 @@ class Bounds(Frozen):
 
     def part(self, chosen: slice | NDArray[np.bool_]) -> Bounds:
         """Some of the operations."""
-        return Bounds(self.at_ns[chosen], self.low_ns[chosen], self.high_ns[chosen])
+        at_ns, low_ns, high_ns = (
+            column[chosen] for column in (self.at_ns, self.low_ns, self.high_ns)
+        )
+        return Bounds(at_ns, low_ns, high_ns, self.apart_ns)
 
     def without(self, done_ns: Int64Array | _Floats) -> Bounds:
         """What is left to add once that has been added to each."""
-        return Bounds(self.at_ns, self.low_ns - done_ns, self.high_ns - done_ns)
+        return replace(self, low_ns=self.low_ns - done_ns, high_ns=self.high_ns - done_ns)
 
     def without_drift(self, drift: float, since_ns: float) -> Bounds:
         """What is left to add once the drift since some moment has been added."""
@@ -101,7 +105,10 @@ class Bounds(Frozen):
 
     def reversed(self) -> Bounds:
         """The same operations in the opposite order of time."""
-        return Bounds(-self.at_ns[::-1], -self.high_ns[::-1], -self.low_ns[::-1])
+        at_ns, low_ns, high_ns = (
+            -column[::-1] for column in (self.at_ns, self.high_ns, self.low_ns)
+        )
+        return Bounds(at_ns, low_ns, high_ns, self.apart_ns)
 
     def least_delays(self, add_ns: float) -> _Floats:
         """float64[o], ns, how far each operation is from its nearer bound."""
@@ -112,7 +119,8 @@ class Bounds(Frozen):
         low_ns, high_ns = self.low_ns, self.high_ns
         if self.is_together:
             low_ns = high_ns = _running_median(low_ns)
-        return Bounds(self.at_ns, low_ns - _ENDS_APART_NS, high_ns + _ENDS_APART_NS)
+        room_ns = max(_LEAST_JUMP_NS, self.apart_ns)
+        return replace(self, low_ns=low_ns - room_ns, high_ns=high_ns + room_ns)
 
 
 def fit_clock(bounds: Bounds, known: Iterable[Correction]) -> Correction:
@@ -136,7 +144,7 @@ def fit_clock(bounds: Bounds, known: Iterable[Correction]) -> Correction:
 def _is_believable(left: Bounds) -> bool:
     """Whether the ends of operations contradict a correction nowhere in the recording.
 
-    They do where they differ from it by more than the ends of one operation differ anyway, and by
+    They do where they differ from it by more than the ends of one operation may be apart, and by
     more than most of them differ among themselves; where the clock would drift or jump; and where
     a message would have arrived before it was sent.
 
@@ -145,13 +153,13 @@ def _is_believable(left: Bounds) -> bool:
     """
     low_ns, high_ns = float(left.low_ns.max()), float(left.high_ns.min())
     if not left.is_together:
-        is_possible = low_ns <= _ENDS_DIFFER_NS and high_ns >= -_ENDS_DIFFER_NS
+        is_possible = low_ns <= _LEAST_CHANGE_NS and high_ns >= -_LEAST_CHANGE_NS
         return is_possible and (
             np.isfinite(high_ns - low_ns) or -_LATE_NS <= _middle(left) <= _LATE_NS
         )
     middle_ns = _middle(left)
     spread_ns = float(np.percentile(np.abs(left.low_ns - middle_ns), 90))
-    if abs(middle_ns) > max(_ENDS_DIFFER_NS, spread_ns):
+    if abs(middle_ns) > max(left.apart_ns, spread_ns):
         return False
     pieces = _pieces(left)
     return len(pieces) == 1 and _drift(pieces) == 0
@@ -271,7 +279,7 @@ def _steepness(bounds: Bounds) -> tuple[float, float]:
 def _drift(pieces: Sequence[Bounds]) -> float:
     """How much has to be added for each ns that passes; 0 where the ends do not show any.
 
-    That is where it would not move the clock by more than ends of one operation differ anyway.
+    That is where it would not move the clock by more than the ends move by themselves.
     """
     if pieces[0].is_together:
         slopes, lengths_ns = zip(*(_slopes(piece) for piece in pieces), strict=True)
@@ -286,7 +294,7 @@ def _drift(pieces: Sequence[Bounds]) -> float:
         return 0.0
     span_ns = max(float(np.ptp(piece.at_ns)) for piece in pieces)
     drift = float(np.clip(drift, -_MOST_DRIFT, _MOST_DRIFT))
-    return drift if abs(drift) * span_ns > max(_ENDS_DIFFER_NS, apart_ns) else 0.0
+    return drift if abs(drift) * span_ns > max(_LEAST_CHANGE_NS, apart_ns) else 0.0
 
 
 def _off(piece: Bounds, drift: float) -> _Floats:

@@ -140,9 +140,7 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
             is_common = count[match_index] > 0
             common = match_index[is_common]
             bounds, bases[part_index] = _bounds(
-                ends.role[member[is_common]],
-                recorded_ns[is_common],
-                total_ns[common] / count[common],
+                ends, member[is_common], total_ns[common] / count[common]
             )
             corrections[part_index] = fit_clock(bounds, corrections.values())
         total_ns[match_index] += recorded_ns + corrections[part_index].at(recorded_ns)
@@ -173,22 +171,24 @@ def _next(ends: Ends, left: Sequence[int], count: Int64Array) -> int:
 
 
 def _bounds(
-    role: NDArray[np.int8], recorded_ns: Int64Array, target_ns: NDArray[np.float64]
+    ends: Ends, member: NDArray[np.intp], target_ns: NDArray[np.float64]
 ) -> tuple[Bounds, str]:
     """What the operations that a part shares with aligned ones say of its clock, and the basis.
 
     Args:
-        role: int8[o], of the part's operations.
-        recorded_ns: int64[o], ns, their ends by the recorded clock.
-        target_ns: float64[o], ns, the ends on the job's clock, by the aligned parts.
+        ends: all.
+        member: intp[o], the part's members of these operations.
+        target_ns: float64[o], ns, their ends on the job's clock, by the aligned parts.
     """
-    chosen, basis = most_telling(role)
-    chosen_index = np.flatnonzero(chosen)
-    chosen_index = chosen_index[np.argsort(recorded_ns[chosen_index], kind="stable")]
-    role, at_ns = role[chosen_index], recorded_ns[chosen_index].astype(np.float64)
-    add_ns = target_ns[chosen_index] - at_ns
+    index, basis = most_telling(ends.role[member], ends.apart_ns[member])
+    index = index[np.argsort(ends.recorded_ns[member[index]], kind="stable")]
+    chosen = member[index]
+    role, at_ns = ends.role[chosen], ends.recorded_ns[chosen].astype(np.float64)
+    add_ns = target_ns[index] - at_ns
     low_ns = np.where(role == Role.SENT, -np.inf, add_ns)
-    return Bounds(at_ns, low_ns, np.where(role == Role.RECEIVED, np.inf, add_ns)), basis
+    high_ns = np.where(role == Role.RECEIVED, np.inf, add_ns)
+    apart_ns = float(np.median(ends.apart_ns[chosen])) if len(chosen) else 0.0
+    return Bounds(at_ns, low_ns, high_ns, apart_ns), basis
 
 
 def _alignment(
@@ -236,8 +236,9 @@ def _residuals(ends: Ends, corrections: Sequence[Correction]) -> list[int | None
     """How well each part's clock is known, ns.
 
     Where ends come together that is the 90th percentile of how far they are from the median end of
-    their operation. Where messages bound the clock it is how far it can be moved until the least
-    delayed message, of either direction, arrives as it is sent.
+    their operation, of the operations that the clock rests on. Where messages bound the clock it is
+    how far it can be moved until the least delayed message, of either direction, arrives as it is
+    sent.
     """
     job_ns = ends.recorded_ns.copy()
     of_part = [np.flatnonzero(ends.part_index == index) for index in range(len(corrections))]
@@ -249,7 +250,7 @@ def _residuals(ends: Ends, corrections: Sequence[Correction]) -> list[int | None
     later_ns = total_ns[ends.match_index] - 2 * job_ns  # of messages: by how much the peer ends
     residuals: list[int | None] = []
     for member in of_part:
-        chosen, _ = most_telling(ends.role[member])
+        chosen, _ = most_telling(ends.role[member], ends.apart_ns[member])
         index = member[chosen]
         role = ends.role[index]
         sent_ns, received_ns = (

@@ -22,6 +22,9 @@ from tracelab.model.collectives import Group, Operation
 US, MS, SECOND, HOUR = 1_000, 1_000_000, 1_000_000_000, 3_600_000_000_000
 # Of bundled jobs of one host: how far ends of one collective are apart at the median.
 APART = 25 * US
+# Captures in which a GPU computes beside each all-reduce: by the one clock of both ranks these end up
+# to 98 us apart.
+CONTENDED = ("late_launch", "backward_delay_logs_gradient")
 JOBS = ["fsdp_prefetch", "ddp_hook_side_stream", "straggler_even", "pipeline_1f1b_few_4"]
 
 
@@ -58,7 +61,7 @@ def test_ranks_of_one_host_keep_their_clock_and_the_residual_is_small(name):
         (clock.offset_ns, clock.drift_ppm, clock.jumps) == (0, 0, ())
         for clock in alignment.per_rank
     )
-    assert 0 < alignment.residual_ns < 20 * US
+    assert 0 < alignment.residual_ns < (60 if name.startswith(CONTENDED) else 20) * US
 
 
 @needs_real_traces
@@ -73,7 +76,7 @@ def test_eight_ranks_without_process_groups_or_base_time_have_one_clock():
     assert max(error.max() for error in errors(moved_clocks, moved, parts)) < 10 * US
 
 
-@pytest.mark.parametrize("offset", [60 * US, -3 * MS, SECOND, -5 * HOUR])
+@pytest.mark.parametrize("offset", [300 * US, -3 * MS, SECOND, -5 * HOUR])
 @pytest.mark.parametrize("ppm", [0, 100, -60])
 @pytest.mark.parametrize("name", JOBS)
 def test_planted_offsets_and_drifts_are_found_again(name, offset, ppm):
@@ -132,6 +135,25 @@ def test_no_drift_is_made_of_ends_that_differ():
     alignment = aligned(*parts).alignment
 
     assert (alignment.per_rank[1].offset_ns, alignment.per_rank[1].drift_ppm) == (0, 0)
+
+
+def test_long_transfers_whose_ends_differ_are_no_other_clock():
+    parts = [part(0, *every(5 * MS, 20)), part(1, *every(5 * MS, 20, length=590 * US))]
+
+    assert aligned(*parts).alignment.per_rank[1].offset_ns == 0
+
+
+def test_short_transfers_say_more_than_long_ones():
+    short = [
+        all_reduce(5 * MS * i + 2 * MS, 5 * MS * i + 2 * MS + 30 * US, sequence=100 + i)
+        for i in range(20)
+    ]
+    late = every(5 * MS, 20, length=590 * US)
+    parts = [part(0, *every(5 * MS, 20), *short), part(1, *late, *short, origin=SECOND)]
+
+    clock = aligned(*parts).alignment.per_rank[1]
+
+    assert (clock.offset_ns, clock.residual_ns) == (SECOND, 0)
 
 
 def test_outliers_change_nothing():
@@ -254,7 +276,10 @@ def test_one_rank_is_its_own_reference():
 def test_any_offsets_drifts_and_jumps_are_found(data):
     ranks = data.draw(st.integers(2, 4))
     count = data.draw(st.integers(24, 80))
-    true = [part(rank, *every(10 * MS, count, jitter=10 * US, seed=rank)) for rank in range(ranks)]
+    true = [
+        part(rank, *every(10 * MS, count, length=100 * US, jitter=10 * US, seed=rank))
+        for rank in range(ranks)
+    ]
     parts = [true[0]]
     jump_at = 10 * MS * data.draw(st.integers(6, count - 6)) - MS
     for each in true[1:]:
