@@ -22,8 +22,8 @@ from tracelab.model.collectives import Group, Operation
 US, MS, SECOND, HOUR = 1_000, 1_000_000, 1_000_000_000, 3_600_000_000_000
 # Of bundled jobs of one host: how far ends of one collective are apart at the median.
 APART = 25 * US
-# Captures in which a GPU computes beside each all-reduce: by the one clock of both ranks these end up
-# to 98 us apart.
+# Captures in which a GPU computes beside each all-reduce: by the one clock of both ranks these end
+# up to 98 us apart.
 CONTENDED = ("late_launch", "backward_delay_logs_gradient")
 JOBS = ["fsdp_prefetch", "ddp_hook_side_stream", "straggler_even", "pipeline_1f1b_few_4"]
 
