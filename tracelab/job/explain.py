@@ -25,7 +25,7 @@ _CAUSES = {
     Work.HOST_BUSY: "late_launch",
     Work.OTHER_IDLE: "unknown",
 }
-SLOWER_GPU, RECORDING_START = "slower_gpu", "recording_start"
+SLOWER_GPU, UNEVEN_WORK, RECORDING_START = "slower_gpu", "uneven_work", "recording_start"
 _OF_THE_EXCESS = 0.5  # an operator with less does not explain what comes before one collective
 
 
@@ -131,7 +131,8 @@ def _of_host(work: Work, culprit: Culprit | None, late_ns: int) -> Explanation:
     }[work]
     if culprit is None:
         return Explanation(_CAUSES[work], what, _ms(late_ns), NO_CALL_SITE)
-    where = f"{what} in {describe(culprit.site, culprit.call)}"
+    joint = "because of" if work == Work.HOST_BUSY else "in"
+    where = f"{what} {joint} {describe(culprit.site, culprit.call)}"
     return Explanation(_CAUSES[work], where, _ms(late_ns), culprit.site)
 
 

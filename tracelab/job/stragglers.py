@@ -19,17 +19,18 @@ from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Basis, Matches
-from tracelab.job.explain import Explanation, explain
+from tracelab.job.explain import UNEVEN_WORK, Explanation, explain
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
-from tracelab.job.rank_part import RankPart
+from tracelab.job.rank_part import RankPart, Work
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
+from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
 # each other up to 2.7 %.
-_LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE = 0.02, 0.04
+_LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE, _LEAST_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = ("more_work", "slower_gpu")
 
 
@@ -40,15 +41,18 @@ class Straggler(OneLine):
     Attributes:
         rank: it arrives last.
         cause: why, in one word: "more_work", "slower_gpu", "late_launch", "data_loading",
-            "blocked", "other_collective", "copies" or "unknown".
+            "blocked", "other_collective", "copies", "unknown", or "uneven_work" where in each step
+            another rank has the most to compute: this is the one that costs most, and the cost is
+            what all of them cost.
         what: what it does, a clause that follows "rank N", without figures.
         why: the same with figures.
         cost_ns: what the job would gain per steady step if it came with the next one, ns: the
-            median of the steps. Without steps that all ranks have, of the whole recording.
+            median of the steps, of fewer than three the least. Without steps that all ranks have,
+            of the whole recording.
         share: of the length of a step.
         spread_ns: by how much the steps differ for other reasons, ns: twice the median deviation.
         waiting_ranks: the ranks that wait for it.
-        wait_ns: for how long each of them, exposed, per step, ns; the median of the steps.
+        wait_ns: for how long each of them, exposed, per step, ns, like the cost.
         steps: how many steady steps there are that all ranks have; 0 without any.
         steps_seen: in how many of them it costs the job time.
         operator, function, file, line, call: where in the program, as far as that is known.
@@ -108,53 +112,20 @@ def find_stragglers(
     blamed = _blamed_part(matches, waits, lateness, in_pipeline=in_pipeline)
     exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
     windows = common_steps(parts, clocks)
-    steps_ns = windows.ends_ns[0] - windows.starts_ns[0]
-    step_ns = float(np.median(steps_ns))
+    lost = {
+        part_index: _lost_by_step(waits, matches, blamed, exposed, windows, part_index)
+        for part_index in np.unique(blamed[blamed != ABSENT]).tolist()
+    }
     found = []
-    for part_index in np.unique(blamed[blamed != ABSENT]).tolist():
-        chosen = np.flatnonzero(blamed[waits.match_index] == part_index)
-        waiting = {
-            other: measure_within(
-                intersect(
-                    _waited(waits, chosen[matches.part_index[chosen] == other]), exposed[other]
-                ),
-                windows.starts_ns[other],
-                windows.ends_ns[other],
-            )
-            for other in range(len(parts))
-            if other != part_index
-        }
-        by_step_ns = np.min(list(waiting.values()), axis=0)
-        cost_ns = int(np.median(by_step_ns))
-        explanation, members = _explain(
-            parts, more_of, matches, waits, lateness, np.flatnonzero(blamed == part_index)
-        )
+    for part_index, of_rank in lost.items():
+        chosen = np.flatnonzero(blamed == part_index)
+        explanation, members = _explain(parts, more_of, matches, waits, lateness, chosen)
         least = _LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else _LEAST_SHARE
-        if cost_ns < least * step_ns or not _is_typical(by_step_ns):
-            continue
-        site = explanation.site
-        medians_ns = {other: int(np.median(ns)) for other, ns in waiting.items()}
-        found.append(
-            Straggler(
-                rank=parts[part_index].rank,
-                cause=explanation.cause,
-                what=explanation.what,
-                why=explanation.why,
-                cost_ns=cost_ns,
-                share=round(min(1, cost_ns / step_ns), 6),
-                spread_ns=round(_spread_ns(steps_ns - by_step_ns)),
-                waiting_ranks=tuple(parts[other].rank for other in medians_ns),
-                wait_ns=tuple(medians_ns.values()),
-                steps=windows.steps,
-                steps_seen=int((by_step_ns > _LEAST_SHARE * step_ns).sum()) if windows.steps else 0,
-                operator=site.operator,
-                function=site.function,
-                file=site.file,
-                line=site.line,
-                call=site.call,
-                evidence=_evidence(parts, matches, members),
-            )
-        )
+        if windows.is_typical(of_rank.cost_ns, least):
+            evidence = _evidence(parts, matches, members)
+            found.append(_straggler(parts, windows, part_index, of_rank, explanation, evidence))
+    if not found:
+        found += _taking_turns(parts, matches, waits, lateness, windows, lost, blamed)
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
 
 
@@ -170,6 +141,133 @@ class CommonSteps:
     steps: int
     starts_ns: tuple[Int64Array, ...]
     ends_ns: tuple[Int64Array, ...]
+
+    @property
+    def lengths_ns(self) -> Int64Array:
+        """int64[steps], ns, of the first rank."""
+        return self.ends_ns[0] - self.starts_ns[0]
+
+    @property
+    def step_ns(self) -> float:
+        """The median length."""
+        return float(np.median(self.lengths_ns))
+
+    def is_typical(self, cost_ns: Int64Array, least_share: float) -> bool:
+        """Whether a cost by step is a share of a step worth a word, and more than it varies by."""
+        if _typical_ns(cost_ns) < least_share * self.step_ns:
+            return False
+        return len(cost_ns) < FEWEST_STEPS or _typical_ns(cost_ns) > _spread_ns(cost_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Lost:
+    """What one rank costs the others, by step.
+
+    Attributes:
+        wait_ns: for each other rank int64[steps], ns, how long it waited for this one alone.
+        cost_ns: int64[steps], ns, what all of them waited at least: what the job lost.
+    """
+
+    wait_ns: dict[int, Int64Array]
+    cost_ns: Int64Array
+
+
+def _lost_by_step(
+    waits: Waits,
+    matches: Matches,
+    blamed: Int64Array,
+    exposed: Sequence[Intervals],
+    windows: CommonSteps,
+    part_index: int,
+) -> _Lost:
+    chosen = np.flatnonzero(blamed[waits.match_index] == part_index)
+    wait_ns = {
+        other: measure_within(
+            intersect(_waited(waits, chosen[matches.part_index[chosen] == other]), exposed[other]),
+            windows.starts_ns[other],
+            windows.ends_ns[other],
+        )
+        for other in range(len(exposed))
+        if other != part_index
+    }
+    return _Lost(wait_ns, np.min(list(wait_ns.values()), axis=0))
+
+
+def _straggler(
+    parts: Sequence[RankPart],
+    windows: CommonSteps,
+    part_index: int,
+    lost: _Lost,
+    explanation: Explanation,
+    evidence: tuple[int, ...],
+) -> Straggler:
+    site, step_ns = explanation.site, windows.step_ns
+    cost_ns = _typical_ns(lost.cost_ns)
+    return Straggler(
+        rank=parts[part_index].rank,
+        cause=explanation.cause,
+        what=explanation.what,
+        why=explanation.why,
+        cost_ns=cost_ns,
+        share=round(min(1, cost_ns / step_ns), 6),
+        spread_ns=round(_spread_ns(windows.lengths_ns - lost.cost_ns)),
+        waiting_ranks=tuple(parts[other].rank for other in lost.wait_ns),
+        wait_ns=tuple(map(_typical_ns, lost.wait_ns.values())),
+        steps=windows.steps,
+        steps_seen=int((lost.cost_ns > _LEAST_SHARE * step_ns).sum()) if windows.steps else 0,
+        operator=site.operator,
+        function=site.function,
+        file=site.file,
+        line=site.line,
+        call=site.call,
+        evidence=evidence,
+    )
+
+
+def _taking_turns(
+    parts: Sequence[RankPart],
+    matches: Matches,
+    waits: Waits,
+    lateness: Lateness,
+    windows: CommonSteps,
+    lost: dict[int, _Lost],
+    blamed: Int64Array,
+) -> list[Straggler]:
+    """The rank that costs most where in each step another one has the most to compute."""
+    source = np.maximum(lateness.source_match, 0)
+    last = np.maximum(waits.last_member[source], 0)
+    is_compute = (blamed != ABSENT) & (lateness.excess_ns[last].argmax(axis=1) == Work.COMPUTE)
+    lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
+    if len(lost) < 2 or not windows.steps:
+        return []
+    by_rank_ns = np.array([of_rank.cost_ns for of_rank in lost.values()])
+    cost_ns = by_rank_ns.sum(axis=0)
+    if not windows.is_typical(cost_ns, _LEAST_SHARE_IN_TURN):
+        return []
+    part_index = list(lost)[int(by_rank_ns.sum(axis=1).argmax())]
+    worst = by_rank_ns.argmax(axis=0)
+    steps_of = ", ".join(
+        f"rank {parts[other].rank} in {int((worst == position).sum())}"
+        for position, other in enumerate(lost)
+    )
+    explanation = Explanation(
+        UNEVEN_WORK,
+        "has the most to compute in turn with other ranks",
+        f"of {windows.steps} steps {steps_of}",
+        NO_CALL_SITE,
+    )
+    members = np.flatnonzero(is_compute & (blamed == part_index))
+    evidence = _evidence(parts, matches, last[members].tolist())
+    return [
+        _straggler(
+            parts,
+            windows,
+            part_index,
+            _Lost(lost[part_index].wait_ns, cost_ns),
+            explanation,
+            evidence,
+        )
+    ]
 
 
 def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
@@ -221,11 +319,10 @@ def _waited(waits: Waits, members: NDArray[np.intp]) -> Intervals:
     return union(end_ns - alone_ns, end_ns)
 
 
-def _is_typical(by_step_ns: Int64Array) -> bool:
-    """Whether what a rank costs in a step is more than it varies by between steps."""
-    if len(by_step_ns) < FEWEST_STEPS:
-        return True
-    return float(np.median(by_step_ns)) > _spread_ns(by_step_ns)
+def _typical_ns(by_step_ns: Int64Array) -> int:
+    """The median of the steps, ns; of fewer than three, which have none to speak of, the least."""
+    few = len(by_step_ns) < FEWEST_STEPS
+    return int(by_step_ns.min() if few else np.median(by_step_ns))
 
 
 def _spread_ns(lengths_ns: Int64Array) -> float:

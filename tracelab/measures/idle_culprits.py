@@ -15,10 +15,10 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
-from tracelab.model.frames import event_as_shown
+from tracelab.model.frames import event_as_shown, is_engine_operator
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -32,9 +32,10 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
 
     Of `host_blocked` it is the blocking call, or the allocation of another thread that stalled the
     thread that launched next; of `input` the region or function that loads; of `host_busy` the
-    operator or else the Python function that the host was in half-way through, else the launch that
-    came late; of `dependency` the activity that was waited for; of `launch` and `graph` the launch
-    call. The edges of the file and idle of unknown cause have none.
+    operator or else the Python function that the host was in half-way through, also one that
+    autograd's engine called, else the launch that came late; of `dependency` the activity that was
+    waited for; of `launch` and `graph` the launch call. The edges of the file and idle of unknown
+    cause have none.
 
     There is no slow reference model: ``tests/unit/measures/test_idle_culprits.py`` has a trace for
     each cause.
@@ -63,17 +64,22 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
 
     blocking_id = outermost_of(graph.host.blocking_calls.event_id, Cause.HOST_BLOCKED)
     stalling_id = _stalling_allocations(graph.host, middle_ns, thread_index)
-    operator_id = outermost_of(trace.of_category(Category.OPERATOR), Cause.HOST_BUSY)
-    function_id = operator_id.copy()
-    has_no_operator = (bubbles.cause == Cause.HOST_BUSY) & (operator_id == ABSENT)
-    function_id[has_no_operator] = innermost_functions(
-        trace, middle_ns[has_no_operator], thread_index[has_no_operator]
-    )
+    operators = trace.of_category(Category.OPERATOR)
+    is_engine = match_names(trace, operators, is_engine_operator)
+    busy_id = outermost_of(operators, Cause.HOST_BUSY)
+    # Autograd's engine calls hooks of the program as well as operators.
+    in_operator = outermost_of(operators[~is_engine], Cause.HOST_BUSY) != ABSENT
+    index = np.flatnonzero((bubbles.cause == Cause.HOST_BUSY) & ~in_operator)
+    function_id = innermost_functions(trace, middle_ns[index], thread_index[index])
+    is_inside = function_id != ABSENT
+    is_inside &= trace.start_ns[function_id] >= trace.start_ns[busy_id[index]]
+    is_inside |= busy_id[index] == ABSENT
+    busy_id[index] = np.where(is_inside, function_id, busy_id[index])
     source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
     of_cause = {
         Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
         Cause.INPUT: outermost_of(graph.host.loading_id, Cause.INPUT),
-        Cause.HOST_BUSY: np.where(function_id == ABSENT, launch_id, function_id),
+        Cause.HOST_BUSY: np.where(busy_id == ABSENT, launch_id, busy_id),
         Cause.DEPENDENCY: source_id,
         Cause.LAUNCH: launch_id,
         Cause.GRAPH: launch_id,

@@ -19,7 +19,9 @@ NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range
 _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)tracelab/(?:record|cli)/"
-    r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref)\.py\("
+    r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref|copy|pickle)\.py\("
+    r"|^(?:json|re|collections|importlib|multiprocessing|concurrent/futures)/\w+\.py\("
+    r"|^logging/(?:__init__|handlers)\.py\("
 )
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (?P<name>[^\s>]+)")
@@ -141,6 +143,8 @@ def is_program_frame(name: str) -> bool:
 
     >>> is_program_frame("train.py(12): step"), is_program_frame("torch/_tensor.py(5): item")
     (True, False)
+    >>> is_program_frame("json/encoder.py(205): iterencode")
+    False
     """
     return _LIBRARY_FRAME.search(name) is None
 
