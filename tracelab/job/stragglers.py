@@ -238,11 +238,12 @@ def _taking_turns(
     last = np.maximum(waits.last_member[source], 0)
     is_compute = (blamed != ABSENT) & (lateness.excess_ns[last].argmax(axis=1) == Work.COMPUTE)
     lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
-    if len(lost) < 2 or not windows.steps:
+    if len(lost) < 2 or windows.steps < FEWEST_STEPS:
         return []
     by_rank_ns = np.array([of_rank.cost_ns for of_rank in lost.values()])
     cost_ns = by_rank_ns.sum(axis=0)
-    if not windows.is_typical(cost_ns, _LEAST_SHARE_IN_TURN):
+    # It varies as the work does.
+    if _typical_ns(cost_ns) < _LEAST_SHARE_IN_TURN * windows.step_ns:
         return []
     part_index = list(lost)[int(by_rank_ns.sum(axis=1).argmax())]
     worst = by_rank_ns.argmax(axis=0)
