@@ -77,7 +77,7 @@ def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fin
     start_ns, end_ns = _window(finding, part)
     piece_index = _pieces(finding, part)
     piece_wait_ns = wait_ns[part.exposed_index[piece_index]]
-    if not (piece_wait_ns != ABSENT).all():
+    if not len(piece_index) or ABSENT in piece_wait_ns:
         return finding
     waited_until_ns = part.start_ns[part.exposed_index[piece_index]] + piece_wait_ns
     piece_start_ns = np.clip(part.exposed_start_ns[piece_index], start_ns, end_ns)

@@ -26,7 +26,8 @@ _CAUSES = {
     Work.OTHER_IDLE: "unknown",
 }
 SLOWER_GPU, UNEVEN_WORK, RECORDING_START = "slower_gpu", "uneven_work", "recording_start"
-_OF_THE_EXCESS = 0.5  # an operator with less does not explain what comes before one collective
+_MS = 1_000_000
+_OF_THE_EXCESS = 0.5  # an operator or a call with less does not explain it
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -84,13 +85,13 @@ def explain(
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
-        return _of_host(Work(work), *(known[0] if known else (None, late_ns)))
+        return _of_host(Work(work), *(known[0] if known else (None, 0)), late_ns)
     what = {
         Work.COMM: "is kept by other communication",
         Work.COPY: "spends more time on copies that are not overlapped",
         Work.OTHER_IDLE: "has an idle GPU for reasons that its file does not tell",
     }[Work(work)]
-    return Explanation(_CAUSES[Work(work)], what, _ms(late_ns), NO_CALL_SITE)
+    return Explanation(_CAUSES[Work(work)], what, _length(late_ns), NO_CALL_SITE)
 
 
 def _compute_ns(
@@ -104,7 +105,7 @@ def _compute_ns(
 
 def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
     if more is None or more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
-        figures = f"{_ms(own_ns)}, the others {_ms(usual_ns)}"
+        figures = f"{_length(own_ns)}, the others {_length(usual_ns)}"
         return Explanation(
             _CAUSES[Work.COMPUTE], "computes for longer before it", figures, NO_CALL_SITE
         )
@@ -115,7 +116,7 @@ def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explan
     where = f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
     site = NO_CALL_SITE if more.is_kernel else CallSite(operator=more.name)
     if more.ratio == float("inf"):
-        what, figures = f"alone runs `{name}`{where}", f"{_ms(more.excess_ns)} a step"
+        what, figures = f"alone runs `{name}`{where}", f"{_length(more.excess_ns)} a step"
     else:
         what, figures = f"has more work in `{name}`{where}", f"{more.ratio:.3g} times as much"
         if round(more.calls, 1) != round(more.usual_calls, 1):
@@ -123,18 +124,25 @@ def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explan
     return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)
 
 
-def _of_host(work: Work, culprit: Culprit | None, late_ns: int) -> Explanation:
+def _of_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
     what = {
         Work.HOST_BLOCKED: "is blocked",
         Work.INPUT: "loads data",
         Work.HOST_BUSY: "launches late",
     }[work]
     if culprit is None:
-        return Explanation(_CAUSES[work], what, _ms(late_ns), NO_CALL_SITE)
+        return Explanation(_CAUSES[work], what, _length(late_ns), NO_CALL_SITE)
     joint = "because of" if work == Work.HOST_BUSY else "in"
+    if idle_ns < _OF_THE_EXCESS * late_ns:
+        idle_ns, joint = late_ns, f"in many places, most of all {joint}"
     where = f"{what} {joint} {describe(culprit.site, culprit.call)}"
-    return Explanation(_CAUSES[work], where, _ms(late_ns), culprit.site)
+    return Explanation(_CAUSES[work], where, _length(idle_ns), culprit.site)
 
 
-def _ms(length_ns: float) -> str:
-    return f"{length_ns / 1e6:,.1f} ms"
+def _length(length_ns: float) -> str:
+    """A length of time in words.
+
+    >>> _length(6_190_000), _length(90_400)
+    ('6.2 ms', '90 us')
+    """
+    return f"{length_ns / 1e6:,.1f} ms" if length_ns >= _MS else f"{length_ns / 1e3:.0f} us"

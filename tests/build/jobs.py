@@ -1,0 +1,129 @@
+"""For tests of jobs of several ranks, made by hand: clocks, and ranks that meet in collectives."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
+
+import numpy as np
+
+from tests.build.rows import US, comm, graph, kernel, launch, python, step
+from tracelab.job.clocks import Alignment, RankClock
+from tracelab.job.collectives import Basis, Matches
+from tracelab.job.rank_part import rank_part
+from tracelab.measures.bubbles import bubbles
+from tracelab.measures.exposed import exposed
+from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.model.collectives import collectives
+from tracelab.model.source_lines import SourceLines
+
+
+@dataclass(frozen=True)
+class KnownClocks:
+    """Clocks of which the offsets and residuals are given."""
+
+    offsets: tuple[int, ...]
+    residuals: tuple[int | None, ...]
+
+    @property
+    def alignment(self):
+        per_rank = tuple(
+            RankClock(rank, offset, 0.0, (), 1, residual, "collectives")
+            for rank, (offset, residual) in enumerate(
+                zip(self.offsets, self.residuals, strict=True)
+            )
+        )
+        return Alignment(max((x or 0 for x in self.residuals), default=0), 0, per_rank)
+
+    def to_job_ns(self, part_index, times_ns):
+        return times_ns + self.offsets[part_index]
+
+
+def one_clock(ranks, residual=0):
+    """The clock of ranks that agree to within a residual."""
+    return KnownClocks((0,) * ranks, (residual,) * ranks)
+
+
+def matches_of(*members, basis=Basis.ORDER):
+    """Matches of (part, operation) pairs: ``matches_of([(0, 0), (1, 0)], [(0, 1), (1, 1)])``."""
+    flat = [member for match in members for member in match]
+    return Matches(
+        first=np.cumsum([0, *map(len, members)]).astype(np.int64),
+        part_index=np.array([part for part, _ in flat], dtype=np.int32),
+        operation_index=np.array([index for _, index in flat], dtype=np.int64),
+        basis=np.full(len(members), basis, dtype=np.int8),
+        unmatched=np.zeros(1, dtype=np.int64),
+        unmatched_why=("",),
+    )
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What a rank does before a collective, us: idle while its host is busy, then compute."""
+
+    compute: int
+    idle: int = 0
+    beside: int = 0  # compute that runs beside the collective
+
+
+def job_of(*ranks, transfer=10, collectives_per_step=1):
+    """The parts of ranks that meet in an all-reduce after each `Turn`, and their matches.
+
+    The collective moves data for `transfer` us once all have come; what follows waits for it and
+    for the compute beside it.
+    """
+    turns = [[Turn(x) if isinstance(x, int) else x for x in rank] for rank in ranks]
+    now = [100] * len(ranks)
+    rows = [[] for _ in ranks]
+    begun = [90] * len(ranks)
+    for number in range(len(turns[0])):
+        arrivals = [
+            at + rank[number].idle + rank[number].compute
+            for at, rank in zip(now, turns, strict=True)
+        ]
+        end = max(arrivals) + transfer
+        for rank, (at, arrival, turn) in enumerate(
+            zip(now, arrivals, (rank[number] for rank in turns), strict=True)
+        ):
+            correlation = 10 * number + 1
+            start = at + turn.idle
+            if turn.idle:
+                rows[rank].append(python("train.py(3): prepare", at, start))
+            rows[rank] += [
+                launch(start - 1, start, correlation),
+                kernel(start, arrival, correlation=correlation),
+                launch(start, start + 1, correlation + 1),
+                comm(arrival, end, stream=20, correlation=correlation + 1),
+            ]
+            beside_end = arrival + turn.beside
+            if turn.beside:
+                rows[rank] += [
+                    launch(start + 1, start + 2, correlation + 2),
+                    kernel(arrival, beside_end, correlation=correlation + 2),
+                ]
+            now[rank] = max(end, beside_end)
+            if (number + 1) % collectives_per_step == 0:
+                rows[rank].append(step(number, begun[rank], start + 3))
+                begun[rank] = start + 3
+    parts = [_part(rank, of_rank) for rank, of_rank in enumerate(rows)]
+    count = len(turns[0])
+    return parts, matches_of(*([(rank, x) for rank in range(len(ranks))] for x in range(count)))
+
+
+def _part(rank, rows):
+    made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+    idle = bubbles(made)
+    return rank_part(
+        made,
+        collectives(made.host.timeline),
+        idle,
+        idle_culprits(made, idle),
+        exposed(made),
+        SourceLines(()),
+        rank,
+    )
+
+
+def row(**fields):
+    """A row of a table, of which only some columns are looked at."""
+    return SimpleNamespace(**fields)

@@ -1,0 +1,113 @@
+"""Why a rank is late. Times are in microseconds."""
+
+from tests.build.jobs import Turn, job_of, matches_of, one_clock
+from tests.build.parts import all_reduce, part
+from tests.build.rows import US
+from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness
+from tracelab.job.rank_part import Work
+from tracelab.job.waits import find_waits
+from tracelab.model.collectives import Group
+from tracelab.model.trace import ABSENT
+
+
+def lateness_of(parts, matches):
+    waits = find_waits(parts, matches, one_clock(len(parts)))
+    return waits, find_lateness(parts, matches, waits)
+
+
+def excess_of_last(waits, lateness, match):
+    """What the last rank of a match spent more on, us; the main sort first."""
+    excess = lateness.excess_ns[waits.last_member[match]]
+    return {int(x): int(excess[x]) // US for x in excess.argsort()[::-1] if excess[x] >= US}
+
+
+def test_more_compute_is_why_a_rank_is_late():
+    parts, matches = job_of([50, 90, 90], [50, 50, 50])
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert waits.last_member.tolist() == [ABSENT, 2, 4]
+    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 40}
+    assert excess_of_last(waits, lateness, 2) == {Work.COMPUTE: 40}
+    assert lateness.previous_match.tolist() == [ABSENT, 0, 1]
+
+
+def test_idle_of_the_host_is_why_a_rank_is_late_and_has_a_culprit():
+    parts, matches = job_of([50, Turn(50, idle=30)], [50, 50])
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert excess_of_last(waits, lateness, 1) == {Work.HOST_BUSY: 29, Work.OTHER_IDLE: 1}
+    culprit, idle_ns = culprit_of(parts, matches, waits, lateness, 1)
+    assert (culprit.call, idle_ns) == ("train.py(3): prepare", 29 * US)
+
+
+def test_less_of_one_thing_makes_up_for_more_of_another():
+    # Rank 0 computes 40 more and is idle for 15 less: it comes 25 later.
+    parts, matches = job_of([50, 90], [50, Turn(50, idle=15)])
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 25}
+
+
+def test_what_nobody_waited_for_is_carried_to_the_next_collective():
+    # Before the second one rank 0 computes 40 more. Rank 1 has so much beside it that it does not
+    # wait, and both have 50 before the third: rank 0 is late by what it was late by before.
+    parts, matches = job_of([50, 90, 50], [50, Turn(50, beside=90), 50], transfer=10)
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert waits.margin_ns.tolist() == [0, 40 * US, 40 * US]
+    assert waits.last_member.tolist() == [ABSENT, 2, 5]
+    assert list(excess_of_last(waits, lateness, 1)) == [Work.COMPUTE]
+
+
+def test_before_the_first_collective_nothing_is_known():
+    parts, matches = job_of([90], [50])
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert excess_of_last(waits, lateness, 0) == {BEFORE_RECORDING: 40}
+
+
+def test_of_many_ranks_the_one_in_the_middle_is_usual():
+    parts, matches = job_of([50, 90], [50, 50], [50, 45], [50, 55])
+
+    waits, lateness = lateness_of(parts, matches)
+
+    # By arrival: 45, 50, 55, 90; of four the second is the one in the middle.
+    assert lateness.reference_member[1] == 5
+    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 40}
+
+
+def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
+    # Ranks 0 and 1 meet, then 1 and 2: rank 0 is late, so rank 1 is late for rank 2.
+    first, second = Group("a", (0, 1), 2), Group("b", (1, 2), 2)
+    parts = [
+        part(0, all_reduce(10, 20, group=first), all_reduce(190, 200, group=first)),
+        part(
+            1,
+            all_reduce(10, 20, group=first),
+            all_reduce(30, 40, group=second),
+            all_reduce(100, 200, group=first),
+            all_reduce(210, 220, group=second),
+        ),
+        part(2, all_reduce(30, 40, group=second), all_reduce(110, 220, group=second)),
+    ]
+    work = {
+        0: [(10, 0), (180, 10)],
+        1: [(10, 0), (20, 10), (80, 20), (90, 120)],
+        2: [(30, 0), (100, 10)],
+    }
+    for rank, columns in work.items():
+        at_start = parts[rank].work_at_start_ns.copy()
+        for index, (compute, communication) in enumerate(columns):
+            at_start[index, Work.COMPUTE], at_start[index, Work.COMM] = compute, communication
+        object.__setattr__(parts[rank], "work_at_start_ns", at_start)
+    matches = matches_of([(0, 0), (1, 0)], [(1, 1), (2, 0)], [(0, 1), (1, 2)], [(1, 3), (2, 1)])
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert waits.last_member.tolist()[2:] == [4, 6]
+    assert lateness.source_match.tolist() == [ABSENT, ABSENT, 2, 2]

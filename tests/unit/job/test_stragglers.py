@@ -1,0 +1,140 @@
+"""Who makes the others wait. Times are in microseconds."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from tests.build.jobs import Turn, job_of, one_clock
+from tests.build.rows import US
+from tracelab.job.bandwidth import find_transfers
+from tracelab.job.collective_metrics import collective_rows
+from tracelab.job.collectives import Basis
+from tracelab.job.lateness import find_lateness
+from tracelab.job.stragglers import find_stragglers
+from tracelab.job.waits import find_waits
+from tracelab.job.work_compared import MoreWork
+
+
+def stragglers_of(parts, matches, more_of=None):
+    clocks = one_clock(len(parts))
+    waits = find_waits(parts, matches, clocks)
+    lateness = find_lateness(parts, matches, waits)
+    more_of = more_of or [None] * len(parts)
+    return find_stragglers(parts, more_of, matches, clocks, waits, lateness)
+
+
+def test_ranks_that_come_together_have_no_straggler():
+    assert stragglers_of(*job_of([50] * 6, [50] * 6)) == ()
+
+
+def test_a_rank_with_more_work_costs_what_the_other_waits():
+    parts, matches = job_of([50] * 6, [90] * 6)
+
+    [found] = stragglers_of(parts, matches)
+
+    assert (found.rank, found.cause) == (1, "more_work")
+    assert found.why == "computes for longer before it (90 us, the others 50 us)"
+    # Each step takes 90 us and 10 of transfer; the first collective only shows who was behind.
+    assert (found.cost_ns, found.waiting_ranks, found.wait_ns) == (40 * US, (0,), (40 * US,))
+    assert found.share == pytest.approx(0.4, abs=0.02)
+    assert (found.steps, found.steps_seen) == (6, 5)
+    assert set(found.evidence) <= set(parts[1].kernel_id.tolist())
+
+
+def test_the_operator_with_more_work_is_named():
+    more = MoreWork("aten::mm", False, "backward", 1.8, 18, 10, 40 * US, False)
+
+    [found] = stragglers_of(*job_of([50] * 6, [90] * 6), [None, more])
+
+    assert found.what == "has more work in `aten::mm` in the backward pass"
+    assert found.why == f"{found.what} (1.8 times as much: 18 calls a step, the others 10)"
+    assert found.operator == "aten::mm"
+
+
+def test_a_slower_gpu_is_named():
+    more = MoreWork("aten::mm", False, "forward", 1.8, 18, 18, 40 * US, True)
+
+    [found] = stragglers_of(*job_of([50] * 6, [90] * 6), [None, more])
+
+    assert (found.cause, found.why) == (
+        "slower_gpu",
+        "runs the same kernels more slowly (by 80 %)",
+    )
+
+
+def test_a_late_launch_is_named_with_its_call():
+    [found] = stragglers_of(*job_of([50] * 6, [Turn(50, idle=40)] * 6))
+
+    assert (found.rank, found.cause) == (1, "late_launch")
+    assert (found.function, found.file) == ("prepare", "train.py")
+    assert found.what == "launches late because of prepare (train.py)"
+
+
+def test_the_job_gains_what_the_rank_that_waits_least_gains():
+    # Without rank 2 the job would wait for rank 1: 60 of the 90 us would remain.
+    [found] = stragglers_of(*job_of([50] * 6, [60] * 6, [90] * 6))
+
+    assert (found.rank, found.cost_ns) == (2, 30 * US)
+    assert dict(zip(found.waiting_ranks, found.wait_ns, strict=True)) == {0: 30 * US, 1: 30 * US}
+
+
+def test_lateness_behind_compute_costs_nothing():
+    # Rank 0 waits for 40 us in each collective, beside 50 us of compute.
+    assert stragglers_of(*job_of([Turn(10, beside=50)] * 6, [Turn(50, beside=10)] * 6)) == ()
+
+
+def test_a_rank_that_is_late_in_one_step_is_no_straggler():
+    assert stragglers_of(*job_of([50] * 6, [50, 50, 50, 200, 50, 50])) == ()
+
+
+def test_ranks_that_are_late_now_and_then_are_no_stragglers():
+    assert stragglers_of(*job_of([50, 52, 50, 52, 50, 52], [52, 50, 52, 50, 52, 50])) == ()
+
+
+def test_ranks_take_turns_in_having_the_most_to_compute():
+    first, second = [50, 90, 40, 95, 50, 80, 45], [50, 40, 80, 50, 90, 50, 95]
+
+    [found] = stragglers_of(*job_of(first, second))
+
+    assert found.cause == "uneven_work"
+    assert found.why == (
+        "has the most to compute in turn with other ranks (of 7 steps rank 0 in 4, rank 1 in 3)"
+    )
+    assert 40 * US <= found.cost_ns <= 45 * US
+
+
+def test_sends_and_receives_have_no_straggler():
+    parts, matches = job_of([50] * 6, [90] * 6)
+
+    assert stragglers_of(parts, replace(matches, basis=np.full(6, Basis.PEERS, np.int8))) == ()
+
+
+def test_without_steps_the_recording_counts_as_one():
+    parts, matches = job_of([50] * 6, [90] * 6, collectives_per_step=100)
+
+    [found] = stragglers_of(parts, matches)
+
+    # Of six collectives the first shows only who was behind when the recording began.
+    assert (found.steps, found.steps_seen, found.cost_ns) == (0, 0, 5 * 40 * US)
+
+
+def test_two_collectives_a_step_add_up():
+    [found] = stragglers_of(*job_of([50] * 12, [90, 50] * 6, collectives_per_step=2))
+
+    assert (found.steps, found.cost_ns) == (6, 40 * US)
+
+
+def test_each_collective_says_who_came_last_and_why():
+    parts, matches = job_of([50, 50, 50], [50, 90, 50])
+    waits = find_waits(parts, matches, one_clock(2))
+    lateness = find_lateness(parts, matches, waits)
+    transfers = find_transfers(parts, matches, waits)
+
+    together, late, _ = collective_rows(parts, [None, None], matches, waits, lateness, transfers)
+
+    assert (together.last_rank, together.cause, together.why) == (None, None, "")
+    assert (late.ranks, late.wait_ns, late.transfer_ns) == ((0, 1), (40 * US, 0), (10 * US,) * 2)
+    assert (late.operation, late.step, late.sequence) == ("all_reduce", 1, None)
+    assert (late.last_rank, late.cause) == (1, "more_work")
+    assert (late.message_bytes, late.algorithm_gbps, late.bus_gbps) == (None, None, None)
