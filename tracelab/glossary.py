@@ -228,6 +228,35 @@ FINDING_CAUSES = Group(
     ),
 )
 
+LATENESS = Group(
+    "lateness",
+    "Why a rank is late",
+    "why a rank is late",
+    "Why a rank was the last one to start a collective: what it spent more time on than the others "
+    "since the collective before. `job.collectives[].cause` and `job.stragglers[].cause` in the "
+    "JSON, and the `cause` of TL304.",
+    (
+        Term(
+            "more_work",
+            "its GPU had more to compute",
+            "`tracelab explain TL304` says what to do.",
+        ),
+        Term(
+            "uneven_work",
+            "in each step another rank has the most to compute",
+            "As with sequences of uneven length. The cost is what all of them cost together.",
+        ),
+        Term("slower_gpu", "its GPU ran the same kernels as often, each more slowly"),
+        Term("late_launch", "its GPU was idle because the host launched late"),
+        Term("data_loading", "its GPU was idle because the host was loading data"),
+        Term("blocked", "its GPU was idle because the host was in a blocking call"),
+        Term("other_collective", "it was in other communication for longer"),
+        Term("copies", "it spent more time on copies and memsets that nothing overlapped"),
+        Term("recording_start", "it was behind when the recording began"),
+        Term("unknown", "its GPU was idle, and the file does not say why"),
+    ),
+)
+
 KINDS = Group(
     "kinds",
     "Kinds of GPU activities",
@@ -521,6 +550,7 @@ GROUPS = (
     REASONS_UNKNOWN,
     BLOCKERS,
     FINDING_CAUSES,
+    LATENESS,
     KINDS,
     BLOCKING_KINDS,
     PATH_KINDS,

@@ -85,7 +85,8 @@ def explain(
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
-        return _of_host(Work(work), *(known[0] if known else (None, 0)), late_ns)
+        culprit, idle_ns = known[0] if known else (None, 0)
+        return _of_host(Work(work), culprit, idle_ns, late_ns)
     what = {
         Work.COMM: "is kept by other communication",
         Work.COPY: "spends more time on copies that are not overlapped",
