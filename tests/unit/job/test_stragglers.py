@@ -16,12 +16,14 @@ from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
 
 
-def stragglers_of(parts, matches, more_of=None):
+def stragglers_of(parts, matches, more_of=None, *, in_pipeline=False):
     clocks = one_clock(len(parts))
     waits = find_waits(parts, matches, clocks)
     lateness = find_lateness(parts, matches, waits)
     more_of = more_of or [None] * len(parts)
-    return find_stragglers(parts, more_of, matches, clocks, waits, lateness)
+    return find_stragglers(
+        parts, more_of, matches, clocks, waits, lateness, in_pipeline=in_pipeline
+    )
 
 
 def test_ranks_that_come_together_have_no_straggler():
@@ -104,10 +106,13 @@ def test_ranks_take_turns_in_having_the_most_to_compute():
     assert 40 * US <= found.cost_ns <= 45 * US
 
 
-def test_sends_and_receives_have_no_straggler():
+def test_messages_of_a_pipeline_have_no_straggler():
     parts, matches = job_of([50] * 6, [90] * 6)
+    messages = replace(matches, basis=np.full(6, Basis.PEERS, np.int8))
 
-    assert stragglers_of(parts, replace(matches, basis=np.full(6, Basis.PEERS, np.int8))) == ()
+    assert stragglers_of(parts, messages, in_pipeline=True) == ()
+    assert len(stragglers_of(parts, messages)) == 1
+    assert len(stragglers_of(parts, matches, in_pipeline=True)) == 1
 
 
 def test_without_steps_the_recording_counts_as_one():
