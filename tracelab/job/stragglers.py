@@ -25,6 +25,7 @@ from tracelab.job.rank_part import RankPart, Work
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE
+from tracelab.model.collectives import Operation
 from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
 
@@ -107,9 +108,13 @@ def find_stragglers(
         clocks: the job's clock.
         waits: how long each rank of them waited.
         lateness: why the last one was late.
-        in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature.
+        in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature;
+            elsewhere those do that go one way.
     """
-    blamed = _blamed_part(matches, waits, lateness, in_pipeline=in_pipeline)
+    is_message = matches.basis == Basis.PEERS
+    if not in_pipeline:
+        is_message &= ~_are_exchanges(parts, matches)
+    blamed = _blamed_part(matches, waits, lateness, is_message)
     exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
     windows = common_steps(parts, clocks)
     lost = {
@@ -287,20 +292,35 @@ def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))
 
 
+def _are_exchanges(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.bool_]:
+    """bool[m], whether the kernels of a match both send and receive: neither is first by nature."""
+    does_both = []
+    for part in parts:
+        _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
+        sends, receives = (
+            np.bincount(kernel_index, part.operation == operation, len(part)) > 0
+            for operation in (Operation.SEND, Operation.RECV)
+        )
+        does_both.append((sends & receives)[kernel_index])
+    of_members = matches.of_members(does_both)
+    if not len(of_members):
+        return of_members
+    return np.logical_and.reduceat(of_members, matches.first[:-1])
+
+
 def _blamed_part(
-    matches: Matches, waits: Waits, lateness: Lateness, *, in_pipeline: bool
+    matches: Matches, waits: Waits, lateness: Lateness, is_message: NDArray[np.bool_]
 ) -> Int64Array:
     """int64[m], whose fault the waits of each match are, ABSENT where nobody's.
 
-    Nobody's are those of a pipeline's messages, and what a rank was late by from the start.
+    Nobody's are those of messages, and what a rank was late by from the start.
     """
     blamed = np.full(len(waits.last_member), ABSENT, dtype=np.int64)
     source = lateness.source_match
     chosen = np.flatnonzero(source != ABSENT)
     last = waits.last_member[source[chosen]]
-    is_message = in_pipeline & (matches.basis[chosen] == Basis.PEERS)
     was_late_before = lateness.excess_ns[last].argmax(axis=1) == BEFORE_RECORDING
-    is_fault = ~is_message & ~was_late_before
+    is_fault = ~is_message[chosen] & ~was_late_before
     blamed[chosen[is_fault]] = matches.part_index[last[is_fault]]
     return blamed
 

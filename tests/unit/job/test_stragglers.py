@@ -5,15 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from tests.build.jobs import Turn, job_of, one_clock
+from tests.build.jobs import Turn, job_of, matches_of, one_clock
 from tests.build.rows import US
 from tracelab.job.bandwidth import find_transfers
 from tracelab.job.collective_metrics import collective_rows
 from tracelab.job.collectives import Basis
 from tracelab.job.lateness import find_lateness
+from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import find_stragglers
 from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
+from tracelab.model.collectives import Operation
+
+OPERATION_COLUMNS = [
+    name
+    for name, annotation in RankPart.__annotations__.items()
+    if "Array" in annotation and not name.startswith("exposed")
+]
 
 
 def stragglers_of(parts, matches, more_of=None, *, in_pipeline=False):
@@ -111,8 +119,33 @@ def test_messages_of_a_pipeline_have_no_straggler():
     messages = replace(matches, basis=np.full(6, Basis.PEERS, np.int8))
 
     assert stragglers_of(parts, messages, in_pipeline=True) == ()
-    assert len(stragglers_of(parts, messages)) == 1
     assert len(stragglers_of(parts, matches, in_pipeline=True)) == 1
+
+
+def test_messages_have_a_straggler_where_ranks_exchange_them():
+    parts, matches = job_of([50] * 6, [90] * 6)
+    sends = [replace(part, operation=np.full(6, Operation.SEND, np.int8)) for part in parts]
+    # Two operations of each kernel: a send and a receive.
+    pairs = np.repeat(np.arange(6), 2)
+    exchanges = [
+        replace(
+            part,
+            **{
+                name: getattr(part, name)[pairs]
+                for name in OPERATION_COLUMNS
+                if name != "operation"
+            },
+            operation=np.tile(np.array([Operation.SEND, Operation.RECV], np.int8), 6),
+            exposed_index=2 * part.exposed_index,
+        )
+        for part in parts
+    ]
+    messages = replace(matches, basis=np.full(6, Basis.PEERS, np.int8))
+    both = matches_of(*([(0, x), (1, x + 1 - 2 * (x % 2))] for x in range(12)), basis=Basis.PEERS)
+
+    assert stragglers_of(sends, messages) == ()
+    [found] = stragglers_of(exchanges, both)
+    assert (found.rank, found.cost_ns) == (1, 40 * US)
 
 
 def test_without_steps_the_recording_counts_as_one():

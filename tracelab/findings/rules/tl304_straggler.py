@@ -138,8 +138,8 @@ RULE = Rule(
     "too; the median over the steady steps, of the rank that waits least. A rank whose lateness "
     "compute hides, or whose cost varies by more than it is, is not reported, nor are less than "
     "2 % of a step (4 % where it is compute: GPUs of one model differ), nor messages of a "
-    "pipeline. Its bound is time of the ranks that wait, and does not add up with those of its own rank. On "
-    "the ranks that wait TL202 keeps only the transfers.",
+    "pipeline or from one rank to another. Its bound is time of the ranks that wait, and does not "
+    "add up with those of its own rank. On the ranks that wait TL202 keeps only the transfers.",
     before="for batch in loader:  # as long as its longest sequence\n    train(model(batch))",
     after="sampler = LengthBucketSampler(lengths)  # similar lengths on all ranks in one step\n"
     "for batch in DataLoader(data, batch_sampler=sampler):\n    train(model(batch))",
