@@ -37,7 +37,7 @@ from tracelab.job.pipeline_stages import (
     find_chains,
 )
 from tracelab.job.rank_part import RankPart, Work
-from tracelab.job.waits import Waits
+from tracelab.job.waits import Waits, waits_of_parts
 from tracelab.model.trace import ABSENT
 
 # Of a microbatch: the last stage computes so much after its last send where weight gradients, a
@@ -216,8 +216,16 @@ def find_pipeline(
     if not chains:
         return None
     part_index = {part.rank: index for index, part in enumerate(parts)}
+    wait_ns = waits_of_parts(parts, matches, waits)
     lines = {
-        rank: line_of(parts, part_index[rank], matches, clocks, waits)
+        rank: line_of(
+            parts[part_index[rank]],
+            part_index[rank],
+            matches,
+            clocks,
+            waits,
+            wait_ns[part_index[rank]],
+        )
         for chain in chains
         for rank in chain.ranks
         if chain.microbatches is not None

@@ -7,7 +7,7 @@ passes through all that has to become shorter for the schedule to become shorter
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -81,7 +81,12 @@ class Path(NamedTuple):
 
 
 def line_of(
-    parts: Sequence[RankPart], part_index: int, matches: Matches, clocks: Clocks, waits: Waits
+    part: RankPart,
+    part_index: int,
+    matches: Matches,
+    clocks: Clocks,
+    waits: Waits,
+    wait_ns: Int64Array,
 ) -> Line:
     """One rank of a job on the job's clock.
 
@@ -89,14 +94,15 @@ def line_of(
     their definitions.
 
     Args:
-        parts: the job's ranks.
-        part_index: which of them.
+        part: the rank's file.
+        part_index: its position among the job's.
         matches: which operations of the ranks belong together.
         clocks: the job's clock.
-        waits: how long each operation waited.
+        waits: how long matched operations waited.
+        wait_ns: int64[c], ns, how long the kernel of each operation of the part waited; less than 0
+            where that is not known.
     """
-    part = parts[part_index]
-    wait_ns, neighbor = _waits_of(parts, part_index, matches, waits)
+    neighbor = _neighbors(part, part_index, matches, waits)
     is_message = part.peer_rank[part.exposed_index] != ABSENT
     of_piece = part.exposed_index[is_message]
     piece_start_ns, piece_end_ns = (
@@ -200,26 +206,21 @@ def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) ->
     return Path(0, idle_ns, end_ns - start_ns - computed_ns - idle_ns)
 
 
-def _waits_of(
-    parts: Sequence[RankPart], part_index: int, matches: Matches, waits: Waits
-) -> tuple[Int64Array, Int64Array]:
-    """How long the kernel of each operation of a rank waited, ns, and for which rank's message.
-
-    Twice int64[c]; 0 and ABSENT for what did not wait.
-    """
-    part = parts[part_index]
+def _neighbors(
+    part: RankPart, part_index: int, matches: Matches, waits: Waits
+) -> Int64Array:
+    """int64[c], the rank whose message the kernel of each operation waited for, else ABSENT."""
     _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
-    wait_ns, neighbor = np.zeros(len(part), np.int64), np.full(len(part), ABSENT)
+    neighbor = np.full(len(part), ABSENT)
     member = np.flatnonzero((matches.part_index == part_index) & (waits.wait_ns > 0))
     index = matches.operation_index[member]
-    wait_ns[kernel_index[index]] = waits.wait_ns[member]
-    # Of a kernel with several messages it waited for the one that came last.
-    other = 2 * matches.first[waits.match_index[member]] + 1 - member
     is_message = part.peer_rank[index] != ABSENT
-    member, other, index = member[is_message], other[is_message], index[is_message]
+    member, index = member[is_message], index[is_message]
+    # A message has two members. Of several in a kernel it waited for the one that came last.
+    other = 2 * matches.first[waits.match_index[member]] + 1 - member
     is_last = waits.arrival_ns[other] == waits.arrival_ns[member] + waits.wait_ns[member]
     neighbor[kernel_index[index[is_last]]] = part.peer_rank[index[is_last]]
-    return wait_ns[kernel_index], neighbor[kernel_index]
+    return neighbor[kernel_index]
 
 
 def _interpolated(times_ns: Int64Array, moment_ns: Int64Array, values_ns: Int64Array) -> Int64Array:
