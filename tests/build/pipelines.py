@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -139,7 +139,7 @@ class Settings:
         chunks, steps: how many.
         ranks: the rank of each stage; those from 0 on where it is empty.
         length_ns: of each pass of a stage.
-        transfer_ns: of each message.
+        transfer_ns: of each message, once its receiver is there; to send it takes no time.
         optimizer_ns: of each stage's optimizer, after its last pass.
         late_ns: how long a stage is idle because of its host before a pass.
         host_ns: how long the host takes to launch a pass.
@@ -202,6 +202,27 @@ def job(schedule: Schedule, stages: int, microbatches: int, **settings: Any) -> 
     return Job(parts, _matches(ranks), steps)
 
 
+def rank_that(number: int, *kernels: Sequence[tuple[Operation, int]], phase=Phase.FORWARD):
+    """A rank that computes for a unit before each of some kernels, which send or receive.
+
+    Each kernel is given by its operations and their peers: ``[(Operation.SEND, 1)]``.
+    """
+    rank = _Rank(steps=[(0, 2 * UNIT * len(kernels))])
+    shared = []
+    for i, kernel in enumerate(kernels):
+        start = (2 * i + 1) * UNIT
+        rank.computes.append((start - UNIT, start))
+        for operation, peer in kernel:
+            rank.operations.append(
+                _Operation(
+                    start, start + UNIT, operation, peer, (), 0, start, len(rank.computes), phase
+                )
+            )
+            shared.append(i)
+    part = _part(number, rank, has_phases=phase != Phase.UNKNOWN)
+    return replace(part, kernel_id=np.array(shared, dtype=np.int64))
+
+
 def _input(one: Pass, stage: int, stages: int, how: Settings) -> int | None:
     """The place in the model, counted from its first layers, that a pass has its input from."""
     place = one.chunk * stages + stage
@@ -255,8 +276,7 @@ def _carry_out(
     if target is not None:
         key = (step, one.kind, one.microbatch, place)
         phase = Phase.FORWARD if one.kind == "F" else Phase.BACKWARD
-        until = (end, end + how.transfer_ns)
-        _message(rank, until, Operation.SEND, numbers[target % stages], key, how, phase)
+        _message(rank, (end, end), Operation.SEND, numbers[target % stages], key, how, phase)
 
 
 def _message(
@@ -291,7 +311,7 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
     start = np.array([x.start for x in operations], dtype=np.int64)
     end = np.array([x.end for x in operations], dtype=np.int64)
     computes = union(*zip(*rank.computes, strict=True))
-    late = union(*zip(*rank.late, strict=True))
+    late = union([start for start, _ in rank.late], [end for _, end in rank.late])
     index, piece_start, piece_end = [], [], []
     taken = computes
     for i in range(len(operations)):
@@ -309,7 +329,8 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         spent = np.zeros((len(times), len(Work)), dtype=np.int64)
         spent[:, Work.COMPUTE] = measure_within(computes, zeros, times)
         spent[:, Work.COMM] = measure_within(exposed, zeros, times)
-        spent[:, Work.HOST_BUSY] = measure_within(late, zeros, times)
+        idle = subtract(late, exposed)
+        spent[:, Work.HOST_BUSY] = measure_within(idle, zeros, times)
         spent[:, Work.OTHER_IDLE] = times - spent.sum(axis=1)
         return spent
 

@@ -81,8 +81,10 @@ class StageMetrics(OneLine):
         after_ns: from the end of its last pass to the end of the schedule. These seven add up to
             the schedule.
         bubble: the share of the schedule in which it computed nothing of its passes.
-        warm_up_ns: from the start of the schedule until its first backward pass can begin.
-        steady_ns: from there until its last forward pass can begin; 0 where that comes first.
+        warm_up_ns: from the start of the schedule until the first gradient reaches it; on the last
+            stage, until it has sent its own first one.
+        steady_ns: from there until the last activation reaches it; on the first stage, until it has
+            sent its own last one. 0 where that comes first.
         drain_ns: the rest of the schedule.
         warm_up_bubble_ns, steady_bubble_ns, drain_bubble_ns: how much of each it computed nothing.
         critical_transfer_ns, critical_host_ns, critical_other_ns: what the path through the

@@ -206,9 +206,7 @@ def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) ->
     return Path(0, idle_ns, end_ns - start_ns - computed_ns - idle_ns)
 
 
-def _neighbors(
-    part: RankPart, part_index: int, matches: Matches, waits: Waits
-) -> Int64Array:
+def _neighbors(part: RankPart, part_index: int, matches: Matches, waits: Waits) -> Int64Array:
     """int64[c], the rank whose message the kernel of each operation waited for, else ABSENT."""
     _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
     neighbor = np.full(len(part), ABSENT)

@@ -1,0 +1,239 @@
+"""Which ranks are the stages of a pipeline, and by which schedule: found again in simulated ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.build.pipelines import (
+    Pass,
+    gpipe,
+    interleaved,
+    job,
+    one_f_one_b,
+    rank_that,
+    zero_bubble,
+)
+from tracelab.job.pipeline_stages import find_chains
+from tracelab.model.collectives import Operation
+from tracelab.model.phases import Phase
+from tracelab.model.trace import ABSENT
+
+SEND, RECV = Operation.SEND, Operation.RECV
+
+
+def chain_of(parts):
+    [chain] = find_chains(parts)
+    return chain
+
+
+def shown(parts):
+    chain = chain_of(parts)
+    return chain.schedule, chain.microbatches, chain.chunks
+
+
+@settings(derandomize=True, deadline=None)
+@given(
+    st.sampled_from([(gpipe, "gpipe"), (one_f_one_b, "1f1b")]),
+    st.permutations(range(5)),
+    st.integers(2, 5),
+    st.integers(2, 8),
+    st.integers(1, 3),
+    st.booleans(),
+)
+def test_order_of_messages_tells_stages_microbatches_and_schedule(
+    schedule, numbers, stages, microbatches, tensors, has_phases
+):
+    carried_out, name = schedule
+    ranks = tuple(numbers[:stages])
+
+    made = job(
+        carried_out,
+        stages,
+        microbatches,
+        ranks=ranks,
+        steps=2,
+        tensors=tensors,
+        has_phases=has_phases,
+    )
+
+    chain = chain_of(made.parts)
+    assert (chain.ranks, chain.steps, chain.other_steps) == (ranks, (0, 1), 0)
+    assert (chain.schedule, chain.microbatches, chain.chunks) == (name, microbatches, 1)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_with_one_microbatch_all_schedules_are_the_same(stages):
+    assert shown(job(gpipe, stages, 1).parts) == ("gpipe", 1, 1)
+    assert shown(job(one_f_one_b, stages, 1).parts) == ("gpipe", 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("stages", "microbatches", "chunks"), [(2, 4, 2), (2, 6, 3), (4, 8, 2), (3, 6, 4)]
+)
+def test_the_last_rank_of_interleaved_stages_sends_forward_to_the_first(
+    stages, microbatches, chunks
+):
+    made = job(interleaved(chunks), stages, microbatches, chunks=chunks)
+
+    assert shown(made.parts) == ("interleaved 1f1b", microbatches, chunks)
+    assert chain_of(made.parts).ranks == tuple(range(stages))
+
+
+def test_interleaved_stages_that_do_all_forward_passes_first():
+    assert shown(job(interleaved(2), 3, 3, chunks=2).parts) == ("interleaved gpipe", 3, 2)
+
+
+def test_two_ranks_without_phases_are_taken_for_one_chunk_each():
+    made = job(interleaved(2), 2, 2, chunks=2, has_phases=False)
+
+    # What one rank sends is no different from 1F1B with three times as many microbatches.
+    assert shown(made.parts)[1:] == (6, 1)
+
+
+def test_weight_gradients_are_not_seen_in_the_messages():
+    assert shown(job(zero_bubble, 4, 8).parts) == ("1f1b", 8, 1)
+
+
+def test_more_in_flight_than_1f1b_has():
+    def eager(stage, stages, microbatches):
+        warm_up = min(microbatches, 2 * (stages - 1 - stage) + 1)
+        order = [Pass("F", i) for i in range(warm_up)]
+        for i in range(microbatches):
+            order.append(Pass("B", i))
+            if warm_up + i < microbatches:
+                order.append(Pass("F", warm_up + i))
+        return order
+
+    assert shown(job(eager, 4, 12).parts) == ("1f1b-like", 12, 1)
+
+
+def test_forward_passes_alone():
+    def inference(stage, stages, microbatches):
+        return gpipe(stage, stages, microbatches)[:microbatches]
+
+    assert shown(job(inference, 3, 4).parts) == ("forward only", 4, 1)
+    assert find_chains(job(inference, 3, 1).parts) == ()  # one message that is sent on
+
+
+def test_replicas_are_pipelines_of_their_own():
+    first = job(gpipe, 2, 3, ranks=(0, 2)).parts
+    second = job(gpipe, 2, 3, ranks=(1, 3)).parts
+
+    assert [chain.ranks for chain in find_chains([*first, *second])] == [(0, 2), (1, 3)]
+
+
+def test_a_step_with_another_order_is_left_out():
+    parts = job(gpipe, 2, 3, steps=3).parts
+    sends = [part.operation == SEND for part in parts]
+    first = [
+        np.flatnonzero(is_send & (part.step_index == 1))[0]
+        for is_send, part in zip(sends, parts, strict=True)
+    ]
+    receives = [
+        np.flatnonzero(~is_send & (part.step_index == 1))[0]
+        for is_send, part in zip(sends, parts, strict=True)
+    ]
+    # Of the step in the middle one message less each way.
+    for i, part in enumerate(parts):
+        peer = part.peer_rank.copy()
+        peer[[first[i], receives[i]]] = ABSENT
+        parts[i] = replace(part, peer_rank=peer)
+
+    chain = chain_of(parts)
+
+    assert (chain.microbatches, chain.steps, chain.other_steps) == (3, (0, 2), 1)
+
+
+def test_steps_that_are_not_steady_are_left_out():
+    parts = job(gpipe, 2, 3, steps=3).parts
+    steps = replace(parts[1].steps, is_steady=np.array([False, True, True]))
+    parts[1] = replace(parts[1], steps=steps)
+
+    assert chain_of(parts).steps == (1, 2)
+
+
+def test_messages_that_agree_on_a_shape_are_left_out():
+    parts = []
+    for part in job(gpipe, 3, 4, tensors=2).parts:
+        size = part.in_bytes.copy()
+        size[::2] = 64
+        parts.append(replace(part, in_bytes=size, out_bytes=size))
+
+    assert shown(parts) == ("gpipe", 4, 1)
+
+
+def test_a_missing_file_is_told():
+    made = job(one_f_one_b, 4, 3)
+
+    chain = chain_of(made.parts[:3])
+
+    assert (chain.schedule, chain.microbatches) == ("unknown", None)
+    assert chain.why == "no file of rank 3"
+
+
+def test_activations_both_ways_between_neighbors_are_of_no_known_schedule():
+    # V-shaped: each rank has a stage on the way to the last rank and one on the way back.
+    parts = []
+    for part in job(gpipe, 3, 4).parts:
+        phase = np.where(np.arange(len(part)) % 2, Phase.FORWARD, Phase.BACKWARD).astype(np.int8)
+        parts.append(replace(part, passes=replace(part.passes, phase=phase)))
+
+    chain = chain_of(parts)
+
+    assert (chain.schedule, chain.microbatches) == ("unknown", None)
+    assert chain.why.startswith("activations go both ways")
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.UNKNOWN])
+def test_a_ring_exchange_is_no_pipeline(ranks, phase):
+    parts = [
+        rank_that(
+            rank, *[[(SEND, (rank + 1) % ranks), (RECV, (rank - 1) % ranks)]] * 4, phase=phase
+        )
+        for rank in range(ranks)
+    ]
+
+    assert find_chains(parts) == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.OTHER, Phase.UNKNOWN])
+def test_a_ring_whose_ranks_receive_first_but_for_one_is_no_pipeline(phase):
+    def order(rank):
+        send, receive = [(SEND, (rank + 1) % 3)], [(RECV, (rank - 1) % 3)]
+        return [send, receive] if rank == 0 else [receive, send]
+
+    assert find_chains([rank_that(rank, *order(rank) * 4, phase=phase) for rank in range(3)]) == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.FORWARD, Phase.OTHER, Phase.UNKNOWN])
+def test_two_ranks_that_take_turns_are_no_pipeline(phase):
+    parts = [
+        rank_that(0, *[[(SEND, 1)], [(RECV, 1)]] * 4, phase=phase),
+        rank_that(1, *[[(RECV, 0)], [(SEND, 0)]] * 4, phase=phase),
+    ]
+
+    assert find_chains(parts) == ()
+
+
+@pytest.mark.parametrize("phase", [Phase.OTHER, Phase.UNKNOWN])
+def test_a_single_message_is_no_pipeline(phase):
+    one_way = [rank_that(0, [(SEND, 1)], phase=phase), rank_that(1, [(RECV, 0)], phase=phase)]
+    and_back = [
+        rank_that(0, [(SEND, 1)], [(RECV, 1)], phase=phase),
+        rank_that(1, [(RECV, 0)], [(SEND, 0)], phase=phase),
+    ]
+
+    assert find_chains(one_way) == find_chains(and_back) == ()
+
+
+def test_a_rank_with_three_neighbors_is_in_no_pipeline():
+    parts = [
+        rank_that(0, [(SEND, 1)], [(SEND, 2)], [(SEND, 3)]),
+        *(rank_that(rank, [(RECV, 0)]) for rank in (1, 2, 3)),
+    ]
+
+    assert find_chains(parts) == ()
