@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b, zero_bubble
 from tracelab.job.clocks import align
@@ -210,7 +209,7 @@ def jobs(draw):
         steps=draw(st.integers(1, 2)),
         length_ns=lambda stage, one: UNIT * length[2 * stage + (one.kind == "B")],
         transfer_ns=transfer * UNIT // 4,
-        late_ns=lambda stage, one: late * UNIT // 4,
+        late_ns=lambda _stage, _pass: late * UNIT // 4,
         optimizer_ns=UNIT,
     )
     return made, transfer * UNIT // 4, late * UNIT // 4

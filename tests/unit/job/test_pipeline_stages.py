@@ -1,11 +1,10 @@
-"""Which ranks are the stages of a pipeline, and by which schedule: found again in simulated ones."""
+"""Which ranks are the stages of a pipeline, and by which schedule, found in simulated ones."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.build.pipelines import (
     Pass,
