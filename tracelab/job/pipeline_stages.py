@@ -13,7 +13,7 @@ rank that begins alone, and sends as many from the last rank to the first as bet
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -103,51 +103,70 @@ _OfStages = tuple[tuple[Message, ...], ...]
 def find_chains(parts: Sequence[RankPart]) -> tuple[Chain, ...]:
     """The pipelines of a job, by their first rank; none where no sends and receives are of one.
 
-    There is no slow reference model: ``tests/unit/job/test_pipeline_stages.py`` simulates schedules
-    by their definitions, and finds them again.
+    There is no slow reference model: ``tests/unit/job/test_pipeline_stages.py`` carries schedules
+    out by their definitions, and finds them again.
     """
-    part_of = {part.rank: part for part in parts}
-    found: dict[tuple[int, ...], list[tuple[int, _Order, _OfStages]]] = defaultdict(list)
-    for step in _common_steps(parts):
-        chosen = {rank: _of_step(part, step) for rank, part in part_of.items()}
+    part_of = {part.rank: part for part in parts if (part.peer_rank != ABSENT).any()}
+    steps = _common_steps(part_of.values())
+    chains = _chains(part_of, steps, None)
+    if not chains:
+        # Ranks that are in a ring as well have a group for it.
+        names = {group.name for part in part_of.values() for group in part.groups}
+        chains = [chain for name in sorted(names) for chain in _chains(part_of, steps, name)]
+    return tuple(sorted(chains, key=lambda chain: chain.ranks))
+
+
+def _chains(
+    part_of: Mapping[int, RankPart], steps: Sequence[int], group: str | None
+) -> list[Chain]:
+    """The pipelines that the messages of one process group, or of all, are of."""
+    found: dict[tuple[int, ...], list[tuple[int | None, _Order, _OfStages]]] = defaultdict(list)
+    for step in steps or [None]:
+        chosen = {rank: _of_step(part, step, group) for rank, part in part_of.items()}
         for members in _components(part_of, chosen):
-            seen = _look_at(
-                part_of, {rank: chosen[rank] for rank in members if rank in chosen}, members
-            )
+            of_members = {rank: chosen[rank] for rank in members if rank in chosen}
+            seen = _look_at(part_of, of_members, members)
             if seen is not None:
                 found[members].append((step, *seen))
     chains = []
     for of_chain in found.values():
         [(order, count)] = Counter(order for _, order, _ in of_chain).most_common(1)
+        is_measured = bool(steps) and order.microbatches is not None
         chains.append(
             Chain(
                 ranks=order.ranks,
-                microbatches=order.microbatches,
+                microbatches=order.microbatches if steps else None,
                 chunks=order.chunks,
-                schedule=order.schedule,
-                why=order.why,
-                steps=tuple(step for step, other, _ in of_chain if other == order),
+                schedule=order.schedule if steps else UNKNOWN,
+                why=order.why if steps else "the files have no steady steps in common",
+                steps=tuple(
+                    step for step, other, _ in of_chain if step is not None and other == order
+                ),
                 other_steps=len(of_chain) - count,
-                messages=tuple(messages for _, other, messages in of_chain if other == order),
+                messages=tuple(x for _, other, x in of_chain if is_measured and other == order),
             )
         )
-    return tuple(sorted(chains, key=lambda chain: chain.ranks))
+    return chains
 
 
-def _common_steps(parts: Sequence[RankPart]) -> list[int]:
-    """The numbers of the steps that are steady in every file that sends or receives."""
+def _common_steps(parts: Iterable[RankPart]) -> list[int]:
+    """The numbers of the steps that are steady, and compute, in all of these files."""
     steady = [
-        set(part.steps.number[part.steps.is_steady].tolist())
+        set(part.steps.number[part.steps.is_steady & (part.passes.start_ns != ABSENT)].tolist())
         for part in parts
-        if (part.peer_rank != ABSENT).any()
     ]
     return sorted(set.intersection(*steady)) if steady else []
 
 
-def _of_step(part: RankPart, step: int) -> NDArray[np.intp]:
-    """intp[k], the sends and receives that a step launched, by launch."""
-    step_index = np.flatnonzero(part.steps.number == step)
-    index = np.flatnonzero(np.isin(part.step_index, step_index) & (part.peer_rank != ABSENT))
+def _of_step(part: RankPart, step: int | None, group: str | None) -> NDArray[np.intp]:
+    """intp[k], the sends and receives by launch: of one step, or all; of one group, or all."""
+    is_chosen = part.peer_rank != ABSENT
+    if step is not None:
+        is_chosen &= np.isin(part.step_index, np.flatnonzero(part.steps.number == step))
+    if group is not None:
+        is_group = np.array([of_part.name == group for of_part in part.groups], dtype=np.bool_)
+        is_chosen &= is_group[part.group_index]
+    index = np.flatnonzero(is_chosen)
     size = np.maximum(part.in_bytes[index], part.out_bytes[index])
     index = index[(_SMALL * size >= size.max(initial=0)) | (size == ABSENT)]
     return index[np.argsort(part.passes.launched_ns[index], kind="stable")]
@@ -185,18 +204,20 @@ def _look_at(
         chosen: rank to its sends and receives in the step, of the members that have a file.
         members: the ranks that exchange messages.
     """
+    peers = {rank: set(part_of[rank].peer_rank[index].tolist()) for rank, index in chosen.items()}
+    if any(not 0 < len(of_rank) <= 2 for of_rank in peers.values()):
+        return None
     begin = [rank for rank, index in chosen.items() if _begins(part_of[rank], index)]
     missing = [str(rank) for rank in members if rank not in chosen]
-    if missing and len(begin) < 2:
+    if missing:
         why = f"no file of rank {', '.join(missing)}"
-        return _Order(tuple(members), None, 1, UNKNOWN, why), ()
-    ranks = _by_stage(part_of, chosen, begin[0]) if len(begin) == 1 and not missing else None
-    if ranks is None:
-        return None
+        order = _Order(tuple(members), None, 1, UNKNOWN, why)
+        return (order, ()) if len(begin) < 2 else None
+    ranks = _by_stage(part_of, chosen, peers, begin[0]) if len(begin) == 1 else []
     messages = _messages(part_of, chosen)
     by_direction, by_phase = _by_direction(messages, ranks), _by_phase(part_of, messages, ranks)
     forward = by_phase if by_phase is not None and len(ranks) == 2 else by_direction
-    if not _is_pipeline(messages, forward, by_phase):
+    if not ranks or not _is_pipeline(messages, forward, by_phase):
         return None
     why = _why_unknown(messages, forward, by_phase)
     if why:
@@ -204,15 +225,7 @@ def _look_at(
     activations = [sum(of_rank) for of_rank in forward.values()]
     microbatches = activations[0] - activations[-1]
     chunks = activations[0] // microbatches
-    of_stages = tuple(
-        tuple(
-            message._replace(is_forward=is_forward)
-            for message, is_forward in zip(
-                messages[rank], _carried(messages, forward, rank), strict=True
-            )
-        )
-        for rank in ranks
-    )
+    of_stages = _directed(messages, forward)
     return _Order(tuple(ranks), microbatches, chunks, _schedule(of_stages, chunks)), of_stages
 
 
@@ -223,18 +236,18 @@ def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
 
 
 def _by_stage(
-    part_of: Mapping[int, RankPart], chosen: Mapping[int, NDArray[np.intp]], first: int
-) -> list[int] | None:
-    """The ranks from the first stage to the last; None where messages do not pass along a line."""
-    peers = {rank: part_of[rank].peer_rank[index].tolist() for rank, index in chosen.items()}
-    if any(len(set(of_rank)) > 2 for of_rank in peers.values()):
-        return None
-    ranks, following = [first], peers[first][0]
+    part_of: Mapping[int, RankPart],
+    chosen: Mapping[int, NDArray[np.intp]],
+    peers: Mapping[int, Set[int]],
+    first: int,
+) -> list[int]:
+    """The ranks from the first stage to the last; none where they are not in one line, or ring."""
+    ranks, following = [first], int(part_of[first].peer_rank[chosen[first][0]])
     while following not in ranks:
         ranks.append(following)
-        further = set(peers[following]) - {ranks[-2]}
+        further = peers[following] - {ranks[-2]}
         following = further.pop() if further else first
-    return ranks if len(ranks) == len(chosen) else None
+    return ranks if len(ranks) == len(peers) else []
 
 
 def _messages(
@@ -277,7 +290,9 @@ def _by_direction(messages: _Messages, ranks: Sequence[int]) -> _Forward:
     Between two ranks everything goes both to the next and to the previous one: one chunk per rank
     is assumed.
     """
-    following = dict(zip(ranks, [*ranks[1:], ranks[0] if len(ranks) > 2 else ABSENT], strict=True))
+    following = dict(zip(ranks, [*ranks[1:], *ranks[:1]], strict=True))
+    if len(ranks) == 2:
+        following[ranks[1]] = ABSENT
     return {
         rank: [x.peer == following[rank] for x in messages[rank] if x.is_send] for rank in ranks
     }
@@ -332,23 +347,23 @@ def _why_unknown(messages: _Messages, forward: _Forward, by_phase: _Forward | No
     return "" if sent == received else "not every message is received in the step that sends it"
 
 
-def _carried(messages: _Messages, forward: _Forward, rank: int) -> Iterator[bool]:
-    """Whether each message of a rank carries activations; those received, by their order."""
-    sends = {
-        (sender, peer): iter(
-            [
-                is_forward
-                for message, is_forward in zip(
-                    (x for x in messages[sender] if x.is_send), forward[sender], strict=True
-                )
-                if message.peer == peer
-            ]
-        )
-        for sender in forward
-        for peer in forward
-    }
-    for message in messages[rank]:
-        yield next(sends[(rank, message.peer) if message.is_send else (message.peer, rank)])
+def _directed(messages: _Messages, forward: _Forward) -> _OfStages:
+    """The messages by stage, with what they carry; those received do by their order."""
+    sent: dict[tuple[int, int], list[bool]] = defaultdict(list)
+    for rank, of_rank in forward.items():
+        sends = (message for message in messages[rank] if message.is_send)
+        for message, is_forward in zip(sends, of_rank, strict=True):
+            sent[rank, message.peer].append(is_forward)
+    of_stages = []
+    for rank in forward:
+        counts = Counter[tuple[int, int]]()
+        directed = []
+        for message in messages[rank]:
+            pair = (rank, message.peer) if message.is_send else (message.peer, rank)
+            directed.append(message._replace(is_forward=sent[pair][counts[pair]]))
+            counts[pair] += 1
+        of_stages.append(tuple(directed))
+    return tuple(of_stages)
 
 
 def _schedule(of_stages: _OfStages, chunks: int) -> str:

@@ -16,7 +16,7 @@ from tests.build.pipelines import (
     zero_bubble,
 )
 from tracelab.job.pipeline_stages import find_chains
-from tracelab.model.collectives import Operation
+from tracelab.model.collectives import Group, Operation
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
 
@@ -236,3 +236,62 @@ def test_a_rank_with_three_neighbors_is_in_no_pipeline():
     ]
 
     assert find_chains(parts) == ()
+
+
+def test_a_ring_in_a_group_of_its_own_hides_no_pipeline():
+    def with_ring(part):
+        """The part with two messages more, to its neighbors in a ring of all four ranks."""
+        ring = Group("ring", (), None)
+        columns = {
+            name: np.concatenate((getattr(part, name)[:2], getattr(part, name)))
+            for name in part.__dataclass_fields__
+            if isinstance(getattr(part, name), np.ndarray) and not name.startswith("exposed")
+        }
+        columns["operation"][:2] = SEND, RECV
+        columns["peer_rank"][:2] = (part.rank + 2) % 4, (part.rank - 2) % 4
+        columns["group_index"][:2] = 1
+        of_operation = ("launched_ns", "waited_ns", "computes", "phase")
+        passes = replace(
+            part.passes,
+            **{
+                name: np.concatenate((getattr(part.passes, name)[:2], getattr(part.passes, name)))
+                for name in of_operation
+            },
+        )
+        return replace(part, **columns, groups=(*part.groups, ring), passes=passes)
+
+    parts = [with_ring(part) for part in job(gpipe, 4, 3).parts]
+
+    assert shown(parts) == ("gpipe", 3, 1)
+
+
+def test_files_without_steps_do_not_say_how_many_microbatches_a_step_has():
+    parts = [
+        replace(part, steps=replace(part.steps, is_steady=np.zeros(2, dtype=np.bool_)))
+        for part in job(gpipe, 3, 4, steps=2).parts
+    ]
+
+    chain = chain_of(parts)
+
+    assert (chain.schedule, chain.microbatches, chain.steps) == ("unknown", None, ())
+    assert chain.why == "the files have no steady steps in common"
+
+
+def test_a_step_in_which_a_gradient_is_missing_is_of_no_known_schedule():
+    parts = job(gpipe, 3, 4).parts
+    peer_rank = parts[2].peer_rank.copy()
+    peer_rank[-1] = ABSENT
+    parts[2] = replace(parts[2], peer_rank=peer_rank)
+
+    chain = chain_of(parts)
+
+    assert (chain.schedule, chain.microbatches) == ("unknown", None)
+    assert chain.why == "not every activation is answered by a gradient"
+
+
+def test_a_rank_whose_messages_are_not_recorded_is_in_no_pipeline():
+    parts = job(gpipe, 3, 4, steps=2).parts
+    peer_rank = np.where(parts[2].step_index == 0, ABSENT, parts[2].peer_rank)
+    parts[2] = replace(parts[2], peer_rank=peer_rank)
+
+    assert chain_of(parts).steps == (1,)
