@@ -313,7 +313,10 @@ def _measure(
     length_ns = 0
     rows = np.zeros((len(chain.ranks), len(_TIMES)), dtype=np.int64)
     for step, messages in zip(chain.steps, chain.messages, strict=True):
-        passes = {rank: _passes(parts[part_index[rank]], lines[rank], step) for rank in chain.ranks}
+        passes = {
+            rank: _passes(parts[part_index[rank]], lines[rank], step, messages[stage], stage)
+            for stage, rank in enumerate(chain.ranks)
+        }
         start_ns = min(start_ns for start_ns, _ in passes.values())
         end_ns = max(end_ns for _, end_ns in passes.values())
         length_ns += end_ns - start_ns
@@ -345,10 +348,19 @@ def _measure(
     return length_ns, stages
 
 
-def _passes(part: RankPart, line: Line, step: int) -> tuple[int, int]:
-    """When the passes of a rank began and ended in a step, ns on the job's clock."""
+def _passes(
+    part: RankPart, line: Line, step: int, messages: Sequence[Message], stage: int
+) -> tuple[int, int]:
+    """When the passes of a rank began and ended in a step, ns on the job's clock.
+
+    What a later stage computes before its first activation has arrived is not of the schedule.
+    """
     [step_index] = np.flatnonzero(part.steps.number == step)
-    return int(line.passes_start_ns[step_index]), int(line.passes_end_ns[step_index])
+    start_ns, end_ns = int(line.passes_start_ns[step_index]), int(line.passes_end_ns[step_index])
+    if stage == 0:
+        return start_ns, end_ns
+    first = next(x.operation_index for x in messages if x.is_forward and not x.is_send)
+    return min(end_ns, max(start_ns, int(line.operation_end_ns[first]))), end_ns
 
 
 def _stage_times(

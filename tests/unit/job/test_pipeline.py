@@ -125,6 +125,19 @@ def test_a_late_host_counts_where_the_path_passes():
     assert [x.host_idle_ns for x in pipeline.per_stage] == [0, 3 * late_ns, 0]
 
 
+def test_what_a_stage_computes_before_its_first_activation_is_not_of_the_schedule():
+    # The second stage prepares its targets while the first is still busy with the step before.
+    made = job(gpipe, 2, 3)
+    part = made.parts[1]
+    early = replace(part.passes, start_ns=part.passes.start_ns - UNIT)
+    made.parts[1] = replace(part, passes=early)
+
+    pipeline = measured(made)
+
+    assert pipeline.schedule_ns == made.schedule_ns
+    assert pipeline.measured_bubble == pytest.approx(pipeline.theory_bubble)
+
+
 def test_how_small_a_microbatch_may_become():
     # Two passes take 2 units on the GPU, and the host 0.5 of them to launch.
     pipeline = measured(job(one_f_one_b, 3, 4, host_ns=UNIT // 4))
