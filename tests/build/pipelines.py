@@ -17,6 +17,7 @@ from tracelab.intervals import measure_within, subtract, union
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.passes import Passes
 from tracelab.job.rank_part import PartSteps, RankPart, Work
+from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.constraints import Constraint
@@ -344,6 +345,7 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         groups=(Group("0", (), None),),
         sites=(NO_CALL_SITE,),
         culprits=(),
+        kernel_names=("ncclDevKernel_SendRecv",),
         steps=PartSteps(
             number=np.arange(len(rank.steps)),
             start_ns=step_spans[:, 0],
@@ -353,6 +355,7 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         start_ns=start,
         end_ns=end,
         kernel_id=np.arange(count),
+        kernel_name_index=np.zeros(count, dtype=np.int32),
         stream_number=np.zeros(count, dtype=np.int64),
         operation=np.array([x.operation for x in operations], dtype=np.int8),
         group_index=np.zeros(count, dtype=np.int32),
@@ -368,6 +371,7 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         exposed_index=np.array(index, dtype=np.int64)[order],
         exposed_start_ns=np.array(piece_start, dtype=np.int64)[order],
         exposed_end_ns=np.array(piece_end, dtype=np.int64)[order],
+        exposed_blocker=np.full(len(order), OverlapBlocker.UNKNOWN, dtype=np.int8),
         work_at_start_ns=work_before(start),
         work_at_end_ns=work_before(end),
         culprit_index=np.full(count, ABSENT, dtype=np.int32),

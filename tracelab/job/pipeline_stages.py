@@ -121,7 +121,8 @@ def _chains(
 ) -> list[Chain]:
     """The pipelines that the messages of one process group, or of all, are of."""
     found: dict[tuple[int, ...], list[tuple[int | None, _Order, _OfStages]]] = defaultdict(list)
-    for step in steps or [None]:
+    all_steps: Sequence[int | None] = steps or (None,)
+    for step in all_steps:
         chosen = {rank: _of_step(part, step, group) for rank, part in part_of.items()}
         for members in _components(part_of, chosen):
             of_members = {rank: chosen[rank] for rank in members if rank in chosen}
@@ -169,7 +170,8 @@ def _of_step(part: RankPart, step: int | None, group: str | None) -> NDArray[np.
     index = np.flatnonzero(is_chosen)
     size = np.maximum(part.in_bytes[index], part.out_bytes[index])
     index = index[(_SMALL * size >= size.max(initial=0)) | (size == ABSENT)]
-    return index[np.argsort(part.passes.launched_ns[index], kind="stable")]
+    by_launch: NDArray[np.intp] = index[np.argsort(part.passes.launched_ns[index], kind="stable")]
+    return by_launch
 
 
 def _components(
@@ -246,7 +248,7 @@ def _by_stage(
     while following not in ranks:
         ranks.append(following)
         further = peers[following] - {ranks[-2]}
-        following = further.pop() if further else first
+        following = next(iter(further), first)
     return ranks if len(ranks) == len(peers) else []
 
 

@@ -48,7 +48,7 @@ def pipeline_finding(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding |
         return _few_microbatches(pipeline, parts)
     stage = _stage_to_change(pipeline, cause)
     beyond = (pipeline.measured_bubble or 0.0) - pipeline.parts.theory
-    fix = f"{_figures(pipeline)} {_fix(pipeline, cause, stage)} {_on_microbatches(pipeline)}"
+    fix = f"{_fix(pipeline, cause, stage)} {_figures(pipeline)} {_on_microbatches(pipeline)}"
     bound = 0.0 if cause == "unknown" else share
     return _finding(pipeline, parts, cause, stage, (beyond, bound), fix.strip())
 
@@ -137,7 +137,7 @@ def _few_microbatches(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding 
     least = theory_bubble(pipeline.schedule, pipeline.stages, more, pipeline.chunks) or 0.0
     saved = max(0.0, pipeline.parts.theory - compute * least / (1 - least))
     stage = max(pipeline.per_stage, key=lambda stage: stage.bubble)
-    fix = f"{_figures(pipeline)} {_on_microbatches(pipeline)}"
+    fix = f"{_on_microbatches(pipeline)} {_figures(pipeline)}"
     shares = pipeline.parts.theory, saved
     return _finding(pipeline, parts, "few_microbatches", stage, shares, fix)
 
@@ -145,9 +145,10 @@ def _few_microbatches(pipeline: Pipeline, parts: Sequence[RankPart]) -> Finding 
 def _figures(pipeline: Pipeline) -> str:
     """The bubble, in a sentence."""
     return (
-        f"{pipeline.stages} stages, {pipeline.microbatches} microbatches ({pipeline.schedule}): "
-        f"a stage computes nothing in {_percent(pipeline.measured_bubble)} of the schedule; with "
-        f"even stages and nothing but compute it would be {_percent(pipeline.theory_bubble)}."
+        f"Each of the {pipeline.stages} stages computes nothing in "
+        f"{_percent(pipeline.measured_bubble)} of the schedule ({pipeline.schedule}, "
+        f"{pipeline.microbatches} microbatches) on average; with even stages and nothing but "
+        f"compute it would be {_percent(pipeline.theory_bubble)}."
     )
 
 
