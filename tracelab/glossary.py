@@ -257,6 +257,33 @@ LATENESS = Group(
     ),
 )
 
+PIPELINE = Group(
+    "pipeline bubble",
+    "Why the stages of a pipeline compute nothing",
+    "a part of a pipeline's bubble, or the cause of TL303",
+    "The bubble of a pipeline is the share of its schedule in which a stage computes nothing. "
+    "These are its parts, `job.pipeline.parts` in the JSON, and the causes of TL303.",
+    (
+        Term(
+            "theory",
+            "what the schedule costs with even stages and nothing but compute",
+            "`(p-1)/(m+p-1)` of p stages and m microbatches with GPipe and 1F1B.",
+        ),
+        Term("imbalance", "a stage, or a microbatch, takes longer than the others"),
+        Term("uneven_microbatches", "the stages are even, but not the microbatches"),
+        Term("transfer", "a message was on its way"),
+        Term("host", "a stage was idle because of its host"),
+        Term("launch_bound", "a stage was idle because its host launched late"),
+        Term("rest", "anything else: copies, other communication, the gaps between kernels"),
+        Term(
+            "few_microbatches",
+            "nothing but theory, which more microbatches would make smaller",
+            "Only where each one keeps the GPU busy for longer than the host takes to launch it.",
+        ),
+        Term("unknown", "it is larger than its theory, for no single reason"),
+    ),
+)
+
 KINDS = Group(
     "kinds",
     "Kinds of GPU activities",
@@ -551,6 +578,7 @@ GROUPS = (
     BLOCKERS,
     FINDING_CAUSES,
     LATENESS,
+    PIPELINE,
     KINDS,
     BLOCKING_KINDS,
     PATH_KINDS,

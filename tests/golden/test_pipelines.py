@@ -1,4 +1,7 @@
-"""The bundled pipelines of 2 and 4 ranks: what their schedules are, and what they lose."""
+"""The bundled pipelines of 2 and 4 ranks: what their schedules are, and what they lose.
+
+``python -m tests.golden.test_pipelines`` prints the table of tracelab/docs/findings.md anew.
+"""
 
 from functools import cache
 
@@ -13,7 +16,9 @@ from tracelab.job.collectives import match
 from tracelab.job.pipeline import find_pipeline
 from tracelab.job.waits import find_waits
 
-# name: microbatches, and the stages' compute of one, in us.
+DOCUMENT = FOLDER.parent / "tracelab" / "docs" / "findings.md"
+
+# name: stages, microbatches, and the stages' compute of one, in us.
 PIPELINES = {
     "gpipe_few": (2, 4, 1060, 1258),
     "gpipe_many": (2, 16, 1115, 1318),
@@ -35,6 +40,24 @@ def measured(name):
     clocks = align(parts, matches)
     pipeline = find_pipeline(parts, matches, clocks, find_waits(parts, matches, clocks))
     return parts, pipeline
+
+
+def row(name):
+    """A line of the table of the documents."""
+    _, pipeline = measured(name)
+    parts = pipeline.parts
+    shares = (pipeline.theory_bubble, pipeline.measured_bubble)
+    shares += (parts.imbalance, parts.transfer, parts.host, parts.rest)
+    listed = " | ".join(f"{100 * share:.1f} %" for share in shares)
+    return (
+        f"| `pipeline_{name}` | {pipeline.stages} stages, {pipeline.schedule}, "
+        f"{pipeline.microbatches} microbatches | {listed} | {pipeline.smallest_microbatch:.2f} |"
+    )
+
+
+@pytest.mark.parametrize("name", PIPELINES)
+def test_table_of_the_documents_is_what_is_measured(name):
+    assert row(name) in DOCUMENT.read_text(encoding="utf-8").splitlines()
 
 
 @pytest.mark.parametrize("name", PIPELINES)
@@ -116,3 +139,7 @@ def test_other_jobs_have_no_pipeline(name):
     clocks = align(parts, matches)
 
     assert find_pipeline(parts, matches, clocks, find_waits(parts, matches, clocks)) is None
+
+
+if __name__ == "__main__":
+    print("\n".join(map(row, PIPELINES)))

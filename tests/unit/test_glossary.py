@@ -9,6 +9,8 @@ import pytest
 from tracelab import glossary
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import RULES
+from tracelab.findings.rules import tl303_pipeline_bubble
+from tracelab.job.pipeline import BubbleParts
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
 from tracelab.measures.overlap_blockers import OverlapBlocker
@@ -40,6 +42,11 @@ DOCUMENT = Path(__file__).parents[2] / "tracelab" / "docs" / "glossary.md"
 )
 def test_every_member_has_a_meaning(group, words):
     assert {word.name.lower() for word in words} <= set(group.meanings)
+
+
+def test_every_part_of_a_bubble_and_every_cause_of_it_has_a_meaning():
+    parts = {field.name for field in fields(BubbleParts)}
+    assert parts | set(tl303_pipeline_bubble.TITLES) == set(glossary.PIPELINE.meanings)
 
 
 def test_every_field_of_a_finding_and_every_loss_has_a_meaning():

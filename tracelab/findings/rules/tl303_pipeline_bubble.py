@@ -19,7 +19,7 @@ _LEAST_SHARE = 0.02  # of the schedule: smaller parts of a bubble are not report
 _LARGE_THEORY = 0.1  # of the schedule: from here on more microbatches are worth a thought
 _UNEVEN = 1.05  # times as long as the other stages: GPUs of one model differ by less
 
-_TITLES = {
+TITLES = {  # by cause
     "imbalance": "Pipeline stage {stage} computes longer than the others, which wait for it",
     "uneven_microbatches": "Pipeline stages wait for microbatches that take longer than others",
     "transfer": "Pipeline stages wait while messages are on their way",
@@ -112,7 +112,7 @@ def _finding(
         severity = CRITICAL if bound_ns >= _CRITICAL_SHARE * steps_ns else WARNING
     return Finding(
         rule=RULE.id,
-        title=_TITLES[cause].format(stage=stage.stage),
+        title=TITLES[cause].format(stage=stage.stage),
         severity=severity,
         rank=stage.rank,
         step=None,
