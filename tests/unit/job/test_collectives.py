@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from tests.build.parts import (
+    Op,
     all_gather,
     all_reduce,
     cut,
@@ -20,8 +21,10 @@ from tests.build.parts import (
 )
 from tests.real_traces import needs_real_traces
 from tests.reference import matches as reference
+from tracelab.job.clocks import align
 from tracelab.job.collectives import Basis, match
-from tracelab.model.collectives import Group
+from tracelab.model.collectives import Group, Operation
+from tracelab.model.trace import ABSENT
 
 HOUR = 3_600_000_000_000
 UNNAMED = Group(name="", ranks=(), size=None)
@@ -284,3 +287,37 @@ def test_whole_steps_are_matched_as_by_definition(data):
     found = {frozenset(each) for each in matched(*parts)}
 
     assert found == reference.matches(parts)
+
+
+@st.composite
+def damaged_parts(draw):
+    """Ranks whose files say anything."""
+    few = st.sampled_from([ABSENT, 0, 1, 2, 3])
+    operations = st.builds(
+        lambda operation, start, length, **fields: Op(operation, start, start + length, **fields),
+        st.sampled_from(Operation),
+        st.integers(-100, 10**9),
+        st.integers(-100, 10**6),
+        size=few,
+        sequence=few,
+        peer=few,
+        step=few,
+        kernel=few,
+        group=st.sampled_from([UNNAMED, PAIR]),
+    )
+    return [
+        part(rank, *draw(st.lists(operations, max_size=8)), origin=draw(st.sampled_from([0, HOUR])))
+        for rank in range(draw(st.integers(1, 4)))
+    ]
+
+
+@settings(derandomize=True, deadline=None)
+@given(damaged_parts())
+def test_each_operation_is_in_one_match_or_counted(parts):
+    matches = match(parts)
+
+    members = members_of(matches, parts)
+    assert all(len({rank for rank, _ in each}) == len(each) > 1 for each in members)
+    assert len({member for each in members for member in each}) == len(matches.part_index)
+    assert len(matches.part_index) + matches.unmatched.sum() == sum(map(len, parts))
+    assert len(align(parts, matches).alignment.per_rank) == len(parts)
