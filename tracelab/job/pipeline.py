@@ -17,7 +17,7 @@ and no host is late, it is
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -217,28 +217,17 @@ def find_pipeline(
     chains = find_chains(parts)
     if not chains:
         return None
-    part_index = {part.rank: index for index, part in enumerate(parts)}
     wait_ns = waits_of_parts(parts, matches, waits)
     lines = {
-        rank: line_of(
-            parts[part_index[rank]],
-            part_index[rank],
-            matches,
-            clocks,
-            waits,
-            wait_ns[part_index[rank]],
-        )
-        for chain in chains
-        for rank in chain.ranks
-        if chain.microbatches is not None
+        part.rank: line_of(part, index, matches, clocks, waits, wait_ns[index])
+        for index, part in enumerate(parts)
+        if any(part.rank in chain.ranks and chain.messages for chain in chains)
     }
-    chains = tuple(_with_weights_put_off(parts, part_index, chain) for chain in chains)
+    chains = tuple(_with_weights_put_off(lines, chain) for chain in chains)
     [(kind, count)] = Counter(map(_kind, chains)).most_common(1)
     alike = [chain for chain in chains if _kind(chain) == kind]
     measured = [
-        _measure(parts, part_index, lines, chain, number)
-        for number, chain in enumerate(alike)
-        if chain.microbatches is not None
+        _measure(lines, chain, number) for number, chain in enumerate(alike) if chain.messages
     ]
     first = alike[0]
     theory = theory_bubble(first.schedule, len(first.ranks), first.microbatches, first.chunks)
@@ -282,56 +271,46 @@ def _kind(chain: Chain) -> tuple[int, int | None, int, str, str]:
     return len(chain.ranks), chain.microbatches, chain.chunks, chain.schedule, chain.why
 
 
-def _with_weights_put_off(
-    parts: Sequence[RankPart], part_index: dict[int, int], chain: Chain
-) -> Chain:
+def _with_weights_put_off(lines: Mapping[int, Line], chain: Chain) -> Chain:
     """The chain, as one of zero bubble where the last stage computes on after its last send."""
     if chain.schedule not in (ONE_F_ONE_B, ONE_F_ONE_B_LIKE, INTERLEAVED):
         return chain
-    part = parts[part_index[chain.ranks[-1]]]
+    part = lines[chain.ranks[-1]].part
     after_ns = compute_ns = 0
     for step, messages in zip(chain.steps, chain.messages, strict=True):
-        [step_index] = np.flatnonzero(part.steps.number == step)
+        index = _step_index(part, step)
         last = [x.operation_index for x in messages[-1] if x.is_send and not x.is_forward][-1]
-        [end_ns] = part.passes.work_at_end_ns[[step_index], Work.COMPUTE]
-        after_ns += max(0, int(end_ns - part.work_at_start_ns[last, Work.COMPUTE]))
-        compute_ns += int(end_ns - part.passes.work_at_start_ns[step_index, Work.COMPUTE])
-    assert chain.microbatches is not None
-    if chain.microbatches * after_ns < _WEIGHTS_PUT_OFF * compute_ns or not after_ns:
-        return chain
-    return replace(chain, schedule=ZERO_BUBBLE)
+        end_ns = int(part.passes.work_at_end_ns[index, Work.COMPUTE])
+        after_ns += max(0, end_ns - int(part.work_at_start_ns[last, Work.COMPUTE]))
+        compute_ns += end_ns - int(part.passes.work_at_start_ns[index, Work.COMPUTE])
+    is_put_off = (chain.microbatches or 0) * after_ns > _WEIGHTS_PUT_OFF * compute_ns
+    return replace(chain, schedule=ZERO_BUBBLE) if is_put_off else chain
 
 
 def _measure(
-    parts: Sequence[RankPart],
-    part_index: dict[int, int],
-    lines: dict[int, Line],
-    chain: Chain,
-    pipeline: int,
+    lines: Mapping[int, Line], chain: Chain, pipeline: int
 ) -> tuple[int, list[StageMetrics]]:
     """How long the schedules of one pipeline took, ns, and its stages."""
     length_ns = 0
     rows = np.zeros((len(chain.ranks), len(_TIMES)), dtype=np.int64)
+    of_chain = {rank: lines[rank] for rank in chain.ranks}
     for step, messages in zip(chain.steps, chain.messages, strict=True):
         passes = {
-            rank: _passes(parts[part_index[rank]], lines[rank], step, messages[stage], stage)
-            for stage, rank in enumerate(chain.ranks)
+            rank: _passes(line, step, messages[stage], stage)
+            for stage, (rank, line) in enumerate(of_chain.items())
         }
         start_ns = min(start_ns for start_ns, _ in passes.values())
         end_ns = max(end_ns for _, end_ns in passes.values())
         length_ns += end_ns - start_ns
-        path = walk_back({rank: lines[rank] for rank in chain.ranks}, passes, start_ns)
-        for stage, rank in enumerate(chain.ranks):
-            bounds_ns = _bounds(lines[rank], messages[stage], passes[rank], stage, len(rows))
-            own_ns = _stage_times(lines[rank], passes[rank], (start_ns, end_ns), bounds_ns)
+        path = walk_back(of_chain, passes, start_ns)
+        for stage, (rank, line) in enumerate(of_chain.items()):
+            bounds_ns = _bounds(line, messages[stage], passes[rank], stage, len(rows))
+            own_ns = _stage_times(line, passes[rank], (start_ns, end_ns), bounds_ns)
             rows[stage] += (*own_ns, *path[rank])
     count = (chain.microbatches or 1) * len(chain.steps)
     stages = []
     for stage, rank in enumerate(chain.ranks):
-        part, times = (
-            parts[part_index[rank]],
-            dict[str, Any](zip(_TIMES, rows[stage].tolist(), strict=True)),
-        )
+        times = dict[str, Any](zip(_TIMES, rows[stage].tolist(), strict=True))
         compute_ns = times["compute_ns"]
         stages.append(
             StageMetrics(
@@ -340,23 +319,26 @@ def _measure(
                 rank=rank,
                 bubble=1 - compute_ns / length_ns if length_ns else 0.0,
                 microbatch_ns=compute_ns // count,
-                host_microbatch_ns=_host_microbatch_ns(part, chain, stage),
-                evidence=_evidence(part, chain, stage),
+                host_microbatch_ns=_host_microbatch_ns(lines[rank].part, chain, stage),
+                evidence=_evidence(lines[rank].part, chain, stage),
                 **times,
             )
         )
     return length_ns, stages
 
 
-def _passes(
-    part: RankPart, line: Line, step: int, messages: Sequence[Message], stage: int
-) -> tuple[int, int]:
+def _step_index(part: RankPart, step: int) -> int:
+    """The index of a step, by its number."""
+    return int(np.flatnonzero(part.steps.number == step)[0])
+
+
+def _passes(line: Line, step: int, messages: Sequence[Message], stage: int) -> tuple[int, int]:
     """When the passes of a rank began and ended in a step, ns on the job's clock.
 
     What a later stage computes before its first activation has arrived is not of the schedule.
     """
-    [step_index] = np.flatnonzero(part.steps.number == step)
-    start_ns, end_ns = int(line.passes_start_ns[step_index]), int(line.passes_end_ns[step_index])
+    index = _step_index(line.part, step)
+    start_ns, end_ns = int(line.passes_start_ns[index]), int(line.passes_end_ns[index])
     if stage == 0:
         return start_ns, end_ns
     first = next(x.operation_index for x in messages if x.is_forward and not x.is_send)

@@ -29,6 +29,7 @@ class Line(Frozen):
     """One rank on the job's clock: what it had done by n moments, and e exposed pieces.
 
     Attributes:
+        part: the rank's file, whose own times are by its own clock.
         moment_ns: int64[n], ascending.
         computed_ns, host_idle_ns: int64[n], ns, how long the GPU had computed by then, and been
             idle because of the host.
@@ -43,6 +44,7 @@ class Line(Frozen):
     piece_end_ns=1_654_000, neighbor=0)``: it waited until rank 0 sent, and 64 us for the data.
     """
 
+    part: RankPart
     moment_ns: Int64Array
     computed_ns: Int64Array
     host_idle_ns: Int64Array
@@ -137,6 +139,7 @@ def line_of(
 
     by_start = np.argsort(piece_start_ns, kind="stable")
     return Line(
+        part=part,
         moment_ns=on_job_clock(all_ns),
         computed_ns=np.concatenate((computed_ns, at_bounds_ns))[order],
         host_idle_ns=np.concatenate((host_idle_ns, host_idle_ns[before]))[order],
