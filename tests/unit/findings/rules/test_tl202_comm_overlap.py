@@ -105,7 +105,12 @@ def test_several_collectives_a_step_are_taken_to_be_needed_by_the_next_layer(
 def test_what_waits_for_a_peer_is_said_with_its_figures_and_bounds_nothing(findings):
     # Of three all-reduces of one size one takes 4,907 us, the others 66.
     rows, now = [], 10 * US
-    size = {"In msg nelems": 1_000, "dtype": "Float", "Process Group Name": "0"}
+    size = {
+        "Collective name": "allreduce",
+        "In msg nelems": 1_000,
+        "dtype": "Float",
+        "Process Group Name": "0",
+    }
     for number, length in enumerate((66, 4_907, 66)):
         rows += work(now, now + 900 * US, launched=now - 8 * US, correlation=2 * number + 1)
         start = now + 900 * US
@@ -130,7 +135,12 @@ def test_what_waits_for_a_peer_is_said_with_its_figures_and_bounds_nothing(findi
 
 def test_slower_than_any_link_promises_nothing(findings):
     # 134 MB in 12 ms are 11 bytes a nanosecond, and nothing shows that it can be faster.
-    size = {"In msg nelems": 67_108_864, "dtype": "BFloat16", "Process Group Name": "0"}
+    size = {
+        "Collective name": "allreduce",
+        "In msg nelems": 67_108_864,
+        "dtype": "BFloat16",
+        "Process Group Name": "0",
+    }
     rows = [
         *work(10 * US, 210 * US, launched=0, correlation=1),
         *work(210 * US, 12_210 * US, ALL_REDUCE, launched=3 * US, correlation=2, **size),
