@@ -35,6 +35,7 @@ ZERO_BUBBLE = "zero bubble"
 FORWARD_ONLY = "forward only"
 UNKNOWN = "unknown"
 
+_BOTH_WAYS = "activations go both ways between neighbors, as in V-shaped schedules"
 _SMALL = 100  # times smaller than the largest message: a shape to agree on, no activation
 _OUT_OF_PLACE = 0.25  # of the sends: so many may come from another phase than their direction says
 
@@ -228,7 +229,11 @@ def _look_at(
     microbatches = activations[0] - activations[-1]
     chunks = activations[0] // microbatches
     of_stages = _directed(messages, forward)
-    return _Order(tuple(ranks), microbatches, chunks, _schedule(of_stages, chunks)), of_stages
+    schedule = _schedule(of_stages, chunks)
+    if schedule == ONE_F_ONE_B_LIKE and by_phase is None:
+        why = "more is in flight than 1F1B has, and the files do not say which pass sends what"
+        return _Order(tuple(ranks), None, 1, UNKNOWN, why), ()
+    return _Order(tuple(ranks), microbatches, chunks, schedule), of_stages
 
 
 def _begins(part: RankPart, index: NDArray[np.intp]) -> bool:
@@ -320,6 +325,8 @@ def _is_pipeline(messages: _Messages, forward: _Forward, by_phase: _Forward | No
     activations = [sum(of_rank) for of_rank in forward.values()]
     microbatches = activations[0] - activations[-1]
     is_training = not all(map(all, forward.values()))
+    if len(forward) == 2 and microbatches == 0 and is_training:
+        return True  # of no known schedule: each has stages at both ends
     if microbatches <= 0 or (microbatches == 1 and not is_training):
         return False
     if by_phase is None:
@@ -337,9 +344,11 @@ def _why_unknown(messages: _Messages, forward: _Forward, by_phase: _Forward | No
             pair for rank in forward for pair in zip(forward[rank], by_phase[rank], strict=True)
         ]
         if sum(x != y for x, y in pairs) > _OUT_OF_PLACE * len(pairs):
-            return "activations go both ways between neighbors, as in V-shaped schedules"
+            return _BOTH_WAYS
     activations = [sum(of_rank) for of_rank in forward.values()]
     gradients = [len(of_rank) - sum(of_rank) for of_rank in forward.values()]
+    if activations[0] == activations[-1]:
+        return _BOTH_WAYS
     if len(set(activations[:-1])) > 1 or activations[0] % (activations[0] - activations[-1]):
         return "neighbors exchange different numbers of activations"
     if any(gradients) and gradients[::-1] != activations:

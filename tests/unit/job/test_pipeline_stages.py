@@ -295,3 +295,51 @@ def test_a_rank_whose_messages_are_not_recorded_is_in_no_pipeline():
     parts[2] = replace(parts[2], peer_rank=peer_rank)
 
     assert chain_of(parts).steps == (1,)
+
+
+# What torch.distributed.pipelining (2.11) sends and receives on two ranks with two stages each and
+# four microbatches: + is sent after a forward pass, - after a backward pass, . is received.
+TORCH = {
+    "ScheduleInterleaved1F1B": ("+.+.++.+-.+.-.+..+.-.-..", ".+.+..-..-.+.-.+-.-.-.--"),
+    "ScheduleLoopedBFS": ("+.+.+.+.++++.-.-.-.-....", ".+.+.+.+....-.-.-.-.----"),
+    "ScheduleInterleavedZeroBubble": ("+.+.++.-.+-..+..+.+-.-..", ".+.+..-.-..+-.+-.-..-.--"),
+    "ScheduleZBVZeroBubble": ("++.+.--.+.-..-..", "..+.+..-.+.-+.--"),
+}
+
+
+def of_torch(name, *, has_phases=True):
+    """The two ranks of a schedule of PyTorch."""
+    parts = []
+    for rank, order in enumerate(TORCH[name]):
+        part = rank_that(rank, *([(RECV if x == "." else SEND, 1 - rank)] for x in order))
+        phase = [Phase.BACKWARD if x == "-" else Phase.FORWARD for x in order]
+        phase = np.array(phase if has_phases else [Phase.UNKNOWN] * len(order), dtype=np.int8)
+        parts.append(replace(part, passes=replace(part.passes, phase=phase)))
+    return parts
+
+
+@pytest.mark.parametrize(
+    ("name", "schedule"),
+    [
+        ("ScheduleInterleaved1F1B", "interleaved 1f1b"),
+        ("ScheduleLoopedBFS", "interleaved gpipe"),
+        ("ScheduleInterleavedZeroBubble", "interleaved 1f1b"),
+    ],
+)
+def test_interleaved_schedules_of_torch(name, schedule):
+    assert shown(of_torch(name)) == (schedule, 4, 2)
+
+
+def test_v_shaped_schedule_of_torch_is_not_known():
+    chain = chain_of(of_torch("ScheduleZBVZeroBubble"))
+
+    assert (chain.schedule, chain.microbatches) == ("unknown", None)
+    assert chain.why.startswith("activations go both ways")
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_two_ranks_do_not_tell_chunks_without_phases(name):
+    chain = chain_of(of_torch(name, has_phases=False))
+
+    assert (chain.schedule, chain.microbatches) == ("unknown", None)
+    assert chain.why.endswith("the files do not say which pass sends what")
