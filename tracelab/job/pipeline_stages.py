@@ -1,7 +1,7 @@
 """Which ranks are the stages of a pipeline, in which order, and by which schedule they work.
 
-Only sends and receives are looked at, in the order in which each rank launched them. Everybody but
-the first stage has to receive before it has anything to send. Activations go to the next stage and
+Sends and receives tell it, in the order in which each rank launched them. Everybody but the first
+stage has to receive before it has anything to send. Activations go to the next stage and
 gradients come back; with several chunks of the model on each rank (interleaved schedules) the last
 rank sends activations to the first one.
 

@@ -297,7 +297,7 @@ def test_a_rank_whose_messages_are_not_recorded_is_in_no_pipeline():
     assert chain_of(parts).steps == (1,)
 
 
-# What torch.distributed.pipelining (2.11) sends and receives on two ranks with two stages each and
+# What torch.distributed.pipelining (2.13) sends and receives on two ranks with two stages each and
 # four microbatches: + is sent after a forward pass, - after a backward pass, . is received.
 TORCH = {
     "ScheduleInterleaved1F1B": ("+.+.++.+-.+.-.+..+.-.-..", ".+.+..-..-.+.-.+-.-.-.--"),
