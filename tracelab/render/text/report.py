@@ -13,6 +13,7 @@ from tracelab.render.text.files import (
     unrecognised,
 )
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks
+from tracelab.render.text.job_tables import job_sections
 from tracelab.render.text.screen import screen_of_file
 from tracelab.render.text.screen_of_files import screen_of_files
 from tracelab.render.text.sections import Chapter, Line, Section, Tone
@@ -75,6 +76,8 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
     numbers = [trace.rank for trace in report.traces]
     told_apart = len(set(numbers)) == len(numbers)
     opening = _opening(report)
+    if report.job:
+        opening += job_sections(report)
     if len(numbers) > 1:
         opening.append(ranks(report, views))
     if told_apart and len(numbers) <= _MOST_RANKS:

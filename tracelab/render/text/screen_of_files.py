@@ -15,6 +15,7 @@ from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.files import hardware
 from tracelab.render.text.finding_lines import TONES, amount, caption, finding_lines, worth_showing
 from tracelab.render.text.hints import JOB
+from tracelab.render.text.job import RankShares, job_verdict, rank_shares
 from tracelab.render.text.screen import (
     MOST_FINDINGS,
     MOST_LINES,
@@ -39,22 +40,39 @@ _SEVERAL = 3  # ranks to one that differs: of fewer none is the usual one
 _OTHER = 0.1  # of the usual length, or of a step: so much makes a rank another
 _FEW_RANKS = 2  # that are named at the side of a finding
 _WORTH_A_WORD = 0.02  # of a step
+_SAME = 0.01  # of the larger figure
 _FILE_WIDTH = 16  # at least
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Row(OneLine):
-    """A file as the table has it: its shares are of what its findings are about."""
+    """A file as the table has it: its shares are of what its findings are about.
+
+    Attributes:
+        rank: the file.
+        scope: what its findings are about.
+        busy_share, exposed_share: of the GPU that decides, 0 to 1.
+        top: its largest finding.
+        shares: how it spends a step as a rank of a job; None where the report does not say.
+    """
 
     rank: RankView
     scope: Scope
     busy_share: float
     exposed_share: float
     top: Finding | None
+    shares: RankShares | None = None
 
     @property
     def number(self) -> int:
         return self.rank.trace.rank
+
+    @property
+    def works_share(self) -> float:
+        """How much of a step its GPU works; in a job a GPU that waits for others does not."""
+        if self.shares is None:
+            return self.busy_share
+        return self.shares.compute_ns / max(1, self.shares.length_ns)
 
     @property
     def step_ns(self) -> int:
@@ -88,7 +106,9 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         width: columns of the terminal.
     """
     is_job = report.job is not None
-    rows = [_row(rank) for rank in ranks if rank.views]
+    shares = rank_shares(report)
+    by_rank = {x.rank: x for x in shares}
+    rows = [_row(rank, by_rank.get(rank.trace.rank)) for rank in ranks if rank.views]
     groups = _groups(rows) if is_job else []
     minor = sum(
         not worth_showing(finding, row.scope)
@@ -97,11 +117,13 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         if is_job and finding.about != "trace"
     )
     differing = _differing(rows) if is_job else {}
+    stragglers = [x.rank for x in report.job.stragglers] if report.job else []
     paths = [rank.trace.path for rank in ranks]
     names = dict(zip(paths, short_names(paths), strict=True))
     all_findings = [finding for row in rows for finding in row.rank.main.findings]
     lacks = lacking(all_findings, report.traces)
-    head = _head(report, ranks, rows, width)
+    verdict = _verdict(report, rows, shares) if is_job else [_why_no_job(report)]
+    head = _head(report, ranks, verdict, width)
     different = [f"rank {number} ({why})" for number, why in differing.items()]
     ranks_that_differ = (
         text_lines(f"Unlike the others: {', '.join(different)}.", width, 2, Tone.WARNING)
@@ -122,7 +144,13 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
             )
         lines = [
             *head,
-            *_table(_chosen(rows, row_count, differing), len(rows), names, width, is_job=is_job),
+            *_table(
+                _chosen(rows, row_count, [*stragglers, *differing]),
+                len(rows),
+                names,
+                width,
+                is_job=is_job,
+            ),
             *ranks_that_differ,
             _BLANK,
             *shown,
@@ -150,7 +178,7 @@ def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int, int]]:
     yield from ((count, min(rows, _FEW_ROWS), 1) for count in range(few, -1, -1))
 
 
-def _row(rank: RankView) -> _Row:
+def _row(rank: RankView, shares: RankShares | None) -> _Row:
     scope = rank.main.scope
     base_ns = max(1, scope.base_ns)
     device = scope.deciding
@@ -161,11 +189,12 @@ def _row(rank: RankView) -> _Row:
         busy_share=min(1.0, device.busy_ns / base_ns) if device else 0.0,
         exposed_share=min(1.0, device.exposed_comm_ns / base_ns) if device else 0.0,
         top=alarms[0] if alarms else None,
+        shares=shares,
     )
 
 
 def _head(
-    report: Report, ranks: Sequence[RankView], rows: Sequence[_Row], width: int
+    report: Report, ranks: Sequence[RankView], verdict: Sequence[str], width: int
 ) -> list[Line]:
     """What was analyzed, and one verdict on all of it."""
     folders = {str(PurePath(rank.trace.path).parent) for rank in ranks}
@@ -177,7 +206,7 @@ def _head(
         *text_lines(PART.join(machines), width, 1, Tone.DIM),
         *unread_lines(report.provenance, width),
         _BLANK,
-        *verdict_lines(_verdict(rows) if report.job else [_why_no_job(report)], width),
+        *verdict_lines(verdict, width),
         _BLANK,
     ]
 
@@ -195,11 +224,21 @@ def _without_numbers(rank: RankView) -> list[str]:
     return [*dict.fromkeys(names), *hardware(rank.trace, ())]
 
 
-def _verdict(rows: Sequence[_Row]) -> list[str]:
-    """How long a step takes on the ranks, and how much of it their GPUs are busy."""
+def _verdict(report: Report, rows: Sequence[_Row], shares: Sequence[RankShares]) -> list[str]:
+    """Who makes the others wait; how long a step takes, and how much of it the GPUs work."""
     if not rows:
         return []
+    sentences = [*job_verdict(report, shares), _length(rows)]
+    if not shares:
+        sentences.append(_busy(rows))
     longest = max(rows, key=lambda row: row.step_ns)
+    if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
+        sentences.append(f"No finding reaches 2 % of {longest.scope.name}.")
+    return sentences
+
+
+def _length(rows: Sequence[_Row]) -> str:
+    """How long a step takes on the ranks."""
     lengths = _range([(row.step_ns, time_text(row.step_ns), row.number) for row in rows])
     names = {"a steady step" if row.scope.steps else row.scope.name for row in rows}
     what = names.pop() if len(names) == 1 else "a step or trace"
@@ -211,6 +250,11 @@ def _verdict(rows: Sequence[_Row]) -> list[str]:
     ]
     if not slowed and len(without) == len(rows):
         slowed = f"; without the profiler, {_range(without)}"
+    return f"{what.capitalize()} takes {lengths}{slowed}."
+
+
+def _busy(rows: Sequence[_Row]) -> str:
+    """How much of a step the GPUs are busy."""
     busy = _range([(row.busy_share, _percent(row.busy_share), row.number) for row in rows])
     floor = max(rows, key=lambda row: row.scope.floor_ns)
     without_waits = (
@@ -219,22 +263,19 @@ def _verdict(rows: Sequence[_Row]) -> list[str]:
     )
     if any(peer_wait_ns(row.rank, row.scope) for row in rows):
         without_waits = ", in part because they wait for each other in collectives"
-    sentences = [
-        f"{what.capitalize()} takes {lengths}{slowed}.",
-        f"The GPUs are busy {busy} of it{without_waits}.",
-    ]
-    if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
-        sentences.append(f"No finding reaches 2 % of {longest.scope.name}.")
-    return sentences
+    return f"The GPUs are busy {busy} of it{without_waits}."
 
 
 def _range(figures: Sequence[tuple[float, str, int]]) -> str:
-    """From the least to the most, with their ranks: ``"24.2 % (rank 7) to 65.7 % (rank 1)"``."""
-    _, least, least_rank = min(figures)
-    _, most, most_rank = max(figures)
-    if least == most:
-        return least
-    return f"{least} (rank {least_rank}) to {most} (rank {most_rank})"
+    """From the least to the most, with their ranks: ``"24.2 % (rank 7) to 65.7 % (rank 1)"``.
+
+    Of figures that are nearly the same it is the most.
+    """
+    least, least_text, least_rank = min(figures)
+    most, most_text, most_rank = max(figures)
+    if most - least <= _SAME * most:
+        return most_text
+    return f"{least_text} (rank {least_rank}) to {most_text} (rank {most_rank})"
 
 
 def _groups(rows: Sequence[_Row]) -> list[_Group]:
@@ -264,23 +305,24 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
 def _differing(rows: Sequence[_Row]) -> dict[int, str]:
     """The ranks that are unlike most others, and by what; none where no length is usual."""
     usual_ns = median(row.step_ns for row in rows)
-    usual_share = median(row.busy_share for row in rows)
+    usual_share = median(row.works_share for row in rows)
     differing = {}
     for row in rows:
         why = []
         if abs(row.step_ns - usual_ns) > _OTHER * usual_ns:
             why.append(f"a step takes {time_text(row.step_ns)}, usually {time_text(int(usual_ns))}")
-        if abs(row.busy_share - usual_share) > _OTHER:
-            why.append(f"busy {_percent(row.busy_share)}, usually {_percent(usual_share)}")
+        if abs(row.works_share - usual_share) > _OTHER:
+            works = "computes" if row.shares else "busy"
+            why.append(f"{works} {_percent(row.works_share)}, usually {_percent(usual_share)}")
         if why:
             differing[row.number] = "; ".join(why)
     return differing if _SEVERAL * len(differing) <= len(rows) else {}
 
 
-def _chosen(rows: Sequence[_Row], count: int, differing: dict[int, str]) -> list[_Row]:
-    """So many rows: those that differ before the others, then the least busy."""
+def _chosen(rows: Sequence[_Row], count: int, first: Sequence[int]) -> list[_Row]:
+    """So many rows: some ranks before the others, then those that work least."""
     order = sorted(
-        range(len(rows)), key=lambda i: (rows[i].number not in differing, rows[i].busy_share)
+        range(len(rows)), key=lambda i: (rows[i].number not in first, rows[i].works_share)
     )
     return [rows[i] for i in sorted(order[:count])]
 
@@ -289,41 +331,59 @@ def _table(
     shown: Sequence[_Row], count: int, names: Mapping[str, str], width: int, *, is_job: bool
 ) -> list[Line]:
     """A line per file."""
-    with_comm = any(row.exposed_share >= _WORTH_A_WORD for row in shown)
-    titles = [*(["rank"] if is_job else []), "step", "GPU busy", *(["exposed comm"] * with_comm)]
-    cells = [
-        [
-            *([str(row.number)] if is_job else []),
-            time_text(row.step_ns),
-            _percent(row.busy_share),
-            *([_percent(row.exposed_share)] * with_comm),
-        ]
-        for row in shown
-    ]
+    columns = [("rank", [str(row.number) for row in shown])] if is_job else []
+    columns.append(("step", [time_text(row.step_ns) for row in shown]))
+    columns += _shares(shown)
+    titles = [title for title, _ in columns]
+    widths = [max(map(len, [title, *cells])) for title, cells in columns]
     tops = [
         Span(f"{x.rule} {amount(x, row.scope)}", TONES[x.severity]) if (x := row.top) else Span("-")
         for row in shown
     ]
-    widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     top_width = max([len("largest finding"), *(len(top.text) for top in tops)])
     files = [clean(names[row.rank.trace.path]) for row in shown]
     room = width - sum(widths) - top_width - 2 * len(widths) - 2
-    file_width = min(max(map(len, [*files, "file"])), max(room, _FILE_WIDTH))
+    name_width = max(map(len, [*files, "file"]))
+    file_width = min(name_width, max(room, _FILE_WIDTH))
+    # The ranks of a job have numbers; how they spend a step needs the room more than their names.
+    with_file = shown[0].shares is None or name_width <= room
 
     def line(name: str, numbers: Sequence[str], top: Span, tone: Tone) -> Line:
         padded = [f"{cell:>{size}}" for cell, size in zip(numbers, widths, strict=True)]
-        file = f"{shorten_middle(name, file_width):{file_width}}"
-        before = [*padded[:1], file, *padded[1:]] if is_job else [file, *padded]
-        return Line((Span("  ".join(before) + "  ", tone), top))
+        if with_file:
+            padded.insert(1 if is_job else 0, f"{shorten_middle(name, file_width):{file_width}}")
+        return Line((Span("  ".join(padded) + "  ", tone), top))
 
     lines = [line("file", titles, Span("largest finding", Tone.DIM), Tone.DIM)]
+    by_row = zip(*(cells for _, cells in columns), strict=True)
     lines += [
         line(name, numbers, top, Tone.PLAIN)
-        for name, numbers, top in zip(files, cells, tops, strict=True)
+        for name, numbers, top in zip(files, by_row, tops, strict=True)
     ]
     if len(shown) < count:
         lines.append(Line((Span(f"… and {count - len(shown)} more", Tone.DIM),)))
     return lines
+
+
+def _shares(rows: Sequence[_Row]) -> list[tuple[str, list[str]]]:
+    """The columns that say how the files spend a step."""
+    shares = [row.shares for row in rows if row.shares is not None]
+    if len(shares) < len(rows):
+        columns = [("GPU busy", [_percent(row.busy_share) for row in rows])]
+        if any(row.exposed_share >= _WORTH_A_WORD for row in rows):
+            columns.append(("exposed comm", [_percent(row.exposed_share) for row in rows]))
+        return columns
+    columns = [
+        ("compute", [x.share(x.compute_ns) for x in shares]),
+        ("wait", [x.share(x.wait_ns) for x in shares]),
+        ("transfer", [x.share(x.transfer_ns) for x in shares]),
+        ("copies", [x.share(x.copy_ns) for x in shares]),
+        ("idle", [x.share(x.idle_ns) for x in shares]),
+        ("waits for", [x.waits_for_text for x in shares]),
+    ]
+    if all(x.copy_ns < _WORTH_A_WORD * x.length_ns for x in shares):
+        del columns[3]
+    return columns
 
 
 def _percent(share: float) -> str:

@@ -1,0 +1,302 @@
+"""What the text says of a job: its verdict, how its ranks spend a step, its tables."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.build import job_rows as jobs
+from tests.unit.render.text.hand_made import (
+    MS,
+    make_report,
+    make_steady,
+    make_steps,
+    make_trace,
+    section_of,
+)
+from tracelab.render.text.job import job_verdict, rank_shares
+from tracelab.render.text.report import screen
+
+MOST_LINES = 25
+
+
+def report_of(job, **parts):
+    """The report of a job with the steps 0, 1 and 2 of 10 ms; 1 and 2 are steady."""
+    return make_report(
+        *(window for rank in job.ranks for window in make_steps([10, 10, 10], rank=rank)),
+        traces=tuple(make_trace(path=f"run/rank{rank}.json", rank=rank) for rank in job.ranks),
+        steady=tuple(make_steady(rank=rank) for rank in job.ranks),
+        job=job,
+        **parts,
+    )
+
+
+def verdict_of(job):
+    report = report_of(job)
+    return job_verdict(report, rank_shares(report))
+
+
+def lines_of(job, width=100, **parts):
+    return [line.text.rstrip() for line in screen(report_of(job, **parts), width=width)]
+
+
+# Rank 1 computes for 8 of 10 ms, the others for 4 and wait 4 for it.
+FOUR = tuple(
+    jobs.rank_times(rank, steps=(0, 1, 2), transfer=1, idle=1, wait=0 if rank == 1 else 4)
+    for rank in range(4)
+)
+WAITS = tuple(jobs.collective(4, 8, 4, 4, end_ms=9, last=1, step=step) for step in (0, 1, 2))
+
+
+class TestShares:
+    def test_of_the_steady_steps(self):
+        first = jobs.rank_step(0, 0, length=90, idle=90)
+        steps = (first, jobs.rank_step(1, 90, wait=2), jobs.rank_step(2, 100, wait=4))
+        [shares] = rank_shares(report_of(jobs.job(jobs.RankTimes(0, steps))))
+        assert (shares.step_ns, shares.length_ns) == (10 * MS, 20 * MS)
+        assert (shares.share(shares.wait_ns), shares.share(shares.idle_ns)) == ("30.0 %", "0 %")
+
+    def test_the_rank_that_is_awaited_most(self):
+        shares = rank_shares(report_of(jobs.job(*FOUR, collectives=WAITS)))
+        assert [x.waits_for_text for x in shares] == ["rank 1", "-", "rank 1", "rank 1"]
+
+    def test_no_rank_is_awaited_more_than_all_others_together(self):
+        waits = [
+            jobs.collective(*(8 if rank == last else 4 for rank in range(4)), end_ms=9, last=last)
+            for last in (1, 2)
+        ]
+        shares = rank_shares(report_of(jobs.job(*FOUR, collectives=tuple(waits))))
+        assert shares[0].waits_for_text == "several"
+
+    def test_only_waits_of_steady_steps_count(self):
+        early = jobs.collective(0, 8, 8, 99, end_ms=100, last=3, step=0)
+        shares = rank_shares(report_of(jobs.job(*FOUR, collectives=(early, *WAITS))))
+        assert shares[0].waits_for == 1
+
+
+class TestVerdict:
+    def test_who_makes_the_others_wait_comes_first(self):
+        assert verdict_of(jobs.job(*FOUR, stragglers=(jobs.straggler(),))) == [
+            "Rank 1 makes the 3 other ranks wait 2.40 ms of 10.00 ms a step: it has 1.5 times the "
+            "work in `linear`."
+        ]
+
+    @pytest.mark.parametrize(
+        ("waiting", "words"),
+        [((0,), "rank 0 wait"), ((0, 2), "ranks 0 and 2 wait")],
+    )
+    def test_few_that_wait_are_named(self, waiting, words):
+        assert (
+            words in verdict_of(jobs.job(*FOUR, stragglers=(jobs.straggler(waiting=waiting),)))[0]
+        )
+
+    def test_of_many_stragglers_two_are_told(self):
+        many = tuple(jobs.straggler(rank, cost_ms=4 - rank) for rank in range(4))
+        sentences = verdict_of(jobs.job(*FOUR, stragglers=many))
+        assert sentences[2] == "2 more ranks make others wait, each up to 2.00 ms."
+
+    def test_nobody_makes_the_others_wait(self):
+        even = [jobs.rank_times(rank, steps=(1, 2), wait=0.2, transfer=1) for rank in range(2)]
+        assert verdict_of(jobs.job(*even)) == [
+            "No rank makes the others wait: waiting takes at most 2.0 % (rank 0) of a step, "
+            "transfers not overlapped with compute at most 10.0 % (rank 0)."
+        ]
+
+    def test_they_wait_but_for_nobody_in_particular(self):
+        [sentence] = verdict_of(jobs.job(*FOUR))
+        assert sentence.startswith("No single rank delays all the others: waiting takes at most 40")
+
+    def test_a_pipeline_has_its_bubble_beside_the_theory(self):
+        assert verdict_of(jobs.job(*FOUR, pipeline=jobs.pipeline())) == [
+            "A pipeline of 4 stages with 4 microbatches (1F1B): 51.0 % of the schedule is bubble "
+            "(uneven stages 8.0 % and transfers 3.0 %), 42.9 % in theory."
+        ]
+
+    def test_a_pipeline_of_an_unknown_schedule(self):
+        unknown = jobs.pipeline(
+            schedule="unknown",
+            microbatches=None,
+            why="no file of rank 4",
+            measured_bubble=None,
+            theory_bubble=None,
+            parts=None,
+            per_stage=(),
+        )
+        assert verdict_of(jobs.job(*FOUR, pipeline=unknown)) == [
+            "A pipeline of 4 stages, whose schedule is not known: no file of rank 4."
+        ]
+
+    def test_of_a_job_without_steps_only_stragglers_are_told(self):
+        times = (jobs.RankTimes(0, ()), jobs.RankTimes(1, ()))
+        assert verdict_of(jobs.job(*times)) == []
+        slow = jobs.straggler(waiting=(0,), steps=0, steps_seen=0)
+        assert verdict_of(jobs.job(*times, stragglers=(slow,))) == [
+            "Rank 1 makes rank 0 wait 2.40 ms (24.0 % of the recording): it has 1.5 times the work "
+            "in `linear`."
+        ]
+
+
+class TestScreen:
+    def test_the_first_screen(self):
+        job = jobs.job(*FOUR, stragglers=(jobs.straggler(),), collectives=WAITS)
+        assert lines_of(job)[3:12] == [
+            "`linear`.",
+            "A steady step takes 10.00 ms.",
+            "No finding reaches 2 % of the steady steps.",
+            "",
+            "rank  file       step  compute    wait  transfer    idle  waits for  largest finding",
+            "   0  rank0  10.00 ms   40.0 %  40.0 %    10.0 %  10.0 %     rank 1  -",
+            "   1  rank1  10.00 ms   80.0 %     0 %    10.0 %  10.0 %          -  -",
+            "   2  rank2  10.00 ms   40.0 %  40.0 %    10.0 %  10.0 %     rank 1  -",
+            "   3  rank3  10.00 ms   40.0 %  40.0 %    10.0 %  10.0 %     rank 1  -",
+        ]
+
+    @pytest.mark.parametrize("ranks", [8, 64, 1000])
+    def test_any_number_of_ranks_fits_and_the_straggler_has_its_row(self, ranks):
+        last = ranks - 1
+        times = [
+            jobs.rank_times(rank, steps=(0, 1, 2), wait=0 if rank == last else 4)
+            for rank in range(ranks)
+        ]
+        slow = jobs.straggler(last, waiting=tuple(range(last)))
+        for width in (80, 100):
+            lines = lines_of(jobs.job(*times, stragglers=(slow,)), width)
+            assert len(lines) <= MOST_LINES
+            assert max(map(len, lines)) <= width
+            assert any(line.split()[:1] == [str(last)] for line in lines)
+
+    def test_copies_have_a_column_where_there_are_some(self):
+        copying = jobs.rank_times(0, steps=(0, 1, 2), copy=3)
+        text = "\n".join(lines_of(jobs.job(copying, jobs.rank_times(1, steps=(0, 1, 2)))))
+        assert "copies" in text
+        assert "30.0 %" in text
+
+
+class TestTables:
+    JOB = jobs.job(
+        *FOUR,
+        stragglers=(jobs.straggler(),),
+        collectives=(*WAITS, jobs.collective(1, 1, end_ms=2, operation="broadcast", group="1")),
+    )
+
+    def test_ranks(self):
+        section = section_of(report_of(self.JOB), "How the ranks spend a steady step")
+        assert [column.title for column in section.columns][-3:] == ["copies", "idle", "waits for"]
+        assert section.rows[1] == (
+            "1",
+            "10.00 ms",
+            "80.0 %",
+            "0 %",
+            "10.0 %",
+            "0 %",
+            "10.0 %",
+            "-",
+        )
+
+    def test_of_many_ranks_those_that_wait_and_the_straggler(self):
+        times = [
+            jobs.rank_times(rank, steps=(0, 1, 2), wait=3 if rank > 50 else 0) for rank in range(64)
+        ]
+        job = jobs.job(*times, stragglers=(jobs.straggler(7),))
+        section = section_of(report_of(job), "How the ranks spend a steady step")
+        numbers = [int(row[0]) for row in section.rows]
+        assert len(numbers) == 24
+        assert {7, *range(51, 64)} <= set(numbers)
+        assert section.notes[0] == "… and 40 more ranks (all of them in --json)."
+
+    def test_collectives_by_group_operation_and_size(self):
+        section = section_of(report_of(self.JOB), "Collectives")
+        assert section.rows == (
+            (
+                "0",
+                "all_reduce",
+                "1 MiB",
+                "3",
+                "4.00 ms",
+                "4.00 ms",
+                "1.00 ms",
+                "-",
+                "-",
+                "rank 1: more work",
+            ),
+            (
+                "1",
+                "broadcast",
+                "1 MiB",
+                "1",
+                "0",
+                "0",
+                "1.00 ms",
+                "-",
+                "-",
+                "all within the error of the clocks",
+            ),
+        )
+
+    def test_collectives_of_other_sizes_are_apart(self):
+        sizes = (1_000, 1_023, 1_024)
+        several = tuple(jobs.collective(1, 2, end_ms=3, message_bytes=x) for x in sizes)
+        section = section_of(report_of(jobs.job(*FOUR, collectives=several)), "Collectives")
+        assert [row[2:4] for row in section.rows] == [("1,011 B", "2"), ("1 KiB", "1")]
+
+    def test_bandwidths_are_medians(self):
+        several = tuple(
+            jobs.collective(1, 2, end_ms=3, algorithm_gbps=x, bus_gbps=2 * x) for x in (1, 2, 90)
+        )
+        section = section_of(report_of(jobs.job(*FOUR, collectives=several)), "Collectives")
+        assert section.rows[0][7:9] == ("2.0", "4.0")
+
+    def test_clocks(self):
+        shifted = jobs.clock(1, offset_ns=-2 * MS, drift_ppm=12.5, residual_ns=9_000)
+        clocks = jobs.Alignment(9_000, 0, (jobs.clock(0, basis="reference"), shifted))
+        job = jobs.job(*FOUR[:2], alignment=clocks)
+        section = section_of(report_of(job), "Clocks")
+        assert section.lines == (
+            "Times are on the clock of rank 0; the ranks agree within 9.00 µs.",
+        )
+        assert section.rows[1] == (
+            "1",
+            "-2.00 ms",
+            "+12.50 ppm",
+            "0",
+            "20",
+            "9.00 µs",
+            "collectives",
+        )
+
+    def test_pipeline_per_stage(self):
+        late = jobs.stage(3, steady_ns=5 * MS, host_microbatch_ns=800_000, bubble=0.5)
+        pipeline = jobs.pipeline(per_stage=(*map(jobs.stage, range(3)), late))
+        report = report_of(jobs.job(*FOUR, pipeline=pipeline))
+        shares = section_of(report, "Pipeline, shares of the schedule").rows
+        assert shares[0] == (
+            "0",
+            "0",
+            "60.0 %",
+            "30.0 %",
+            "10.0 %",
+            "0 %",
+            "0 %",
+            "0 %",
+            "0 %",
+            "40.0 %",
+        )
+        phases = section_of(report, "Pipeline, per step").rows
+        assert phases[3] == (
+            "3",
+            "3",
+            "2.00 ms",
+            "1.00 ms",
+            "2.50 ms",
+            "0",
+            "2.00 ms",
+            "1.00 ms",
+            "750.0 µs",
+            "800.0 µs",
+        )
+
+    def test_several_pipelines_are_numbered(self):
+        stages = tuple(replace(jobs.stage(x), pipeline=n) for n in (0, 1) for x in (0, 1))
+        pipeline = jobs.pipeline(2, pipelines=2, per_stage=stages)
+        report = report_of(jobs.job(*FOUR, pipeline=pipeline))
+        section = section_of(report, "Pipeline, shares of the schedule")
+        assert [row[:2] for row in section.rows] == [("0", "0"), ("0", "1"), ("1", "0"), ("1", "1")]

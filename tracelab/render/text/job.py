@@ -1,0 +1,201 @@
+"""What the text says first of a job: who makes others wait, and how the ranks spend a step."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from tracelab.arrays import OneLine
+from tracelab.job.merge import Job
+from tracelab.job.pipeline import Pipeline
+from tracelab.job.stragglers import Straggler
+from tracelab.render.text.cells import counted, listed, percent_text, time_text
+from tracelab.report.schema import Report
+
+_FEW_RANKS = 2  # that are named one by one
+_MOST_STRAGGLERS = 2  # that are in the verdict
+_MOST_IN_TABLE = 8  # ranks, on the first screen
+_MOSTLY = 0.5  # of a rank's waits
+_WORTH_A_WORD = 0.01  # of a step
+_MUCH = 0.05
+_SCHEDULES = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "1f1b-like": "like 1F1B",
+    "interleaved gpipe": "interleaved GPipe",
+    "interleaved 1f1b": "interleaved 1F1B",
+}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RankShares(OneLine):
+    """How a rank spends a steady step; each part is the time of all steady steps together.
+
+    Attributes:
+        rank: its number.
+        step_ns: the median length of a step, ns.
+        length_ns: of all steps, ns.
+        compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns: which add up to `length_ns`.
+        waits_for: the rank that it waits for most; None where there is none.
+
+    Example: ``RankShares(rank=0, step_ns=9_740_000, length_ns=19_480_000, compute_ns=9_000_000,
+    wait_ns=9_500_000, transfer_ns=580_000, copy_ns=40_000, idle_ns=360_000, waits_for=1)``.
+    """
+
+    rank: int
+    step_ns: int
+    length_ns: int
+    compute_ns: int
+    wait_ns: int
+    transfer_ns: int
+    copy_ns: int
+    idle_ns: int
+    waits_for: int | None
+
+    @property
+    def waits_for_text(self) -> str:
+        """The rank that it waits for, where it waits for a time worth a word."""
+        if self.wait_ns < _WORTH_A_WORD * self.length_ns:
+            return "-"
+        return "several" if self.waits_for is None else f"rank {self.waits_for}"
+
+    def share(self, part_ns: int) -> str:
+        """A part of the steps' time, in percent."""
+        return percent_text(part_ns, self.length_ns)
+
+
+def rank_shares(report: Report) -> list[RankShares]:
+    """How each rank of a job spends a steady step; none where the report does not say."""
+    job = report.job
+    if job is None:
+        return []
+    steady = {row.rank: frozenset(row.steps) for row in report.steady}
+    waits_for = _waits_for(job, steady)
+    shares = []
+    for times in job.per_rank:
+        steps = [x for x in times.steps if x.step in steady.get(times.rank, ())] or times.steps
+        if steps:
+            shares.append(
+                RankShares(
+                    rank=times.rank,
+                    step_ns=int(median(x.end_ns - x.start_ns for x in steps)),
+                    length_ns=sum(x.end_ns - x.start_ns for x in steps),
+                    compute_ns=sum(x.compute_ns for x in steps),
+                    wait_ns=sum(x.wait_ns for x in steps),
+                    transfer_ns=sum(x.transfer_ns for x in steps),
+                    copy_ns=sum(x.copy_ns for x in steps),
+                    idle_ns=sum(x.idle_ns for x in steps),
+                    waits_for=waits_for.get(times.rank),
+                )
+            )
+    return shares
+
+
+def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]:
+    """For each rank the one that it waits for most of its time, if there is one."""
+    waits: dict[int, Counter[int]] = defaultdict(Counter)
+    for x in job.collectives:
+        for rank, wait_ns in zip(x.ranks, x.wait_ns, strict=True):
+            if x.last_rank not in (None, rank) and x.step in steady.get(rank, (x.step,)):
+                waits[rank][x.last_rank] += wait_ns
+    return {
+        rank: awaited
+        for rank, counts in waits.items()
+        for awaited, wait_ns in counts.most_common(1)
+        if wait_ns > _MOSTLY * counts.total()
+    }
+
+
+def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
+    """Sentences: who makes the others wait, the pipeline's bubble, how long the ranks wait.
+
+    How long they wait stands in the table of ranks, too, unless there are too many of them.
+    """
+    job = report.job
+    if job is None:
+        return []
+    step_ns = int(median(x.step_ns for x in shares)) if shares else 0
+    sentences = [_straggler(x, len(job.ranks), step_ns) for x in job.stragglers[:_MOST_STRAGGLERS]]
+    left = job.stragglers[_MOST_STRAGGLERS:]
+    if left:
+        ranks = counted(len(left), "more rank makes", "more ranks make")
+        sentences.append(f"{ranks} others wait, each up to {time_text(left[0].cost_ns)}.")
+    if job.pipeline is not None:
+        sentences.append(pipeline_sentence(job.pipeline))
+    if shares and not sentences:
+        waits = any(x.wait_ns >= _MUCH * x.length_ns for x in shares)
+        whom = "No single rank delays all the others" if waits else "No rank makes the others wait"
+        return [f"{whom}: {_waits(shares)}."]
+    if len(shares) > _MOST_IN_TABLE:
+        sentences.append(f"In a step, {_waits(shares)}.")
+    return sentences
+
+
+def _straggler(straggler: Straggler, ranks: int, step_ns: int) -> str:
+    who = others(straggler.waiting_ranks, ranks)
+    share = f"{percent(straggler.share)} of the recording"  # without steps
+    of_what = f"of {time_text(step_ns)} a step" if straggler.steps and step_ns else f"({share})"
+    return (
+        f"Rank {straggler.rank} makes {who} wait {time_text(straggler.cost_ns)} {of_what}: "
+        f"it {straggler.why}."
+    )
+
+
+def others(waiting: Sequence[int], ranks: int) -> str:
+    """The ranks that wait for one.
+
+    >>> others((0,), 2), others((0, 2, 3), 4), others((0, 2), 8), others((0, 2, 3, 4), 8)
+    ('rank 0', 'the 3 other ranks', 'ranks 0 and 2', '4 other ranks')
+    """
+    if len(waiting) == 1:
+        return f"rank {waiting[0]}"
+    if len(waiting) == ranks - 1:
+        return f"the {len(waiting)} other ranks"
+    if len(waiting) <= _FEW_RANKS:
+        return f"ranks {listed(map(str, waiting))}"
+    return f"{len(waiting)} other ranks"
+
+
+def pipeline_sentence(pipeline: Pipeline) -> str:
+    """Its schedule, and its bubble beside that of the theory, and what the difference is."""
+    several = f"{pipeline.pipelines} pipelines" if pipeline.pipelines > 1 else "A pipeline"
+    stages = counted(pipeline.stages, "stage", "stages")
+    if pipeline.measured_bubble is None:
+        return f"{several} of {stages}, whose schedule is not known: {pipeline.why}."
+    microbatches = counted(pipeline.microbatches or 0, "microbatch", "microbatches")
+    schedule = _SCHEDULES.get(pipeline.schedule, pipeline.schedule)
+    theory = pipeline.theory_bubble
+    in_theory = "" if theory is None else f", {percent(theory)} in theory"
+    parts = pipeline.parts
+    named = [
+        f"{name} {percent(share)}"
+        for name, share in (
+            ("uneven stages", parts.imbalance if parts else 0),
+            ("transfers", parts.transfer if parts else 0),
+            ("hosts", parts.host if parts else 0),
+        )
+        if share >= _WORTH_A_WORD
+    ]
+    beyond = f" ({listed(named)})" if named else ""
+    return (
+        f"{several} of {stages} with {microbatches} ({schedule}): "
+        f"{percent(pipeline.measured_bubble)} of the schedule is bubble{beyond}{in_theory}."
+    )
+
+
+def _waits(shares: Sequence[RankShares]) -> str:
+    """How much of a step waits and transfers take at most, where no compute runs beside them."""
+    longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
+    busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
+    return (
+        f"waiting takes at most {longest.share(longest.wait_ns)} (rank {longest.rank}) of a step, "
+        "transfers not overlapped with compute at most "
+        f"{busiest.share(busiest.transfer_ns)} (rank {busiest.rank})"
+    )
+
+
+def percent(share: float) -> str:
+    """A share of 0 to 1 in percent."""
+    return percent_text(round(1_000_000 * share), 1_000_000)

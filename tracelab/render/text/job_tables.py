@@ -1,0 +1,291 @@
+"""The sections of the full report about a job: its ranks, collectives, clocks and pipeline."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import TypeVar
+
+from tracelab.job.clocks import Alignment
+from tracelab.job.collective_metrics import CollectiveMetrics
+from tracelab.job.merge import Job
+from tracelab.job.pipeline import Pipeline, StageMetrics
+from tracelab.render.text.cells import FINDING_CAUSE_NAMES, meaning_of, percent_text, time_text
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.text.job import RankShares, job_verdict, percent, rank_shares
+from tracelab.render.text.sections import Column, Fit, Section, Tone
+from tracelab.report.schema import Report
+
+_MOST_ROWS = 24
+_IN_PAIRS = "send_recv"
+_UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
+
+_Row = TypeVar("_Row")
+
+
+def job_sections(report: Report) -> list[Section]:
+    """What the full report says of a job, before it goes through its files."""
+    job, shares = report.job, rank_shares(report)
+    if job is None:
+        return []
+    sections = []
+    if shares:
+        sections.append(Section("", tuple(job_verdict(report, shares)), tone=Tone.STRONG))
+        sections.append(_ranks(job, shares))
+    if job.pipeline is not None:
+        sections += _pipeline(job.pipeline)
+    if job.collectives:
+        sections.append(_collectives(job))
+    if job.alignment is not None:
+        sections.append(_clocks(job.alignment))
+    return sections
+
+
+def bytes_text(size_bytes: int) -> str:
+    """A size in the unit that suits it.
+
+    >>> bytes_text(134_217_728), bytes_text(1536), bytes_text(4)
+    ('128 MiB', '1.5 KiB', '4 B')
+    """
+    for unit, unit_bytes in _UNITS:
+        if size_bytes >= unit_bytes:
+            return f"{size_bytes / unit_bytes:.1f}".removesuffix(".0") + f" {unit}"
+    return f"{size_bytes:,} B"
+
+
+def cause_text(cause: str) -> str:
+    """Why a rank came last, as the report calls it.
+
+    >>> cause_text("more_work")
+    'more work'
+    """
+    return meaning_of(FINDING_CAUSE_NAMES, cause).replace("_", " ")
+
+
+def _kept(
+    rows: Sequence[_Row], weight: Callable[[_Row], float], what: str
+) -> tuple[list[_Row], tuple[str, ...]]:
+    """The rows with the most weight, in their order, and a note of how many are left out."""
+    order = sorted(range(len(rows)), key=lambda i: -weight(rows[i]))[:_MOST_ROWS]
+    left = len(rows) - len(order)
+    note = (f"… and {left:,} more {what} {ALL_IN_JSON}.",) if left else ()
+    return [rows[i] for i in sorted(order)], note
+
+
+def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
+    """How each rank spends a step; of very many the stragglers and those that wait longest."""
+    stragglers = {x.rank for x in job.stragglers}
+    rows, notes = _kept(shares, lambda x: (x.rank in stragglers) + x.wait_ns / x.length_ns, "ranks")
+    titles = ("rank", "step", "compute", "wait", "transfer", "copies", "idle", "waits for")
+    return Section(
+        "How the ranks spend a steady step",
+        columns=tuple(map(Column, titles)),
+        rows=tuple(
+            (
+                str(x.rank),
+                time_text(x.step_ns),
+                x.share(x.compute_ns),
+                x.share(x.wait_ns),
+                x.share(x.transfer_ns),
+                x.share(x.copy_ns),
+                x.share(x.idle_ns),
+                x.waits_for_text,
+            )
+            for x in rows
+        ),
+        notes=(*notes, "Wait and transfer are those without compute beside them."),
+    )
+
+
+def _collectives(job: Job) -> Section:
+    """The collectives by process group, operation and size, the longest waits first."""
+    groups: dict[tuple[str, str, int], list[CollectiveMetrics]] = defaultdict(list)
+    for x in job.collectives:
+        size_class = (x.message_bytes or 0).bit_length()
+        groups[x.group, x.operation, size_class].append(x)
+    by_wait = sorted(groups.values(), key=lambda group: -sum(_longest_wait(x) for x in group))
+    notes = ["Wait is that of the rank that waited longest, transfer that of the fastest one."]
+    if len(by_wait) > _MOST_ROWS:
+        notes.append(f"… and {len(by_wait) - _MOST_ROWS:,} more rows {ALL_IN_JSON}.")
+    unmatched = _unmatched(job)
+    if unmatched:
+        notes.append(unmatched)
+    titles = ("size", "count", "wait,\nmedian", "longest", "transfer", "algbw\nGB/s", "busbw\nGB/s")
+    return Section(
+        "Collectives",
+        columns=(
+            Column("group", Fit.LABEL),
+            Column("operation", Fit.LABEL),
+            *map(Column, titles),
+            Column("which rank came last, and why", Fit.PROSE),
+        ),
+        rows=tuple(_collective_row(group) for group in by_wait[:_MOST_ROWS]),
+        notes=tuple(notes),
+    )
+
+
+def _collective_row(group: Sequence[CollectiveMetrics]) -> tuple[str, ...]:
+    waits_ns = [_longest_wait(x) for x in group]
+    sizes = [x.message_bytes for x in group if x.message_bytes is not None]
+    return (
+        group[0].group or "-",
+        group[0].operation,
+        bytes_text(int(median(sizes))) if sizes else "-",
+        f"{len(group):,}",
+        time_text(int(median(waits_ns))),
+        time_text(max(waits_ns)),
+        time_text(int(median(min(x.transfer_ns) for x in group))),
+        _gbps(x.algorithm_gbps for x in group),
+        _gbps(x.bus_gbps for x in group),
+        _last(group),
+    )
+
+
+def _longest_wait(collective: CollectiveMetrics) -> int:
+    return max(collective.wait_ns, default=0)
+
+
+def _gbps(figures: Iterable[float | None]) -> str:
+    known = [x for x in figures if x is not None]
+    return f"{median(known):.1f}" if known else "-"
+
+
+def _last(group: Sequence[CollectiveMetrics]) -> str:
+    """Which rank came last most often, and why; stages of a pipeline are awaited in turns."""
+    if group[0].operation == _IN_PAIRS:
+        return ""
+    counts = Counter(x.last_rank for x in group if x.last_rank is not None)
+    if not counts:
+        return "all within the error of the clocks"
+    [(rank, count)] = counts.most_common(1)
+    causes = Counter(x.cause for x in group if x.last_rank == rank and x.cause)
+    times = f" in {count:,} of {len(group):,}" if count < len(group) else ""
+    why = "".join(f": {cause_text(cause)}" for cause, _ in causes.most_common(1))
+    return f"rank {rank}{times}{why}"
+
+
+def _unmatched(job: Job) -> str:
+    """How much communication has no counterpart in other ranks' files, and why."""
+    parts = [f"{x.count:,} of rank {x.rank} ({x.why})" for x in job.unmatched if x.count]
+    return f"Not matched: {'; '.join(parts)}." if parts else ""
+
+
+def _clocks(alignment: Alignment) -> Section:
+    """How the ranks' clocks differ, and how well they agree once they are aligned."""
+    rows, notes = _kept(alignment.per_rank, lambda x: x.residual_ns or 0, "ranks")
+    residual_ns = alignment.residual_ns
+    agree = "" if residual_ns is None else f"; the ranks agree within {time_text(residual_ns)}"
+    return Section(
+        "Clocks",
+        (f"Times are on the clock of rank {alignment.reference_rank}{agree}.",),
+        columns=(
+            *map(Column, ("rank", "offset", "drift", "jumps", "matched", "residual")),
+            Column("aligned by", Fit.PROSE),
+        ),
+        rows=tuple(
+            (
+                str(x.rank),
+                _signed(x.offset_ns),
+                f"{x.drift_ppm:+.2f} ppm" if x.drift_ppm else "0",
+                str(len(x.jumps)),
+                f"{x.matched:,}",
+                "-" if x.residual_ns is None else time_text(x.residual_ns),
+                x.basis,
+            )
+            for x in rows
+        ),
+        notes=notes,
+    )
+
+
+def _signed(time_ns: int) -> str:
+    return f"-{time_text(-time_ns)}" if time_ns < 0 else time_text(time_ns)
+
+
+def _pipeline(pipeline: Pipeline) -> list[Section]:
+    """What each stage does in the schedule, and where its bubble is."""
+    if not pipeline.per_stage:
+        return []
+    rows, notes = _kept(pipeline.per_stage, lambda x: x.bubble, "stages")
+    names = [_stage_cells(x, pipeline) for x in rows]
+    firsts = [
+        Column(x) for x in (*(["pipeline"] if pipeline.pipelines > 1 else []), "stage", "rank")
+    ]
+    parts = ("compute", "wait", "transfer", "host", "other", "before", "after", "bubble")
+    phases = (
+        "warm-up",
+        "bubble",
+        "steady",
+        "bubble",
+        "drain",
+        "bubble",
+        "micro-\nbatch",
+        "launch\nof it",
+    )
+    return [
+        Section(
+            "Pipeline, shares of the schedule",
+            columns=(*firsts, *map(Column, parts)),
+            rows=tuple(
+                (
+                    *name,
+                    *(percent_text(part_ns, _schedule_ns(x)) for part_ns in _parts(x)),
+                    percent(x.bubble),
+                )
+                for name, x in zip(names, rows, strict=True)
+            ),
+            notes=notes,
+        ),
+        Section(
+            "Pipeline, per step",
+            columns=(*firsts, *map(Column, phases)),
+            rows=tuple(
+                (*name, *_phase_cells(x, max(1, pipeline.steps)))
+                for name, x in zip(names, rows, strict=True)
+            ),
+            notes=notes,
+        ),
+    ]
+
+
+def _stage_cells(stage: StageMetrics, pipeline: Pipeline) -> tuple[str, ...]:
+    first = (str(stage.pipeline),) if pipeline.pipelines > 1 else ()
+    return (*first, str(stage.stage), str(stage.rank))
+
+
+def _parts(stage: StageMetrics) -> tuple[int, ...]:
+    """What the schedule of a stage consists of, ns."""
+    return (
+        stage.compute_ns,
+        stage.wait_ns,
+        stage.transfer_ns,
+        stage.host_idle_ns,
+        stage.other_ns,
+        stage.before_ns,
+        stage.after_ns,
+    )
+
+
+def _schedule_ns(stage: StageMetrics) -> int:
+    return sum(_parts(stage))
+
+
+def _phase_cells(stage: StageMetrics, steps: int) -> list[str]:
+    """The phases of a stage's schedule, and how long a microbatch takes."""
+    host_ns = stage.host_microbatch_ns
+    return [
+        *(
+            time_text(phase_ns // steps)
+            for phase_ns in (
+                stage.warm_up_ns,
+                stage.warm_up_bubble_ns,
+                stage.steady_ns,
+                stage.steady_bubble_ns,
+                stage.drain_ns,
+                stage.drain_bubble_ns,
+            )
+        ),
+        time_text(stage.microbatch_ns),
+        "-" if host_ns is None else time_text(host_ns),
+    ]
