@@ -1,20 +1,24 @@
-"""Pictures of what was analyzed: a file's timeline, or a part of it."""
+"""Pictures of what was analyzed: a file's timeline, or a part of it, or the ranks of a job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tracelab.analysis import Analysis, analyze_source
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
+from tracelab.report.schema import Report
+from tracelab.reports import FileResult, analyze_file, merge_results
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
+    from tracelab.render.picture.rank_work import RankWork
     from tracelab.render.picture.save import Picture
     from tracelab.render.picture.timeline import Part
 
@@ -36,8 +40,9 @@ def draw(
     """Draw what ran when: the streams, the host's blocking calls, the idle time.
 
     Args:
-        trace: a file, a URL, or what `analyze_source` made of one; of several files each is drawn
-            as a whole, one above the other.
+        trace: a file, a URL, or what `analyze_source` made of one. The files of one job are drawn
+            on one clock, in two steps of usual length; of other files each is drawn as a whole,
+            one above the other.
         path: the file to write, ``.png``, ``.svg`` or ``.pdf``; its folder is made. None for none:
             the picture shows itself in a notebook.
         options: how a file is analyzed; `Options.step` draws that step alone.
@@ -69,17 +74,17 @@ def draw(
         )
     if not all(abs(ms or 0) <= _LATEST_MS for ms in (start_ms, end_ms)):  # nan is not, either
         raise UsageError("a picture must begin and end within 10^12 milliseconds")
-    require_drawable(len(inputs), chosen, width_px)
+    require_drawable(1, chosen, width_px)
     if path is not None:
         require_format(Path(path))
     known = [one if isinstance(one, Analysis) else one_source(one) for one in inputs]
     if path is not None:
         require_output(path, identities(map(_path_of, known)))
-    analyses = [one if isinstance(one, Analysis) else analyze_source(one, options) for one in known]
-    if len(analyses) > 1:
-        picture = _stacked(analyses, width_px)
+    if len(known) > 1:
+        picture = _several([x for x in known if isinstance(x, Source)], options, title, width_px)
     else:
-        [analysis] = analyses
+        [one] = known
+        analysis = one if isinstance(one, Analysis) else analyze_source(one, options)
         start_ns, end_ns = _span(analysis, start_ms, end_ms)
         picture = Picture(
             draw_timeline(
@@ -97,19 +102,109 @@ def draw(
     return picture
 
 
-def draw_beside(analysis: Analysis, path: Path | None) -> Path | TracelabError | None:
-    """Draw one of several files that are analyzed, in whichever process.
+def draw_beside(
+    trace: Analysis | Source, path: Path, options: Options = DEFAULTS
+) -> Path | TracelabError:
+    """Draw a file beside its report, in whichever process.
 
     Returns:
-        the picture that was drawn, None for no path, or why it could not be.
+        the picture that was drawn, or why it could not be.
     """
-    if path is None:
-        return None
     try:
-        draw(analysis, path)
+        draw(trace, path, options=options)
     except TracelabError as error:
         return error
     return path
+
+
+def part_of_job(analysis: Analysis) -> RankWork:
+    """What `draw_job` needs of one file, in whichever process it is analyzed."""
+    from tracelab.render.picture.rank_work import reduce_work
+
+    return reduce_work(analysis.graph, analysis.windows, analysis.part.device)
+
+
+def draw_job(
+    report: Report, works: Iterable[RankWork], *, title: str = "", width_px: int = 1600
+) -> Picture:
+    """Draw the ranks of a job on one clock, and the heat map of their steps.
+
+    Args:
+        report: of the job.
+        works: what `part_of_job` gave of each of its files.
+        title: the headline, by default the folder and the number of ranks.
+        width_px: pixels across.
+    """
+    from tracelab.render.picture import job
+    from tracelab.render.picture.save import Picture
+    from tracelab.render.text.job import job_verdict, rank_shares
+
+    if report.job is None:
+        raise ValueError("only the ranks of a job are on one clock")
+    rank_of = {trace.path: trace.rank for trace in report.traces}
+    folders = {Path(path).parent.name for path in rank_of}
+    name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
+    figure = job.draw_job(
+        report.job,
+        {rank_of[work.path]: work for work in works},
+        title=title or f"{name}: {len(rank_of)} ranks on one clock",
+        verdict=next(iter(job_verdict(report, rank_shares(report))), ""),
+        width_px=width_px,
+    )
+    return Picture(figure)
+
+
+def for_picture(path: Path | None, files: int) -> Callable[[Analysis], Any] | None:
+    """What to call with each file's analysis, in whichever process; `draw_results` takes it all.
+
+    Args:
+        path: where the picture goes; None for none.
+        files: how many files there are.
+    """
+    if path is None:
+        return None
+    return partial(draw_beside, path=path) if files == 1 else part_of_job
+
+
+def draw_results(
+    report: Report,
+    results: Sequence[FileResult],
+    path: Path,
+    options: Options = DEFAULTS,
+    run: Callable[..., Iterable[Any]] = map,
+) -> list[Path | TracelabError]:
+    """Draw a job as one picture, or each of several other files, beside the report.
+
+    Args:
+        report: of all files.
+        results: of each file, analyzed with what `for_picture` gave.
+        path: where the picture goes; those of several files that are no job are numbered.
+        options: how the files were analyzed.
+        run: maps a function over files, as `map` or a pool's `map` does.
+
+    Returns:
+        the pictures that were drawn; instead of one that could not be, why.
+    """
+    if len(results) == 1:
+        return [result.more for result in results]
+    if report.job is None:
+        pairs = zip(results, numbered(path, len(results)), strict=True)
+        readable = [(result.source, one) for result, one in pairs if result.report is not None]
+        return list(run(partial(draw_beside, options=options), *zip(*readable, strict=True)))
+    try:
+        draw_job(report, [x.more for x in results if x.more is not None]).save(path)
+    except TracelabError as error:
+        return [error]
+    return [path]
+
+
+def numbered(path: Path, count: int) -> list[Path]:
+    """The pictures of several files.
+
+    >>> [one.name for one in numbered(Path("out/step.png"), 2)]
+    ['step-0.png', 'step-1.png']
+    """
+    return [path.with_stem(f"{path.stem}-{index}") for index in range(count)]
 
 
 def _path_of(known: Analysis | Source) -> str:
@@ -142,11 +237,20 @@ def part_of(analysis: Analysis, start_ns: int, end_ns: int, title: str) -> Part:
     return Part(analysis.timeline, calls.event_id, start_ns, end_ns, title)
 
 
-def _stacked(analyses: Sequence[Analysis], width_px: int) -> Picture:
-    """The whole of several files, one above the other."""
+def _several(sources: Sequence[Source], options: Options, title: str, width_px: int) -> Picture:
+    """The ranks of one job, or the whole of several files, one above the other."""
     from tracelab.render.picture.save import Picture
-    from tracelab.render.picture.timeline import draw_stacked
+    from tracelab.render.picture.timeline import draw_stacked, require_drawable
 
+    results = [analyze_file(source, options, then=lambda analysis: analysis) for source in sources]
+    for result in results:
+        if result.error is not None:
+            raise result.error
+    report = merge_results(results, [source.path for source in sources], options)
+    analyses: list[Analysis] = [result.more for result in results]
+    if report.job is not None and report.job.per_rank:
+        return draw_job(report, map(part_of_job, analyses), title=title, width_px=width_px)
+    require_drawable(len(analyses), None, width_px)
     parts = []
     for analysis in analyses:
         window, name = analysis.windows[0], Path(analysis.timeline.trace.path).name

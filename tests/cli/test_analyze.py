@@ -12,6 +12,7 @@ ROOT = Path(__file__).parents[2]
 TRACES = ROOT / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
 WAIT = TRACES / "events_wait.pt.trace.json.gz"
+JOB = sorted(TRACES.glob("straggler_more_work_rank*"))
 SCHEMA = json.loads((ROOT / "tracelab" / "report" / "report.schema.json").read_text())
 
 
@@ -148,6 +149,19 @@ def test_several_files_are_one_report(tracelab, executor):
     assert [trace["rank"] for trace in report["traces"]] == [0, 1]
     assert {trace["rank_source"] for trace in report["traces"]} == {"position"}
     assert {window["rank"] for window in report["windows"]} == {0, 1}
+
+
+def test_a_job_is_one_picture(tracelab, tmp_path):
+    ran = tracelab("analyze", *JOB, "--png", tmp_path / "job.png", "--jobs", "2")
+    assert ran.code == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["job.png"]
+    assert f"drew {tmp_path / 'job.png'}" in ran.err
+
+
+def test_a_job_of_one_step_is_one_picture(tracelab, tmp_path):
+    ran = tracelab("analyze", *JOB, "--step", 4, "--png", tmp_path / "job.svg")
+    assert ran.code == 0
+    assert "step 4" in (tmp_path / "job.svg").read_text()
 
 
 def test_several_pictures_are_numbered(tracelab, tmp_path):

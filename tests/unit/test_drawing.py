@@ -69,3 +69,20 @@ def test_a_picture_shows_one_file(tmp_path):
         tracelab.draw(tmp_path)
     with pytest.raises(UnreadableInputError, match="no such file"):
         tracelab.draw(tmp_path / "c.json")
+
+
+def test_files_of_one_job_are_drawn_on_one_clock():
+    ranks = sorted(TRACE.parent.glob("straggler_more_work_rank*"))
+    figure = tracelab.draw(ranks).figure
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert "traces: 2 ranks on one clock" in texts
+    assert any(text.startswith("Rank 0 makes rank 1 wait") for text in texts)
+    assert tracelab.draw(ranks, title="mine").figure.findobj(
+        lambda x: isinstance(x, Text) and x.get_text() == "mine"
+    )
+
+
+def test_files_of_no_job_are_drawn_one_above_the_other():
+    figure = tracelab.draw([TRACE, TRACE.with_name("events_item.pt.trace.json.gz")]).figure
+    texts = [text.get_text() for text in figure.findobj(Text)]
+    assert {TRACE.name, "events_item.pt.trace.json.gz"} <= set(texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -39,7 +40,9 @@ def analyze(
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="Draw the timeline: .png, .svg or .pdf."),
+        typer.Option(
+            metavar="FILE", help="Draw the timeline, of a job all ranks: .png, .svg, .pdf."
+        ),
     ] = None,
     step: Annotated[
         str | None,
@@ -80,6 +83,7 @@ def analyze(
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.drawing import draw_results
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import TOP, render_text
@@ -94,10 +98,9 @@ def analyze(
         all_pairs=all_pairs,
         job=job,
     )
-    pictures = [_picture_path(png, i, len(sources)) for i in range(len(sources))]
-    require_outputs(sources, files=[json], pictures=pictures)
-    read = partial(_analyze_and_draw, options=options)
-    results = map_files(read, sources, pictures, spec=executor, jobs=jobs)
+    require_outputs(sources, files=[json], pictures=_picture_paths(png, len(sources)))
+    read = partial(_analyze_and_draw, options=options, path=png, files=len(sources))
+    results = map_files(read, sources, spec=executor, jobs=jobs)
     report = merge_results(results, paths, options)
     if json == "-":
         write_result(report.to_json().decode())
@@ -114,27 +117,31 @@ def analyze(
                 top=TOP if top is None else top,
             )
         )
-    for result in results:
-        if result.more is not None:
-            drawn = result.more
-            tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
+    drawn: Sequence[Path | TracelabError] = ()
+    if png is not None:
+        run = partial(map_files, spec=executor, jobs=jobs)
+        drawn = draw_results(report, results, png, options, run)
+    for picture in drawn:
+        tell(str(picture) if isinstance(picture, TracelabError) else f"drew {picture}")
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
     # A folder may hold other files; but what was asked for by name and could not be read is an
     # incomplete answer, and scripts must see that.
     if any(result.error and result.source.named for result in results):
         raise typer.Exit(3)
-    for result in results:
-        if isinstance(result.more, TracelabError):
-            raise typer.Exit(result.more.exit_code)
+    for picture in drawn:
+        if isinstance(picture, TracelabError):
+            raise typer.Exit(picture.exit_code)
 
 
-def _analyze_and_draw(source: Source, picture: Path | None, options: Options) -> FileResult:
-    """Analyze one file and draw it, in whichever process."""
-    from tracelab.drawing import draw_beside
+def _analyze_and_draw(
+    source: Source, options: Options, path: Path | None, files: int
+) -> FileResult:
+    """Analyze one of so many files and draw it, in whichever process."""
+    from tracelab.drawing import for_picture
     from tracelab.reports import analyze_file
 
-    return analyze_file(source, options, then=partial(draw_beside, path=picture))
+    return analyze_file(source, options, then=for_picture(path, files))
 
 
 def _step_number(text: str | None) -> int | None:
@@ -146,11 +153,12 @@ def _step_number(text: str | None) -> int | None:
         raise UsageError(f"--step takes a number or 'all', not {brief(text)}") from None
 
 
-def _picture_path(path: Path | None, index: int, count: int) -> Path | None:
-    """Where to draw one of several traces: the name that was asked for, numbered."""
-    if path is None or count == 1:
-        return path
+def _picture_paths(path: Path | None, files: int) -> list[Path]:
+    """Where pictures may go: of a file or a job there is one, of other files one of each."""
+    if path is None:
+        return []
+    from tracelab.drawing import numbered
     from tracelab.render.picture.save import require_format
 
     require_format(path)
-    return path.with_stem(f"{path.stem}-{index}")
+    return [path] if files == 1 else [path, *numbered(path, files)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from pathlib import Path
 
-from tracelab.drawing import draw_beside
+from tracelab.drawing import draw_results, for_picture
 from tracelab.errors import MissingSupportError, TracelabError
 from tracelab.options import DEFAULTS
 from tracelab.read.sources import find_sources
@@ -36,14 +35,8 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
         return MissingSupportError.exit_code
     paths = [str(path) for path in _files_of_all_ranks(recorder, wait_s)]
     picture = recorder.path.parent / "timeline.png"
-    results = [
-        analyze_file(
-            source,
-            DEFAULTS,
-            then=partial(draw_beside, path=picture if source.path == str(recorder.path) else None),
-        )
-        for source in find_sources(paths)
-    ]
+    then = for_picture(picture, len(paths))
+    results = [analyze_file(source, DEFAULTS, then=then) for source in find_sources(paths)]
     try:
         report = merge_results(results, paths, DEFAULTS)
     except TracelabError as error:
@@ -51,10 +44,8 @@ def announce(recorder: Recorder, *, wait_s: float) -> int:
         return error.exit_code
     write_result(render_text(report, width=output_width(), color=output_in_color()))
     tell(f"traces: {', '.join(paths)}")
-    for result in results:
-        if result.more is not None:
-            drawn = result.more
-            tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
+    for drawn in draw_results(report, results, picture):
+        tell(str(drawn) if isinstance(drawn, TracelabError) else f"drew {drawn}")
     return 0
 
 

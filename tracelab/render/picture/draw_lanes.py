@@ -34,11 +34,16 @@ def draw_lanes(sheet: Sheet, trace: Trace, idle: Mapping[int, Intervals]) -> Non
         trace: the activities' times and names.
         idle: for each device when none of its streams works.
     """
-    _draw_grounds(sheet)
-    _draw_idle(sheet, idle)
-    _draw_work(sheet)
+    draw_work(sheet, idle)
     _draw_seams(sheet, trace)
     _draw_names(sheet, trace)
+
+
+def draw_work(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
+    """What lies in the lanes, without the names and ends of single activities."""
+    _draw_grounds(sheet)
+    _draw_idle(sheet, idle)
+    _draw_layers(sheet)
 
 
 def _draw_grounds(sheet: Sheet) -> None:
@@ -62,7 +67,7 @@ def _draw_idle(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
     sheet.fill(Mark.IDLE, polygons)
 
 
-def _draw_work(sheet: Sheet) -> None:
+def _draw_layers(sheet: Sheet) -> None:
     """What lies in the lanes, one collection for each sort of thing."""
     polygons: dict[Mark, list[FloatArray]] = {}
     for band, upper, lower in sheet.bands():

@@ -26,7 +26,12 @@ class Mark(Enum):
     """The sorts of things in a picture; the value is what the legend calls it."""
 
     COMPUTE = "compute"
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OTHER_COMPUTE = "other compute"
     COMM = "communication"
+    WAIT = "wait for other ranks"
+    TRANSFER = "transfer"
     COPY = "copy"
     MEMSET = "memset"
     BLOCKING = "blocking call"

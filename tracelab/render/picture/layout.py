@@ -123,8 +123,7 @@ def new_sheets(
     ]
     lanes_px = [top[-1] + px for top, px in zip(tops, lane_px, strict=True)]
     height_px = sum(TOP_PX + px + AXIS_PX for px in lanes_px) + legend_px
-    figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
-    FigureCanvasAgg(figure)
+    figure = new_figure(width_px, height_px)
     sheets: list[Sheet] = []
     below_px = height_px
     for i, grid in enumerate(grids):
@@ -142,6 +141,13 @@ def new_sheets(
         sheets.append(Sheet(figure, axes, grid, lanes[i], tops[i], lane_px[i]))
         below_px -= AXIS_PX
     return sheets
+
+
+def new_figure(width_px: int, height_px: int) -> Figure:
+    """An empty picture."""
+    figure = Figure(figsize=(width_px / DPI, height_px / DPI), dpi=DPI, facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
 
 
 def _lane_height_px(lanes: int) -> int:

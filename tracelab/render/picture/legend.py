@@ -32,8 +32,14 @@ def _columns(grid: Grid) -> int:
     return max(1, grid.columns // _ENTRY_PX)
 
 
-def draw_legend(sheet: Sheet, marks: Set[Mark]) -> None:
-    """What occurs in the picture, below it; the sheet's width says how many fit in a line."""
+def draw_legend(sheet: Sheet, marks: Set[Mark], bottom_px: int = BOTTOM_PX) -> None:
+    """What occurs in the picture, below it; the sheet's width says how many fit in a line.
+
+    Args:
+        sheet: the drawing.
+        marks: the sorts of things in it.
+        bottom_px: the legend's lower edge, above the picture's.
+    """
     handles = [
         Patch(
             facecolor=paint.fill,
@@ -51,7 +57,7 @@ def draw_legend(sheet: Sheet, marks: Set[Mark]) -> None:
     sheet.figure.legend(
         handles=handles,
         loc="lower left",
-        bbox_to_anchor=(left / width_px, BOTTOM_PX / height_px),
+        bbox_to_anchor=(left / width_px, bottom_px / height_px),
         ncols=columns,
         fontsize=points(TEXT_PX),
         labelcolor=DARK,

@@ -34,7 +34,12 @@ class Paint:
 PAINTS: Mapping[Mark, Paint] = MappingProxyType(
     {
         Mark.COMPUTE: Paint("#0072B2"),
+        Mark.FORWARD: Paint("#0072B2"),
+        Mark.BACKWARD: Paint("#56B4E9", ink="#202124"),
+        Mark.OTHER_COMPUTE: Paint("#0B3C5D"),
         Mark.COMM: Paint("#E69F00", ink="#202124"),
+        Mark.WAIT: Paint("#FBE3D3", ink="#202124", hatch="/////", hatch_ink="#D55E00"),
+        Mark.TRANSFER: Paint("#E69F00", ink="#202124"),
         Mark.COPY: Paint("#009E73", hatch="\\\\\\", hatch_ink="#4DBB9D"),
         Mark.MEMSET: Paint("#5B2A4A"),
         Mark.BLOCKING: Paint("#C24A00"),

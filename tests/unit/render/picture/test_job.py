@@ -1,0 +1,226 @@
+"""The picture of a job, of hand-made ranks. Times are in milliseconds."""
+
+import numpy as np
+import pytest
+from matplotlib.text import Text
+
+from tests.build import job_rows as jobs
+from tests.build.job_rows import MS
+from tracelab.intervals import union
+from tracelab.job.clocks import Alignment
+from tracelab.model.steps import Window
+from tracelab.render.picture.heat_map import heat_map
+from tracelab.render.picture.job import draw_job
+from tracelab.render.picture.job_lanes import choose_steps, job_times
+from tracelab.render.picture.lanes import Mark
+from tracelab.render.picture.rank_work import RankWork
+
+LEFT, COLUMNS = 240, 1330
+
+
+def spans(*pairs):
+    return union([round(a * MS) for a, _ in pairs], [round(b * MS) for _, b in pairs])
+
+
+def work(*steps, ahead=0, origin=0, **of_mark):
+    """A file whose clock is so much ahead of the job's, with steps of 10 ms one after another."""
+    windows = [Window(None, ahead * MS, (ahead + 10 * max(1, len(steps))) * MS)]
+    windows += [
+        Window(number, (ahead + 10 * i) * MS, (ahead + 10 * i + 10) * MS)
+        for i, number in enumerate(steps)
+    ]
+    return RankWork(
+        path="rank.json",
+        origin_ns=origin * MS,
+        windows=tuple(windows),
+        start_ns=windows[0].start_ns,
+        end_ns=windows[0].end_ns,
+        bin_ns=1,
+        work={
+            Mark[name]: spans(*((a + ahead, b + ahead) for a, b in pairs))
+            for name, pairs in of_mark.items()
+        },
+    )
+
+
+def draw(job, works, **options):
+    return draw_job(job, works, title="two ranks", verdict="rank 1 is late", **options)
+
+
+def shapes_of(figure, mark):
+    """Where there are shapes of this sort: (left, right) in ms, and which lane's, from the top."""
+    axes = figure.axes[0]
+    [found] = [c for c in axes.collections if c.get_gid() == mark.name.lower()]
+    boxes = []
+    for path in found.get_paths():
+        (left, top), (right, _) = path.vertices.min(axis=0), path.vertices.max(axis=0)
+        boxes.append((int(top) // 50, left / MS, right / MS))
+    return sorted(boxes)
+
+
+def texts_of(figure):
+    return [text.get_text() for text in figure.findobj(Text) if text.get_text()]
+
+
+# Rank 0 computes for 4 ms of each step and waits for rank 1, which computes for 8: of the next 2 ms
+# the transfer takes 1. The file of rank 1 is 7 ms ahead.
+COLLECTIVES = (
+    jobs.collective(4, 8, end_ms=9, last=1),
+    jobs.collective(14, 18, end_ms=19, last=1, step=2),
+)
+JOB = jobs.job(
+    jobs.rank_times(0, wait=4, transfer=1, idle=1),
+    jobs.rank_times(1, transfer=1, idle=1),
+    collectives=COLLECTIVES,
+)
+WORKS = {
+    0: work(1, 2, COMPUTE=[(0, 4), (10, 14)], COMM=[(4, 9), (14, 19)]),
+    1: work(1, 2, ahead=7, COMPUTE=[(0, 8), (10, 18)], COMM=[(8, 9), (18, 19)]),
+}
+
+
+class TestLanes:
+    def test_all_ranks_are_on_one_clock(self):
+        figure = draw(JOB, WORKS)
+        assert shapes_of(figure, Mark.COMPUTE) == [(0, 0, 4), (0, 10, 14), (1, 0, 8), (1, 10, 18)]
+
+    def test_waits_are_apart_from_transfers(self):
+        figure = draw(JOB, WORKS)
+        assert shapes_of(figure, Mark.WAIT) == [(0, 4, 8), (0, 14, 18)]
+        assert shapes_of(figure, Mark.TRANSFER) == [(0, 8, 9), (0, 18, 19), (1, 8, 9), (1, 18, 19)]
+        assert shapes_of(figure, Mark.IDLE) == [(0, 9, 10), (0, 19, 20), (1, 9, 10), (1, 19, 20)]
+
+    def test_communication_that_no_other_file_has_is_transfer(self):
+        job = jobs.job(jobs.rank_times(0), jobs.rank_times(1))
+        assert shapes_of(draw(job, WORKS), Mark.TRANSFER)[0] == (0, 4, 9)
+
+    def test_a_transfer_beside_a_wait_leaves_it_the_upper_half(self):
+        sends = jobs.collective(5, 5, end_ms=6)
+        job = jobs.job(*JOB.per_rank, collectives=(*COLLECTIVES, sends))
+        figure = draw(job, WORKS)
+        assert shapes_of(figure, Mark.WAIT)[:3] == [(0, 4, 5), (0, 5, 6), (0, 6, 8)]
+        assert shapes_of(figure, Mark.TRANSFER)[:2] == [(0, 5, 6), (0, 8, 9)]
+        assert "40 %" in texts_of(figure)  # it waits all the while
+
+    def test_shares_beside_the_lanes_are_of_the_shown_time(self):
+        texts = texts_of(draw(JOB, WORKS))
+        assert [texts.count(share) for share in ("40 %", "80 %", "0 %")] == [2, 1, 1]
+
+    def test_a_straggler_is_marked(self):
+        late = jobs.job(*JOB.per_rank, stragglers=(jobs.straggler(1, waiting=(0,)),))
+        assert texts_of(draw(late, WORKS)).count("others wait for it") == 1
+        assert "others wait for it" not in texts_of(draw(JOB, WORKS))
+
+    def test_captions(self):
+        texts = texts_of(draw(JOB, WORKS))
+        assert "two ranks" in texts
+        assert "rank 1 is late" in texts
+        [below] = [text for text in texts if "agree within" in text]
+        assert below == (
+            "steps 1 and 2  ·  20.0 ms  ·  the ranks' clocks agree within 5.00 µs  ·  "
+            "low bars: busy share of one pixel (15.0 µs)"
+        )
+
+    def test_which_of_the_recorded_steps_are_drawn(self):
+        job = jobs.job(jobs.rank_times(0, steps=(1, 2, 3)))
+        assert any(
+            text.startswith("steps 1 and 2 (nearest the usual length of 3 steps)")
+            for text in texts_of(draw(job, {0: work(1, 2, 3)}))
+        )
+
+
+class TestClock:
+    def test_a_clock_that_drifts_is_followed_from_step_to_step(self):
+        slow = work(1, 2, COMPUTE=[(0, 4)])
+        steps = (jobs.rank_step(1, 100, length=10), jobs.rank_step(2, 110, length=11))
+        job = jobs.job(jobs.RankTimes(0, steps))
+        to_job_ns = job_times(job, {0: slow})[0]
+        assert (to_job_ns(np.array([0, 5, 10, 15, 20]) * MS) / MS).tolist() == [
+            100,
+            105,
+            110,
+            115.5,
+            121,
+        ]
+
+    def test_files_without_steps_have_their_offset(self):
+        """By the recorded clocks rank 1 began 3 ms after rank 0, but its clock is 2 ms ahead."""
+        clocks = Alignment(None, 0, (jobs.clock(0), jobs.clock(1, offset_ns=2 * MS)))
+        job = jobs.job(jobs.RankTimes(0, ()), jobs.RankTimes(1, ()), alignment=clocks)
+        works = {
+            0: work(COMPUTE=[(0, 4)]),
+            1: work(origin=3, COMPUTE=[(0, 4)]),
+        }
+        figure = draw(job, works)
+        assert shapes_of(figure, Mark.COMPUTE) == [(0, 0, 4), (1, 1, 5)]
+        assert len(figure.axes) == 1  # no steps, no heat map
+
+
+class TestSteps:
+    def steps_of(self, lengths_ms, known=None):
+        steps, start = [], 0
+        for number, length in enumerate(lengths_ms):
+            steps.append(jobs.rank_step(number, start, length=length))
+            start += length
+        job = jobs.job(jobs.RankTimes(0, tuple(steps)))
+        own = tuple(Window(x.step, x.start_ns, x.end_ns) for x in steps)
+        start_ns, end_ns = known or (0, start * MS)
+        return choose_steps(job, {0: RankWork("", 0, own, start_ns, end_ns, 1, {})})
+
+    def test_two_in_a_row_nearest_the_median(self):
+        assert self.steps_of([30, 10, 12, 10, 10, 9]) == (3, 4)
+
+    def test_one_where_there_is_no_more(self):
+        assert self.steps_of([30]) == (0,)
+
+    def test_only_those_whose_work_is_known(self):
+        assert self.steps_of([10, 10, 10, 10], known=(15 * MS, 40 * MS)) == (2, 3)
+
+    def test_only_those_that_all_ranks_have(self):
+        job = jobs.job(jobs.rank_times(0, steps=(1, 2)), jobs.rank_times(1, steps=(2, 3)))
+        assert choose_steps(job, {0: work(1, 2), 1: work(2, 3)}) == (2,)
+
+
+class TestHeatMap:
+    def test_shares_of_each_step(self):
+        content = heat_map(JOB, (0, 1))
+        assert content.steps == (1, 2)
+        assert {title: share[:, 0].tolist() for title, share in content.shares.items()} == {
+            "compute": [0.4, 0.8],
+            "wait for other ranks": [0.4, 0.0],
+            "transfer": [0.1, 0.1],
+            "idle": [0.1, 0.1],
+        }
+
+    def test_copies_have_a_panel_where_there_are_some(self):
+        assert "copies" in heat_map(jobs.job(jobs.rank_times(0, copy=0.2)), (0,)).shares
+
+    def test_a_step_that_a_rank_lacks_is_empty(self):
+        job = jobs.job(jobs.rank_times(0, steps=(1, 2)), jobs.rank_times(1, steps=(2,)))
+        share = heat_map(job, (0, 1)).shares["compute"]
+        assert np.isnan(share).tolist() == [[False, False], [True, False]]
+
+    def test_numbers_are_percentages(self):
+        figure = draw(JOB, WORKS)
+        panel = next(axes for axes in figure.axes if axes.get_label() == "compute")
+        numbers = [text.get_text() for text in panel.texts]
+        assert numbers[:4] == ["40", "40", "80", "80"]
+
+    def test_of_very_many_steps_neighbors_share_a_column(self):
+        steps = tuple(range(2000))
+        job = jobs.job(jobs.rank_times(0, steps=steps), jobs.rank_times(1, steps=steps))
+        figure = draw(job, {0: work(*steps), 1: work(*steps)})
+        panel = next(axes for axes in figure.axes if axes.get_label() == "compute")
+        [image] = panel.images
+        assert image.get_array().shape[1] <= 440 / 3
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 64, 128, 1000])
+def test_any_number_of_ranks_fits(ranks):
+    slow = jobs.straggler(ranks - 1, waiting=(0,))
+    job = jobs.job(*map(jobs.rank_times, range(ranks)), stragglers=(slow,))
+    figure = draw(job, dict.fromkeys(range(ranks), WORKS[0]))
+    assert figure.bbox.height < 4200
+    texts = texts_of(figure)
+    assert f"rank {ranks - 1}" in texts  # the straggler is never left out
+    assert any("128 of 1,000 ranks" in text for text in texts) == (ranks == 1000)

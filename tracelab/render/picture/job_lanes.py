@@ -1,0 +1,235 @@
+"""What the picture of a job shows: which steps of which ranks, and a lane for each rank."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from itertools import pairwise
+from statistics import median
+
+import numpy as np
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import (
+    Int64Array,
+    Intervals,
+    clip,
+    intersect,
+    join,
+    measure,
+    subtract,
+    union,
+)
+from tracelab.job.merge import Job
+from tracelab.job.rank_times import RankTimes
+from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.lanes import Band, Lane, Layer, Mark
+from tracelab.render.picture.rank_work import RankWork
+
+_NO_EVENTS = np.zeros(0, dtype=np.int64)
+_COMPUTE = (Mark.FORWARD, Mark.BACKWARD, Mark.OTHER_COMPUTE, Mark.COMPUTE)
+_OTHER_WORK = (Mark.COPY, Mark.MEMSET)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RankLane:
+    """A rank in the picture of its job.
+
+    Attributes:
+        rank: its number.
+        lane: its work, above, and its communication, below.
+        idle: when it did neither.
+        compute_ns: how much of the shown time it computed, ns.
+        wait_ns: how much it waited and did not compute, ns.
+        bounds_ns: where its steps begin and end, ns on the job's clock.
+    """
+
+    rank: int
+    lane: Lane
+    idle: Intervals
+    compute_ns: int
+    wait_ns: int
+    bounds_ns: tuple[int, ...]
+
+
+def choose_steps(job: Job, works: Mapping[int, RankWork]) -> tuple[int, ...]:
+    """Two steps in a row whose lengths are nearest the median, of those that all ranks have.
+
+    Args:
+        job: the steps of its ranks.
+        works: what is known of each rank, by its number.
+
+    Returns:
+        their numbers; one where there is no more, none without any.
+    """
+    length_ns: dict[int, int] = {}
+    seen = Counter[int]()
+    for times in job.per_rank:
+        known = _known_steps(works[times.rank])
+        for x in times.steps:
+            if x.step in known:
+                seen[x.step] += 1
+                length_ns[x.step] = max(length_ns.get(x.step, 0), x.end_ns - x.start_ns)
+    numbers = sorted(number for number, count in seen.items() if count == len(job.per_rank))
+    if not numbers:
+        return ()
+    usual_ns = median(length_ns[number] for number in numbers)
+    choices: list[tuple[int, ...]] = list(pairwise(numbers)) or [(numbers[0],)]
+    return min(choices, key=lambda steps: sum(abs(length_ns[x] - usual_ns) for x in steps))
+
+
+def _known_steps(work: RankWork) -> set[int]:
+    """The numbers of the steps that the reduced work of a rank has."""
+    return {
+        window.step
+        for window in work.windows
+        if window.step is not None
+        and work.start_ns <= window.start_ns
+        and window.end_ns <= work.end_ns
+    }
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JobTime(Frozen):
+    """How the times of a rank's file are related to the job's clock: evenly between known moments.
+
+    Attributes:
+        own_ns: int64[k], ns since the file's first event, ascending, at least one.
+        shift_ns: int64[k], ns, what to add to each for the job's clock.
+
+    Example row: ``own_ns=9_000, shift_ns=-1_204_000``.
+    """
+
+    own_ns: Int64Array
+    shift_ns: Int64Array
+
+    def __call__(self, moments_ns: Int64Array) -> Int64Array:
+        """int64[n], moments of the file on the job's clock."""
+        shift_ns = np.interp(moments_ns, self.own_ns, self.shift_ns)
+        return moments_ns + np.rint(shift_ns).astype(np.int64)
+
+
+def job_times(job: Job, works: Mapping[int, RankWork]) -> dict[int, JobTime]:
+    """How to bring each rank's times to the job's clock: by its steps, which are known on both.
+
+    A file without steps has the offset of its clock, and no drift.
+    """
+    clocks = {x.rank: x.offset_ns for x in job.alignment.per_rank} if job.alignment else {}
+    reference = works.get(job.alignment.reference_rank) if job.alignment else None
+    times = {}
+    for x in job.per_rank:
+        work = works[x.rank]
+        own = {window.step: window for window in work.windows}
+        pairs = [
+            (own_ns, job_ns - own_ns)
+            for step in x.steps
+            if (window := own.get(step.step))
+            for own_ns, job_ns in (
+                (window.start_ns, step.start_ns),
+                (window.end_ns, step.end_ns),
+            )
+        ]
+        if not pairs:
+            ahead_ns = work.origin_ns - (reference.origin_ns if reference else work.origin_ns)
+            pairs = [(work.start_ns, ahead_ns - clocks.get(x.rank, 0))]
+        own_ns, shift_ns = np.array(pairs, dtype=np.int64).T
+        own_ns, first = np.unique(own_ns, return_index=True)
+        times[x.rank] = JobTime(own_ns, shift_ns[first])
+    return times
+
+
+def lanes_of(
+    job: Job,
+    ranks: Sequence[int],
+    works: Mapping[int, RankWork],
+    times: Mapping[int, JobTime],
+    grid: Grid,
+) -> list[RankLane]:
+    """A lane for each rank.
+
+    Args:
+        job: its ranks' steps, and which part of the communication waited.
+        ranks: those that are shown.
+        works: what each rank did, by its number.
+        times: brings it to the job's clock.
+        grid: the time that is shown, on the job's clock.
+    """
+    waits, transfers = _waits(job, grid)
+    steps = {x.rank: x for x in job.per_rank}
+    return [
+        _lane_of(works[rank], times[rank], steps[rank], grid, waits[rank], transfers[rank])
+        for rank in ranks
+    ]
+
+
+def _lane_of(
+    work: RankWork,
+    to_job_ns: JobTime,
+    times: RankTimes,
+    grid: Grid,
+    waits: Intervals,
+    transfers: Intervals,
+) -> RankLane:
+    def shown(a: Intervals) -> Intervals:
+        on_job_clock = union(to_job_ns(a.starts), to_job_ns(a.ends))
+        return clip(on_job_clock, grid.start_ns, grid.end_ns)
+
+    on_job_clock = {mark: shown(covered) for mark, covered in work.work.items()}
+    nothing = union([], [])
+    comm = on_job_clock.get(Mark.COMM, nothing)
+    compute = reduce(join, (on_job_clock.get(mark, nothing) for mark in _COMPUTE))
+    busy = reduce(join, on_job_clock.values(), nothing)
+    # Where one kernel waits while another one transfers, both are seen.
+    communication = (
+        Layer(Mark.TRANSFER, join(transfers, subtract(comm, waits)), _NO_EVENTS),
+        Layer(Mark.WAIT, subtract(waits, transfers), _NO_EVENTS),
+    )
+    beside = (Layer(Mark.WAIT, intersect(waits, transfers), _NO_EVENTS),)
+    work_layers = tuple(
+        Layer(mark, on_job_clock.get(mark, nothing), _NO_EVENTS)
+        for mark in (*_COMPUTE, *_OTHER_WORK)
+    )
+    bands = (
+        Band(0, 0.6, 0.16, work_layers),
+        Band(0.66, 1, 0.3, communication),
+        Band(0.66, 0.83, 0.3, beside),
+    )
+    known = shown(union([work.start_ns], [work.end_ns]))
+    return RankLane(
+        rank=times.rank,
+        lane=Lane(f"rank {times.rank}", times.rank, measure(busy), bands),
+        idle=_wide(subtract(known, busy), grid),
+        compute_ns=measure(compute),
+        wait_ns=measure(subtract(waits, compute)),
+        bounds_ns=tuple(sorted({ns for x in times.steps for ns in (x.start_ns, x.end_ns)})),
+    )
+
+
+def _wide(a: Intervals, grid: Grid) -> Intervals:
+    """The intervals of at least a pixel."""
+    wide = a.ends - a.starts >= grid.pixel_ns
+    return Intervals(a.starts[wide], a.ends[wide])
+
+
+def _waits(job: Job, grid: Grid) -> tuple[dict[int, Intervals], dict[int, Intervals]]:
+    """For each rank when it waited in communication and when it transferred, in the shown time."""
+    rows: dict[int, list[tuple[int, int, int]]] = {rank: [] for rank in job.ranks}
+    for collective in job.collectives:
+        for rank, start_ns, wait_ns, transfer_ns in zip(
+            collective.ranks,
+            collective.arrival_ns,
+            collective.wait_ns,
+            collective.transfer_ns,
+            strict=True,
+        ):
+            arrived_ns = start_ns + wait_ns
+            if start_ns < grid.end_ns and arrived_ns + transfer_ns > grid.start_ns:
+                rows[rank].append((start_ns, arrived_ns, arrived_ns + transfer_ns))
+    waits, transfers = {}, {}
+    for rank, of_rank in rows.items():
+        start, arrived, end = np.array(of_rank, dtype=np.int64).reshape(-1, 3).T
+        waits[rank] = clip(union(start, arrived), grid.start_ns, grid.end_ns)
+        transfers[rank] = clip(union(arrived, end), grid.start_ns, grid.end_ns)
+    return waits, transfers
