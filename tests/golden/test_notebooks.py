@@ -63,8 +63,9 @@ def _printed(notebook):
     }
 
 
-def test_all_three_are_there():
+def test_all_are_there():
     assert [path.stem for path in NOTEBOOKS] == [
+        "a_pipeline_of_four_ranks",
         "find_the_missing_overlap",
         "first_trace_in_five_minutes",
         "the_graph_with_networkx",
