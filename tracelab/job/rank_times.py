@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.intervals import Int64Array, intersect, measure_within, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import constrained
@@ -24,7 +24,7 @@ class RankStep(OneLine):
         start_ns, end_ns: ns, on the job's clock.
         compute_ns: compute ran.
         wait_ns: communication waited for another rank, and no compute ran beside it.
-        transfer_ns: communication moved data, and no compute ran beside it.
+        transfer_ns: communication only moved data, and no compute ran beside it.
         copy_ns: only copies and memsets ran.
         idle_ns: nothing ran.
 
@@ -73,9 +73,10 @@ def rank_times(
             not known: all of it counts as transfer then.
         windows: what was measured of the rank's windows.
     """
-    moving_ns = (part.start_ns + np.maximum(wait_ns, 0))[part.exposed_index]
-    waiting = union(
-        part.exposed_start_ns, np.clip(moving_ns, part.exposed_start_ns, part.exposed_end_ns)
+    # Beside a transfer of another kernel, too: the rank gets on when both are over.
+    waiting = intersect(
+        union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0)),
+        union(part.exposed_start_ns, part.exposed_end_ns),
     )
     waited_in_step_ns = measure_within(waiting, part.steps.start_ns, part.steps.end_ns)
     spans_ns = (clocks.to_job_ns(part_index, x) for x in (part.steps.start_ns, part.steps.end_ns))
