@@ -505,6 +505,42 @@ TERMS = Group(
         Term("typical", "the median of what was measured, in this trace or in reference captures"),
         Term("rank", "one process of a distributed job, which records a file of its own"),
         Term("job", "the ranks that ran one program together"),
+        Term(
+            "wait",
+            "a collective ran on a rank, or a receive, and another rank had not come yet",
+            "Of a step it is the time in which no compute ran beside it. `wait_ns` in the JSON.",
+        ),
+        Term(
+            "transfer",
+            "what is left of a collective's time once all ranks have come",
+            "Of a step it is the time in which no compute ran beside it. `transfer_ns` in the "
+            "JSON.",
+        ),
+        Term("waits for", "the rank that came last in more than half of what a rank waits"),
+        Term(
+            "algbw",
+            "algorithm bandwidth: the size of a collective over its transfer time",
+            "As nccl-tests defines it. `algorithm_gbps` in the JSON, in GB/s.",
+        ),
+        Term(
+            "busbw",
+            "bus bandwidth: the algorithm bandwidth, corrected for the number of ranks",
+            "As nccl-tests defines it, so that it can be compared with what the links can carry. "
+            "`bus_gbps` in the JSON, in GB/s.",
+        ),
+        Term("offset", "by how much a rank's clock is ahead of the job's when its file begins"),
+        Term("drift", "by how much a rank's clock runs faster than the job's"),
+        Term("residual", "by how much the ends of a rank's collectives differ from the others'"),
+        Term("microbatch", "a part of the batch that goes through a pipeline's stages by itself"),
+        Term(
+            "warm-up",
+            "the part of a pipeline's schedule before a stage's first backward pass can begin",
+        ),
+        Term(
+            "drain",
+            "the part of a pipeline's schedule from a stage's last forward pass on",
+            "The time between warm-up and drain is called steady.",
+        ),
         Term("culprit", "the call, function or activity that a GPU waited for while it was idle"),
         Term("launch", "the host call that puts an activity on a stream"),
         Term(

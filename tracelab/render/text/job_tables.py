@@ -7,11 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from statistics import median
 from typing import TypeVar
 
+from tracelab.glossary import LATENESS
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import Pipeline, StageMetrics
-from tracelab.render.text.cells import FINDING_CAUSE_NAMES, meaning_of, percent_text, time_text
+from tracelab.render.text.cells import meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.job import RankShares, job_verdict, percent, rank_shares
 from tracelab.render.text.sections import Column, Fit, Section, Tone
@@ -60,7 +61,7 @@ def cause_text(cause: str) -> str:
     >>> cause_text("more_work")
     'more work'
     """
-    return meaning_of(FINDING_CAUSE_NAMES, cause).replace("_", " ")
+    return meaning_of(LATENESS.names, cause).replace("_", " ")
 
 
 def _kept(
