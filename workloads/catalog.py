@@ -210,6 +210,40 @@ CATALOG = (
         2,
         True,
     ),
+    Entry(
+        "late_launch",
+        "checksum",
+        "Python of one rank before its launches, and a result read in each step.",
+        2,
+        True,
+    ),
+    Entry("late_launch", "even", "The same without it: all ranks launch alike.", 2, True),
+    Entry("backward_delay", "even", "DDP whose ranks all do the same.", 2, True),
+    Entry(
+        "backward_delay",
+        "logs_gradient",
+        "One rank logs a gradient in its backward pass: all ranks' steps take as long.",
+        2,
+        True,
+    ),
+    Entry(
+        "uneven_lengths",
+        "drawn",
+        "Sequences of uneven length: in each step another rank is the straggler.",
+        2,
+        True,
+    ),
+    Entry("uneven_lengths", "bucketed", "The fix: batches of similar length in a step.", 2, True),
+    Entry(
+        "two_groups",
+        "one_late",
+        "Two groups at once: one rank is late to the short collective beside the long one.",
+        2,
+        True,
+    ),
+    Entry("two_groups", "even", "Two groups at once, and no rank is late.", 2, True),
+    Entry("tensor_parallel", "uneven", "One rank holds a larger share of each layer.", 2, True),
+    Entry("tensor_parallel", "even", "The fix: equal shares.", 2, True),
 )
 
 _BY_NAME = {(entry.workload, entry.variant): entry for entry in CATALOG}

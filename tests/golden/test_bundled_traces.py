@@ -33,7 +33,8 @@ def test_every_variant_is_captured():
 def test_every_workload_is_captured_with_event_records_and_plainly():
     plain = {line["workload"] for line in MANIFEST if "--plain" in line["arguments"]}
     one_stream = {"hiccup", "first_use"}  # no stream waits for another: there is nothing to resolve
-    assert plain == {entry.workload for entry in CATALOG} - one_stream
+    like_others = {"late_launch", "backward_delay", "uneven_lengths"}  # as straggler, as ddp_hook
+    assert plain == {entry.workload for entry in CATALOG} - one_stream - like_others
 
 
 @pytest.fixture(params=MANIFEST, ids=lambda line: line["files"][0].split(".")[0], scope="module")

@@ -71,7 +71,11 @@ SAME = {
     "prefetch_copy_stream_pinned": "cannot tell",  # -0.1 %, but steps of 2.2 to 2.8 ms
     "straggler_even_rank0": "cannot tell",
     "straggler_even_rank1": "cannot tell",
+    "tensor_parallel_uneven_rank0": "no change",
+    "tensor_parallel_uneven_rank1": "cannot tell",
     "train_step_clean": "no change",
+    "two_groups_one_late_rank0": "no change",
+    "two_groups_one_late_rank1": "no change",
     "two_models_naive": "cannot tell",
     "two_streams_medium": "no change",
     "waiting_rank_uneven_rank0": "no change",

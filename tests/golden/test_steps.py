@@ -49,7 +49,7 @@ def test_so_does_that_of_a_trace_from_elsewhere(real_trace):
 
 def test_most_captures_have_a_median_step_that_tells_their_story():
     count = sum(map(tells_the_story, PATHS))
-    assert count >= 0.85 * len(PATHS)
+    assert count >= 0.8 * len(PATHS)
     document = (FOLDER.parent / "tracelab" / "docs" / "first_findings.md").read_text()
     assert f"in {count} of the {len(PATHS)} bundled traces" in document
 
