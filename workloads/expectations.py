@@ -14,16 +14,27 @@ An expectation is a JSON object; each of its keys is one check of the whole trac
 - ``waits_named``: whether the file resolves every stream wait, or none
 - ``findings``: rules with a finding that is a warning or worse, each with its cause; no others
 - ``reported``: rules with a finding of any severity, by the function that it names (null: any)
+
+What is expected of a job, of all its ranks together, has keys of its own:
+
+- ``matched``: communication operations of several ranks that belong together, so many
+- ``residual_us``: the alignment's residual, at most
+- ``offset_us``: by how much a rank's clock is off, at most: ranks of one host share a clock
+- ``stragglers``: ``{rank, causes, share}`` of each and of no others: the rank, one of these causes,
+  ``[least, most]`` share of a step that it costs; where it matters also the ``function``
+- ``pipeline``: ``{stages, microbatches, schedule, bubble}``, the last ``[least, most]``; null: none
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tracelab.findings.finding import INFO
+from tracelab.job.merge import Job
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.report.schema import Report
@@ -66,6 +77,25 @@ def check_report(report: Report, expect: Mapping[str, Any]) -> list[Check]:
     """
     trace = _WholeTrace(report)
     return [check for key, value in expect.items() for check in _CHECKS[key](trace, value)]
+
+
+def check_job(report: Report, expect: Mapping[str, Any]) -> list[Check]:
+    """Compare the report of all ranks of a job with what is expected of it.
+
+    Args:
+        report: of all traces of one job.
+        expect: values by the keys that this module's docstring lists for jobs.
+
+    Returns:
+        a check for each key, in their order, and one for each straggler.
+
+    Raises:
+        KeyError: there is no such key.
+    """
+    if report.job is None:
+        return [Check("files of one job", "no", "yes", passed=False)]
+    job = report.job
+    return [check for key, value in expect.items() for check in _JOB_CHECKS[key](job, value)]
 
 
 class _WholeTrace:
@@ -173,6 +203,81 @@ def _reported(trace: _WholeTrace, functions: dict[str, str | None]) -> Iterator[
         seen = [finding.where.function for finding in trace.findings if finding.rule == rule]
         passed = bool(seen) if function is None else function in seen
         yield Check(f"functions of {rule}", _listed_names(seen), function or "any", passed)
+
+
+def _matched(job: Job, count: int) -> Iterator[Check]:
+    measured = len(job.collectives)
+    yield Check("matched operations", str(measured), str(count), measured == count)
+
+
+def _residual(job: Job, most_us: float) -> Iterator[Check]:
+    residual_ns = job.alignment.residual_ns if job.alignment else None
+    residual_us = math.inf if residual_ns is None else residual_ns / 1000
+    quantity, expected = "residual of the clocks", f"at most {most_us} us"
+    yield Check(quantity, f"{residual_us:.1f} us", expected, residual_us <= most_us)
+
+
+def _offset(job: Job, most_us: float) -> Iterator[Check]:
+    clocks = job.alignment.per_rank if job.alignment else ()
+    offset_us = max((abs(clock.offset_ns) / 1000 for clock in clocks), default=math.inf)
+    quantity, expected = "offset of a clock", f"at most {most_us} us"
+    yield Check(quantity, f"{offset_us:.1f} us", expected, offset_us <= most_us)
+
+
+def _stragglers(job: Job, expected: list[dict[str, Any]]) -> Iterator[Check]:
+    by_rank = {straggler.rank: straggler for straggler in job.stragglers}
+    wanted = {row["rank"]: row for row in expected}
+    quantity, ranks, right = "stragglers", _listed_ranks(by_rank), _listed_ranks(wanted)
+    yield Check(quantity, ranks, right, sorted(by_rank) == sorted(wanted))
+    for rank in sorted(by_rank.keys() & wanted.keys()):
+        straggler, row = by_rank[rank], wanted[rank]
+        is_cause = straggler.cause in row["causes"]
+        causes = " or ".join(row["causes"])
+        yield Check(f"cause of rank {rank}", straggler.cause, causes, is_cause)
+        yield _within(f"rank {rank} costs, of a step", straggler.share, row["share"])
+        if function := row.get("function"):
+            seen = straggler.function
+            named = seen or "not named"
+            yield Check(f"function of rank {rank}", named, function, seen == function)
+
+
+def _listed_ranks(ranks: Iterable[int]) -> str:
+    """Ranks in words.
+
+    >>> _listed_ranks([1, 0])
+    'rank 0, rank 1'
+    >>> _listed_ranks([])
+    'none'
+    """
+    return ", ".join(f"rank {rank}" for rank in sorted(ranks)) or "none"
+
+
+def _pipeline(job: Job, expected: dict[str, Any] | None) -> Iterator[Check]:
+    seen = job.pipeline
+    measured = _schedule_in_words(seen.schedule, seen.stages, seen.microbatches) if seen else "none"
+    names = ("schedule", "stages", "microbatches")
+    wanted = _schedule_in_words(*(expected[name] for name in names)) if expected else "none"
+    yield Check("pipeline", measured, wanted, measured == wanted)
+    if seen is not None and seen.measured_bubble is not None and expected is not None:
+        yield _within("bubble", seen.measured_bubble, expected["bubble"])
+
+
+def _schedule_in_words(schedule: str, stages: int, microbatches: int | None) -> str:
+    """What a pipeline is, without figures that vary.
+
+    >>> _schedule_in_words("1f1b", 2, 4)
+    '1f1b, 2 stages, 4 microbatches'
+    """
+    return f"{schedule}, {stages} stages, {microbatches} microbatches"
+
+
+_JOB_CHECKS: dict[str, Callable[[Job, Any], Iterator[Check]]] = {
+    "matched": _matched,
+    "residual_us": _residual,
+    "offset_us": _offset,
+    "stragglers": _stragglers,
+    "pipeline": _pipeline,
+}
 
 
 _CHECKS: dict[str, Callable[[_WholeTrace, Any], Iterator[Check]]] = {

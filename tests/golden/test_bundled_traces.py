@@ -12,8 +12,9 @@ import pytest
 from tests.bundled_traces import FOLDER, MANIFEST, report_of
 from tracelab.analysis import analyze_source
 from tracelab.read.sources import find_sources
+from tracelab.reports import analyze
 from tracelab.workloads.catalog import CATALOG, find
-from tracelab.workloads.expectations import check_report
+from tracelab.workloads.expectations import check_job, check_report
 
 ROOT = Path(__file__).parents[2]
 MIB = 1 << 20
@@ -76,6 +77,20 @@ def test_trace_shows_what_it_must(line, report):
     checks = check_report(report, line["expect"])
     assert checks
     assert [check for check in checks if not check.passed] == []
+
+
+@pytest.mark.parametrize(
+    "job", [x for x in MANIFEST if "job" in x], ids=lambda job: job["files"][0].split("_rank")[0]
+)
+def test_job_shows_what_it_must(job):
+    checks = check_job(analyze([FOLDER / name for name in job["files"]]), job["job"])
+    assert checks
+    assert [check for check in checks if not check.passed] == []
+
+
+def test_every_job_says_what_is_expected_of_it():
+    assert {len(line["files"]) > 1 for line in MANIFEST if "job" in line} == {True}
+    assert all("job" in line for line in MANIFEST if len(line["files"]) > 1)
 
 
 def test_nothing_runs_that_was_launched_before_the_recording(report):

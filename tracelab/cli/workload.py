@@ -151,22 +151,25 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for entry, line in lines:
             problem = _capture(entry, line["arguments"], f"{folder}/trace{{}}.json.gz")
-            rank = f"_rank{line['rank']}" if entry.ranks else ""
-            failed += _print_checks(line, f"{folder}/trace{rank}.json.gz", problem)
+            ranks = [f"_rank{rank}" for rank in range(line["gpus"])] if entry.ranks else [""]
+            files = [f"{folder}/trace{rank}.json.gz" for rank in ranks]
+            failed += _print_checks(line, files, problem)
     write_result(f"{len(lines) - failed} passed, {failed} failed\n")
     if failed:
         raise typer.Exit(1)
 
 
-def _print_checks(line: dict[str, Any], file: str, problem: str | None) -> bool:
+def _print_checks(line: dict[str, Any], files: list[str], problem: str | None) -> bool:
     """Print what was found and expected of one capture; whether anything failed."""
     from tracelab.reports import analyze
-    from tracelab.workloads.expectations import Check, check_report
+    from tracelab.workloads.expectations import Check, check_job, check_report
 
     if problem:
         checks = [Check("capture", problem, "a trace", False)]
     else:
-        checks = check_report(analyze(file), line["expect"])
+        checks = check_report(analyze(files[line["rank"]]), line["expect"])
+        if "job" in line:
+            checks += check_job(analyze(files), line["job"])
     failed = not all(check.passed for check in checks)
     write_result(
         f"{'FAIL' if failed else 'pass'}  {line['workload']} {' '.join(line['arguments'])}\n"
