@@ -67,9 +67,8 @@ def choose_steps(job: Job, works: Mapping[int, RankWork]) -> tuple[int, ...]:
     length_ns: dict[int, int] = {}
     seen = Counter[int]()
     for times in job.per_rank:
-        known = _known_steps(works[times.rank])
         for x in times.steps:
-            if x.step in known:
+            if x.step in works[times.rank].steps:
                 seen[x.step] += 1
                 length_ns[x.step] = max(length_ns.get(x.step, 0), x.end_ns - x.start_ns)
     numbers = sorted(number for number, count in seen.items() if count == len(job.per_rank))
@@ -78,17 +77,6 @@ def choose_steps(job: Job, works: Mapping[int, RankWork]) -> tuple[int, ...]:
     usual_ns = median(length_ns[number] for number in numbers)
     choices: list[tuple[int, ...]] = list(pairwise(numbers)) or [(numbers[0],)]
     return min(choices, key=lambda steps: sum(abs(length_ns[x] - usual_ns) for x in steps))
-
-
-def _known_steps(work: RankWork) -> set[int]:
-    """The numbers of the steps that the reduced work of a rank has."""
-    return {
-        window.step
-        for window in work.windows
-        if window.step is not None
-        and work.start_ns <= window.start_ns
-        and window.end_ns <= work.end_ns
-    }
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -37,17 +37,19 @@ class RankWork(OneLine):
         path: the file.
         origin_ns: the file's first event by its own clock, ns.
         windows: the whole trace and every step, or one step, ns since the file's first event.
-        start_ns, end_ns: the time in which `work` is known, likewise.
+        steps: the numbers of those that may be drawn.
+        start_ns, end_ns: the time in which `work` is known, ns since the file's first event.
         bin_ns: what is shorter is up to two of these, ns, from where it was.
         work: when there was work of each sort, ns since the file's first event.
 
     Example: ``RankWork(path="rank0.json", origin_ns=0, windows=(Window(step=2, ...), ...),
-    start_ns=0, end_ns=29_000_000, bin_ns=1_187, work={Mark.FORWARD: ...})``.
+    steps=(2, 3), start_ns=0, end_ns=29_000_000, bin_ns=1_187, work={Mark.FORWARD: ...})``.
     """
 
     path: str
     origin_ns: int
     windows: tuple[Window, ...]
+    steps: tuple[int, ...]
     start_ns: int
     end_ns: int
     bin_ns: int
@@ -63,8 +65,10 @@ def reduce_work(graph: Graph, windows: Sequence[Window], device: int) -> RankWor
         device: the number of the device that decides.
     """
     timeline = graph.host.timeline
-    start_ns, end_ns, steps = _known_time(timeline, windows)
-    bin_ns = max(1, (end_ns - start_ns) // steps // _BINS)
+    steps = _steps(timeline, windows)
+    start_ns, end_ns = _known_time(timeline, windows, steps)
+    lengths = len(steps) + 2 if steps else 1
+    bin_ns = max(1, (end_ns - start_ns) // lengths // _BINS)
     mark, is_shown = _marks(graph), timeline.device_number == device
     work = {}
     for index, name in enumerate(Mark):
@@ -76,6 +80,7 @@ def reduce_work(graph: Graph, windows: Sequence[Window], device: int) -> RankWor
         path=timeline.trace.path,
         origin_ns=timeline.trace.info.clock_base_ns + timeline.trace.origin_ns,
         windows=tuple(windows),
+        steps=steps,
         start_ns=start_ns,
         end_ns=end_ns,
         bin_ns=bin_ns,
@@ -83,15 +88,28 @@ def reduce_work(graph: Graph, windows: Sequence[Window], device: int) -> RankWor
     )
 
 
-def _known_time(timeline: Timeline, windows: Sequence[Window]) -> tuple[int, int, int]:
-    """From when to when, ns, and how many steps that are: the steady ones in the middle."""
-    whole, indices = windows[0], timeline.steady.indices if timeline.steady else ()
-    if whole.step is not None or not indices:
-        return whole.start_ns, whole.end_ns, 1
+def _steps(timeline: Timeline, windows: Sequence[Window]) -> tuple[int, ...]:
+    """The numbers of the steps that may be drawn: the only one, or steady ones in the middle."""
+    if windows[0].step is not None:
+        return (windows[0].step,)
+    indices = timeline.steady.indices if timeline.steady else ()
     left_out = max(0, len(indices) - _MOST_STEPS) // 2
-    kept = indices[left_out : left_out + _MOST_STEPS]
-    steps = timeline.steps
-    return steps[kept[0]].start_ns, steps[kept[-1]].end_ns, len(kept)
+    return tuple(timeline.steps[i].number for i in indices[left_out : left_out + _MOST_STEPS])
+
+
+def _known_time(
+    timeline: Timeline, windows: Sequence[Window], steps: Sequence[int]
+) -> tuple[int, int]:
+    """From when to when, ns: the steps and a step's length around them, in which others' lie."""
+    whole = timeline.windows[0]
+    if not steps:
+        return whole.start_ns, whole.end_ns
+    chosen = [window for window in windows if window.step in steps]
+    around_ns = max(window.length_ns for window in chosen)
+    return (
+        max(whole.start_ns, chosen[0].start_ns - around_ns),
+        min(whole.end_ns, chosen[-1].end_ns + around_ns),
+    )
 
 
 def _marks(graph: Graph) -> NDArray[np.int8]:

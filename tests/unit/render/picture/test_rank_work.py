@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tests.build.rows import US, annotation, comm, copy, graph, kernel, launch, memset, step
+from tracelab.model.steps import Window
 from tracelab.render.picture.lanes import Mark
 from tracelab.render.picture.rank_work import reduce_work
 
@@ -61,8 +62,24 @@ def test_of_very_many_steps_those_in_the_middle():
         ]
     work = reduced(*rows)
     assert len(work.windows) == 41  # all steps are known on the file's clock
-    assert len(work.work[Mark.COMPUTE]) == 16
-    assert (work.start_ns / US, work.end_ns / US) == (12_000, 27_900)
+    assert work.steps == tuple(range(12, 28))
+    # and the work of a step's length around them, which lies beside that of ranks that are late
+    assert (work.start_ns / US, work.end_ns / US) == (11_100, 28_800)
+    assert len(work.work[Mark.COMPUTE]) == 18
+
+
+def test_of_one_step_its_neighbors_are_known_too():
+    rows = []
+    for number in range(5):
+        begin = 100 * number
+        rows += [
+            step(number, begin, begin + 100),
+            launch(begin + 10, begin + 20, number),
+            kernel(begin + 20, begin + 80, correlation=number),
+        ]
+    work = reduced(*rows, windows=(Window(2, 200 * US, 300 * US),))
+    assert work.steps == (2,)
+    assert in_us(work.work[Mark.COMPUTE]) == [(120, 180), (220, 280), (320, 380)]
 
 
 def test_a_crowd_of_short_kernels_has_a_bounded_size_and_its_exact_time():
