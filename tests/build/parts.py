@@ -123,7 +123,8 @@ def cut(of, first=0, end=None, *, with_steps=True):
     columns = {
         name: getattr(of, name)[chosen]
         for name in RankPart.__dataclass_fields__
-        if isinstance(getattr(of, name), np.ndarray) and not name.startswith("exposed")
+        if isinstance(getattr(of, name), np.ndarray)
+        and not name.startswith(("exposed", "work_site"))
     }
     if not with_steps:
         columns["step_index"] = np.full_like(columns["step_index"], ABSENT)
@@ -174,6 +175,8 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         sites=(),
         culprits=(),
         kernel_names=("ncclDevKernel",),
+        work_sites=(),
+        work_site_ns=none,
         steps=PartSteps(number, number * 0, number * 0, number >= 0),
         kernel_name_index=np.zeros(count, np.int32),
         stream_number=np.full(count, 7),

@@ -346,6 +346,8 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         sites=(NO_CALL_SITE,),
         culprits=(),
         kernel_names=("ncclDevKernel_SendRecv",),
+        work_sites=(),
+        work_site_ns=np.zeros(0, np.int64),
         steps=PartSteps(
             number=np.arange(len(rank.steps)),
             start_ns=step_spans[:, 0],

@@ -54,6 +54,7 @@ _WORK_OF_KIND = {
     Kind.MEMSET: Work.COPY,
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
+_MOST_WORK = 5_000  # kernels whose call sites are looked for, the longest
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
 
@@ -110,7 +111,9 @@ class RankPart(Frozen):
         sites: where in the program operations were called.
         culprits: what kept the device idle.
         kernel_names: the names of kernels that communicate.
+        work_sites: where in the program most compute of the middle steady step was launched.
         steps: the file's steps.
+        work_site_ns: int64[w], ns, how long it took.
         start_ns, end_ns: int64[c], ns, of the operation's kernel.
         kernel_id: int64[c], event id of the kernel; the same for operations that share it.
         kernel_name_index: int32[c], into `kernel_names`.
@@ -154,7 +157,9 @@ class RankPart(Frozen):
     sites: tuple[CallSite, ...]
     culprits: tuple[Culprit, ...]
     kernel_names: tuple[str, ...]
+    work_sites: tuple[CallSite, ...]
     steps: PartSteps
+    work_site_ns: Int64Array
     start_ns: Int64Array
     end_ns: Int64Array
     kernel_id: Int64Array
@@ -219,6 +224,7 @@ def rank_part(
     kernel_names, kernel_name_index = _numbered(
         trace.name_of(event_id) for event_id in timeline.event_id[row].tolist()
     )
+    work_sites, work_site_ns = _work_sites(timeline, device, lines)
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -228,7 +234,9 @@ def rank_part(
         sites=sites,
         culprits=culprits,
         kernel_names=kernel_names,
+        work_sites=work_sites,
         steps=_part_steps(timeline),
+        work_site_ns=work_site_ns,
         start_ns=start_ns,
         end_ns=end_ns,
         kernel_id=timeline.event_id[row],
@@ -267,6 +275,23 @@ def _busiest_device(timeline: Timeline) -> int:
         timeline.device_numbers,
         key=lambda device: measure(timeline.busy(timeline.select(device=device))),
     )
+
+
+def _work_sites(
+    timeline: Timeline, device: int, lines: SourceLines
+) -> tuple[tuple[CallSite, ...], Int64Array]:
+    """The call sites of a device's compute in the middle steady step, and its time at each, ns."""
+    is_chosen = timeline.select(device=device, kind=Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    if timeline.steady is not None:
+        indices = timeline.steady.indices
+        is_chosen &= timeline.step_index == indices[len(indices) // 2]
+    row = np.flatnonzero(is_chosen)
+    length_ns = (timeline.end_ns - timeline.start_ns)[row]
+    longest = np.argsort(-length_ns, kind="stable")[:_MOST_WORK]
+    sites, index = _numbered(call_sites(timeline, timeline.launch_id[row[longest]], lines))
+    total_ns = np.zeros(len(sites), dtype=np.int64)
+    np.add.at(total_ns, index, length_ns[longest])
+    return sites, total_ns
 
 
 def _part_steps(timeline: Timeline) -> PartSteps:

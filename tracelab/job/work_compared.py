@@ -9,9 +9,11 @@ from statistics import median
 from typing import Any
 
 from tracelab.arrays import OneLine
+from tracelab.job.rank_part import RankPart
 from tracelab.measures.host_work import NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.measures.ranking import OTHERS
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.trace import COLLECTIVE_OPERATOR
 
 Tables = Mapping[str, Sequence[Any]]
@@ -34,11 +36,13 @@ class MoreWork(OneLine):
             / theirs: a GPU that waits a lot between its kernels runs each of them faster.
         calls, usual_calls: how often it runs on this rank, and on the others.
         excess_ns: by how much longer it runs, ns.
+        site: where in the program most of it was launched, as far as that is known.
         is_slower: not more work, but the same kernels as often, each longer by about as much:
             a slower GPU; `ratio` is that of all of them.
 
-    Example row: ``MoreWork(name="aten::mm", is_kernel=False, phase="forward",
-    ratio=1.5, calls=18.0, usual_calls=12.0, excess_ns=11_354_000, is_slower=False)``.
+    Example row: ``MoreWork(name="aten::mm", is_kernel=False, phase="forward", ratio=1.5,
+    calls=18.0, usual_calls=12.0, excess_ns=11_354_000, site=CallSite(function="train",
+    file="train.py", line=35, call="__matmul__"), is_slower=False)``.
     """
 
     name: str
@@ -48,6 +52,7 @@ class MoreWork(OneLine):
     calls: float
     usual_calls: float
     excess_ns: int
+    site: CallSite
     is_slower: bool
 
 
@@ -63,12 +68,15 @@ class _Ran:
 _NOTHING = _Ran(0, 0, None)
 
 
-def more_work(tables: Sequence[Tables], part_index: int) -> MoreWork | None:
+def more_work(
+    tables: Sequence[Tables], parts: Sequence[RankPart], part_index: int
+) -> MoreWork | None:
     """What the GPU of one rank does more than those of the others.
 
     Args:
         tables: those of each rank, by key: "operators" and "kernels" are looked at.
-        part_index: the rank.
+        parts: the ranks.
+        part_index: which of them.
 
     Returns:
         None where it does not do more, or the tables do not say.
@@ -84,6 +92,7 @@ def more_work(tables: Sequence[Tables], part_index: int) -> MoreWork | None:
         name = max(found, key=lambda key: found[key].ns - usual[key].ns, default=None)
     if name is None or found[name].ns <= usual[name].ns:
         return None
+    excess_ns = round(found[name].ns - usual[name].ns)
     return MoreWork(
         name=name,
         is_kernel=is_kernel,
@@ -91,9 +100,22 @@ def more_work(tables: Sequence[Tables], part_index: int) -> MoreWork | None:
         ratio=slower or _ratio(found[name], usual[name]),
         calls=found[name].count,
         usual_calls=usual[name].count,
-        excess_ns=round(found[name].ns - usual[name].ns),
+        excess_ns=excess_ns,
+        site=_site_of_excess(parts, part_index, excess_ns),
         is_slower=slower is not None,
     )
+
+
+def _site_of_excess(parts: Sequence[RankPart], part_index: int, excess_ns: int) -> CallSite:
+    """The call site with the most compute beyond that of the others, if it is most of an excess."""
+    by_site = [
+        dict(zip(part.work_sites, part.work_site_ns.tolist(), strict=True)) for part in parts
+    ]
+    own = by_site.pop(part_index)
+    more_ns = {site: ns - median(of.get(site, 0) for of in by_site) for site, ns in own.items()}
+    site = max(more_ns, key=lambda site: more_ns[site], default=NO_CALL_SITE)
+    is_most = more_ns.get(site, 0) > _OF_THE_EXCESS * excess_ns
+    return site if is_most else NO_CALL_SITE
 
 
 def _kernels(rows: Sequence[KernelMetrics]) -> dict[str, _Ran]:

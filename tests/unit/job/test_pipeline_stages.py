@@ -245,7 +245,8 @@ def test_a_ring_in_a_group_of_its_own_hides_no_pipeline():
         columns = {
             name: np.concatenate((getattr(part, name)[:2], getattr(part, name)))
             for name in part.__dataclass_fields__
-            if isinstance(getattr(part, name), np.ndarray) and not name.startswith("exposed")
+            if isinstance(getattr(part, name), np.ndarray)
+            and not name.startswith(("exposed", "work_site"))
         }
         columns["operation"][:2] = SEND, RECV
         columns["peer_rank"][:2] = (part.rank + 2) % 4, (part.rank - 2) % 4

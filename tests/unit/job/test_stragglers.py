@@ -15,12 +15,13 @@ from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import find_stragglers
 from tracelab.job.waits import find_waits
 from tracelab.job.work_compared import MoreWork
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.collectives import Operation
 
 OPERATION_COLUMNS = [
     name
     for name, annotation in RankPart.__annotations__.items()
-    if "Array" in annotation and not name.startswith("exposed")
+    if "Array" in annotation and not name.startswith(("exposed", "work_site"))
 ]
 
 
@@ -53,17 +54,29 @@ def test_a_rank_with_more_work_costs_what_the_other_waits():
 
 
 def test_the_operator_with_more_work_is_named():
-    more = MoreWork("aten::mm", False, "backward", 1.8, 18, 10, 40 * US, False)
+    more = MoreWork("aten::mm", False, "backward", 1.8, 18, 10, 40 * US, NO_CALL_SITE, False)
 
     [found] = stragglers_of(*job_of([50] * 6, [90] * 6), [None, more])
 
     assert found.what == "has more work in `aten::mm` in the backward pass"
-    assert found.why == f"{found.what} (1.8 times as much: 18 calls a step, the others 10)"
+    assert (
+        found.why == f"{found.what} (1.8 times as much `aten::mm`: 18 calls a step, the others 10)"
+    )
     assert found.operator == "aten::mm"
 
 
+def test_the_line_with_more_work_is_named():
+    site = CallSite(function="train", file="train.py", line=35, call="__matmul__")
+    more = MoreWork("aten::mm", False, "forward", 1.8, 18, 10, 40 * US, site, False)
+
+    [found] = stragglers_of(*job_of([50] * 6, [90] * 6), [None, more])
+
+    assert found.what == "has more work in `__matmul__` in train (train.py:35) in the forward pass"
+    assert (found.function, found.file, found.line) == ("train", "train.py", 35)
+
+
 def test_a_slower_gpu_is_named():
-    more = MoreWork("aten::mm", False, "forward", 1.8, 18, 18, 40 * US, True)
+    more = MoreWork("aten::mm", False, "forward", 1.8, 18, 18, 40 * US, NO_CALL_SITE, True)
 
     [found] = stragglers_of(*job_of([50] * 6, [90] * 6), [None, more])
 
