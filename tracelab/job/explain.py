@@ -115,15 +115,17 @@ def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explan
         return Explanation(SLOWER_GPU, "runs the same kernels more slowly", figures, NO_CALL_SITE)
     name = short_kernel_name(more.name) if more.is_kernel else more.name
     where = f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
-    site = more.site
-    if site.function is not None:
-        place = f"{describe(site, name)}{where}"
+    if more.site.function is not None:
+        site, place, of_name = more.site, describe(more.site, name), f" `{name}`"
     else:
-        place, site = f"`{name}`{where}", CallSite(operator=None if more.is_kernel else name)
+        site, place, of_name = CallSite(operator=None if more.is_kernel else name), f"`{name}`", ""
     if more.ratio == float("inf"):
-        what, figures = f"alone runs {place}", f"`{name}`, {_length(more.excess_ns)} a step"
+        what, figures = f"alone runs {place}{where}", f"{_length(more.excess_ns)} a step"
     else:
-        what, figures = f"has more work in {place}", f"{more.ratio:.3g} times as much `{name}`"
+        what, figures = (
+            f"has more work in {place}{where}",
+            f"{more.ratio:.3g} times as much{of_name}",
+        )
         if round(more.calls, 1) != round(more.usual_calls, 1):
             figures += f": {more.calls:.4g} calls a step, the others {more.usual_calls:.4g}"
     return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)

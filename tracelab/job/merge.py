@@ -93,7 +93,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     clocks = align(parts, matches)
     waits = find_waits(parts, matches, clocks)
     by_rank = [_of_rank(tables, part.rank) for part in parts]
-    more_of = [more_work(by_rank, parts, index) for index in range(len(parts))]
+    more_of = more_work(by_rank, parts)
     lateness = find_lateness(parts, matches, waits)
     transfers = find_transfers(parts, matches, waits)
     wait_ns = waits_of_parts(parts, matches, waits)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
 from typing import Any
 
-from tracelab.arrays import OneLine
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, OneLine
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.host_work import NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
@@ -56,127 +57,169 @@ class MoreWork(OneLine):
     is_slower: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Ran:
-    """How long something ran on a GPU per step, and how often."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Ran(Frozen):
+    """How long something ran on the GPU of each rank per step, and how often; r ranks, w names.
 
-    ns: float
-    count: float
-    phase: str | None
+    Attributes:
+        names: what ran, kernels, operators or call sites.
+        ns: float64[r, w], ns.
+        count: float64[r, w].
+        usual_ns, usual_count: float64[r, w], the median of the other ranks.
+        phases: of each rank, name to where in the step most of it is.
+    """
+
+    names: tuple[Any, ...]
+    ns: NDArray[np.float64]
+    count: NDArray[np.float64]
+    usual_ns: NDArray[np.float64]
+    usual_count: NDArray[np.float64]
+    phases: tuple[Mapping[Any, str | None], ...]
+
+    def most_excess(self, rank: int) -> int:
+        """The index of the name that takes most longer on a rank than is usual; at least one."""
+        return int((self.ns[rank] - self.usual_ns[rank]).argmax())
+
+    def is_as_often(self, rank: int) -> NDArray[np.bool_]:
+        """bool[w], what runs as often on a rank as is usual."""
+        usual = self.usual_count[rank]
+        alike: NDArray[np.bool_] = np.abs(self.count[rank] - usual) <= _ALIKE * usual
+        return alike
 
 
-_NOTHING = _Ran(0, 0, None)
+_Row = tuple[Any, float, float, str | None]  # name, ns, count, phase
 
 
-def more_work(
-    tables: Sequence[Tables], parts: Sequence[RankPart], part_index: int
-) -> MoreWork | None:
-    """What the GPU of one rank does more than those of the others.
+def more_work(tables: Sequence[Tables], parts: Sequence[RankPart]) -> tuple[MoreWork | None, ...]:
+    """What the GPU of each rank does more than those of the others.
 
     Args:
         tables: those of each rank, by key: "operators" and "kernels" are looked at.
-        parts: the ranks.
-        part_index: which of them.
+        parts: the ranks, at least two.
 
     Returns:
-        None where it does not do more, or the tables do not say.
+        one of each rank; None where it does not do more, or the tables do not say.
     """
-    kernels = [_kernels(of_rank.get("kernels", ())) for of_rank in tables]
-    operators = [_operators(of_rank.get("operators", ())) for of_rank in tables]
-    slower = _slower(*_beside_others(kernels, part_index))
-    found, usual = _beside_others(operators, part_index)
-    name = max(found, key=lambda key: found[key].ns - usual[key].ns, default=None)
-    is_kernel = name is None or found[name].ns <= usual[name].ns
-    if is_kernel:
-        found, usual = _beside_others(kernels, part_index)
-        name = max(found, key=lambda key: found[key].ns - usual[key].ns, default=None)
-    if name is None or found[name].ns <= usual[name].ns:
-        return None
-    excess_ns = round(found[name].ns - usual[name].ns)
-    return MoreWork(
-        name=name,
-        is_kernel=is_kernel,
-        phase=found[name].phase,
-        ratio=slower or _ratio(found[name], usual[name]),
-        calls=found[name].count,
-        usual_calls=usual[name].count,
-        excess_ns=excess_ns,
-        site=_site_of_excess(parts, part_index, excess_ns),
-        is_slower=slower is not None,
+    kernels = _ran([_kernels(of_rank.get("kernels", ())) for of_rank in tables])
+    operators = _ran([_operators(of_rank.get("operators", ())) for of_rank in tables])
+    sites = _ran(
+        [
+            [(*pair, 1, None) for pair in zip(part.work_sites, part.work_site_ns, strict=True)]
+            for part in parts
+        ]
     )
+    return tuple(_more_work(kernels, operators, sites, rank) for rank in range(len(parts)))
 
 
-def _site_of_excess(parts: Sequence[RankPart], part_index: int, excess_ns: int) -> CallSite:
+def _more_work(kernels: _Ran, operators: _Ran, sites: _Ran, rank: int) -> MoreWork | None:
+    """What one rank does more."""
+    for ran in (operators, kernels):
+        if not ran.names:
+            continue
+        most = ran.most_excess(rank)
+        excess_ns = float(ran.ns[rank, most] - ran.usual_ns[rank, most])
+        if excess_ns <= 0:
+            continue
+        slower = _slower(kernels, rank)
+        return MoreWork(
+            name=ran.names[most],
+            is_kernel=ran is kernels,
+            phase=ran.phases[rank].get(ran.names[most]),
+            ratio=slower or _ratio(ran, rank, most),
+            calls=float(ran.count[rank, most]),
+            usual_calls=float(ran.usual_count[rank, most]),
+            excess_ns=round(excess_ns),
+            site=_site_of_excess(sites, rank, excess_ns),
+            is_slower=slower is not None,
+        )
+    return None
+
+
+def _site_of_excess(sites: _Ran, rank: int, excess_ns: float) -> CallSite:
     """The call site with the most compute beyond that of the others, if it is most of an excess."""
-    by_site = [
-        dict(zip(part.work_sites, part.work_site_ns.tolist(), strict=True)) for part in parts
-    ]
-    own = by_site.pop(part_index)
-    more_ns = {site: ns - median(of.get(site, 0) for of in by_site) for site, ns in own.items()}
-    site = max(more_ns, key=lambda site: more_ns[site], default=NO_CALL_SITE)
-    is_most = more_ns.get(site, 0) > _OF_THE_EXCESS * excess_ns
-    return site if is_most else NO_CALL_SITE
+    if not sites.names:
+        return NO_CALL_SITE
+    most = sites.most_excess(rank)
+    more_ns = sites.ns[rank, most] - sites.usual_ns[rank, most]
+    site: CallSite = sites.names[most]
+    return site if more_ns > _OF_THE_EXCESS * excess_ns else NO_CALL_SITE
 
 
-def _kernels(rows: Sequence[KernelMetrics]) -> dict[str, _Ran]:
+def _kernels(rows: Sequence[KernelMetrics]) -> list[_Row]:
     """The compute of a rank by kernel."""
-    return {
-        row.name: _Ran(row.total_ns, row.count, row.phase)
+    return [
+        (row.name, row.total_ns, row.count, row.phase)
         for row in rows
         if row.kind == "compute" and row.name not in _NO_NAMES
-    }
+    ]
 
 
-def _operators(rows: Sequence[WorkMetrics]) -> dict[str, _Ran]:
+def _operators(rows: Sequence[WorkMetrics]) -> list[_Row]:
     """The GPU work of a rank by the operator that launched it, without communication."""
-    return {
-        row.name: _Ran(row.gpu_ns, row.calls or row.launches, row.where)
+    return [
+        (row.name, row.gpu_ns, row.calls or row.launches, row.where)
         for row in rows
         if row.gpu_ns and row.name not in _NO_NAMES and not row.name.startswith(("c10d::", "nccl:"))
-    }
-
-
-def _beside_others(
-    ran: Sequence[Mapping[str, _Ran]], part_index: int
-) -> tuple[dict[str, _Ran], dict[str, _Ran]]:
-    """What one rank ran, and how much of each is usual: the median of the other ranks."""
-    of_name: dict[str, list[_Ran]] = defaultdict(list)
-    for other_index, of_rank in enumerate(ran):
-        if other_index != part_index:
-            for name in ran[part_index]:
-                of_name[name].append(of_rank.get(name, _NOTHING))
-    usual = {
-        name: _Ran(median(one.ns for one in ones), median(one.count for one in ones), None)
-        for name, ones in of_name.items()
-    }
-    return {name: ran[part_index][name] for name in usual}, usual
-
-
-def _slower(found: Mapping[str, _Ran], usual: Mapping[str, _Ran]) -> float | None:
-    """By which factor all kernels of a rank take longer; None where that is not what differs."""
-    same = [
-        name for name, one in found.items() if usual[name].ns and _is_as_often(one, usual[name])
     ]
-    excess_ns = sum(max(0, one.ns - usual[name].ns) for name, one in found.items())
-    found_ns, usual_ns = (sum(some[name].ns for name in same) for some in (found, usual))
-    if found_ns - usual_ns < _OF_THE_EXCESS * excess_ns or found_ns <= usual_ns:
-        return None
-    ratio = found_ns / usual_ns
-    uniform_ns = sum(
-        usual[name].ns
-        for name in same
-        if abs(found[name].ns / usual[name].ns - ratio) <= _UNIFORM * (ratio - 1)
+
+
+def _ran(by_rank: Sequence[Sequence[_Row]]) -> _Ran:
+    """What ran on each rank, beside what is usual; nothing where a rank has no row."""
+    numbers: dict[Any, int] = {}
+    for rows in by_rank:
+        for name, *_ in rows:
+            numbers.setdefault(name, len(numbers))
+    ns, count = np.zeros((2, len(by_rank), len(numbers)))
+    for rank, rows in enumerate(by_rank):
+        index = [numbers[name] for name, *_ in rows]
+        ns[rank, index] = [row[1] for row in rows]
+        count[rank, index] = [row[2] for row in rows]
+    phases = tuple({name: phase for name, _, _, phase in rows} for rows in by_rank)
+    return _Ran(
+        tuple(numbers), ns, count, _medians_of_others(ns), _medians_of_others(count), phases
     )
-    return ratio if uniform_ns >= _OF_THE_EXCESS * usual_ns else None
 
 
-def _is_as_often(one: _Ran, other: _Ran) -> bool:
-    return abs(one.count - other.count) <= _ALIKE * other.count
+def _medians_of_others(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[r, w], for each row and column the median of the other rows.
+
+    >>> _medians_of_others(np.array([[1.0], [2.0], [5.0], [9.0]]))[:, 0].tolist()
+    [5.0, 5.0, 2.0, 2.0]
+    """
+    count = len(values)
+    order = np.argsort(values, axis=0, kind="stable")
+    ordered = np.take_along_axis(values, order, axis=0)
+    position = np.argsort(order, axis=0, kind="stable")
+    # Of the others in order the one in the middle, or both: behind its own place one further.
+    lower, upper = (
+        np.take_along_axis(ordered, middle + (position <= middle), axis=0)
+        for middle in ((count - 2) // 2, (count - 1) // 2)
+    )
+    middle_of: NDArray[np.float64] = (lower + upper) / 2
+    return middle_of
 
 
-def _ratio(found: _Ran, usual: _Ran) -> float:
+def _slower(kernels: _Ran, rank: int) -> float | None:
+    """By which factor all kernels of a rank take longer; None where that is not what differs."""
+    ns, usual_ns = kernels.ns[rank], kernels.usual_ns[rank]
+    is_same = kernels.is_as_often(rank) & (usual_ns > 0) & (ns > 0)
+    excess_ns = np.maximum(ns - usual_ns, 0).sum()
+    same_ns, usual_same_ns = ns[is_same], usual_ns[is_same]
+    more_ns = same_ns.sum() - usual_same_ns.sum()
+    if more_ns <= 0 or more_ns < _OF_THE_EXCESS * excess_ns:
+        return None
+    ratio = float(same_ns.sum() / usual_same_ns.sum())
+    is_uniform = np.abs(same_ns / usual_same_ns - ratio) <= _UNIFORM * (ratio - 1)
+    uniform_ns = usual_same_ns[is_uniform].sum()
+    return ratio if uniform_ns >= _OF_THE_EXCESS * usual_same_ns.sum() else None
+
+
+def _ratio(ran: _Ran, rank: int, index: int) -> float:
     """How many times as much runs on a rank as is usual; infinity for what only it runs."""
-    if not usual.ns or not usual.count:
+    usual_ns, usual_count = ran.usual_ns[rank, index], ran.usual_count[rank, index]
+    if not usual_ns or not usual_count:
         return float("inf")
-    more_often = found.count > usual.count and not _is_as_often(found, usual)
-    return found.count / usual.count if more_often else found.ns / usual.ns
+    count = ran.count[rank, index]
+    if count > usual_count and not ran.is_as_often(rank)[index]:
+        return float(count / usual_count)
+    return float(ran.ns[rank, index] / usual_ns)

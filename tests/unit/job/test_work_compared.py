@@ -21,7 +21,7 @@ def more_work_of(tables, part_index, *sites):
         row(work_sites=tuple(of), work_site_ns=np.array(list(of.values())))
         for of in sites or [{}] * len(tables)
     ]
-    return more_work(tables, parts, part_index)
+    return more_work(tables, parts)[part_index]
 
 
 def tables(*kernels, operators=()):
