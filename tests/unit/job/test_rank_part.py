@@ -15,6 +15,7 @@ from tests.build.rows import (
     graph,
     kernel,
     launch,
+    operator,
     step,
     sync_row,
 )
@@ -188,3 +189,30 @@ def test_file_without_communication_gives_an_empty_part():
     assert len(part) == 0
     assert part.work_at_start_ns.shape == (0, len(Work))
     assert not len(part.exposed_index)
+
+
+def test_compute_is_added_up_by_its_call_site_in_the_middle_steady_step():
+    rows = []
+    for number in range(3):
+        now = 100 * number
+        rows += [
+            step(number, now, now + 60),
+            operator("aten::mm", now + 1, now + 6),
+            launch(now + 2, now + 3, 10 * number + 1),
+            launch(now + 4, now + 5, 10 * number + 2),
+            operator("aten::add", now + 7, now + 9),
+            launch(now + 7, now + 8, 10 * number + 3),
+            kernel(now + 10, now + 20 + number, correlation=10 * number + 1),
+            kernel(now + 30, now + 35, correlation=10 * number + 2),
+            kernel(now + 40, now + 47, correlation=10 * number + 3),
+            launch(now + 50, now + 51, 10 * number + 4),
+            comm(now + 52, now + 60, correlation=10 * number + 4),
+        ]
+
+    part = in_us(*rows)
+
+    by_operator = {
+        site.operator: ns // US
+        for site, ns in zip(part.work_sites, part.work_site_ns.tolist(), strict=True)
+    }
+    assert by_operator == {"aten::mm": 16, "aten::add": 7}

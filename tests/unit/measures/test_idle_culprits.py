@@ -51,6 +51,34 @@ def test_each_bubble_names_its_culprit(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("hook", "operators", "name"),
+    [
+        # A hook that autograd's engine calls; what the hook calls of the library is its own.
+        ((22, 49), [], "train.py(30): on_gradient"),
+        # The engine itself, and an operator that it calls.
+        ((5, 9), [], "autograd::engine::evaluate_function: MulBackward0"),
+        ((22, 49), [(23, 48)], "autograd::engine::evaluate_function: MulBackward0"),
+    ],
+)
+def test_a_hook_of_the_backward_pass_is_named(tmp_path, hook, operators, name):
+    events = [
+        step(1, 0, 100 * US),
+        python("train.py(3): train", 0, 95 * US),
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, correlation=1),
+        operator("autograd::engine::evaluate_function: MulBackward0", 4 * US, 51 * US),
+        python("train.py(30): on_gradient", hook[0] * US, hook[1] * US),
+        *(operator("aten::mul", start * US, end * US) for start, end in operators),
+        launch(50 * US, 51 * US, 2),
+        kernel(60 * US, 100 * US, correlation=2),
+    ]
+
+    [first, *_] = culprits(tmp_path, events)
+
+    assert first[:2] == ("host_busy", name)
+
+
 def test_a_stalled_launch_names_the_allocation_and_not_a_third_threads_call(tmp_path):
     # Device 0 is idle in [10, 412); the launch call lasts from 20 to 410, beside an allocation.
     events = [
