@@ -53,6 +53,9 @@ class Lateness(Frozen):
 def find_lateness(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Lateness:
     """Find why the last rank of each match was late.
 
+    There is no slow reference model: ``tests/unit/job/test_lateness.py`` has jobs made by hand, and
+    what must add up on random ones.
+
     Args:
         parts: the job's ranks.
         matches: which of their operations belong together.

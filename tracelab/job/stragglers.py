@@ -101,6 +101,8 @@ def find_stragglers(
     A rank is none where it does so in too few steps to be typical: what it costs must exceed what
     that varies by from step to step.
 
+    There is no slow reference model: ``tests/unit/job/test_stragglers.py`` has jobs made by hand.
+
     Args:
         parts: the job's ranks.
         more_of: what the GPU of each does more than those of the others.

@@ -1,5 +1,8 @@
 """Why a rank is late. Times are in microseconds."""
 
+import numpy as np
+from hypothesis import given, settings, strategies as st
+
 from tests.build.jobs import Turn, job_of, matches_of, one_clock
 from tests.build.parts import all_reduce, part
 from tests.build.rows import US
@@ -111,3 +114,26 @@ def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
 
     assert waits.last_member.tolist()[2:] == [4, 6]
     assert lateness.source_match.tolist() == [ABSENT, ABSENT, 2, 2]
+
+
+_TURNS = st.builds(Turn, st.integers(1, 60), idle=st.integers(0, 20), beside=st.integers(0, 60))
+
+
+@settings(derandomize=True, deadline=None, max_examples=40)
+@given(st.integers(2, 4), st.integers(1, 5), st.data())
+def test_what_made_a_rank_late_is_no_more_than_its_lateness(ranks, count, data):
+    turns = [[data.draw(_TURNS) for _ in range(count)] for _ in range(ranks)]
+    parts, matches = job_of(*turns)
+
+    waits, lateness = lateness_of(parts, matches)
+
+    reference_ns = waits.arrival_ns[lateness.reference_member[waits.match_index]]
+    late_ns = np.maximum(waits.arrival_ns - reference_ns, 0)
+    assert (lateness.excess_ns >= 0).all()
+    assert (lateness.excess_ns.sum(axis=1) <= late_ns).all()
+    # All that a rank did since the collective before adds up to the time since then.
+    for match, previous in enumerate(lateness.previous_match.tolist()):
+        if previous != ABSENT:
+            now, before = (slice(*matches.first[[x, x + 1]]) for x in (match, previous))
+            since_ns = waits.arrival_ns[now] - waits.arrival_ns[before]
+            assert lateness.spent_ns[now].sum(axis=1).tolist() == since_ns.tolist()
