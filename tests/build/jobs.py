@@ -66,48 +66,51 @@ class Turn:
     beside: int = 0  # compute that runs beside the collective
 
 
-def job_of(*ranks, transfer=10, collectives_per_step=1):
+def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
     """The parts of ranks that meet in an all-reduce after each `Turn`, and their matches.
 
-    The collective moves data for `transfer` us once all have come; what follows waits for it and
-    for the compute beside it.
+    The collective moves data for `transfer` us once all of its group have come; what follows waits
+    for it and for the compute beside it. `groups` are those of each collective of a step, all ranks
+    unless given: ``[[(0, 1), (2, 3)], [(0, 2), (1, 3)]]``.
     """
     turns = [[Turn(x) if isinstance(x, int) else x for x in rank] for rank in ranks]
-    now = [100] * len(ranks)
+    groups = groups or [[tuple(range(len(ranks)))]]
+    now, begun = [100] * len(ranks), [90] * len(ranks)
     rows = [[] for _ in ranks]
-    begun = [90] * len(ranks)
+    matches = []
     for number in range(len(turns[0])):
-        arrivals = [
-            at + rank[number].idle + rank[number].compute
-            for at, rank in zip(now, turns, strict=True)
+        of_rank = [rank[number] for rank in turns]
+        arrivals = [at + x.idle + x.compute for at, x in zip(now, of_rank, strict=True)]
+        for group in groups[number % len(groups)]:
+            end = max(arrivals[rank] for rank in group) + transfer
+            matches.append([(rank, number) for rank in group])
+            for rank in group:
+                rows[rank] += _rows(of_rank[rank], number, now[rank], arrivals[rank], end)
+                now[rank] = max(end, arrivals[rank] + of_rank[rank].beside)
+                if (number + 1) % collectives_per_step == 0:
+                    launched = arrivals[rank] - of_rank[rank].compute + 3
+                    rows[rank].append(step(number, begun[rank], launched))
+                    begun[rank] = launched
+    return [_part(rank, of_rank) for rank, of_rank in enumerate(rows)], matches_of(*matches)
+
+
+def _rows(turn, number, at, arrival, end):
+    """What a rank does in one turn, and the collective after it."""
+    correlation, start = 10 * number + 1, at + turn.idle
+    rows = [
+        launch(start - 1, start, correlation),
+        kernel(start, arrival, correlation=correlation),
+        launch(start, start + 1, correlation + 1),
+        comm(arrival, end, stream=20, correlation=correlation + 1),
+    ]
+    if turn.idle:
+        rows.append(python("train.py(3): prepare", at, start))
+    if turn.beside:
+        rows += [
+            launch(start + 1, start + 2, correlation + 2),
+            kernel(arrival, arrival + turn.beside, correlation=correlation + 2),
         ]
-        end = max(arrivals) + transfer
-        for rank, (at, arrival, turn) in enumerate(
-            zip(now, arrivals, (rank[number] for rank in turns), strict=True)
-        ):
-            correlation = 10 * number + 1
-            start = at + turn.idle
-            if turn.idle:
-                rows[rank].append(python("train.py(3): prepare", at, start))
-            rows[rank] += [
-                launch(start - 1, start, correlation),
-                kernel(start, arrival, correlation=correlation),
-                launch(start, start + 1, correlation + 1),
-                comm(arrival, end, stream=20, correlation=correlation + 1),
-            ]
-            beside_end = arrival + turn.beside
-            if turn.beside:
-                rows[rank] += [
-                    launch(start + 1, start + 2, correlation + 2),
-                    kernel(arrival, beside_end, correlation=correlation + 2),
-                ]
-            now[rank] = max(end, beside_end)
-            if (number + 1) % collectives_per_step == 0:
-                rows[rank].append(step(number, begun[rank], start + 3))
-                begun[rank] = start + 3
-    parts = [_part(rank, of_rank) for rank, of_rank in enumerate(rows)]
-    count = len(turns[0])
-    return parts, matches_of(*([(rank, x) for rank in range(len(ranks))] for x in range(count)))
+    return rows
 
 
 def _part(rank, rows):

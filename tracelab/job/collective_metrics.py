@@ -10,11 +10,12 @@ import numpy as np
 from tracelab.arrays import OneLine
 from tracelab.job.bandwidth import Transfers, member_operation, operation_name
 from tracelab.job.collectives import Matches
-from tracelab.job.explain import explain
+from tracelab.job.explain import OTHER_COLLECTIVE, Explanation, explain
 from tracelab.job.lateness import Lateness
 from tracelab.job.rank_part import RankPart
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
+from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
 
@@ -87,7 +88,7 @@ def collective_rows(
         last, message_bytes = int(waits.last_member[match]), int(transfers.message_bytes[match])
         why = None
         if last != ABSENT:
-            why = explain(parts, more_of, matches, waits, lateness, [match])
+            why = _why(parts, more_of, matches, waits, lateness, match)
         rows.append(
             CollectiveMetrics(
                 group=part.groups[part.group_index[index]].name,
@@ -107,6 +108,23 @@ def collective_rows(
             )
         )
     return tuple(rows)
+
+
+def _why(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    waits: Waits,
+    lateness: Lateness,
+    match: int,
+) -> Explanation:
+    """Why the last rank of a match was late: by its own fault or by that of another one."""
+    source = int(lateness.source_match[match])
+    if source == match:
+        return explain(parts, more_of, matches, waits, lateness, [match])
+    at_fault = parts[matches.part_index[waits.last_member[source]]].rank
+    what = f"waited for rank {at_fault} in another collective"
+    return Explanation(OTHER_COLLECTIVE, what, "", NO_CALL_SITE)
 
 
 def _rounded(gbps: np.floating) -> float | None:

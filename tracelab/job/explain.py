@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import numpy as np
-
 from tracelab.arrays import OneLine
 from tracelab.job.collectives import Matches
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness, culprit_of
@@ -16,9 +14,10 @@ from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.wording import describe, short_kernel_name
 
+OTHER_COLLECTIVE = "other_collective"
 _CAUSES = {
     Work.COMPUTE: "more_work",
-    Work.COMM: "other_collective",
+    Work.COMM: OTHER_COLLECTIVE,
     Work.COPY: "copies",
     Work.HOST_BLOCKED: "blocked",
     Work.INPUT: "data_loading",
@@ -80,8 +79,10 @@ def explain(
     if work == BEFORE_RECORDING:
         return Explanation(RECORDING_START, "was behind when the recording began", "", NO_CALL_SITE)
     if work == Work.COMPUTE:
-        return _of_compute(more_of[part_index], *_compute_ns(lateness, sources, members))
-    late_ns = int(np.median(lateness.excess_ns[members, work]))
+        reference = int(lateness.reference_member[sources[0]])
+        own_ns, usual_ns = lateness.spent_ns[[members[0], reference], Work.COMPUTE].tolist()
+        return _of_compute(more_of[part_index], own_ns, usual_ns)
+    late_ns = int(lateness.excess_ns[members[0], work])
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
@@ -95,37 +96,25 @@ def explain(
     return Explanation(_CAUSES[Work(work)], what, _length(late_ns), NO_CALL_SITE)
 
 
-def _compute_ns(
-    lateness: Lateness, sources: Sequence[int], members: Sequence[int]
-) -> tuple[float, float]:
-    """How long the last rank of some matches computed before each, and the one in the middle."""
-    compute_ns = lateness.spent_ns[:, Work.COMPUTE]
-    references = lateness.reference_member[list(sources)]
-    return float(np.median(compute_ns[list(members)])), float(np.median(compute_ns[references]))
-
-
 def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
-    if more is None or more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
-        figures = f"{_length(own_ns)}, the others {_length(usual_ns)}"
-        return Explanation(
-            _CAUSES[Work.COMPUTE], "computes for longer before it", figures, NO_CALL_SITE
-        )
+    longer = f"{_length(own_ns)} before it, the others {_length(usual_ns)}"
+    if more is None:
+        return Explanation(_CAUSES[Work.COMPUTE], "computes for longer", longer, NO_CALL_SITE)
     if more.is_slower:
         figures = f"by {100 * (more.ratio - 1):.0f} %"
         return Explanation(SLOWER_GPU, "runs the same kernels more slowly", figures, NO_CALL_SITE)
     name = short_kernel_name(more.name) if more.is_kernel else more.name
-    where = f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
     if more.site.function is not None:
         site, place, of_name = more.site, describe(more.site, name), f" `{name}`"
     else:
         site, place, of_name = CallSite(operator=None if more.is_kernel else name), f"`{name}`", ""
-    if more.ratio == float("inf"):
-        what, figures = f"alone runs {place}{where}", f"{_length(more.excess_ns)} a step"
+    place += f" in the {more.phase} pass" if more.phase in ("forward", "backward") else ""
+    if more.excess_ns < _OF_THE_EXCESS * (own_ns - usual_ns):
+        what, figures = f"computes for longer, most of all in {place}", longer
+    elif more.ratio == float("inf"):
+        what, figures = f"alone runs {place}", f"{_length(more.excess_ns)} a step"
     else:
-        what, figures = (
-            f"has more work in {place}{where}",
-            f"{more.ratio:.3g} times as much{of_name}",
-        )
+        what, figures = f"has more work in {place}", f"{more.ratio:.3g} times as much{of_name}"
         if round(more.calls, 1) != round(more.usual_calls, 1):
             figures += f": {more.calls:.4g} calls a step, the others {more.usual_calls:.4g}"
     return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)

@@ -66,11 +66,19 @@ def find_lateness(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> 
     by_arrival = np.lexsort((waits.arrival_ns, waits.match_index))
     reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
     previous_member = _members_before(first, previous_match)
-    before_ns = _work_before(parts, matches)
+    before_ns, until_ns = _work_before(parts, matches)
     has_previous = previous_member != ABSENT
     spent_ns = np.where(has_previous[:, None], before_ns - before_ns[previous_member], 0)
+    exposed_wait_ns = np.minimum((until_ns - before_ns)[:, Work.COMM], waits.wait_ns)
+    waited_ns = np.where(has_previous, exposed_wait_ns[previous_member], 0)
     excess_ns = _excess_ns(
-        waits, first, previous_match, reference_member, spent_ns, _held_back_ns(parts, matches)
+        waits,
+        first,
+        previous_match,
+        reference_member,
+        spent_ns,
+        waited_ns,
+        _held_back_ns(parts, matches),
     )
     source_match = _source_match(matches, waits, previous_match, excess_ns)
     return Lateness(previous_match, reference_member, spent_ns, excess_ns, source_match)
@@ -121,13 +129,16 @@ def _members_before(first: Int64Array, previous_match: Int64Array) -> Int64Array
     return np.where(of_member == ABSENT, ABSENT, of_member + within)
 
 
-def _work_before(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
-    """int64[k, len(Work)], `RankPart.work_at_start_ns` of each member."""
-    before_ns = np.zeros((len(matches.part_index), len(Work)), dtype=np.int64)
+def _work_before(parts: Sequence[RankPart], matches: Matches) -> tuple[Int64Array, Int64Array]:
+    """int64[k, len(Work)] twice, the work of each member's rank before its start and its end."""
+    at_start_ns = np.zeros((len(matches.part_index), len(Work)), dtype=np.int64)
+    at_end_ns = np.zeros_like(at_start_ns)
     for part_index, part in enumerate(parts):
         is_of_part = matches.part_index == part_index
-        before_ns[is_of_part] = part.work_at_start_ns[matches.operation_index[is_of_part]]
-    return before_ns
+        operation_index = matches.operation_index[is_of_part]
+        at_start_ns[is_of_part] = part.work_at_start_ns[operation_index]
+        at_end_ns[is_of_part] = part.work_at_end_ns[operation_index]
+    return at_start_ns, at_end_ns
 
 
 def _held_back_ns(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
@@ -143,9 +154,14 @@ def _excess_ns(
     previous_match: Int64Array,
     reference_member: Int64Array,
     spent_ns: Int64Array,
+    waited_ns: Int64Array,
     held_back_ns: Int64Array,
 ) -> Int64Array:
-    """int64[k, len(Work) + 1], as of `Lateness`."""
+    """int64[k, len(Work) + 1], as of `Lateness`.
+
+    Of each member `waited_ns` is how long it waited in the previous match with no compute beside
+    it, and `held_back_ns` by how much a late launch alone delayed it.
+    """
     excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
     for match, (start, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
         reference, previous = int(reference_member[match]), int(previous_match[match])
@@ -158,11 +174,13 @@ def _excess_ns(
         moved_ns = np.clip(more_ns[:, Work.COMPUTE], 0, held_back_ns[start:end])
         more_ns[:, Work.COMPUTE] -= moved_ns
         more_ns[:, Work.HOST_BUSY] += moved_ns
-        # What it was late by before is still there, less what the others have waited meanwhile.
+        # What it was late by before is still there, less what the others waited for it then.
         before = slice(int(first[previous]), int(first[previous + 1]))
         reference_before = before.start + reference - start
         late_before_ns = waits.arrival_ns[before] - waits.arrival_ns[reference_before]
-        carried_ns = late_before_ns + np.minimum(more_ns[:, Work.COMM], 0)
+        made_up_ns = np.maximum(waited_ns[reference] - waited_ns[start:end], 0)
+        more_ns[:, Work.COMM] += made_up_ns
+        carried_ns = late_before_ns - made_up_ns
         share = np.clip(carried_ns, 0, None) / np.maximum(late_before_ns, 1)
         excess = excess_ns[before] * share[:, None]
         excess[:, : len(Work)] += np.maximum(more_ns, 0)

@@ -35,6 +35,13 @@ def stragglers_of(parts, matches, more_of=None, *, in_pipeline=False):
     )
 
 
+def rows_of(parts, matches):
+    waits = find_waits(parts, matches, one_clock(len(parts)))
+    lateness = find_lateness(parts, matches, waits)
+    transfers = find_transfers(parts, matches, waits)
+    return collective_rows(parts, [None] * len(parts), matches, waits, lateness, transfers)
+
+
 def test_ranks_that_come_together_have_no_straggler():
     assert stragglers_of(*job_of([50] * 6, [50] * 6)) == ()
 
@@ -45,7 +52,7 @@ def test_a_rank_with_more_work_costs_what_the_other_waits():
     [found] = stragglers_of(parts, matches)
 
     assert (found.rank, found.cause) == (1, "more_work")
-    assert found.why == "computes for longer before it (90 us, the others 50 us)"
+    assert found.why == "computes for longer (90 us before it, the others 50 us)"
     # Each step takes 90 us and 10 of transfer; the first collective only shows who was behind.
     assert (found.cost_ns, found.waiting_ranks, found.wait_ns) == (40 * US, (0,), (40 * US,))
     assert found.share == pytest.approx(0.4, abs=0.02)
@@ -73,6 +80,17 @@ def test_the_line_with_more_work_is_named():
     assert (found.function, found.file, found.line) == ("train", "train.py", 35)
 
 
+def test_an_operator_that_explains_little_is_named_with_all_compute():
+    more = MoreWork("aten::mm", False, "forward", 1.2, 10, 10, 10 * US, NO_CALL_SITE, False)
+
+    [found] = stragglers_of(*job_of([50] * 6, [90] * 6), [None, more])
+
+    assert found.why == (
+        "computes for longer, most of all in `aten::mm` in the forward pass "
+        "(90 us before it, the others 50 us)"
+    )
+
+
 def test_a_slower_gpu_is_named():
     more = MoreWork("aten::mm", False, "forward", 1.8, 18, 18, 40 * US, NO_CALL_SITE, True)
 
@@ -98,6 +116,28 @@ def test_the_job_gains_what_the_rank_that_waits_least_gains():
 
     assert (found.rank, found.cost_ns) == (2, 30 * US)
     assert dict(zip(found.waiting_ranks, found.wait_ns, strict=True)) == {0: 30 * US, 1: 30 * US}
+
+
+def test_ranks_wait_for_a_straggler_of_another_group_through_a_third():
+    # Tensor parallel in pairs, then data parallel across them: rank 3 meets rank 0 nowhere. It
+    # waits for rank 1 or 2, which waited for rank 0.
+    groups = [[(0, 1), (2, 3)], [(0, 2), (1, 3)]]
+    slow, even = [90, 50] * 6, [50, 50] * 6
+
+    parts, matches = job_of(slow, even, even, even, groups=groups, collectives_per_step=2)
+
+    [found] = stragglers_of(parts, matches)
+
+    assert (found.rank, found.cause, found.waiting_ranks) == (0, "more_work", (1, 2, 3))
+    assert found.cost_ns == 40 * US
+    of_second_step = rows_of(parts, matches)[4:8]
+    assert [(x.ranks, x.last_rank, x.cause) for x in of_second_step] == [
+        ((0, 1), 0, "more_work"),
+        ((2, 3), None, None),
+        ((0, 2), 0, "more_work"),
+        ((1, 3), 1, "other_collective"),
+    ]
+    assert of_second_step[-1].why == "waited for rank 0 in another collective"
 
 
 def test_lateness_behind_compute_costs_nothing():
@@ -175,12 +215,7 @@ def test_two_collectives_a_step_add_up():
 
 
 def test_each_collective_says_who_came_last_and_why():
-    parts, matches = job_of([50, 50, 50], [50, 90, 50])
-    waits = find_waits(parts, matches, one_clock(2))
-    lateness = find_lateness(parts, matches, waits)
-    transfers = find_transfers(parts, matches, waits)
-
-    together, late, _ = collective_rows(parts, [None, None], matches, waits, lateness, transfers)
+    together, late, _ = rows_of(*job_of([50, 50, 50], [50, 90, 50]))
 
     assert (together.last_rank, together.cause, together.why) == (None, None, "")
     assert (late.ranks, late.wait_ns, late.transfer_ns) == ((0, 1), (40 * US, 0), (10 * US,) * 2)
