@@ -59,6 +59,7 @@ def straggler(rank=1, *, cost_ms=2.4, waiting=(0, 2, 3), **facts):
         "what": "has more work in `linear`",
         "why": "has 1.5 times the work in `linear`",
         "cost_ns": round(cost_ms * MS),
+        "shared_out_ns": round(cost_ms * MS * len(waiting) / (len(waiting) + 1)),
         "share": cost_ms / 10,
         "waiting_ranks": waiting,
         "spread_ns": 0,

@@ -14,9 +14,10 @@ from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.wording import describe, short_kernel_name
 
-OTHER_COLLECTIVE = "other_collective"
+MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"
+OTHER_COLLECTIVE, RECORDING_START = "other_collective", "recording_start"
 _CAUSES = {
-    Work.COMPUTE: "more_work",
+    Work.COMPUTE: MORE_WORK,
     Work.COMM: OTHER_COLLECTIVE,
     Work.COPY: "copies",
     Work.HOST_BLOCKED: "blocked",
@@ -24,7 +25,6 @@ _CAUSES = {
     Work.HOST_BUSY: "late_launch",
     Work.OTHER_IDLE: "unknown",
 }
-SLOWER_GPU, UNEVEN_WORK, RECORDING_START = "slower_gpu", "uneven_work", "recording_start"
 _MS = 1_000_000
 _OF_THE_EXCESS = 0.5  # an operator or a call with less does not explain it
 
@@ -139,6 +139,6 @@ def _length(length_ns: float) -> str:
     """A length of time in words.
 
     >>> _length(6_190_000), _length(90_400)
-    ('6.2 ms', '90 us')
+    ('6.2 ms', '90 µs')
     """
-    return f"{length_ns / 1e6:,.1f} ms" if length_ns >= _MS else f"{length_ns / 1e3:.0f} us"
+    return f"{length_ns / 1e6:,.1f} ms" if length_ns >= _MS else f"{length_ns / 1e3:.0f} µs"

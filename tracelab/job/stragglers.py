@@ -3,14 +3,14 @@
 What a rank's lateness costs another one is the exposed part of its waits: where compute runs beside
 them, nobody loses anything. Only the part of a wait counts in which no third rank was missing, too:
 had this rank come in time, the next one would decide. The job gains what the rank gains that waits
-least.
+least, and no more than the late rank itself has too much: it has to do the rest in any case.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Basis, Matches
-from tracelab.job.explain import UNEVEN_WORK, Explanation, explain
+from tracelab.job.explain import MORE_WORK, SLOWER_GPU, UNEVEN_WORK, Explanation, explain
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
 from tracelab.job.rank_part import RankPart, Work
 from tracelab.job.waits import Waits
@@ -32,7 +32,7 @@ from tracelab.model.trace import ABSENT
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
 # each other up to 2.7 %.
 _LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE, _LEAST_SHARE_IN_TURN = 0.02, 0.04, 0.05
-_OF_COMPUTE = ("more_work", "slower_gpu")
+_OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -49,7 +49,9 @@ class Straggler(OneLine):
         why: the same with figures.
         cost_ns: what the job would gain per steady step if it came with the next one, ns: the
             median of the steps, of fewer than three the least. Without steps that all ranks have,
-            of the whole recording.
+            of the whole recording. Of "uneven_work" it is `shared_out_ns`.
+        shared_out_ns: of "more_work" and "uneven_work" what the job would gain if all ranks did the
+            mean of their work, ns; None for other causes.
         share: of the length of a step.
         spread_ns: by how much the steps differ for other reasons, ns: twice the median deviation.
         waiting_ranks: the ranks that wait for it.
@@ -62,7 +64,8 @@ class Straggler(OneLine):
 
     Example row: ``Straggler(rank=0, cause="more_work", what="has more work in `aten::mm`",
     why="has more work in `aten::mm` (1.5 times as much: 18 calls a step, the others 12)",
-    cost_ns=11_600_000, share=0.39, spread_ns=40_000, waiting_ranks=(1,), wait_ns=(11_600_000,),
+    cost_ns=9_600_000, shared_out_ns=4_800_000, share=0.33, spread_ns=40_000, waiting_ranks=(1,),
+    wait_ns=(11_600_000,),
     steps=5, steps_seen=5, operator="aten::mm", function=None, file=None, line=None, call=None,
     evidence=(790,))``.
     """
@@ -72,6 +75,7 @@ class Straggler(OneLine):
     what: str
     why: str
     cost_ns: int
+    shared_out_ns: int | None
     share: float
     spread_ns: int
     waiting_ranks: tuple[int, ...]
@@ -127,10 +131,13 @@ def find_stragglers(
     for part_index, of_rank in lost.items():
         chosen = np.flatnonzero(blamed == part_index)
         explanation, members = _explain(parts, more_of, matches, waits, lateness, chosen)
+        more, by_it = more_of[part_index], of_rank
+        if explanation.cause == MORE_WORK and more is not None:
+            by_it = of_rank.at_most(more.surplus_ns)
         least = _LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else _LEAST_SHARE
-        if windows.is_typical(of_rank.cost_ns, least):
+        if windows.is_typical(by_it.cost_ns, least):
             evidence = _evidence(parts, matches, members)
-            found.append(_straggler(parts, windows, part_index, of_rank, explanation, evidence))
+            found.append(_straggler(parts, windows, part_index, by_it, explanation, evidence))
     if not found:
         found += _taking_turns(parts, matches, waits, lateness, windows, lost, blamed)
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
@@ -173,10 +180,21 @@ class _Lost:
     Attributes:
         wait_ns: for each other rank int64[steps], ns, how long it waited for this one alone.
         cost_ns: int64[steps], ns, what all of them waited at least: what the job lost.
+        shared_out_ns: int64[steps], ns, what it would have gained had all done the mean work.
     """
 
     wait_ns: dict[int, Int64Array]
     cost_ns: Int64Array
+    shared_out_ns: Int64Array
+
+    def at_most(self, surplus_ns: int) -> _Lost:
+        """The same of a rank that has no more than so much to give away per step."""
+        ranks = len(self.wait_ns) + 1
+        return replace(
+            self,
+            cost_ns=np.minimum(self.cost_ns, surplus_ns),
+            shared_out_ns=np.minimum(self.shared_out_ns, surplus_ns * (ranks - 1) // ranks),
+        )
 
 
 def _lost_by_step(
@@ -197,7 +215,9 @@ def _lost_by_step(
         for other in range(len(exposed))
         if other != part_index
     }
-    return _Lost(wait_ns, np.min(list(wait_ns.values()), axis=0))
+    of_others_ns = np.array(list(wait_ns.values()))
+    # Beside the late rank all others are early by what they wait: so much is it above the mean.
+    return _Lost(wait_ns, of_others_ns.min(axis=0), of_others_ns.sum(axis=0) // len(exposed))
 
 
 def _straggler(
@@ -210,12 +230,14 @@ def _straggler(
 ) -> Straggler:
     site, step_ns = explanation.site, windows.step_ns
     cost_ns = _typical_ns(lost.cost_ns)
+    can_be_shared = explanation.cause in (MORE_WORK, UNEVEN_WORK)
     return Straggler(
         rank=parts[part_index].rank,
         cause=explanation.cause,
         what=explanation.what,
         why=explanation.why,
         cost_ns=cost_ns,
+        shared_out_ns=_typical_ns(lost.shared_out_ns) if can_be_shared else None,
         share=round(min(1, cost_ns / step_ns), 6),
         spread_ns=round(_spread_ns(windows.lengths_ns - lost.cost_ns)),
         waiting_ranks=tuple(parts[other].rank for other in lost.wait_ns),
@@ -247,7 +269,7 @@ def _taking_turns(
     lost = {part_index: lost[part_index] for part_index in np.unique(blamed[is_compute]).tolist()}
     if len(lost) < 2 or windows.steps < FEWEST_STEPS:
         return []
-    by_rank_ns = np.array([of_rank.cost_ns for of_rank in lost.values()])
+    by_rank_ns = np.array([of_rank.shared_out_ns for of_rank in lost.values()])
     cost_ns = by_rank_ns.sum(axis=0)
     # It varies as the work does.
     if _typical_ns(cost_ns) < _LEAST_SHARE_IN_TURN * windows.step_ns:
@@ -271,7 +293,7 @@ def _taking_turns(
             parts,
             windows,
             part_index,
-            _Lost(lost[part_index].wait_ns, cost_ns),
+            _Lost(lost[part_index].wait_ns, cost_ns, cost_ns),
             explanation,
             evidence,
         )

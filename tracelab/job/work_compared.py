@@ -37,13 +37,16 @@ class MoreWork(OneLine):
             / theirs: a GPU that waits a lot between its kernels runs each of them faster.
         calls, usual_calls: how often it runs on this rank, and on the others.
         excess_ns: by how much longer it runs, ns.
+        surplus_ns: what the rank computes too much in all, at its own speed, ns: of what it runs
+            more often than the others so many calls, of all else how much longer it runs.
         site: where in the program most of it was launched, as far as that is known.
         is_slower: not more work, but the same kernels as often, each longer by about as much:
             a slower GPU; `ratio` is that of all of them.
 
     Example row: ``MoreWork(name="aten::mm", is_kernel=False, phase="forward", ratio=1.5,
-    calls=18.0, usual_calls=12.0, excess_ns=11_354_000, site=CallSite(function="train",
-    file="train.py", line=35, call="__matmul__"), is_slower=False)``.
+    calls=18.0, usual_calls=12.0, excess_ns=11_354_000, surplus_ns=9_610_000,
+    site=CallSite(function="train", file="train.py", line=35, call="__matmul__"),
+    is_slower=False)``.
     """
 
     name: str
@@ -53,6 +56,7 @@ class MoreWork(OneLine):
     calls: float
     usual_calls: float
     excess_ns: int
+    surplus_ns: int
     site: CallSite
     is_slower: bool
 
@@ -129,10 +133,23 @@ def _more_work(kernels: _Ran, operators: _Ran, sites: _Ran, rank: int) -> MoreWo
             calls=float(ran.count[rank, most]),
             usual_calls=float(ran.usual_count[rank, most]),
             excess_ns=round(excess_ns),
+            surplus_ns=_surplus_ns(ran, rank),
             site=_site_of_excess(sites, rank, excess_ns),
             is_slower=slower is not None,
         )
     return None
+
+
+def _surplus_ns(ran: _Ran, rank: int) -> int:
+    """What a rank runs too much, ns.
+
+    Ranks that wait clock higher, and run the same calls faster: that is no surplus of calls.
+    """
+    ns, count, usual_count = ran.ns[rank], ran.count[rank], ran.usual_count[rank]
+    is_more_often = (count > usual_count) & ~ran.is_as_often(rank)
+    of_calls_ns = ns * (1 - usual_count / np.maximum(count, 1))
+    longer_ns = np.maximum(ns - ran.usual_ns[rank], 0)
+    return round(float(np.where(is_more_often, of_calls_ns, longer_ns).sum()))
 
 
 def _site_of_excess(sites: _Ran, rank: int, excess_ns: float) -> CallSite:

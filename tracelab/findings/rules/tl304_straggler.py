@@ -14,7 +14,7 @@ _MOST_LISTED = 4  # ranks
 _FIXES = {
     "more_work": "Give all ranks the same work: batches of one size, sequences of similar length "
     "in one step (sort or bucket them by length), equal shares of a layer; and take out what only "
-    "this rank does. Work that moves to the others takes its time there.",
+    "this rank does.",
     "uneven_work": "Give all ranks the same work in each step: sort the samples by length and let "
     "the ranks take neighbors, bucket or pack them, or limit a batch by its tokens and not by its "
     "sequences.",
@@ -86,13 +86,19 @@ def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...
 
 def _figures(straggler: Straggler) -> str:
     """What it does and costs, in a sentence."""
-    waits_ms = [f"{wait_ns / 1e6:,.1f}" for wait_ns in straggler.wait_ns]
-    each = waits_ms[0] if len(waits_ms) == 1 else f"{min(waits_ms)} to {max(waits_ms)}"
+    least, most = (f"{f(straggler.wait_ns) / 1e6:,.1f}" for f in (min, max))
+    each = least if least == most else f"{least} to {most}"
     period = "per step" if straggler.steps else "in the recording"
+    gain = f"up to {straggler.cost_ns / 1e6:,.1f} ms {period} ({100 * straggler.share:.1f} %)"
+    if straggler.shared_out_ns == straggler.cost_ns:
+        gain += " if all ranks did the same work in each step"
+    else:
+        gain += " if it came with the next rank"
+        if straggler.shared_out_ns is not None:
+            gain += f", {straggler.shared_out_ns / 1e6:,.1f} ms if its surplus were shared out"
     return (
-        f"Rank {straggler.rank} {straggler.why}. The job would gain up to "
-        f"{straggler.cost_ns / 1e6:,.1f} ms {period} ({100 * straggler.share:.1f} %) if it came "
-        f"with the next rank; the others wait {each} ms {period} with no compute beside it."
+        f"Rank {straggler.rank} {straggler.why}. The job would gain {gain}; the others wait {each} "
+        f"ms {period} with no compute beside it."
     )
 
 

@@ -14,6 +14,7 @@ STRAGGLER = Straggler(
     what="loads data in `next` in train (train.py:33)",
     why="loads data in `next` in train (train.py:33) (6.2 ms)",
     cost_ns=4_000_000,
+    shared_out_ns=None,
     share=0.2,
     spread_ns=100_000,
     waiting_ranks=(0, 1),
@@ -49,6 +50,23 @@ def test_the_finding_is_on_the_straggler_and_costs_what_the_job_loses():
         "step with no compute beside it. Load beside the training:"
     )
     assert found.fix.endswith("TL302 of this rank is about the same time.")
+
+
+def test_work_that_can_be_shared_out_gains_less():
+    found = straggler_finding(
+        replace(STRAGGLER, cause="more_work", shared_out_ns=2_700_000, wait_ns=(4_000_000,) * 2),
+        0,
+        (),
+    )
+
+    assert (
+        "The job would gain up to 4.0 ms per step (20.0 %) if it came with the next rank, 2.7 ms if "
+        "its surplus were shared out; the others wait 4.0 ms per step with no compute beside it."
+    ) in found.fix
+    uneven = replace(STRAGGLER, cause="uneven_work", shared_out_ns=STRAGGLER.cost_ns)
+    assert "(20.0 %) if all ranks did the same work in each step;" in (
+        straggler_finding(uneven, 0, ()).fix
+    )
 
 
 def test_severity_is_by_the_share_and_the_spread_of_the_steps():
