@@ -95,7 +95,7 @@ def draw_job(
         sheet = Sheet(figure, axes, grid, [lane.lane for lane in lanes], tops, lane_px)
         draw_work(sheet, {lane.rank: lane.idle for lane in lanes})
         _draw_bounds(sheet, lanes)
-        _draw_labels(sheet, lanes, {x.rank for x in job.stragglers})
+        _draw_labels(sheet, lanes, _roles(job), {x.rank for x in job.stragglers})
         _draw_steps(sheet, job, steps, lanes)
         draw_axis(sheet)
         _draw_header(sheet, title, verdict, _caption(job, ranks, steps, grid))
@@ -164,7 +164,16 @@ def _draw_header(sheet: Sheet, title: str, verdict: str, caption: str) -> None:
     sheet.write(left, _SECOND_CAPTION_Y - _TOP_PX, below, color=GRAY)
 
 
-def _draw_labels(sheet: Sheet, lanes: Sequence[RankLane], stragglers: Set[int]) -> None:
+def _roles(job: Job) -> dict[int, str]:
+    """What there is to say of a rank below its number: its stage, or that others wait for it."""
+    stages = job.pipeline.per_stage if job.pipeline else ()
+    roles = {x.rank: f"stage {x.stage}" for x in stages}
+    return roles | {x.rank: "others wait for it" for x in job.stragglers}
+
+
+def _draw_labels(
+    sheet: Sheet, lanes: Sequence[RankLane], roles: Mapping[int, str], stragglers: Set[int]
+) -> None:
     """Beside every lane the rank and the shares of computing and only waiting in the shown time."""
     size_px = TEXT_PX if sheet.lane_px >= TEXT_PX + 2 else SMALL_PX
     left = MARGIN_PX - LEFT_PX
@@ -172,12 +181,11 @@ def _draw_labels(sheet: Sheet, lanes: Sequence[RankLane], stragglers: Set[int]) 
         sheet.write(x_px - LEFT_PX, _STEPS_Y - _TOP_PX, name, SMALL_PX, ha="right", color=GRAY)
     for lane, top in zip(lanes, sheet.tops, strict=True):
         middle = top + sheet.lane_px / 2
-        is_awaited = lane.rank in stragglers
-        name_y = middle - 8 if is_awaited and sheet.is_spacious else middle
-        color = _STRAGGLER if is_awaited else DARK
+        role = roles.get(lane.rank, "") if sheet.is_spacious else ""
+        color, role_color = (_STRAGGLER,) * 2 if lane.rank in stragglers else (DARK, GRAY)
+        name_y = middle - 8 if role else middle
         sheet.write(left, name_y, lane.lane.label, size_px, weight="bold", color=color)
-        if is_awaited and sheet.is_spacious:
-            sheet.write(left, middle + 9, "others wait for it", SMALL_PX, color=color)
+        sheet.write(left, middle + 9, role, SMALL_PX, color=role_color)
         for x_px, part_ns in zip(_SHARE_X, (lane.compute_ns, lane.wait_ns), strict=True):
             share = share_text(part_ns, sheet.grid.length_ns)
             sheet.write(x_px - LEFT_PX, middle, share, size_px, ha="right", color=GRAY)

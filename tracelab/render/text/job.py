@@ -129,7 +129,7 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
         whom = "No single rank delays all the others" if waits else "No rank makes the others wait"
         return [f"{whom}: {_waits(shares)}."]
     if len(shares) > _MOST_IN_TABLE:
-        sentences.append(f"In a step, {_waits(shares)}.")
+        sentences.append(f"{_waits(shares).capitalize()}.")
     return sentences
 
 
@@ -188,10 +188,14 @@ def pipeline_sentence(pipeline: Pipeline) -> str:
 def _waits(shares: Sequence[RankShares]) -> str:
     """How much of a step waits and transfers take at most, where no compute runs beside them."""
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
+    waits = (
+        f"waiting takes at most {longest.share(longest.wait_ns)} (rank {longest.rank}) of a step"
+    )
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
+    if not busiest.transfer_ns:
+        return waits
     return (
-        f"waiting takes at most {longest.share(longest.wait_ns)} (rank {longest.rank}) of a step, "
-        "transfers not overlapped with compute at most "
+        f"{waits}, transfers not overlapped with compute at most "
         f"{busiest.share(busiest.transfer_ns)} (rank {busiest.rank})"
     )
 

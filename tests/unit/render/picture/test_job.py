@@ -112,6 +112,11 @@ class TestLanes:
         assert texts_of(draw(late, WORKS)).count("others wait for it") == 1
         assert "others wait for it" not in texts_of(draw(JOB, WORKS))
 
+    def test_stages_are_named(self):
+        stages = jobs.pipeline(2, per_stage=(jobs.stage(0, rank=1), jobs.stage(1, rank=0)))
+        texts = texts_of(draw(jobs.job(*JOB.per_rank, pipeline=stages), WORKS))
+        assert texts.index("stage 1") == texts.index("rank 0") + 1
+
     def test_captions(self):
         texts = texts_of(draw(JOB, WORKS))
         assert "two ranks" in texts

@@ -105,6 +105,12 @@ class TestVerdict:
         [sentence] = verdict_of(jobs.job(*FOUR))
         assert sentence.startswith("No single rank delays all the others: waiting takes at most 40")
 
+    def test_of_more_ranks_than_the_table_shows_the_longest_waits_are_told(self):
+        many = [jobs.rank_times(rank, steps=(1, 2), wait=rank / 10) for rank in range(20)]
+        slow = jobs.straggler(0, waiting=tuple(range(1, 20)))
+        sentence = verdict_of(jobs.job(*many, stragglers=(slow,)))[1]
+        assert sentence == "Waiting takes at most 19.0 % (rank 19) of a step."
+
     def test_a_pipeline_has_its_bubble_beside_the_theory(self):
         assert verdict_of(jobs.job(*FOUR, pipeline=jobs.pipeline())) == [
             "A pipeline of 4 stages with 4 microbatches (1F1B): 51.0 % of the schedule is bubble "
