@@ -195,8 +195,8 @@ def _waits(shares: Sequence[RankShares]) -> str:
     if not busiest.transfer_ns:
         return waits
     return (
-        f"{waits}, transfers not overlapped with compute at most "
-        f"{busiest.share(busiest.transfer_ns)} (rank {busiest.rank})"
+        f"{waits}, exposed transfers at most {busiest.share(busiest.transfer_ns)} "
+        f"(rank {busiest.rank})"
     )
 
 

@@ -42,6 +42,9 @@ _FEW_RANKS = 2  # that are named at the side of a finding
 _WORTH_A_WORD = 0.02  # of a step
 _SAME = 0.01  # of the larger figure
 _FILE_WIDTH = 16  # at least
+_SPARED = ("copies", "transfer")  # columns, where there is no room for all
+
+_Column = tuple[str, list[str]]  # its title and cells
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -174,8 +177,8 @@ def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int, int]]:
     few, rows = min(most, _FEW_FINDINGS), min(rows, MOST_LINES)
     yield from ((most, rows, fix_lines) for fix_lines in (3, 2))
     yield from ((count, rows, 1) for count in range(most, 0, -1))
-    yield from ((few, count, 1) for count in range(rows, _FEW_ROWS, -1))
-    yield from ((count, min(rows, _FEW_ROWS), 1) for count in range(few, -1, -1))
+    for count in range(few, -1, -1):
+        yield from ((count, shown, 1) for shown in range(rows, min(rows, _FEW_ROWS) - 1, -1))
 
 
 def _row(rank: RankView, shares: RankShares | None) -> _Row:
@@ -334,13 +337,14 @@ def _table(
     columns = [("rank", [str(row.number) for row in shown])] if is_job else []
     columns.append(("step", [time_text(row.step_ns) for row in shown]))
     columns += _shares(shown)
-    titles = [title for title, _ in columns]
-    widths = [max(map(len, [title, *cells])) for title, cells in columns]
     tops = [
         Span(f"{x.rule} {amount(x, row.scope)}", TONES[x.severity]) if (x := row.top) else Span("-")
         for row in shown
     ]
     top_width = max([len("largest finding"), *(len(top.text) for top in tops)])
+    columns = _fitting(columns, width - top_width)
+    titles = [title for title, _ in columns]
+    widths = _widths(columns)
     files = [clean(names[row.rank.trace.path]) for row in shown]
     room = width - sum(widths) - top_width - 2 * len(widths) - 2
     name_width = max(map(len, [*files, "file"]))
@@ -365,7 +369,20 @@ def _table(
     return lines
 
 
-def _shares(rows: Sequence[_Row]) -> list[tuple[str, list[str]]]:
+def _widths(columns: Sequence[_Column]) -> list[int]:
+    return [max(map(len, [title, *cells])) for title, cells in columns]
+
+
+def _fitting(columns: Sequence[_Column], room: int) -> list[_Column]:
+    """The columns without those that can be spared, where they need more room."""
+    kept = list(columns)
+    for spared in _SPARED:
+        if sum(_widths(kept)) + 2 * len(kept) > room:
+            kept = [(title, cells) for title, cells in kept if title != spared]
+    return kept
+
+
+def _shares(rows: Sequence[_Row]) -> list[_Column]:
     """The columns that say how the files spend a step."""
     shares = [row.shares for row in rows if row.shares is not None]
     if len(shares) < len(rows):

@@ -7,6 +7,7 @@ import pytest
 from tests.build import job_rows as jobs
 from tests.unit.render.text.hand_made import (
     MS,
+    make_finding,
     make_report,
     make_steady,
     make_steps,
@@ -98,7 +99,7 @@ class TestVerdict:
         even = [jobs.rank_times(rank, steps=(1, 2), wait=0.2, transfer=1) for rank in range(2)]
         assert verdict_of(jobs.job(*even)) == [
             "No rank makes the others wait: waiting takes at most 2.0 % (rank 0) of a step, "
-            "transfers not overlapped with compute at most 10.0 % (rank 0)."
+            "exposed transfers at most 10.0 % (rank 0)."
         ]
 
     def test_they_wait_but_for_nobody_in_particular(self):
@@ -169,6 +170,20 @@ class TestScreen:
             assert len(lines) <= MOST_LINES
             assert max(map(len, lines)) <= width
             assert any(line.split()[:1] == [str(last)] for line in lines)
+
+    def test_a_finding_less_leaves_room_for_ranks(self):
+        times = [jobs.rank_times(rank, steps=(0, 1, 2), wait=rank % 3) for rank in range(64)]
+        long = [make_finding(f"TL10{i}", title="long " * 40) for i in (1, 2)]
+        lines = lines_of(jobs.job(*times), findings=tuple(long))
+        assert len(lines) == MOST_LINES
+
+    def test_copies_give_way_to_the_largest_finding(self):
+        times = [jobs.rank_times(rank, steps=(0, 1, 2), copy=3) for rank in range(2)]
+        found = (make_finding(),)
+        wide, narrow = ("\n".join(lines_of(jobs.job(*times), x, findings=found)) for x in (100, 76))
+        assert "copies" in wide
+        assert "copies" not in narrow
+        assert "TL101 up to 20.0 %" in narrow
 
     def test_copies_have_a_column_where_there_are_some(self):
         copying = jobs.rank_times(0, steps=(0, 1, 2), copy=3)

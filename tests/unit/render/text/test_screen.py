@@ -348,7 +348,7 @@ class TestJob:
 
 
 def assert_is_a_screen(report):
-    for width in (80, 120):
+    for width in (80, 100, 120):
         lines = render_text(report, width=width, color=False).splitlines()
         assert len(lines) <= MOST_LINES
         assert max(map(cell_len, lines)) <= width
