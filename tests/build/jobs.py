@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.build.rows import US, comm, graph, kernel, launch, python, step
+from tests.build.rows import US, call, comm, graph, kernel, launch, python, step
 from tracelab.job.clocks import Alignment, RankClock
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.rank_part import rank_part
@@ -69,8 +69,8 @@ class Turn:
 def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
     """The parts of ranks that meet in an all-reduce after each `Turn`, and their matches.
 
-    The collective moves data for `transfer` us once all of its group have come; what follows waits
-    for it and for the compute beside it. `groups` are those of each collective of a step, all ranks
+    The collective moves data for `transfer` us once all of its group have come; the host waits for
+    it and for the compute beside it. `groups` are those of each collective of a step, all ranks
     unless given: ``[[(0, 1), (2, 3)], [(0, 2), (1, 3)]]``.
     """
     turns = [[Turn(x) if isinstance(x, int) else x for x in rank] for rank in ranks]
@@ -87,11 +87,12 @@ def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
             for rank in group:
                 rows[rank] += _rows(of_rank[rank], number, now[rank], arrivals[rank], end)
                 now[rank] = max(end, arrivals[rank] + of_rank[rank].beside)
+                launched = arrivals[rank] - of_rank[rank].compute + 3
+                rows[rank].append(call("cudaStreamSynchronize", launched, now[rank]))
                 if (number + 1) % collectives_per_step == 0:
-                    launched = arrivals[rank] - of_rank[rank].compute + 3
                     rows[rank].append(step(number, begun[rank], launched))
                     begun[rank] = launched
-    return [_part(rank, of_rank) for rank, of_rank in enumerate(rows)], matches_of(*matches)
+    return [part_of(rank, of_rank) for rank, of_rank in enumerate(rows)], matches_of(*matches)
 
 
 def _rows(turn, number, at, arrival, end):
@@ -113,7 +114,8 @@ def _rows(turn, number, at, arrival, end):
     return rows
 
 
-def _part(rank, rows):
+def part_of(rank, rows):
+    """What a rank's file gives to its job; times of rows are in microseconds."""
     made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
     idle = bubbles(made)
     return rank_part(

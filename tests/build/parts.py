@@ -183,6 +183,7 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         site_index=np.full(count, ABSENT, np.int32),
         gates=np.zeros(count, np.bool_),
         constraint=np.full(count, Constraint.LAUNCH, np.int8),
+        host_ns=np.full(count, ABSENT),
         delay_ns=np.full(count, ABSENT),
         exposed_index=none,
         exposed_start_ns=none,

@@ -369,6 +369,7 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         site_index=np.zeros(count, dtype=np.int32),
         gates=np.ones(count, dtype=np.bool_),
         constraint=np.full(count, Constraint.STREAM, dtype=np.int8),
+        host_ns=np.full(count, ABSENT),
         delay_ns=np.full(count, ABSENT),
         exposed_index=np.array(index, dtype=np.int64)[order],
         exposed_start_ns=np.array(piece_start, dtype=np.int64)[order],

@@ -2,7 +2,8 @@
 
 Between two collectives of one group, each rank's time is compute, communication, copies and idle
 of some cause. What the late rank spent on each of them beyond a rank in the middle adds up to by
-how much later it came; what nobody waited for since then it carries on to the next collective.
+how much later it came; what nobody waited for since then it carries on to the next collective. So
+does a host that launches late and no later than before, even if the GPUs of the others waited.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tracelab.job.waits import Waits
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
 
+_NO_LIMIT_NS = 1 << 62
 BEFORE_RECORDING = len(Work)  # the column of what a rank was late by when the recording began
 
 
@@ -79,6 +81,7 @@ def find_lateness(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> 
         spent_ns,
         waited_ns,
         _held_back_ns(parts, matches),
+        _more_host_ns(parts, matches, previous_member, reference_member),
     )
     source_match = _source_match(matches, waits, previous_match, excess_ns)
     return Lateness(previous_match, reference_member, spent_ns, excess_ns, source_match)
@@ -130,7 +133,10 @@ def _members_before(first: Int64Array, previous_match: Int64Array) -> Int64Array
 
 
 def _work_before(parts: Sequence[RankPart], matches: Matches) -> tuple[Int64Array, Int64Array]:
-    """int64[k, len(Work)] twice, the work of each member's rank before its start and its end."""
+    """int64[k, len(Work)] twice, the work of each member's rank before its start and its end.
+
+    The latency of launches is the host's here: with more launched ahead nothing would be idle.
+    """
     at_start_ns = np.zeros((len(matches.part_index), len(Work)), dtype=np.int64)
     at_end_ns = np.zeros_like(at_start_ns)
     for part_index, part in enumerate(parts):
@@ -138,6 +144,9 @@ def _work_before(parts: Sequence[RankPart], matches: Matches) -> tuple[Int64Arra
         operation_index = matches.operation_index[is_of_part]
         at_start_ns[is_of_part] = part.work_at_start_ns[operation_index]
         at_end_ns[is_of_part] = part.work_at_end_ns[operation_index]
+    for before_ns in (at_start_ns, at_end_ns):
+        before_ns[:, Work.HOST_BUSY] += before_ns[:, Work.LAUNCH]
+        before_ns[:, Work.LAUNCH] = 0
     return at_start_ns, at_end_ns
 
 
@@ -148,6 +157,25 @@ def _held_back_ns(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
     return np.where(constraint == Constraint.LAUNCH, np.maximum(delay_ns, 0), 0)
 
 
+def _more_host_ns(
+    parts: Sequence[RankPart],
+    matches: Matches,
+    previous_member: Int64Array,
+    reference_member: Int64Array,
+) -> Int64Array:
+    """int64[k], ns, how much longer each member's host worked than the reference's.
+
+    Since both launched the previous match; without limit where a launch is not in the files.
+    """
+    host_ns = matches.of_members([part.host_ns for part in parts])
+    is_known = (previous_member != ABSENT) & (host_ns != ABSENT)
+    is_known &= host_ns[previous_member] != ABSENT
+    reference = reference_member[matches.match_index]
+    spent_ns = host_ns - host_ns[previous_member]
+    more_ns = np.maximum(spent_ns - spent_ns[reference], 0)
+    return np.where(is_known & is_known[reference], more_ns, _NO_LIMIT_NS)
+
+
 def _excess_ns(
     waits: Waits,
     first: Int64Array,
@@ -156,11 +184,13 @@ def _excess_ns(
     spent_ns: Int64Array,
     waited_ns: Int64Array,
     held_back_ns: Int64Array,
+    more_host_ns: Int64Array,
 ) -> Int64Array:
     """int64[k, len(Work) + 1], as of `Lateness`.
 
     Of each member `waited_ns` is how long it waited in the previous match with no compute beside
-    it, and `held_back_ns` by how much a late launch alone delayed it.
+    it, `held_back_ns` by how much a late launch alone delayed it, and `more_host_ns` for how much
+    longer than the reference's its host worked.
     """
     excess_ns = np.zeros((len(spent_ns), len(Work) + 1), dtype=np.int64)
     for match, (start, end) in enumerate(zip(first[:-1].tolist(), first[1:].tolist(), strict=True)):
@@ -182,6 +212,13 @@ def _excess_ns(
         more_ns[:, Work.COMM] += made_up_ns
         carried_ns = late_before_ns - made_up_ns
         share = np.clip(carried_ns, 0, None) / np.maximum(late_before_ns, 1)
+        # So is a host that was behind, even if its GPU was waited for: it launches late again. Only
+        # what it worked for longer since then is new.
+        before_ns = excess_ns[before].sum(axis=1)
+        behind_ns = np.clip(more_ns[:, Work.HOST_BUSY] - more_host_ns[start:end], 0, None)
+        behind_ns[before_ns == 0] = 0
+        more_ns[:, Work.HOST_BUSY] -= behind_ns
+        share += behind_ns / np.maximum(before_ns, 1)
         excess = excess_ns[before] * share[:, None]
         excess[:, : len(Work)] += np.maximum(more_ns, 0)
         # What it spent less on made up for some of that.

@@ -44,7 +44,8 @@ class Work(IntEnum):
     HOST_BLOCKED = 3
     INPUT = 4
     HOST_BUSY = 5
-    OTHER_IDLE = 6
+    LAUNCH = 6
+    OTHER_IDLE = 7
 
 
 _WORK_OF_KIND = {
@@ -129,6 +130,8 @@ class RankPart(Frozen):
         constraint: int8[c], the `Constraint` that the kernel's own start met last.
         delay_ns: int64[c], ns, how much earlier it could have started but for that constraint;
             ABSENT where it had no other.
+        host_ns: int64[c], ns, how long the host had worked when it launched the kernel: from the
+            file's first event, without blocking calls; ABSENT where the launch is not in the file.
         exposed_index: int64[e], into the operations, of each piece of exposed communication of the
             device that decides; of operations that share a kernel the first.
         exposed_start_ns, exposed_end_ns: int64[e], ns; no compute ran beside it.
@@ -176,6 +179,7 @@ class RankPart(Frozen):
     gates: NDArray[np.bool_]
     constraint: NDArray[np.int8]
     delay_ns: Int64Array
+    host_ns: Int64Array
     exposed_index: Int64Array
     exposed_start_ns: Int64Array
     exposed_end_ns: Int64Array
@@ -253,6 +257,7 @@ def rank_part(
         gates=_gating(graph)[row],
         constraint=graph.binding.constraint[row],
         delay_ns=graph.binding.delay_ns[row],
+        host_ns=_host_ns(graph, timeline.launch_id[row]),
         exposed_index=exposed_index,
         exposed_start_ns=exposed.start_ns[piece_index],
         exposed_end_ns=exposed.end_ns[piece_index],
@@ -313,6 +318,16 @@ def _gating(graph: Graph) -> NDArray[np.bool_]:
     for awaited_row in (binding.event_row, binding.source_row):
         gates[awaited_row[is_other & (awaited_row != ABSENT)]] = True
     return gates
+
+
+def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
+    """int64[c], as of `RankPart`."""
+    calls = graph.host.blocking_calls
+    launched_ns = graph.host.timeline.trace.start_ns[launch_id]
+    blocked_ns = measure_within(
+        union(calls.start_ns, calls.end_ns), np.zeros_like(launched_ns), launched_ns
+    )
+    return np.where(launch_id == ABSENT, ABSENT, launched_ns - blocked_ns)
 
 
 def _work_before(

@@ -3,9 +3,9 @@
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
-from tests.build.jobs import Turn, job_of, matches_of, one_clock
+from tests.build.jobs import Turn, job_of, matches_of, one_clock, part_of
 from tests.build.parts import all_reduce, part
-from tests.build.rows import US
+from tests.build.rows import US, call, comm, kernel, launch, python
 from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness
 from tracelab.job.rank_part import Work
 from tracelab.job.waits import find_waits
@@ -40,7 +40,7 @@ def test_idle_of_the_host_is_why_a_rank_is_late_and_has_a_culprit():
 
     waits, lateness = lateness_of(parts, matches)
 
-    assert excess_of_last(waits, lateness, 1) == {Work.HOST_BUSY: 29, Work.OTHER_IDLE: 1}
+    assert excess_of_last(waits, lateness, 1) == {Work.HOST_BUSY: 30}
     culprit, idle_ns = culprit_of(parts, matches, waits, lateness, 1)
     assert (culprit.call, idle_ns) == ("train.py(3): prepare", 29 * US)
 
@@ -64,6 +64,53 @@ def test_what_nobody_waited_for_is_carried_to_the_next_collective():
     assert waits.margin_ns.tolist() == [0, 40 * US, 40 * US]
     assert waits.last_member.tolist() == [ABSENT, 2, 5]
     assert list(excess_of_last(waits, lateness, 1)) == [Work.COMPUTE]
+
+
+def two_collectives(*ranks):
+    """Parts of ranks that meet twice, with a kernel before the second collective.
+
+    Of each rank when its host launches the first one and the kernel, and from when on it is blocked
+    until that one has ended; the second one is launched two after the kernel.
+    """
+    end = max(first for first, _, _ in ranks) + 12
+    rows = []
+    for first, second, blocked in ranks:
+        arrival = max(end, second + 1) + 5
+        rows.append(
+            [
+                launch(first, first + 1, 1),
+                comm(first + 2, end, stream=20, correlation=1),
+                *([call("cudaStreamSynchronize", blocked, end)] if blocked else []),
+                python("train.py(3): prepare", end if blocked else first + 1, second),
+                launch(second, second + 1, 2),
+                kernel(arrival - 5, arrival, correlation=2),
+                launch(second + 2, second + 3, 3),
+                comm(arrival, 300, stream=20, correlation=3),
+            ]
+        )
+    parts = [part_of(rank, of_rank) for rank, of_rank in enumerate(rows)]
+    return parts, matches_of([(0, 0), (1, 0)], [(0, 1), (1, 1)])
+
+
+def test_host_that_was_behind_launches_late_again_though_the_others_waited():
+    # Both hosts work for 31 between their launches, but rank 1 begins 100 later. The collective
+    # ends at 112 on both; rank 0 has launched what follows by then, rank 1 does at 131.
+    parts, matches = two_collectives((0, 31, 0), (100, 131, 0))
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert waits.margin_ns.tolist() == [100 * US, 20 * US]
+    assert excess_of_last(waits, lateness, 1) == {BEFORE_RECORDING: 20}
+
+
+def test_host_that_works_for_longer_is_late_by_that():
+    # Rank 0 is blocked from 3 to 112 and then works for 30. Rank 1 works for 71.
+    parts, matches = two_collectives((0, 142, 3), (100, 171, 0))
+
+    waits, lateness = lateness_of(parts, matches)
+
+    assert waits.margin_ns.tolist() == [100 * US, 29 * US]
+    assert excess_of_last(waits, lateness, 1) == {Work.HOST_BUSY: 29}
 
 
 def test_before_the_first_collective_nothing_is_known():
