@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -92,7 +93,8 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     matches = match(parts)
     clocks = align(parts, matches)
     waits = find_waits(parts, matches, clocks)
-    by_rank = [_of_rank(tables, part.rank) for part in parts]
+    rows_of = _by_rank(tables)
+    by_rank = [rows_of[part.rank] for part in parts]
     more_of = more_work(by_rank, parts)
     lateness = find_lateness(parts, matches, waits)
     transfers = find_transfers(parts, matches, waits)
@@ -122,6 +124,10 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     return Merged(job, tuple(parts), wait_ns)
 
 
-def _of_rank(tables: Tables, rank: int) -> dict[str, tuple[Any, ...]]:
-    """The rows of one rank."""
-    return {key: tuple(row for row in rows if row.rank == rank) for key, rows in tables.items()}
+def _by_rank(tables: Tables) -> Mapping[int, Tables]:
+    """The rows of each rank, by the key of their table."""
+    by_rank: dict[int, dict[str, list[Any]]] = defaultdict(lambda: defaultdict(list))
+    for key, rows in tables.items():
+        for row in rows:
+            by_rank[row.rank][key].append(row)
+    return by_rank
