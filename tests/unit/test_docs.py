@@ -34,6 +34,15 @@ def test_graph_examples_run(tmp_path, monkeypatch):
     assert (tmp_path / "part.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_example_of_a_job_prints_what_it_says(monkeypatch):
+    [block] = python_blocks(ROOT / "tracelab" / "docs" / "jobs.md")
+    monkeypatch.chdir(ROOT)
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(compile(block, "jobs.md", "exec"), {})
+    assert printed.getvalue().splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
+
+
 def test_architecture_runs_the_stages_one_by_one(monkeypatch):
     [block] = python_blocks(ROOT / "tracelab" / "docs" / "architecture.md")
     monkeypatch.chdir(ROOT)
