@@ -181,7 +181,6 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         kernel_name_index=np.zeros(count, np.int32),
         stream_number=np.full(count, 7),
         site_index=np.full(count, ABSENT, np.int32),
-        gates=np.zeros(count, np.bool_),
         constraint=np.full(count, Constraint.LAUNCH, np.int8),
         host_ns=np.full(count, ABSENT),
         delay_ns=np.full(count, ABSENT),

@@ -367,7 +367,6 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         out_bytes=np.full(count, BYTES),
         step_index=np.array([x.step for x in operations], dtype=np.int32),
         site_index=np.zeros(count, dtype=np.int32),
-        gates=np.ones(count, dtype=np.bool_),
         constraint=np.full(count, Constraint.STREAM, dtype=np.int8),
         host_ns=np.full(count, ABSENT),
         delay_ns=np.full(count, ABSENT),

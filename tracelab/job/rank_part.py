@@ -126,7 +126,6 @@ class RankPart(Frozen):
         in_bytes, out_bytes: int64[c], what goes in and comes out on this rank, ABSENT if unknown.
         step_index: int32[c], into `steps`, of the step that launched it, ABSENT outside all.
         site_index: int32[c], into `sites`.
-        gates: bool[c], whether other GPU work waited for its end, as far as the file says.
         constraint: int8[c], the `Constraint` that the kernel's own start met last.
         delay_ns: int64[c], ns, how much earlier it could have started but for that constraint;
             ABSENT where it had no other.
@@ -147,7 +146,7 @@ class RankPart(Frozen):
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
     kernel_name_index=0, stream_number=22,
     operation=Operation.ALL_REDUCE, group_index=0, sequence=ABSENT, peer_rank=ABSENT,
-    in_bytes=134_217_728, out_bytes=134_217_728, step_index=1, site_index=3, gates=True,
+    in_bytes=134_217_728, out_bytes=134_217_728, step_index=1, site_index=3,
     constraint=Constraint.EVENT, delay_ns=40_000, work_at_start_ns=[90_000, 20_000, 0, ...],
     work_at_end_ns=[90_000, 90_000, 0, ...], culprit_index=ABSENT, culprit_ns=0)``.
     """
@@ -176,7 +175,6 @@ class RankPart(Frozen):
     out_bytes: Int64Array
     step_index: NDArray[np.int32]
     site_index: NDArray[np.int32]
-    gates: NDArray[np.bool_]
     constraint: NDArray[np.int8]
     delay_ns: Int64Array
     host_ns: Int64Array
@@ -254,7 +252,6 @@ def rank_part(
         out_bytes=collectives.out_bytes,
         step_index=timeline.step_index[row],
         site_index=site_index,
-        gates=_gating(graph)[row],
         constraint=graph.binding.constraint[row],
         delay_ns=graph.binding.delay_ns[row],
         host_ns=_host_ns(graph, timeline.launch_id[row]),
@@ -308,16 +305,6 @@ def _part_steps(timeline: Timeline) -> PartSteps:
         end_ns=np.array([window.end_ns for window in windows], dtype=np.int64),
         is_steady=np.isin(np.arange(len(steps)), steady.indices if steady else ()),
     )
-
-
-def _gating(graph: Graph) -> NDArray[np.bool_]:
-    """bool[m], which rows other GPU work than communication waited for, in whichever stream."""
-    timeline, binding = graph.host.timeline, graph.binding
-    is_other = timeline.kind != Kind.COMM
-    gates = np.zeros(len(is_other), dtype=np.bool_)
-    for awaited_row in (binding.event_row, binding.source_row):
-        gates[awaited_row[is_other & (awaited_row != ABSENT)]] = True
-    return gates
 
 
 def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:

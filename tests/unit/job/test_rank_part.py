@@ -11,13 +11,11 @@ from tests.build.rows import (
     call,
     comm,
     copy,
-    event_row,
     graph,
     kernel,
     launch,
     operator,
     step,
-    sync_row,
 )
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.job.rank_part import Work, rank_part
@@ -158,30 +156,6 @@ def test_exposed_pieces_are_those_of_each_operation():
         (0, 10, 15),
         (1, 40, 45),
     ]
-
-
-def test_gates_where_compute_waited_for_its_end():
-    part = in_us(
-        launch(0, 1, 1),
-        comm(2, 20, stream=9, correlation=1),
-        event_row(20, correlation=2, event=5, stream=9),
-        sync_row(
-            "Stream Wait Event",
-            4,
-            4,
-            correlation=3,
-            stream=7,
-            wait_stream=9,
-            wait_correlation=2,
-            event=5,
-        ),
-        launch(5, 6, 4),
-        kernel(22, 30, correlation=4),
-        launch(31, 32, 5),
-        comm(33, 50, stream=9, correlation=5),
-    )
-
-    assert part.gates.tolist() == [True, False]
 
 
 def test_steps_are_those_of_the_file():
