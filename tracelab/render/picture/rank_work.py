@@ -23,7 +23,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.render.picture.coverage import gather
 from tracelab.render.picture.lanes import KIND_MARKS, Mark
 
-_MOST_STEPS = 16
+_MOST_STEPS = 8
 _BINS = 8192  # of a step; a picture has some hundred pixels for it
 
 _PHASE_MARKS = {Phase.FORWARD: Mark.FORWARD, Phase.BACKWARD: Mark.BACKWARD}
