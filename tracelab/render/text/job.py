@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tracelab.arrays import OneLine
+from tracelab.job.explain import UNEVEN_WORK
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import Pipeline
 from tracelab.job.stragglers import Straggler
@@ -20,6 +21,7 @@ _MOST_IN_TABLE = 8  # ranks, on the first screen
 _MOSTLY = 0.5  # of a rank's waits
 _WORTH_A_WORD = 0.01  # of a step
 _MUCH = 0.05
+_ALL = 0.95  # of a wait
 _SCHEDULES = {
     "gpipe": "GPipe",
     "1f1b": "1F1B",
@@ -134,12 +136,21 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
 
 
 def _straggler(straggler: Straggler, ranks: int, step_ns: int) -> str:
-    who = others(straggler.waiting_ranks, ranks)
+    """Who waits how long for a rank, what that costs the job where it is less, and why it is."""
     share = f"{percent(straggler.share)} of the recording"  # without steps
     of_what = f"of {time_text(step_ns)} a step" if straggler.steps and step_ns else f"({share})"
+    cost = time_text(straggler.cost_ns)
+    if straggler.cause == UNEVEN_WORK:
+        return (
+            f"Ranks make each other wait in turns, which costs the job {cost} {of_what}: rank "
+            f"{straggler.rank} {straggler.why}."
+        )
+    who = others(straggler.waiting_ranks, ranks)
+    wait_ns = min(straggler.wait_ns)
+    costs = f", which costs the job {cost}" if straggler.cost_ns < _ALL * wait_ns else ""
     return (
-        f"Rank {straggler.rank} makes {who} wait {time_text(straggler.cost_ns)} {of_what}: "
-        f"it {straggler.why}."
+        f"Rank {straggler.rank} makes {who} wait {time_text(wait_ns)} {of_what}{costs}: it "
+        f"{straggler.why}."
     )
 
 

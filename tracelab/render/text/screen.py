@@ -85,7 +85,7 @@ def verdict_lines(sentences: Sequence[str], width: int) -> list[Line]:
     return [
         line
         for i, text in enumerate(sentences)
-        for line in text_lines(text, width, 2, Tone.STRONG if i < 2 else Tone.PLAIN)
+        for line in text_lines(text, width, 3, Tone.STRONG if i < 2 else Tone.PLAIN)
     ]
 
 

@@ -60,8 +60,8 @@ def test_work_that_can_be_shared_out_gains_less():
     )
 
     assert (
-        "4.0 ms per step (20.0 %) if it came with the next rank, 2.7 ms if its surplus were shared "
-        "out; the others wait 4.0 ms per step with no compute beside it."
+        "The job would gain up to 4.0 ms per step (20.0 %) if it came with the next rank, 2.7 ms "
+        "if its surplus were shared out; the others wait 4.0 ms per step with no compute beside it."
     ) in found.fix
     uneven = replace(STRAGGLER, cause="uneven_work", shared_out_ns=STRAGGLER.cost_ns)
     assert "(20.0 %) if all ranks did the same work in each step;" in (

@@ -81,6 +81,19 @@ class TestVerdict:
             "work in `linear`."
         ]
 
+    def test_what_a_wait_costs_the_job_where_that_is_less(self):
+        slow = replace(jobs.straggler(cost_ms=1.8), wait_ns=(2_400_000, 2_500_000, 2_600_000))
+        [sentence] = verdict_of(jobs.job(*FOUR, stragglers=(slow,)))
+        assert "wait 2.40 ms of 10.00 ms a step, which costs the job 1.80 ms: it has" in sentence
+
+    def test_ranks_that_are_late_in_turns(self):
+        why = "has the most to compute in turn with other ranks (of 4 steps rank 1 in 3)"
+        slow = jobs.straggler(cause="uneven_work", why=why)
+        assert verdict_of(jobs.job(*FOUR, stragglers=(slow,))) == [
+            "Ranks make each other wait in turns, which costs the job 2.40 ms of 10.00 ms a step: "
+            "rank 1 has the most to compute in turn with other ranks (of 4 steps rank 1 in 3)."
+        ]
+
     @pytest.mark.parametrize(
         ("waiting", "words"),
         [((0,), "rank 0 wait"), ((0, 2), "ranks 0 and 2 wait")],
