@@ -34,9 +34,13 @@ def test_graph_examples_run(tmp_path, monkeypatch):
     assert (tmp_path / "part.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_example_of_a_job_prints_what_it_says(monkeypatch):
-    [block] = python_blocks(ROOT / "tracelab" / "docs" / "jobs.md")
+def test_document_on_jobs_shows_what_is_printed(tracelab, monkeypatch):
+    document = ROOT / "tracelab" / "docs" / "jobs.md"
+    [screen] = re.findall(r"^```text\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+    [block] = python_blocks(document)
     monkeypatch.chdir(ROOT)
+    traces = [f"traces/straggler_more_work_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
+    assert screen in tracelab("analyze", *traces).out
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "jobs.md", "exec"), {})
