@@ -248,17 +248,15 @@ def test_report_of_before_there_were_jobs(save, tmp_path):
     assert [x.rank for x in loaded.traces] == [0, 1]
 
 
-def test_text_of_a_job_names_ranks_and_files(tracelab, save, tmp_path):
+def test_full_text_of_a_job_names_ranks_and_files(tracelab, save, tmp_path):
     for rank in (0, 1):
         save(f"run/rank{rank}.json", rank, 2)
 
-    for option in ((), ("--full",)):
-        lines = tracelab("analyze", tmp_path, *option).out.splitlines()
-        named = [line.split()[:2] for line in lines if line.startswith("   ")]
-        assert [words for words in named if words and words[0] in "01"][:2] == [
-            ["0", "rank0"],
-            ["1", "rank1"],
-        ]
+    lines = tracelab("analyze", tmp_path, "--full").out.splitlines()
+
+    named = [line.split()[:2] for line in lines if line.startswith("   ")]
+    assert ["0", "rank0"] in named
+    assert ["1", "rank1"] in named
 
 
 def test_text_of_files_that_are_no_job_speaks_of_files(tracelab, save, tmp_path):
