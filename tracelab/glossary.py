@@ -504,6 +504,11 @@ TERMS = Group(
         ),
         Term("typical", "the median of what was measured, in this trace or in reference captures"),
         Term("rank", "one process of a distributed job, which records a file of its own"),
+        Term(
+            "straggler",
+            "a rank that the others wait for in collectives",
+            "TL304 says why it is late, and what that costs the job.",
+        ),
         Term("job", "the ranks that ran one program together"),
         Term(
             "wait",

@@ -126,6 +126,7 @@ def part_of(rank, rows):
         exposed(made),
         SourceLines(()),
         rank,
+        made.host.timeline.windows,
     )
 
 

@@ -179,7 +179,6 @@ def _part(rank, groups: Sequence[Group], numbers: Iterable[int], **columns) -> R
         work_site_ns=none,
         steps=PartSteps(number, number * 0, number * 0, number >= 0),
         kernel_name_index=np.zeros(count, np.int32),
-        stream_number=np.full(count, 7),
         site_index=np.full(count, ABSENT, np.int32),
         constraint=np.full(count, Constraint.LAUNCH, np.int8),
         host_ns=np.full(count, ABSENT),

@@ -358,7 +358,6 @@ def _part(number: int, rank: _Rank, *, has_phases: bool) -> RankPart:
         end_ns=end,
         kernel_id=np.arange(count),
         kernel_name_index=np.zeros(count, dtype=np.int32),
-        stream_number=np.zeros(count, dtype=np.int64),
         operation=np.array([x.operation for x in operations], dtype=np.int8),
         group_index=np.zeros(count, dtype=np.int32),
         sequence=np.full(count, ABSENT),

@@ -14,7 +14,7 @@ from tracelab.findings.finding import INFO, WARNING, Finding
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 from tracelab.findings.rules.tl304_straggler import straggler_finding
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.job.pipeline import Pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import Straggler
@@ -34,6 +34,7 @@ def find_in_job(
     wait_ns: Sequence[Int64Array],
     stragglers: Sequence[Straggler],
     pipeline: Pipeline | None,
+    step: int | None,
 ) -> tuple[Finding, ...]:
     """All findings of a job: those of its ranks without the time that they waited, and its own.
 
@@ -47,6 +48,7 @@ def find_in_job(
             where that is not known.
         stragglers: the ranks that the others wait for.
         pipeline: what they are stages of, if they are.
+        step: the only one that is reported, None for the steady steps.
 
     Returns:
         the findings; ranks one after another, the largest bound first.
@@ -64,6 +66,7 @@ def find_in_job(
         ]
         if of_pipeline is not None and of_pipeline.rank == part.rank:
             of_job.append(of_pipeline)
+        of_job = [replace(finding, step=step) for finding in of_job]
         found += sorted(
             (*of_job, *remaining), key=lambda finding: (-finding.bound_ns, -finding.cost_ns)
         )
@@ -76,18 +79,22 @@ def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fin
         return finding
     start_ns, end_ns = _window(finding, part)
     piece_index = _pieces(finding, part)
-    piece_wait_ns = wait_ns[part.exposed_index[piece_index]]
-    if not len(piece_index) or ABSENT in piece_wait_ns:
+    is_inside = part.exposed_start_ns[piece_index] < end_ns
+    is_inside &= part.exposed_end_ns[piece_index] > start_ns
+    piece_index = piece_index[is_inside]
+    if (wait_ns[part.exposed_index[piece_index]] == ABSENT).all():
         return finding
-    waited_until_ns = part.start_ns[part.exposed_index[piece_index]] + piece_wait_ns
     piece_start_ns = np.clip(part.exposed_start_ns[piece_index], start_ns, end_ns)
     piece_end_ns = np.clip(part.exposed_end_ns[piece_index], start_ns, end_ns)
-    moving_ns = np.clip(waited_until_ns, piece_start_ns, piece_end_ns)
+    # Another kernel that waits meanwhile is what the rank waits for.
+    waiting = union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0))
+    waited_ns = measure_within(waiting, piece_start_ns, piece_end_ns)
+    transfer_ns = piece_end_ns - piece_start_ns - waited_ns
     if finding.cause == PEER_WAIT:
-        finding = _as_transfer(finding, part, piece_index, piece_end_ns - moving_ns)
-        cost_ns = max(0, finding.cost_ns - int((moving_ns - piece_start_ns).sum()))
+        finding = _as_transfer(finding, part, piece_index, transfer_ns)
+        cost_ns = max(0, finding.cost_ns - int(waited_ns.sum()))
     else:
-        cost_ns = min(finding.cost_ns, int((piece_end_ns - moving_ns).sum()))
+        cost_ns = min(finding.cost_ns, int(transfer_ns.sum()))
     bound_ns = min(finding.bound_ns, cost_ns)
     least = _REPORTED_SHARE if bound_ns else _REPORTED_SHARE_NOT_ACTIONABLE
     if cost_ns < finding.cost_ns and cost_ns < least * (end_ns - start_ns):

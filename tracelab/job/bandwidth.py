@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array
-from tracelab.job.collectives import Matches
+from tracelab.job.collectives import ENDS_TOGETHER, Matches
 from tracelab.job.rank_part import RankPart
 from tracelab.job.waits import Waits
 from tracelab.model.collectives import Operation
@@ -45,7 +45,8 @@ class Transfers(Frozen):
         ranks: int64[m], how many ranks the process group has; where no file says, how many matched.
         message_bytes: int64[m], the size by nccl-tests' definition, ABSENT where unknown.
         transfer_ns: int64[m], ns, the kernel's length on the rank that arrived last: it did not
-            wait, whatever the clocks.
+            wait, whatever the clocks. Of broadcasts, sends and the like, which ranks leave one
+            after the other, from the last arrival to the last end.
         algorithm_gbps, bus_gbps: float64[m], GB/s (10**9 bytes); NaN where the size is not known,
             where files of ranks are missing (the last one may be among them), and for kernels
             that do several operations at once.
@@ -73,7 +74,7 @@ class BandwidthMetrics(OneLine):
         count: how many matched collectives.
         ranks: how many ranks take part.
         message_bytes: their size.
-        transfer_ns: on the rank that arrived last, ns.
+        transfer_ns: as in `Transfers`, ns.
         wait_ns: of the ranks that waited, all of each collective added up, ns.
         algorithm_gbps, bus_gbps: GB/s, with the transfer alone.
 
@@ -111,7 +112,7 @@ def find_transfers(parts: Sequence[RankPart], matches: Matches, waits: Waits) ->
     ranks = np.maximum(_group_sizes(parts, matches), matched)
     ranks[np.isin(operation, _PAIRED)] = 2
     message_bytes = _message_bytes(parts, matches, operation, ranks)
-    transfer_ns = _transfer_ns(waits, first)
+    transfer_ns = _transfer_ns(waits, first, operation)
     is_known = (message_bytes > 0) & (transfer_ns > 0) & (ranks == matched)
     is_known &= ~_shares_a_kernel(parts, matches)
     algorithm_gbps = np.full(len(ranks), np.nan)
@@ -199,11 +200,17 @@ def _message_bytes(
     return np.where(larger > 0, larger, ABSENT)
 
 
-def _transfer_ns(waits: Waits, first: Int64Array) -> Int64Array:
-    """int64[m], the kernel's length on the rank that came last; the shortest where none did."""
+def _transfer_ns(waits: Waits, first: Int64Array, operation: NDArray[np.int8]) -> Int64Array:
+    """int64[m], the kernel's length on the rank that came last; the shortest where none did.
+
+    Of operations that ranks leave one after the other, from the last arrival to the last end.
+    """
     length_ns = waits.wait_ns + waits.transfer_ns
-    shortest_ns: Int64Array = np.minimum.reduceat(length_ns, first[:-1])
-    return np.where(waits.last_member == ABSENT, shortest_ns, length_ns[waits.last_member])
+    shortest_ns = np.minimum.reduceat(length_ns, first[:-1])
+    on_last_ns = np.where(waits.last_member == ABSENT, shortest_ns, length_ns[waits.last_member])
+    last_end_ns = np.maximum.reduceat(waits.arrival_ns + length_ns, first[:-1])
+    to_last_end_ns = last_end_ns - np.maximum.reduceat(waits.arrival_ns, first[:-1])
+    return np.where(np.isin(operation, ENDS_TOGETHER), on_last_ns, to_last_end_ns)
 
 
 def _shares_a_kernel(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.bool_]:

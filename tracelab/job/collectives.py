@@ -245,9 +245,8 @@ def _units(operations: _Operations, group_count: int) -> tuple[NDArray[np.int64]
     basis[is_paired] = Basis.PEERS
     pair = np.flatnonzero(is_paired)
     source, target = operations.source_rank[pair], operations.target_rank[pair]
-    ranks = 2 + int(max(source.max(initial=0), target.max(initial=0)))
-    ends = (operations.group_index[pair] * ranks + source + 1) * ranks + target + 1
-    _, of_pair = np.unique(ends, return_inverse=True)
+    ends = np.stack((operations.group_index[pair], source, target))
+    of_pair = np.unique(ends, axis=1, return_inverse=True)[1].reshape(-1)
     is_known = (source != ABSENT) & (target != ABSENT) & (source != target)
     unit[pair] = np.where(is_known, group_count + of_pair, ABSENT)
     return unit, basis

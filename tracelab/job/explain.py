@@ -15,14 +15,18 @@ from tracelab.model.call_sites import NO_CALL_SITE, CallSite
 from tracelab.model.wording import describe, short_kernel_name
 
 MORE_WORK, SLOWER_GPU, UNEVEN_WORK = "more_work", "slower_gpu", "uneven_work"
-OTHER_COLLECTIVE, RECORDING_START = "other_collective", "recording_start"
+LATE_LAUNCH, OTHER_COLLECTIVE, RECORDING_START = (
+    "late_launch",
+    "other_collective",
+    "recording_start",
+)
 _CAUSES = {
     Work.COMPUTE: MORE_WORK,
     Work.COMM: OTHER_COLLECTIVE,
     Work.COPY: "copies",
     Work.HOST_BLOCKED: "blocked",
     Work.INPUT: "data_loading",
-    Work.HOST_BUSY: "late_launch",
+    Work.HOST_BUSY: LATE_LAUNCH,
     Work.OTHER_IDLE: "unknown",
 }
 _MS = 1_000_000
@@ -101,7 +105,7 @@ def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explan
     if more is None:
         return Explanation(_CAUSES[Work.COMPUTE], "computes for longer", longer, NO_CALL_SITE)
     if more.is_slower:
-        figures = f"by {100 * (more.ratio - 1):.0f} %"
+        figures = f"{more.ratio:.3g} times as long"
         return Explanation(SLOWER_GPU, "runs the same kernels more slowly", figures, NO_CALL_SITE)
     name = short_kernel_name(more.name) if more.is_kernel else more.name
     if more.site.function is not None:

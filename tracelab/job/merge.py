@@ -105,7 +105,14 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         alignment=clocks.alignment,
         collectives=collective_rows(parts, more_of, matches, waits, lateness, transfers),
         stragglers=find_stragglers(
-            parts, more_of, matches, clocks, waits, lateness, in_pipeline=pipeline is not None
+            parts,
+            more_of,
+            matches,
+            clocks,
+            waits,
+            lateness,
+            [_overhead_ns(of_rank) for of_rank in by_rank],
+            in_pipeline=pipeline is not None,
         ),
         pipeline=pipeline,
         bandwidths=bandwidths(parts, matches, waits, transfers),
@@ -131,3 +138,11 @@ def _by_rank(tables: Tables) -> Mapping[int, Tables]:
         for row in rows:
             by_rank[row.rank][key].append(row)
     return by_rank
+
+
+def _overhead_ns(tables: Tables) -> int:
+    """By how much the profiler made a step of a rank longer, where that is known, ns."""
+    for row in tables.get("steady", ()):
+        if row.unprofiled_step_ns is not None:
+            return max(0, int(row.step_ns - row.unprofiled_step_ns))
+    return 0

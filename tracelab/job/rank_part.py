@@ -6,7 +6,7 @@ communication ran, where in the program it was called, and how the rank spent th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -26,6 +26,7 @@ from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.source_lines import SourceLines
+from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -84,7 +85,7 @@ class PartSteps(Frozen):
     Attributes:
         number: int64[s], the user's.
         start_ns, end_ns: int64[s], ns since the file's origin, of each step's window.
-        is_steady: bool[s].
+        is_steady: bool[s]; of a report of one step that step alone.
 
     Example row: ``(number=3, start_ns=9_000, end_ns=19_000, is_steady=True)``.
     """
@@ -118,7 +119,6 @@ class RankPart(Frozen):
         start_ns, end_ns: int64[c], ns, of the operation's kernel.
         kernel_id: int64[c], event id of the kernel; the same for operations that share it.
         kernel_name_index: int32[c], into `kernel_names`.
-        stream_number: int64[c].
         operation: int8[c], an `Operation`.
         group_index: int32[c], into `groups`.
         sequence: int64[c], the sequence number within the group, ABSENT where the file has none.
@@ -144,7 +144,7 @@ class RankPart(Frozen):
         passes: when its forward and backward passes ran, of a rank that sends or receives.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
-    kernel_name_index=0, stream_number=22,
+    kernel_name_index=0,
     operation=Operation.ALL_REDUCE, group_index=0, sequence=ABSENT, peer_rank=ABSENT,
     in_bytes=134_217_728, out_bytes=134_217_728, step_index=1, site_index=3,
     constraint=Constraint.EVENT, delay_ns=40_000, work_at_start_ns=[90_000, 20_000, 0, ...],
@@ -166,7 +166,6 @@ class RankPart(Frozen):
     end_ns: Int64Array
     kernel_id: Int64Array
     kernel_name_index: NDArray[np.int32]
-    stream_number: Int64Array
     operation: NDArray[np.int8]
     group_index: NDArray[np.int32]
     sequence: Int64Array
@@ -200,6 +199,7 @@ def rank_part(
     exposed: Exposed,
     lines: SourceLines,
     rank: int,
+    windows: Sequence[Window],
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
@@ -213,6 +213,7 @@ def rank_part(
         exposed: its exposed communication and copies.
         lines: where its source is looked for.
         rank: its rank.
+        windows: what is reported: of one step that one alone is steady.
     """
     timeline, row = graph.host.timeline, collectives.row
     device = _busiest_device(timeline)
@@ -237,13 +238,12 @@ def rank_part(
         culprits=culprits,
         kernel_names=kernel_names,
         work_sites=work_sites,
-        steps=_part_steps(timeline),
+        steps=_part_steps(timeline, windows),
         work_site_ns=work_site_ns,
         start_ns=start_ns,
         end_ns=end_ns,
         kernel_id=timeline.event_id[row],
         kernel_name_index=kernel_name_index,
-        stream_number=trace.stream_number[timeline.event_id[row]],
         operation=collectives.operation,
         group_index=collectives.group_index,
         sequence=collectives.sequence,
@@ -296,14 +296,17 @@ def _work_sites(
     return sites, total_ns
 
 
-def _part_steps(timeline: Timeline) -> PartSteps:
+def _part_steps(timeline: Timeline, windows: Sequence[Window]) -> PartSteps:
     steps, steady = timeline.steps, timeline.steady
-    windows = timeline.windows[1:]
+    number = np.array([step.number for step in steps], dtype=np.int64)
+    is_steady = np.isin(np.arange(len(steps)), steady.indices if steady else ())
+    if windows[0].step is not None:
+        is_steady = number == windows[0].step
     return PartSteps(
-        number=np.array([step.number for step in steps], dtype=np.int64),
-        start_ns=np.array([window.start_ns for window in windows], dtype=np.int64),
-        end_ns=np.array([window.end_ns for window in windows], dtype=np.int64),
-        is_steady=np.isin(np.arange(len(steps)), steady.indices if steady else ()),
+        number=number,
+        start_ns=np.array([window.start_ns for window in timeline.windows[1:]], dtype=np.int64),
+        end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
+        is_steady=is_steady,
     )
 
 

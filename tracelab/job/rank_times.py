@@ -8,16 +8,17 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, intersect, measure_within, union
+from tracelab.intervals import Int64Array, intersect, measure_within, subtract, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import constrained
 from tracelab.measures.window_times import WindowMetrics
+from tracelab.model.trace import ABSENT
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RankStep(OneLine):
-    """One step of one rank, on the device that decides; the times of the last five add up to it.
+    """One step of one rank, on the device that decides; the times after `end_ns` add up to it.
 
     Attributes:
         step: its number.
@@ -40,6 +41,7 @@ class RankStep(OneLine):
     transfer_ns: int
     copy_ns: int
     idle_ns: int
+    unmatched_ns: int = 0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -70,29 +72,30 @@ def rank_times(
         part_index: its place among the parts of the job.
         clocks: the job's clock.
         wait_ns: int64[c], ns, how long the kernel of each operation waited, ABSENT where that is
-            not known: all of it counts as transfer then.
+            not known.
         windows: what was measured of the rank's windows.
     """
+    exposed = union(part.exposed_start_ns, part.exposed_end_ns)
     # Beside a transfer of another kernel, too: the rank gets on when both are over.
-    waiting = intersect(
-        union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0)),
-        union(part.exposed_start_ns, part.exposed_end_ns),
+    waiting = intersect(union(part.start_ns, part.start_ns + np.maximum(wait_ns, 0)), exposed)
+    is_unmatched = wait_ns[part.exposed_index] == ABSENT
+    unmatched = subtract(
+        union(part.exposed_start_ns[is_unmatched], part.exposed_end_ns[is_unmatched]), waiting
     )
-    waited_in_step_ns = measure_within(waiting, part.steps.start_ns, part.steps.end_ns)
-    spans_ns = (clocks.to_job_ns(part_index, x) for x in (part.steps.start_ns, part.steps.end_ns))
-    columns = (part.steps.number, *spans_ns, waited_in_step_ns)
-    of_step = {
-        number: (start_ns, end_ns, waited_ns)
-        for number, start_ns, end_ns, waited_ns in zip(
-            *(column.tolist() for column in columns), strict=True
-        )
-    }
+    steps_ns = (part.steps.start_ns, part.steps.end_ns)
+    columns = (
+        part.steps.number,
+        *(clocks.to_job_ns(part_index, times_ns) for times_ns in steps_ns),
+        measure_within(waiting, *steps_ns),
+        measure_within(unmatched, *steps_ns),
+    )
+    of_step = {number: times for number, *times in zip(*(x.tolist() for x in columns), strict=True)}
     steps = []
     for window in windows:
         number = window.step
         if number is None:
             continue
-        start_ns, end_ns, waited_ns = of_step[number]
+        start_ns, end_ns, waited_ns, unmatched_ns = of_step[number]
         [device] = [x for x in window.devices if x.device == part.device]
         exposed_ns = device.exposed_comm_ns
         steps.append(
@@ -102,9 +105,10 @@ def rank_times(
                 end_ns=end_ns,
                 compute_ns=device.compute_ns,
                 wait_ns=waited_ns,
-                transfer_ns=exposed_ns - waited_ns,
+                transfer_ns=exposed_ns - waited_ns - unmatched_ns,
                 copy_ns=device.busy_ns - device.compute_ns - exposed_ns,
                 idle_ns=device.idle_ns,
+                unmatched_ns=unmatched_ns,
             )
         )
     return RankTimes(part.rank, tuple(steps))

@@ -19,7 +19,14 @@ from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
 from tracelab.job.clocks import Clocks
 from tracelab.job.collectives import Basis, Matches
-from tracelab.job.explain import MORE_WORK, SLOWER_GPU, UNEVEN_WORK, Explanation, explain
+from tracelab.job.explain import (
+    LATE_LAUNCH,
+    MORE_WORK,
+    SLOWER_GPU,
+    UNEVEN_WORK,
+    Explanation,
+    explain,
+)
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
 from tracelab.job.rank_part import RankPart, Work
 from tracelab.job.waits import Waits
@@ -49,7 +56,8 @@ class Straggler(OneLine):
         why: the same with figures.
         cost_ns: what the job would gain per steady step if it came with the next one, ns: the
             median of the steps, of fewer than three the least. Without steps that all ranks have,
-            of the whole recording. Of "uneven_work" it is `shared_out_ns`.
+            of the whole recording. Of "uneven_work" it is `shared_out_ns`, of "late_launch" without
+            what the profiler made the host late by.
         shared_out_ns: of "more_work" and "uneven_work" what the job would gain if all ranks did the
             mean of their work, ns; None for other causes.
         share: of the length of a step.
@@ -97,6 +105,7 @@ def find_stragglers(
     clocks: Clocks,
     waits: Waits,
     lateness: Lateness,
+    overhead_ns: Sequence[int],
     *,
     in_pipeline: bool,
 ) -> tuple[Straggler, ...]:
@@ -114,6 +123,8 @@ def find_stragglers(
         clocks: the job's clock.
         waits: how long each rank of them waited.
         lateness: why the last one was late.
+        overhead_ns: by how much the profiler made a step of each longer, where that is known, ns;
+            it slows the host, and what the host is late by because of it no change would save.
         in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature;
             elsewhere those do that go one way.
     """
@@ -134,6 +145,8 @@ def find_stragglers(
         more, by_it = more_of[part_index], of_rank
         if explanation.cause == MORE_WORK and more is not None:
             by_it = of_rank.at_most(more.surplus_ns)
+        elif explanation.cause == LATE_LAUNCH:
+            by_it = of_rank.without(overhead_ns[part_index])
         least = _LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else _LEAST_SHARE
         if windows.is_typical(by_it.cost_ns, least):
             evidence = _evidence(parts, matches, members)
@@ -168,7 +181,7 @@ class CommonSteps:
 
     def is_typical(self, cost_ns: Int64Array, least_share: float) -> bool:
         """Whether a cost by step is a share of a step worth a word, and more than it varies by."""
-        if _typical_ns(cost_ns) < least_share * self.step_ns:
+        if _typical_ns(cost_ns) <= least_share * self.step_ns:
             return False
         return len(cost_ns) < FEWEST_STEPS or _typical_ns(cost_ns) > _spread_ns(cost_ns)
 
@@ -186,6 +199,10 @@ class _Lost:
     wait_ns: dict[int, Int64Array]
     cost_ns: Int64Array
     shared_out_ns: Int64Array
+
+    def without(self, overhead_ns: int) -> _Lost:
+        """The same without so much per step that is the profiler's."""
+        return replace(self, cost_ns=np.maximum(self.cost_ns - overhead_ns, 0))
 
     def at_most(self, surplus_ns: int) -> _Lost:
         """The same of a rank that has no more than so much to give away per step."""
@@ -309,8 +326,7 @@ def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
         is_common = np.isin(part.steps.number, common) & part.steps.is_steady
         start_ns, end_ns = part.steps.start_ns[is_common], part.steps.end_ns[is_common]
         if not common:
-            start_ns = np.array([part.start_ns.min(initial=0)])
-            end_ns = np.array([part.end_ns.max(initial=1)])
+            start_ns, end_ns = part.start_ns[:1], part.end_ns.max(keepdims=True, initial=0)
         starts_ns.append(clocks.to_job_ns(part_index, start_ns))
         ends_ns.append(clocks.to_job_ns(part_index, end_ns))
     return CommonSteps(len(common), tuple(starts_ns), tuple(ends_ns))

@@ -147,7 +147,8 @@ def _surplus_ns(ran: _Ran, rank: int) -> int:
     """
     ns, count, usual_count = ran.ns[rank], ran.count[rank], ran.usual_count[rank]
     is_more_often = (count > usual_count) & ~ran.is_as_often(rank)
-    of_calls_ns = ns * (1 - usual_count / np.maximum(count, 1))
+    share = np.divide(usual_count, count, out=np.zeros_like(count), where=count > 0)
+    of_calls_ns = ns * (1 - share)
     longer_ns = np.maximum(ns - ran.usual_ns[rank], 0)
     return round(float(np.where(is_more_often, of_calls_ns, longer_ns).sum()))
 

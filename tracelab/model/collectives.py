@@ -69,6 +69,7 @@ _LETTERS_OF_LIBRARY = {
     "recv": Operation.RECV,
 }
 _LIBRARY = re.compile("nccl|rccl", re.IGNORECASE)
+_MOST_RANKS = 2**20  # of a group: more are no ranks, whatever a file says
 _REGION = re.compile("c10d::|nccl:")  # PyTorch's operators and annotations around operations
 # What a kernel of NCCL's may do: its name is that of the way in which the data move.
 _DONE_BY = {
@@ -354,7 +355,7 @@ def _group(name: str, texts: list[GroupText], listed: tuple[int, ...]) -> Group:
     regular = [
         tuple(range(text.first_rank, text.first_rank + size * text.rank_stride, text.rank_stride))
         for text in texts
-        if size != ABSENT and text.first_rank != ABSENT and text.rank_stride > 0
+        if 0 < size <= _MOST_RANKS and text.first_rank != ABSENT and text.rank_stride > 0
     ]
     fitting = (
         ranks

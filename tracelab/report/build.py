@@ -131,7 +131,9 @@ def merge_reports(
     if job is not None and len(known) == len(traces):
         merged = merge(sorted(known, key=lambda part: part.rank), tables)
         job = merged.job
-        findings = find_in_job(findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline)
+        findings = find_in_job(
+            findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline, options.step
+        )
     return replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),

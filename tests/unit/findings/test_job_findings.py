@@ -60,7 +60,7 @@ def tl202(cause, cost, bound, severity="warning", **where):
 
 def found_of(findings, of_part, *waits):
     wait_ns = np.array([1_000 * x if x != ABSENT else ABSENT for x in waits])
-    return find_in_job(findings, [of_part], [wait_ns], (), None)
+    return find_in_job(findings, [of_part], [wait_ns], (), None, None)
 
 
 def test_only_the_transfer_of_a_collective_remains():
@@ -146,6 +146,6 @@ def test_a_straggler_is_sorted_into_the_findings_of_its_rank():
     findings = [replace(x, rule="TL201") for x in (large, small)]
     straggler = replace(STRAGGLER, rank=1)
 
-    found = find_in_job(findings, [of_part], [np.zeros(2, np.int64)], [straggler], None)
+    found = find_in_job(findings, [of_part], [np.zeros(2, np.int64)], [straggler], None, None)
 
     assert [x.rule for x in found] == ["TL201", "TL304", "TL201"]

@@ -39,6 +39,7 @@ def part_of(*rows):
         exposed(made_graph),
         SourceLines(()),
         3,
+        made_graph.host.timeline.windows,
     )
 
 

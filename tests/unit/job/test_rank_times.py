@@ -24,13 +24,24 @@ def times_of(*rows, waits):
     timeline = made.host.timeline
     idle, alone = bubbles(made), exposed(made)
     part = rank_part(
-        made, collectives(timeline), idle, idle_culprits(made, idle), alone, SourceLines(()), 0
+        made,
+        collectives(timeline),
+        idle,
+        idle_culprits(made, idle),
+        alone,
+        SourceLines(()),
+        0,
+        timeline.windows,
     )
     windows = window_times(made, None, idle, alone, blocking_calls(made, idle))
     wait_ns = np.array(waits, dtype=np.int64) * US
     [of_step] = rank_times(part, 0, one_clock(1), wait_ns, windows).steps
     times = (of_step.compute_ns, of_step.wait_ns, of_step.transfer_ns, of_step.copy_ns)
-    assert sum(times) + of_step.idle_ns == of_step.end_ns - of_step.start_ns == 100 * US
+    assert (
+        sum(times) + of_step.idle_ns + of_step.unmatched_ns
+        == of_step.end_ns - of_step.start_ns
+        == 100 * US
+    )
     return [ns // US for ns in (*times, of_step.idle_ns)]
 
 

@@ -25,13 +25,14 @@ OPERATION_COLUMNS = [
 ]
 
 
-def stragglers_of(parts, matches, more_of=None, *, in_pipeline=False):
+def stragglers_of(parts, matches, more_of=None, overhead_ns=None, *, in_pipeline=False):
     clocks = one_clock(len(parts))
     waits = find_waits(parts, matches, clocks)
     lateness = find_lateness(parts, matches, waits)
     more_of = more_of or [None] * len(parts)
+    overhead_ns = overhead_ns or [0] * len(parts)
     return find_stragglers(
-        parts, more_of, matches, clocks, waits, lateness, in_pipeline=in_pipeline
+        parts, more_of, matches, clocks, waits, lateness, overhead_ns, in_pipeline=in_pipeline
     )
 
 
@@ -122,7 +123,7 @@ def test_a_slower_gpu_is_named():
 
     assert (found.cause, found.why) == (
         "slower_gpu",
-        "runs the same kernels more slowly (by 80 %)",
+        "runs the same kernels more slowly (1.8 times as long)",
     )
 
 
@@ -132,6 +133,15 @@ def test_a_late_launch_is_named_with_its_call():
     assert (found.rank, found.cause) == (1, "late_launch")
     assert (found.function, found.file) == ("prepare", "train.py")
     assert found.what == "launches late because of prepare (train.py)"
+
+
+def test_what_the_profiler_made_the_host_late_by_is_not_the_stragglers():
+    late = job_of([50] * 6, [Turn(50, idle=40)] * 6)
+
+    [found] = stragglers_of(*late, overhead_ns=[0, 15 * US])
+
+    assert (found.cost_ns, found.wait_ns) == (25 * US, (40 * US,))
+    assert stragglers_of(*late, overhead_ns=[0, 40 * US]) == ()
 
 
 def test_the_job_gains_what_the_rank_that_waits_least_gains():

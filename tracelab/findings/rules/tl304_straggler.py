@@ -6,6 +6,7 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where
 from tracelab.findings.rule import Rule
+from tracelab.job.explain import UNEVEN_WORK
 from tracelab.job.stragglers import Straggler
 
 # Shares of a step, as for all findings.
@@ -56,12 +57,10 @@ def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...
         device: the GPU on which it computes.
         own: the findings of its own file.
     """
-    waiting = _ranks(straggler.waiting_ranks)
     total_ns = straggler.cost_ns * max(1, straggler.steps)
     return Finding(
         rule=RULE.id,
-        title=f"{waiting} {'wait' if len(straggler.waiting_ranks) > 1 else 'waits'} for rank "
-        f"{straggler.rank}, which {straggler.what}",
+        title=_title(straggler),
         severity=_severity(straggler),
         rank=straggler.rank,
         step=None,
@@ -78,10 +77,18 @@ def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...
             call=straggler.call,
         ),
         evidence=straggler.evidence,
-        fix=f"{_figures(straggler)} {_FIXES.get(straggler.cause, _UNKNOWN_FIX)}"
+        fix=f"{_FIXES.get(straggler.cause, _UNKNOWN_FIX)} {_figures(straggler)}"
         f"{_same_time(straggler, own)}",
         steps_seen=straggler.steps_seen if straggler.steps else None,
     )
+
+
+def _title(straggler: Straggler) -> str:
+    if straggler.cause == UNEVEN_WORK:
+        return "The ranks wait for each other in turn: in each step another has the most to compute"
+    waiting = _ranks(straggler.waiting_ranks)
+    wait = "wait" if len(straggler.waiting_ranks) > 1 else "waits"
+    return f"{waiting} {wait} for rank {straggler.rank}, which {straggler.what}"
 
 
 def _figures(straggler: Straggler) -> str:
@@ -93,7 +100,7 @@ def _figures(straggler: Straggler) -> str:
     if straggler.shared_out_ns == straggler.cost_ns:
         gain += " if all ranks did the same work in each step"
     else:
-        gain += " if it came with the next rank"
+        gain += " if it kept up with the next rank"
         if straggler.shared_out_ns is not None:
             gain += f", {straggler.shared_out_ns / 1e6:,.1f} ms if its surplus were shared out"
     return (

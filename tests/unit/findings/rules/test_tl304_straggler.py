@@ -44,11 +44,12 @@ def test_the_finding_is_on_the_straggler_and_costs_what_the_job_loses():
     assert (found.cost_ns, found.bound_ns, found.steps_seen) == (20_000_000, 20_000_000, 4)
     assert (found.severity, found.evidence) == ("critical", (17, 29))
     assert (found.where.device, found.where.file, found.where.line) == (3, "train.py", 33)
-    assert found.fix.startswith(
+    assert found.fix.startswith("Load beside the training:")
+    assert (
         "Rank 2 loads data in `next` in train (train.py:33) (6.2 ms). The job would gain up to "
-        "4.0 ms per step (20.0 %) if it came with the next rank; the others wait 4.0 to 5.5 ms per "
-        "step with no compute beside it. Load beside the training:"
-    )
+        "4.0 ms per step (20.0 %) if it kept up with the next rank; the others wait 4.0 to 5.5 ms "
+        "per step with no compute beside it."
+    ) in found.fix
     assert found.fix.endswith("TL302 of this rank is about the same time.")
 
 
@@ -60,7 +61,7 @@ def test_work_that_can_be_shared_out_gains_less():
     )
 
     assert (
-        "The job would gain up to 4.0 ms per step (20.0 %) if it came with the next rank, 2.7 ms "
+        "up to 4.0 ms per step (20.0 %) if it kept up with the next rank, 2.7 ms "
         "if its surplus were shared out; the others wait 4.0 ms per step with no compute beside it."
     ) in found.fix
     uneven = replace(STRAGGLER, cause="uneven_work", shared_out_ns=STRAGGLER.cost_ns)
