@@ -227,7 +227,7 @@ def rank_part(
     kernel_names, kernel_name_index = _numbered(
         trace.name_of(event_id) for event_id in timeline.event_id[row].tolist()
     )
-    work_sites, work_site_ns = _work_sites(timeline, device, lines)
+    work_sites, work_site_ns = _work_sites(timeline, row, device, lines)
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -280,10 +280,14 @@ def _busiest_device(timeline: Timeline) -> int:
 
 
 def _work_sites(
-    timeline: Timeline, device: int, lines: SourceLines
+    timeline: Timeline, communicating: NDArray[np.intp], device: int, lines: SourceLines
 ) -> tuple[tuple[CallSite, ...], Int64Array]:
-    """The call sites of a device's compute in the middle steady step, and its time at each, ns."""
+    """The call sites of a device's compute in the middle steady step, and its time at each, ns.
+
+    None without communication: nobody waits for the rank, and nobody asks.
+    """
     is_chosen = timeline.select(device=device, kind=Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    is_chosen &= len(communicating) > 0
     if timeline.steady is not None:
         indices = timeline.steady.indices
         is_chosen &= timeline.step_index == indices[len(indices) // 2]
