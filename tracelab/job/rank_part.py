@@ -224,8 +224,8 @@ def rank_part(
     )
     exposed_index, piece_index = _exposed_pieces(timeline, row, exposed, device)
     trace = timeline.trace
-    kernel_names, kernel_name_index = _numbered(
-        trace.name_of(event_id) for event_id in timeline.event_id[row].tolist()
+    name_index, kernel_name_index = np.unique(
+        trace.name_index[timeline.event_id[row]], return_inverse=True
     )
     work_sites, work_site_ns = _work_sites(timeline, row, device, lines)
     return RankPart(
@@ -236,14 +236,14 @@ def rank_part(
         groups=collectives.groups,
         sites=sites,
         culprits=culprits,
-        kernel_names=kernel_names,
+        kernel_names=tuple(trace.strings[index] for index in name_index.tolist()),
         work_sites=work_sites,
         steps=_part_steps(timeline, windows),
         work_site_ns=work_site_ns,
         start_ns=start_ns,
         end_ns=end_ns,
         kernel_id=timeline.event_id[row],
-        kernel_name_index=kernel_name_index,
+        kernel_name_index=kernel_name_index.reshape(-1).astype(np.int32),
         operation=collectives.operation,
         group_index=collectives.group_index,
         sequence=collectives.sequence,
@@ -384,10 +384,14 @@ def _culprits(
     event_id, of_event = np.unique(idle_culprits[chosen], return_inverse=True)
     sites = call_sites(timeline, event_id, lines)
     names = [event_as_shown(timeline.trace.name_of(event)) for event in event_id.tolist()]
-    culprits, culprit_of = _numbered(
-        Culprit(_WORK_OF_IDLE[Cause(cause)], names[event], sites[event])
-        for cause, event in zip(bubbles.cause[chosen].tolist(), of_event.tolist(), strict=True)
+    pairs, of_pair = np.unique(
+        np.stack((bubbles.cause[chosen], of_event)), axis=1, return_inverse=True
     )
+    culprits, culprit_of_pair = _numbered(
+        Culprit(_WORK_OF_IDLE[Cause(cause)], names[event], sites[event])
+        for cause, event in pairs.T.tolist()
+    )
+    culprit_of = culprit_of_pair[of_pair.reshape(-1)]
     keys = of_operation[chosen] * np.int64(max(1, len(culprits))) + culprit_of
     key, of_key = np.unique(keys, return_inverse=True)
     total_ns = np.zeros(len(key), dtype=np.int64)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
@@ -12,21 +13,39 @@ from tracelab.model.trace import ABSENT, Category
 from tracelab.read.argument_columns import is_one_of
 from tracelab.read.buffers import ColumnBuffers, KeyTable
 from tracelab.read.events import Event, MessageArguments
-from tracelab.read.numbers import natural_number
+from tracelab.read.numbers import natural_numbers
 
 _MAY_COMMUNICATE = is_one_of(Category.KERNEL, Category.OPERATOR)
 
-# PyTorch's names of the types of tensors.
-_BYTES_OF_TYPE = {
-    **dict.fromkeys(("Bool", "Byte", "Char", "QInt8", "QUInt8"), 1),
-    **dict.fromkeys((f"Float8_{layout}" for layout in ("e4m3fn", "e5m2", "e8m0fnu")), 1),
-    **dict.fromkeys((f"Float8_{layout}" for layout in ("e4m3fnuz", "e5m2fnuz")), 1),
-    **dict.fromkeys(("BFloat16", "Half", "Short", "UInt16"), 2),
-    **dict.fromkeys(("ComplexHalf", "Float", "Int", "QInt32", "UInt32"), 4),
-    **dict.fromkeys(("ComplexFloat", "Double", "Long", "UInt64"), 8),
-    "ComplexDouble": 16,
-}
-_NUMBERS = ("sequence", "peer_rank", "in_bytes", "out_bytes")
+
+class _Bytes(dict[str, int]):
+    """Bytes of an element by PyTorch's name of its type; 0 for names that are none."""
+
+    def __missing__(self, name: str) -> int:
+        return 0
+
+
+_BYTES_OF_TYPE = _Bytes(
+    {
+        **dict.fromkeys(("Bool", "Byte", "Char", "QInt8", "QUInt8"), 1),
+        **dict.fromkeys((f"Float8_{layout}" for layout in ("e4m3fn", "e5m2", "e8m0fnu")), 1),
+        **dict.fromkeys((f"Float8_{layout}" for layout in ("e4m3fnuz", "e5m2fnuz")), 1),
+        **dict.fromkeys(("BFloat16", "Half", "Short", "UInt16"), 2),
+        **dict.fromkeys(("ComplexHalf", "Float", "Int", "QInt32", "UInt32"), 4),
+        **dict.fromkeys(("ComplexFloat", "Double", "Long", "UInt64"), 8),
+        "ComplexDouble": 16,
+    }
+)
+_NUMBERS = (
+    "group_size",
+    "first_rank",
+    "rank_stride",
+    "sequence",
+    "source",
+    "destination",
+    "in_elements",
+    "out_elements",
+)
 
 
 class MessageBuffers:
@@ -97,38 +116,29 @@ class MessageBuffers:
         return Messages(**columns, names=tuple(self._names.rows), groups=tuple(self._groups.rows))
 
     def _columns(self, arguments: list[MessageArguments]) -> dict[str, NDArray[Any]]:
-        numbers = np.array(list(map(_numbers, arguments)), dtype=np.int64)
-        columns = numbers.reshape(-1, len(_NUMBERS)).T.copy()
+        names, types, groups, ranks = (
+            list(map(str, map(attrgetter(field), arguments)))
+            for field in ("collective", "dtype", "group", "group_ranks")
+        )
+        size, first_rank, stride, sequence, source, destination, elements_in, elements_out = (
+            natural_numbers(list(map(attrgetter(field), arguments))) for field in _NUMBERS
+        )
+        bytes_of_one = np.fromiter(map(_BYTES_OF_TYPE.__getitem__, types), np.int64, len(types))
+        group_keys = zip(
+            groups, ranks, size.tolist(), first_rank.tolist(), stride.tolist(), strict=True
+        )
         return {
-            "name_index": self._names.indices([str(values.collective) for values in arguments]),
-            "group_index": self._groups.indices(list(map(_group_text, arguments))),
-            **dict(zip(_NUMBERS, columns, strict=True)),
+            "name_index": self._names.indices(names),
+            "group_index": self._groups.indices(list(group_keys)),
+            "sequence": sequence,
+            "peer_rank": np.where(source == ABSENT, destination, source),
+            "in_bytes": _bytes(elements_in, bytes_of_one),
+            "out_bytes": _bytes(elements_out, bytes_of_one),
         }
 
 
-def _group_text(values: MessageArguments) -> GroupText:
-    return GroupText(
-        str(values.group),
-        str(values.group_ranks),
-        natural_number(values.group_size),
-        natural_number(values.first_rank),
-        natural_number(values.rank_stride),
-    )
-
-
-def _numbers(values: MessageArguments) -> tuple[int, int, int, int]:
-    peer_rank = values.destination if values.source == ABSENT else values.source
-    bytes_of_one = _BYTES_OF_TYPE.get(str(values.dtype), 0)
-    return (
-        natural_number(values.sequence),
-        natural_number(peer_rank),
-        _bytes(values.in_elements, bytes_of_one),
-        _bytes(values.out_elements, bytes_of_one),
-    )
-
-
-def _bytes(elements: Any, bytes_of_one: int) -> int:
-    """How much so many elements take, ABSENT where that is not known."""
-    count = natural_number(elements)
-    is_known = bytes_of_one > 0 and ABSENT < count < 2**63 // bytes_of_one
-    return count * bytes_of_one if is_known else ABSENT
+def _bytes(elements: NDArray[np.int64], bytes_of_one: NDArray[np.int64]) -> NDArray[np.int64]:
+    """int64[k], how much so many elements take, ABSENT where that is not known."""
+    most = np.iinfo(np.int64).max // np.maximum(bytes_of_one, 1)
+    is_known = (bytes_of_one > 0) & (elements != ABSENT) & (elements <= most)
+    return np.where(is_known, np.where(is_known, elements, 0) * bytes_of_one, ABSENT)
