@@ -43,9 +43,9 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
     return [f"{finding.steps_seen} of {scope.steps} steps"]
 
 
-def caption(scope: Scope) -> Line:
+def caption(shares_of: str) -> Line:
     """The line above the findings, which says what their shares are of."""
-    return Line((Span(f"Findings, each with its share of {scope.name}:", Tone.DIM),))
+    return Line((Span(f"Findings, each with its share of {shares_of}:", Tone.DIM),))
 
 
 def finding_lines(

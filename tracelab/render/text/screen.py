@@ -58,7 +58,7 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
     most = min(MOST_FINDINGS, len(worth))
     sizes = [(most, 3), (most, 2), *((count, 1) for count in range(most, -1, -1))]
     for count, fix_lines in sizes:
-        shown = [caption(scope)] if count else []
+        shown = [caption(scope.name)] if count else []
         for number, finding in enumerate(worth[:count], 1):
             shown += finding_lines(number, finding, scope, width=width, fix_lines=fix_lines)
         left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]

@@ -49,7 +49,9 @@ _Column = tuple[str, list[str]]  # its title and cells
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Row(OneLine):
-    """A file as the table has it: its shares are of what its findings are about.
+    """A file as the table has it: times and shares are those recorded, with the profiler.
+
+    Only so do ranks compare: the profiler may slow down some of them and others not.
 
     Attributes:
         rank: the file.
@@ -79,8 +81,8 @@ class _Row(OneLine):
 
     @property
     def step_ns(self) -> int:
-        """What a step takes, without the profiler where that is much less."""
-        return self.scope.step_ns * self.scope.base_ns // max(1, self.scope.length_ns)
+        """What a step takes, as it was recorded."""
+        return self.scope.step_ns
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -135,7 +137,7 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
     )
     lines: list[Line] = []
     for count, row_count, fix_lines in _sizes(len(groups), len(rows)):
-        shown = [caption(groups[0].scope)] if count else []
+        shown = [caption(_shares_of(groups[:count]))] if count else []
         for number, group in enumerate(groups[:count], 1):
             shown += finding_lines(
                 number,
@@ -183,14 +185,14 @@ def _sizes(findings: int, rows: int) -> Iterator[tuple[int, int, int]]:
 
 def _row(rank: RankView, shares: RankShares | None) -> _Row:
     scope = rank.main.scope
-    base_ns = max(1, scope.base_ns)
+    length_ns = max(1, scope.length_ns)
     device = scope.deciding
     alarms = [x for x in rank.main.findings if x.about != "trace" and x.severity != INFO]
     return _Row(
         rank=rank,
         scope=scope,
-        busy_share=min(1.0, device.busy_ns / base_ns) if device else 0.0,
-        exposed_share=min(1.0, device.exposed_comm_ns / base_ns) if device else 0.0,
+        busy_share=min(1.0, device.busy_ns / length_ns) if device else 0.0,
+        exposed_share=min(1.0, device.exposed_comm_ns / length_ns) if device else 0.0,
         top=alarms[0] if alarms else None,
         shares=shares,
     )
@@ -241,19 +243,17 @@ def _verdict(report: Report, rows: Sequence[_Row], shares: Sequence[RankShares])
 
 
 def _length(rows: Sequence[_Row]) -> str:
-    """How long a step takes on the ranks."""
+    """How long a step takes on the ranks, with the profiler and without it."""
     lengths = _range([(row.step_ns, time_text(row.step_ns), row.number) for row in rows])
     names = {"a steady step" if row.scope.steps else row.scope.name for row in rows}
     what = names.pop() if len(names) == 1 else "a step or trace"
-    slowed = " without the profiler" if all(row.scope.is_slowed for row in rows) else ""
     without = [
         (ns, time_text(ns), row.number)
         for row in rows
         if row.rank.steady and (ns := row.rank.steady.unprofiled_step_ns) is not None
     ]
-    if not slowed and len(without) == len(rows):
-        slowed = f"; without the profiler, {_range(without)}"
-    return f"{what.capitalize()} takes {lengths}{slowed}."
+    unprofiled = f"; without the profiler, {_range(without)}" if len(without) == len(rows) else ""
+    return f"{what.capitalize()} takes {lengths}{unprofiled}."
 
 
 def _busy(rows: Sequence[_Row]) -> str:
@@ -303,6 +303,16 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
         _Group(finding, row.scope, tuple(sorted({row.number for _, _, row in group})))
         for (_, finding, row), group in largest
     ]
+
+
+def _shares_of(groups: Sequence[_Group]) -> str:
+    """What the shares of findings are of; ranks that the profiler slowed down are named apart."""
+    names = {group.scope.name for group in groups}
+    slowed = sorted({group.finding.rank for group in groups if group.scope.is_slowed})
+    if len(names) == 1 or not slowed:
+        return groups[0].scope.name
+    ranks = f"rank {slowed[0]}" if len(slowed) == 1 else "some ranks"
+    return f"the steady steps (of {ranks}, without the profiler)"
 
 
 def _differing(rows: Sequence[_Row]) -> dict[int, str]:

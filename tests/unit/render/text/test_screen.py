@@ -302,6 +302,22 @@ class TestJob:
         assert "Unlike the others: rank 3 (a step takes 12.00 ms, usually 10.00 ms; busy" in text
         assert "A steady step takes 10.00 ms (rank 0) to 12.00 ms (rank 3)." in text
 
+    def test_steps_are_recorded_ones_though_the_profiler_slows_down_only_one_rank(self):
+        times = {"unprofiled_step_ns": 9 * MS}
+        findings = (make_finding(rank=0), make_finding("TL102", rank=1))
+        report = self.make_job(2, findings, step_ns=12 * MS, unprofiled_ns=18 * MS, **times)
+        first = replace(report.tables["steady"][0], unprofiled_step_ns=9 * MS)
+        tables = {**report.tables, "steady": (first, report.tables["steady"][1])}
+        lines = lines_of(replace(report, tables=tables), width=100)
+        assert lines[2] == (
+            "A steady step takes 10.00 ms (rank 0) to 12.00 ms (rank 1); without the profiler, "
+            "9.00 ms."
+        )
+        assert [line.split()[2] for line in lines[6:8]] == ["10.00", "12.00"]
+        assert lines[9] == (
+            "Findings, each with its share of the steady steps (of rank 1, without the profiler):"
+        )
+
     def test_a_call_site_of_several_ranks_stands_once(self):
         findings = [make_finding(rank=rank, bound_ns=(1 + rank) * MS) for rank in range(4)]
         lines = lines_of(self.make_job(4, findings=findings))
