@@ -52,6 +52,7 @@ def finding_lines(
     number: int,
     finding: Finding,
     scope: Scope,
+    share: str,
     *,
     width: int,
     where: Sequence[str] = (),
@@ -62,7 +63,8 @@ def finding_lines(
     Args:
         number: its number in the list.
         finding: the finding.
-        scope: what shares are of.
+        scope: what it is about.
+        share: its share of that, in words.
         width: columns of the terminal.
         where: what else stands at the left: on which ranks it was found.
         fix_lines: how many lines the fix may take.
@@ -76,7 +78,7 @@ def finding_lines(
         fixes = [before + first_clause(fix, room - len(before))]
     else:
         fixes = paragraph(before + fix, room, fix_lines)
-    labels = [f"{number}. {amount(finding, scope)}", f"   {clean(finding.rule)}"]
+    labels = [f"{number}. {share}", f"   {clean(finding.rule)}"]
     labels += [f"   {text}" for text in (*where, *seen_in(finding, scope))]
     is_dim = tone is Tone.DIM
     texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]

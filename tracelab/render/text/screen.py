@@ -10,7 +10,7 @@ from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, listed
 from tracelab.render.text.files import hardware, recorded
-from tracelab.render.text.finding_lines import caption, finding_lines, worth_showing
+from tracelab.render.text.finding_lines import amount, caption, finding_lines, worth_showing
 from tracelab.render.text.hints import SOURCE, for_more
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import left_out_steps, verdict
@@ -60,7 +60,8 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
     for count, fix_lines in sizes:
         shown = [caption(scope.name)] if count else []
         for number, finding in enumerate(worth[:count], 1):
-            shown += finding_lines(number, finding, scope, width=width, fix_lines=fix_lines)
+            share = amount(finding, scope)
+            shown += finding_lines(number, finding, scope, share, width=width, fix_lines=fix_lines)
         left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]
         lacks = lacking(rank.main.findings, [rank.trace])
         foot = [*notes, *foot_lines(left_out, lacks, worth[:count], width)]

@@ -41,6 +41,7 @@ _OTHER = 0.1  # of the usual length, or of a step: so much makes a rank another
 _FEW_RANKS = 2  # that are named at the side of a finding
 _WORTH_A_WORD = 0.02  # of a step
 _SAME = 0.01  # of the larger figure
+_NEARLY = 0.8  # of the larger figure
 _FILE_WIDTH = 16  # at least
 _SPARED = ("copies", "transfer")  # columns, where there is no room for all
 
@@ -87,11 +88,18 @@ class _Row(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Group(OneLine):
-    """The findings of one call site: that of the rank whose step is the longest of theirs."""
+    """The findings of one call site: the largest of them, and how small it is elsewhere.
+
+    Attributes:
+        finding, scope: of the rank where its share is the largest.
+        ranks: where it is worth a place.
+        least_share: the share of the rank where it is the smallest of those, 0 to 1.
+    """
 
     finding: Finding
     scope: Scope
     ranks: tuple[int, ...]
+    least_share: float
 
     @property
     def where(self) -> str:
@@ -100,6 +108,14 @@ class _Group(OneLine):
         if len(self.ranks) <= _FEW_RANKS:
             return f"ranks {', '.join(map(str, self.ranks))}"
         return f"{len(self.ranks)} ranks"
+
+    @property
+    def amount(self) -> str:
+        """Its share, or from which to which where it differs much between ranks."""
+        most = _share(self.finding, self.scope)
+        if most - self.least_share < _WORTH_A_WORD or self.least_share > _NEARLY * most:
+            return amount(self.finding, self.scope)
+        return f"{_percent(self.least_share).removesuffix(' %')} to {_percent(most)}"
 
 
 def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> list[Line]:
@@ -143,6 +159,7 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
                 number,
                 group.finding,
                 group.scope,
+                group.amount,
                 width=width,
                 where=(group.where,),
                 fix_lines=fix_lines,
@@ -282,27 +299,26 @@ def _range(figures: Sequence[tuple[float, str, int]]) -> str:
 
 
 def _groups(rows: Sequence[_Row]) -> list[_Group]:
-    """The findings about time of all ranks, each call site once, the largest share first.
-
-    Of the ranks on which it is worth a place the slowest counts: the others wait for it.
-    """
-    by_site: dict[tuple[object, ...], list[tuple[float, Finding, _Row]]] = defaultdict(list)
+    """The findings about time of all ranks, each call site once, the largest share first."""
+    by_site: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
     for row in rows:
         for finding in row.rank.main.findings:
             if worth_showing(finding, row.scope):
                 where = finding.where
                 site = (finding.rule, finding.cause, where.function, where.file, where.line)
-                share = finding.bound_ns / max(1, row.scope.base_ns)
-                by_site[site].append((share, finding, row))
-    largest = [
-        (max(group, key=lambda item: (item[2].step_ns, item[0], item[1].cost_ns)), group)
-        for group in by_site.values()
-    ]
-    largest.sort(key=lambda pair: (-pair[0][0], -pair[0][1].cost_ns))
-    return [
-        _Group(finding, row.scope, tuple(sorted({row.number for _, _, row in group})))
-        for (_, finding, row), group in largest
-    ]
+                by_site[site].append((finding, row.scope))
+    groups = []
+    for found in by_site.values():
+        ascending = sorted(found, key=lambda x: (_share(*x), x[0].cost_ns))
+        finding, scope = ascending[-1]
+        by_rank = {x[0].rank: _share(*x) for x in ascending}  # the largest of each
+        groups.append(_Group(finding, scope, tuple(sorted(by_rank)), min(by_rank.values())))
+    return sorted(groups, key=lambda x: (-_share(x.finding, x.scope), -x.finding.cost_ns))
+
+
+def _share(finding: Finding, scope: Scope) -> float:
+    """How much of what its rank's findings are about is attributed to a finding, 0 to 1."""
+    return min(1.0, finding.bound_ns / max(1, scope.base_ns))
 
 
 def _shares_of(groups: Sequence[_Group]) -> str:

@@ -321,9 +321,27 @@ class TestJob:
     def test_a_call_site_of_several_ranks_stands_once(self):
         findings = [make_finding(rank=rank, bound_ns=(1 + rank) * MS) for rank in range(4)]
         lines = lines_of(self.make_job(4, findings=findings))
-        assert any(line.startswith("1. up to 20.0 %") for line in lines)
+        assert any(line.startswith("1. 5.0 to 20.0 %") for line in lines)
         assert "   4 ranks" in lines
         assert not any(line.startswith("Left out") for line in lines)
+
+    def test_the_largest_comes_first_though_its_rank_has_shorter_steps(self):
+        small, large = make_finding(rank=1, bound_ns=1 * MS), make_finding(rank=0, bound_ns=9 * MS)
+        other = make_finding("TL202", rank=1, bound_ns=3 * MS)
+        job = self.make_job(2, findings=(large, other, small), step_ns=12 * MS, end_ns=24 * MS)
+        lines = lines_of(job)
+        assert [line for line in lines if line[1:3] == ". "] == [
+            "1. 4.2 to 45.0 %  `item` in train (train.py:84) makes the host wait for the GPU.",
+            "2. up to 12.5 %   `item` in train (train.py:84) makes the host wait for the GPU.",
+        ]
+
+    def test_a_share_that_is_nearly_the_same_on_all_ranks_is_one_figure(self):
+        findings = [make_finding(rank=rank, bound_ns=(20 + rank) * MS // 5) for rank in range(4)]
+        assert "1. up to 23.0 %" in text_of(self.make_job(4, findings=findings))
+
+    def test_a_rank_with_several_findings_of_a_call_site_counts_with_its_largest(self):
+        findings = [make_finding(bound_ns=x * MS) for x in (8, 1)]
+        assert "1. up to 40.0 %" in text_of(self.make_job(2, findings=findings))
 
     @pytest.mark.parametrize("ranks", [8, 64, 1000])
     def test_any_number_of_ranks_fits(self, ranks):
