@@ -10,7 +10,7 @@ from statistics import median
 from tracelab.arrays import OneLine
 from tracelab.job.explain import UNEVEN_WORK
 from tracelab.job.merge import Job
-from tracelab.job.pipeline import Pipeline
+from tracelab.job.pipeline import BubbleParts, Pipeline
 from tracelab.job.stragglers import Straggler
 from tracelab.render.text.cells import counted, listed, percent_text, time_text
 from tracelab.report.schema import Report
@@ -20,6 +20,7 @@ _MOST_STRAGGLERS = 2  # that are in the verdict
 _MOST_IN_TABLE = 8  # ranks, on the first screen
 _MOSTLY = 0.5  # of a rank's waits
 _WORTH_A_WORD = 0.01  # of a step
+_SHOWN = 0.001  # of the schedule: less would be <0.1 %
 _MUCH = 0.05
 _ALL = 0.95  # of a wait
 _SCHEDULES = {
@@ -170,7 +171,7 @@ def others(waiting: Sequence[int], ranks: int) -> str:
 
 
 def pipeline_sentence(pipeline: Pipeline) -> str:
-    """Its schedule, and its bubble beside that of the theory, and what the difference is."""
+    """Its schedule, and its bubble beside that of the theory, and what it consists of."""
     several = f"{pipeline.pipelines} pipelines" if pipeline.pipelines > 1 else "A pipeline"
     stages = counted(pipeline.stages, "stage", "stages")
     if pipeline.measured_bubble is None:
@@ -179,21 +180,35 @@ def pipeline_sentence(pipeline: Pipeline) -> str:
     schedule = _SCHEDULES.get(pipeline.schedule, pipeline.schedule)
     theory = pipeline.theory_bubble
     in_theory = "" if theory is None else f", {percent(theory)} in theory"
-    parts = pipeline.parts
-    named = [
-        f"{name} {percent(share)}"
-        for name, share in (
-            ("uneven stages", parts.imbalance if parts else 0),
-            ("transfers", parts.transfer if parts else 0),
-            ("hosts", parts.host if parts else 0),
-        )
-        if share >= _WORTH_A_WORD
-    ]
-    beyond = f" ({listed(named)})" if named else ""
     return (
         f"{several} of {stages} with {microbatches} ({schedule}): "
-        f"{percent(pipeline.measured_bubble)} of the schedule is bubble{beyond}{in_theory}."
+        f"{percent(pipeline.measured_bubble)} of the schedule is bubble{in_theory}"
+        f"{_bubble_parts(pipeline.parts)}."
     )
+
+
+def _bubble_parts(parts: BubbleParts | None) -> str:
+    """What a bubble consists of, the largest first, after what the schedule itself costs.
+
+    What is not worth a word is in the rest, so that the parts add up to the bubble.
+    """
+    if parts is None:
+        return ""
+    shares = {
+        "uneven stages": parts.imbalance,
+        "transfers": parts.transfer,
+        "hosts": parts.host,
+    }
+    named = {name: share for name, share in shares.items() if share >= _WORTH_A_WORD}
+    if not named and parts.rest < _WORTH_A_WORD:
+        return ""
+    own = parts.theory if parts.theory >= _WORTH_A_WORD else 0.0
+    rest = parts.rest + parts.theory - own + sum(shares.values()) - sum(named.values())
+    if rest >= _SHOWN:
+        named["the rest"] = rest
+    by_size = sorted(named.items(), key=lambda item: -item[1])
+    owns = [f"{percent(own)} the schedule's own"] if own else []
+    return f": {', '.join([*owns, *(f'{name} {percent(share)}' for name, share in by_size)])}"
 
 
 def _waits(shares: Sequence[RankShares]) -> str:

@@ -127,9 +127,28 @@ class TestVerdict:
 
     def test_a_pipeline_has_its_bubble_beside_the_theory(self):
         assert verdict_of(jobs.job(*FOUR, pipeline=jobs.pipeline())) == [
-            "A pipeline of 4 stages with 4 microbatches (1F1B): 51.0 % of the schedule is bubble "
-            "(uneven stages 8.0 % and transfers 3.0 %), 42.9 % in theory."
+            "A pipeline of 4 stages with 4 microbatches (1F1B): 51.0 % of the schedule is bubble"
+            ", 42.9 % in theory: 40.0 % the schedule's own, uneven stages 8.0 %, transfers 3.0 %."
         ]
+
+    @pytest.mark.parametrize(
+        ("parts", "words"),
+        [
+            (
+                (0.4, 0.02, 0.03, 0.04, 0.02),
+                "own, hosts 4.0 %, transfers 3.0 %, the rest 2.0 %, une",
+            ),
+            ((0.41, 0.005, 0.085, 0.007, 0.003), "41.0 % the schedule's own, transfers 8.5 %, the"),
+            ((0.41, 0.005, 0.085, 0.007, 0.003), "8.5 %, the rest 1.5 %."),
+            ((0.4295, 0.08, 0, 0.0005, 0), "the schedule's own, uneven stages 8.0 %."),
+            ((0, 0, 0.08, 0.42, 0.01), "theory: hosts 42.0 %, transfers 8.0 %, the rest 1.0 %."),
+            ((0.505, 0.003, 0.002, 0, 0), "is bubble, 42.9 % in theory."),
+        ],
+    )
+    def test_the_parts_of_a_bubble_add_up_to_it(self, parts, words):
+        pipeline = jobs.pipeline(parts=jobs.BubbleParts(*parts))
+        [sentence] = verdict_of(jobs.job(*FOUR, pipeline=pipeline))
+        assert words in sentence
 
     def test_a_pipeline_of_an_unknown_schedule(self):
         unknown = jobs.pipeline(
