@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tracelab.arrays import OneLine
-from tracelab.job.explain import UNEVEN_WORK
+from tracelab.job.explain import RECORDING_START, UNEVEN_WORK
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline
 from tracelab.job.stragglers import Straggler
@@ -20,8 +20,8 @@ _MOST_STRAGGLERS = 2  # that are in the verdict
 _MOST_IN_TABLE = 8  # ranks, on the first screen
 _MOSTLY = 0.5  # of a rank's waits
 _WORTH_A_WORD = 0.01  # of a step
+_WORTH_A_CLAUSE = 0.02  # of a step
 _SHOWN = 0.001  # of the schedule: less would be <0.1 %
-_MUCH = 0.05
 _ALL = 0.95  # of a wait
 _SCHEDULES = {
     "gpipe": "GPipe",
@@ -128,9 +128,7 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
     if job.pipeline is not None:
         sentences.append(pipeline_sentence(job.pipeline))
     if shares and not sentences:
-        waits = any(x.wait_ns >= _MUCH * x.length_ns for x in shares)
-        whom = "No single rank delays all the others" if waits else "No rank makes the others wait"
-        return [f"{whom}: {_waits(shares)}."]
+        return [f"No straggler: {_waits(shares)}.", *_began_apart(job)]
     if len(shares) > _MOST_IN_TABLE:
         sentences.append(f"{_waits(shares).capitalize()}.")
     return sentences
@@ -215,15 +213,33 @@ def _waits(shares: Sequence[RankShares]) -> str:
     """How much of a step waits and transfers take at most, where no compute runs beside them."""
     longest = max(shares, key=lambda x: x.wait_ns / x.length_ns)
     waits = (
-        f"waiting takes at most {longest.share(longest.wait_ns)} (rank {longest.rank}) of a step"
+        f"waiting takes at most {longest.share(longest.wait_ns)} of a step (rank {longest.rank})"
     )
     busiest = max(shares, key=lambda x: x.transfer_ns / x.length_ns)
-    if not busiest.transfer_ns:
+    if busiest.transfer_ns < _WORTH_A_CLAUSE * busiest.length_ns:
         return waits
     return (
         f"{waits}, exposed transfers at most {busiest.share(busiest.transfer_ns)} "
         f"(rank {busiest.rank})"
     )
+
+
+def _began_apart(job: Job) -> list[str]:
+    """That the ranks waited because their recordings did not begin together, in the only step."""
+    starts = [(x.steps[0].start_ns, x.rank) for x in job.per_rank if len(x.steps) == 1]
+    if len(starts) < len(job.per_rank) or not job.collectives:
+        return []
+    longest = max(job.collectives, key=lambda x: max(x.wait_ns))
+    if longest.cause != RECORDING_START:
+        return []
+    (first_ns, first), (last_ns, last) = min(starts), max(starts)
+    apart_ns = last_ns - first_ns
+    if apart_ns < _MOSTLY * max(longest.wait_ns):
+        return ["The recordings did not begin together."]
+    return [
+        f"The recordings did not begin together: {time_text(apart_ns)} apart (rank {first} to "
+        f"rank {last})."
+    ]
 
 
 def percent(share: float) -> str:

@@ -111,19 +111,45 @@ class TestVerdict:
     def test_nobody_makes_the_others_wait(self):
         even = [jobs.rank_times(rank, steps=(1, 2), wait=0.2, transfer=1) for rank in range(2)]
         assert verdict_of(jobs.job(*even)) == [
-            "No rank makes the others wait: waiting takes at most 2.0 % (rank 0) of a step, "
+            "No straggler: waiting takes at most 2.0 % of a step (rank 0), "
             "exposed transfers at most 10.0 % (rank 0)."
         ]
 
     def test_they_wait_but_for_nobody_in_particular(self):
-        [sentence] = verdict_of(jobs.job(*FOUR))
-        assert sentence.startswith("No single rank delays all the others: waiting takes at most 40")
+        assert verdict_of(jobs.job(*FOUR)) == [
+            "No straggler: waiting takes at most 40.0 % of a step (rank 0), exposed transfers at "
+            "most 10.0 % (rank 0)."
+        ]
+
+    @pytest.mark.parametrize(
+        ("start_ms", "sentence"),
+        [
+            (6, "The recordings did not begin together: 6.00 ms apart (rank 0 to rank 1)."),
+            (1, "The recordings did not begin together."),
+        ],
+    )
+    def test_in_the_only_step_they_wait_as_the_recordings_did_not_begin_together(
+        self, start_ms, sentence
+    ):
+        times = [
+            jobs.RankTimes(rank, (jobs.rank_step(1, rank * start_ms, wait=4 - 4 * rank),))
+            for rank in range(2)
+        ]
+        behind = jobs.collective(2, 8, end_ms=9, last=1, cause="recording_start")
+        sentences = verdict_of(jobs.job(*times, collectives=(behind,)))
+        assert sentences[1] == sentence
+        late = replace(behind, cause="late_launch")
+        assert len(verdict_of(jobs.job(*times, collectives=(late,)))) == 1
+
+    def test_of_several_steps_the_first_collective_says_nothing_of_the_others(self):
+        behind = jobs.collective(2, 8, 8, 8, end_ms=9, last=1, cause="recording_start")
+        assert len(verdict_of(jobs.job(*FOUR, collectives=(behind,)))) == 1
 
     def test_of_more_ranks_than_the_table_shows_the_longest_waits_are_told(self):
         many = [jobs.rank_times(rank, steps=(1, 2), wait=rank / 10) for rank in range(20)]
         slow = jobs.straggler(0, waiting=tuple(range(1, 20)))
         sentence = verdict_of(jobs.job(*many, stragglers=(slow,)))[1]
-        assert sentence == "Waiting takes at most 19.0 % (rank 19) of a step."
+        assert sentence == "Waiting takes at most 19.0 % of a step (rank 19)."
 
     def test_a_pipeline_has_its_bubble_beside_the_theory(self):
         assert verdict_of(jobs.job(*FOUR, pipeline=jobs.pipeline())) == [
