@@ -40,11 +40,13 @@ class RankShares(OneLine):
         rank: its number.
         step_ns: the median length of a step, ns.
         length_ns: of all steps, ns.
-        compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns: which add up to `length_ns`.
+        compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
+            `length_ns`; the last is communication whose partners have no file.
         waits_for: the rank that it waits for most; None where there is none.
 
     Example: ``RankShares(rank=0, step_ns=9_740_000, length_ns=19_480_000, compute_ns=9_000_000,
-    wait_ns=9_500_000, transfer_ns=580_000, copy_ns=40_000, idle_ns=360_000, waits_for=1)``.
+    wait_ns=9_500_000, transfer_ns=580_000, copy_ns=40_000, idle_ns=360_000, unmatched_ns=0,
+    waits_for=1)``.
     """
 
     rank: int
@@ -55,6 +57,7 @@ class RankShares(OneLine):
     transfer_ns: int
     copy_ns: int
     idle_ns: int
+    unmatched_ns: int
     waits_for: int | None
 
     @property
@@ -90,6 +93,7 @@ def rank_shares(report: Report) -> list[RankShares]:
                     transfer_ns=sum(x.transfer_ns for x in steps),
                     copy_ns=sum(x.copy_ns for x in steps),
                     idle_ns=sum(x.idle_ns for x in steps),
+                    unmatched_ns=sum(x.unmatched_ns for x in steps),
                     waits_for=waits_for.get(times.rank),
                 )
             )
@@ -111,6 +115,11 @@ def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]
     }
 
 
+def is_unmatched(shares: Sequence[RankShares]) -> bool:
+    """Whether communication whose partners have no file is worth a column."""
+    return any(x.unmatched_ns >= _WORTH_A_WORD * x.length_ns for x in shares)
+
+
 def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
     """Sentences: who makes the others wait, the pipeline's bubble, how long the ranks wait.
 
@@ -128,10 +137,18 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
     if job.pipeline is not None:
         sentences.append(pipeline_sentence(job.pipeline))
     if shares and not sentences:
-        return [f"No straggler: {_waits(shares)}.", *_began_apart(job)]
-    if len(shares) > _MOST_IN_TABLE:
+        sentences = [f"No straggler: {_waits(shares)}.", *_began_apart(job)]
+    elif len(shares) > _MOST_IN_TABLE:
         sentences.append(f"{_waits(shares).capitalize()}.")
-    return sentences
+    return [*_ranks_missing(report), *sentences]
+
+
+def _ranks_missing(report: Report) -> list[str]:
+    """That ranks have no file, where the files say how many there were."""
+    recorded, size = len(report.traces), max((x.world_size or 0 for x in report.traces), default=0)
+    if size <= recorded:
+        return []
+    return [f"{recorded:,} of {size:,} ranks recorded: what the others cost is not known."]
 
 
 def _straggler(straggler: Straggler, ranks: int, step_ns: int) -> str:

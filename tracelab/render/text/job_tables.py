@@ -14,7 +14,7 @@ from tracelab.job.merge import Job
 from tracelab.job.pipeline import Pipeline, StageMetrics
 from tracelab.render.text.cells import meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
-from tracelab.render.text.job import RankShares, job_verdict, percent, rank_shares
+from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, percent, rank_shares
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.report.schema import Report
 
@@ -78,7 +78,12 @@ def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
     """How each rank spends a step; of very many the stragglers and those that wait longest."""
     stragglers = {x.rank for x in job.stragglers}
     rows, notes = _kept(shares, lambda x: (x.rank in stragglers) + x.wait_ns / x.length_ns, "ranks")
-    titles = ("rank", "step", "compute", "wait", "transfer", "copies", "idle", "waits for")
+    unmatched = is_unmatched(shares)
+    titles = ["rank", "step", "compute", "wait", "transfer", "copies", "idle", "waits for"]
+    note = "Wait and transfer are those without compute beside them."
+    if unmatched:
+        titles.insert(5, "unmatched")
+        note += " Unmatched is communication whose partners have no file."
     return Section(
         "How the ranks spend a steady step",
         columns=tuple(map(Column, titles)),
@@ -89,13 +94,14 @@ def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
                 x.share(x.compute_ns),
                 x.share(x.wait_ns),
                 x.share(x.transfer_ns),
+                *([x.share(x.unmatched_ns)] if unmatched else []),
                 x.share(x.copy_ns),
                 x.share(x.idle_ns),
                 x.waits_for_text,
             )
             for x in rows
         ),
-        notes=(*notes, "Wait and transfer are those without compute beside them."),
+        notes=(*notes, note),
     )
 
 

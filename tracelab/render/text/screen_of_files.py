@@ -15,7 +15,7 @@ from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.files import hardware
 from tracelab.render.text.finding_lines import TONES, amount, caption, finding_lines, worth_showing
 from tracelab.render.text.hints import JOB
-from tracelab.render.text.job import RankShares, job_verdict, rank_shares
+from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, rank_shares
 from tracelab.render.text.screen import (
     MOST_FINDINGS,
     MOST_LINES,
@@ -426,6 +426,8 @@ def _shares(rows: Sequence[_Row]) -> list[_Column]:
     ]
     if all(x.copy_ns < _WORTH_A_WORD * x.length_ns for x in shares):
         del columns[3]
+    if is_unmatched(shares):
+        columns.insert(3, ("unmatched", [x.share(x.unmatched_ns) for x in shares]))
     return columns
 
 

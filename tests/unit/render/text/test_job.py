@@ -190,6 +190,15 @@ class TestVerdict:
             "A pipeline of 4 stages, whose schedule is not known: no file of rank 4."
         ]
 
+    @pytest.mark.parametrize("size", [2, 128, None])
+    def test_ranks_without_a_file_are_told_first(self, size):
+        job = jobs.job(*FOUR[:2])
+        report = report_of(job)
+        traces = tuple(replace(x, world_size=size) for x in report.traces)
+        sentences = job_verdict(replace(report, traces=traces), rank_shares(report))
+        told = "2 of 128 ranks recorded: what the others cost is not known."
+        assert (sentences[0] == told) == (size == 128)
+
     def test_of_a_job_without_steps_only_stragglers_are_told(self):
         times = (jobs.RankTimes(0, ()), jobs.RankTimes(1, ()))
         assert verdict_of(jobs.job(*times)) == []
@@ -256,6 +265,15 @@ class TestTables:
         stragglers=(jobs.straggler(),),
         collectives=(*WAITS, jobs.collective(1, 1, end_ms=2, operation="broadcast", group="1")),
     )
+
+    def test_communication_with_ranks_without_a_file_has_a_column(self):
+        times = tuple(jobs.rank_times(x, (0, 1, 2), unmatched=2, transfer=1) for x in range(2))
+        report = report_of(jobs.job(*times))
+        section = section_of(report, "How the ranks spend a steady step")
+        assert [x.title for x in section.columns][4:6] == ["transfer", "unmatched"]
+        assert section.rows[0][2:6] == ("70.0 %", "0 %", "10.0 %", "20.0 %")
+        [titles] = [x for x in lines_of(jobs.job(*times)) if x.startswith("rank")]
+        assert "transfer  unmatched" in titles
 
     def test_ranks(self):
         section = section_of(report_of(self.JOB), "How the ranks spend a steady step")
