@@ -9,7 +9,7 @@ two bounds. Ranks of one host have one clock already: what the ends do not contr
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +20,9 @@ from tracelab.job.clock_fit import UNCHANGED, Bounds, Correction, fit_clock
 from tracelab.job.collectives import Matches
 from tracelab.job.ends import MESSAGES_PER_COLLECTIVE, Ends, Role, ends_of, most_telling
 from tracelab.job.rank_part import RankPart
+from tracelab.measures.measure import constrained
 
+_SIGNED = constrained(minimum=-(2**63))
 # By how much each says more of a clock than what comes after it.
 _WORTH = {
     Role.TOGETHER: 1.0,
@@ -42,8 +44,8 @@ class Jump:
         by_ns: by how much, forward if positive.
     """
 
-    at_ns: int
-    by_ns: int
+    at_ns: int = field(metadata=_SIGNED)
+    by_ns: int = field(metadata=_SIGNED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -55,7 +57,8 @@ class RankClock(OneLine):
         offset_ns: by how much its recorded clock was ahead of the job's when its recording began.
         drift_ppm: by how much faster it runs, in millionths.
         jumps: when it was set while it recorded.
-        matched: operations that this rests on.
+        matched: how many of its operations other ranks have, too; the clock rests on those of them
+            that say most.
         residual_ns: how far its ends are from those of the other ranks on the job's clock, or how
             far off its clock can be by its messages; None where there is nothing to tell that.
         basis: "reference", "collectives", "point_to_point", or "recorded clock" where the file's
@@ -66,7 +69,7 @@ class RankClock(OneLine):
     """
 
     rank: int
-    offset_ns: int
+    offset_ns: int = field(metadata=_SIGNED)
     drift_ppm: float
     jumps: tuple[Jump, ...]
     matched: int

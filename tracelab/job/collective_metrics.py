@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from tracelab.job.lateness import Lateness
 from tracelab.job.rank_part import RankPart
 from tracelab.job.waits import Waits
 from tracelab.job.work_compared import MoreWork
+from tracelab.measures.measure import constrained
 from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.trace import ABSENT
 
@@ -52,7 +53,9 @@ class CollectiveMetrics(OneLine):
     step: int | None
     message_bytes: int | None
     ranks: tuple[int, ...]
-    arrival_ns: tuple[int, ...]
+    arrival_ns: tuple[int, ...] = field(
+        metadata=constrained(items={"type": "integer", "minimum": -(2**63)})
+    )
     wait_ns: tuple[int, ...]
     transfer_ns: tuple[int, ...]
     last_rank: int | None

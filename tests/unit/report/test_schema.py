@@ -1,12 +1,17 @@
+import gzip
 import json
 from pathlib import Path
 
+import jsonschema
 import orjson
 import pytest
 
 from tests.build.files import US, kernel, launch, operator, python, step, write
+from tests.bundled_traces import PATHS
+from tests.real_traces import FOLDER as REAL_FOLDER, needs_real_traces
 from tracelab import analyze, load_report
 from tracelab.errors import UnreadableInputError
+from tracelab.options import Options
 from tracelab.render.registry import render_as
 from tracelab.report import schema
 from tracelab.report.json_schema import json_schema
@@ -251,3 +256,32 @@ def test_a_rank_without_windows_is_damage(tmp_path, rank):
     path.write_text(json.dumps(report))
     with pytest.raises(UnreadableInputError, match=f"is damaged: rank {rank} has no window"):
         load_report(path)
+
+
+@needs_real_traces
+def test_report_of_eight_ranks_is_of_the_schema():
+    folder = REAL_FOLDER / "param_dlrm_8ranks"
+
+    job = analyze(folder, Options(job=True))
+
+    jsonschema.validate(json.loads(job.to_json()), json_schema())
+    assert len(job.job.ranks) == 8
+    assert min(min(x.arrival_ns) for x in job.job.collectives) < 0  # before the first of rank 0
+
+
+def test_report_of_a_clock_that_is_behind_and_set_back_is_of_the_schema(tmp_path):
+    first, second = (path for path in PATHS if path.name.startswith("straggler_even_rank"))
+    data = json.loads(gzip.decompress(second.read_bytes()))
+    rows = [row for row in data["traceEvents"] if row.get("ph") != "M"]
+    starts = sorted(row["ts"] for row in rows)
+    middle = (starts[0] + starts[-1]) / 2
+    for row in rows:  # in microseconds: 5 ms behind, 3 ms more from the middle on
+        row["ts"] -= 5_000 + 3_000 * (row["ts"] > middle)
+    (tmp_path / second.stem).write_text(json.dumps(data))
+
+    job = analyze([first, tmp_path / second.stem])
+
+    jsonschema.validate(json.loads(job.to_json()), json_schema())
+    _, clock = job.job.alignment.per_rank
+    assert clock.offset_ns < 0
+    assert [jump.by_ns < 0 for jump in clock.jumps] == [True]
