@@ -31,6 +31,8 @@ _WORTH = {
     Role.RECEIVED: 1.0 / MESSAGES_PER_COLLECTIVE,
     Role.LOOSE: 1e-6,
 }
+# Drift makes no step longer or shorter than recorded by more than this, and by this share of it.
+_LEAST_SET_NS, _LEAST_SET_SHARE = 100_000, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ class Jump:
     Example: ``Jump(at_ns=4_000_000_000, by_ns=-130_000_000)``, 130 ms back.
 
     Attributes:
-        at_ns: when, ns on the job's clock.
+        at_ns: when the first operation after it ended, ns on the job's clock.
         by_ns: by how much, forward if positive.
     """
 
@@ -157,6 +159,21 @@ def align(parts: Sequence[RankPart], matches: Matches) -> Clocks:
     return Clocks(alignment, begin_ns, in_order)
 
 
+def was_set_within(part: RankPart, part_index: int, clocks: Clocks) -> NDArray[np.bool_]:
+    """bool[steps], in which steps of a rank its clock was set: their recorded times hold the jump.
+
+    Args:
+        part: the rank's file.
+        part_index: its place among the parts of the job.
+        clocks: the job's clock.
+    """
+    recorded_ns = (part.steps.start_ns, part.steps.end_ns)
+    start_ns, end_ns = (clocks.to_job_ns(part_index, times_ns) for times_ns in recorded_ns)
+    length_ns = end_ns - start_ns
+    off_ns = np.abs(length_ns - (recorded_ns[1] - recorded_ns[0]))
+    return np.asarray((off_ns > _LEAST_SET_NS) & (off_ns > _LEAST_SET_SHARE * np.abs(length_ns)))
+
+
 def _reference(matches: Matches, part_count: int) -> int:
     """The part whose clock is the job's: the first of those that share most operations."""
     count = np.bincount(matches.part_index, minlength=part_count)
@@ -224,14 +241,15 @@ def _alignment(
 
 def _jumps(correction: Correction, begin_ns: int, part: RankPart) -> tuple[Jump, ...]:
     """When a clock was set while its rank recorded."""
-    last_ns = begin_ns + int(part.end_ns.max(initial=0))
-    at_ns = correction.from_ns[1:]
+    end_ns = np.sort(begin_ns + part.end_ns)
+    first = np.searchsorted(end_ns, correction.from_ns[1:])
+    is_recorded = (correction.from_ns[1:] > begin_ns) & (first < len(end_ns))
+    at_ns = end_ns[first[is_recorded]]
     return tuple(
-        Jump(at_ns=int(at + added), by_ns=-int(by))
-        for at, added, by in zip(
-            at_ns.tolist(), correction.at(at_ns), np.diff(correction.add_ns), strict=True
+        Jump(at_ns=int(at), by_ns=-int(by))
+        for at, by in zip(
+            at_ns + correction.at(at_ns), np.diff(correction.add_ns)[is_recorded], strict=True
         )
-        if begin_ns < at < last_ns
     )
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
-from tracelab.job.clocks import Clocks
+from tracelab.job.clocks import Clocks, was_set_within
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.explain import (
     LATE_LAUNCH,
@@ -318,8 +318,14 @@ def _taking_turns(
 
 
 def common_steps(parts: Sequence[RankPart], clocks: Clocks) -> CommonSteps:
-    """The steady steps of all ranks; without any, from their first operation to their last."""
-    numbers = [part.steps.number[part.steps.is_steady] for part in parts]
+    """The steady steps of all ranks; without any, from their first operation to their last.
+
+    A step in which a rank's clock was set is left out: what was measured of it contains the jump.
+    """
+    numbers = [
+        part.steps.number[part.steps.is_steady & ~was_set_within(part, part_index, clocks)]
+        for part_index, part in enumerate(parts)
+    ]
     common = [number for number in numbers[0] if all(number in others for others in numbers)]
     starts_ns, ends_ns = [], []
     for part_index, part in enumerate(parts):
