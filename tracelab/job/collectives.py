@@ -10,7 +10,7 @@ does not agree in kind and size stays unmatched, and is counted with the reason.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import TypeVar
@@ -200,16 +200,34 @@ def match(parts: Sequence[RankPart]) -> Matches:
 
 def _of_all_parts(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, ...]]:
     """The operations of all parts with the process groups they are in."""
+    listed = {group for part in parts for group in part.groups if group.ranks}
     groups: dict[Group, int] = {}
-    columns = [_of_part(index, part, groups) for index, part in enumerate(parts)]
+    columns = []
+    for part_index, part in enumerate(parts):
+        of_part = [_with_ranks(group, part.rank, listed) for group in part.groups]
+        group_index = np.array(
+            [groups.setdefault(group, len(groups)) for group in of_part], dtype=np.int64
+        )
+        columns.append(_of_part(part_index, part, group_index))
     return concatenated(columns), tuple(groups)
 
 
-def _of_part(part_index: int, part: RankPart, groups: dict[Group, int]) -> _Operations:
-    """One part's operations; its process groups are added to those of the job."""
-    group_index = np.array(
-        [groups.setdefault(group, len(groups)) for group in part.groups], dtype=np.int64
-    )
+def _with_ranks(group: Group, rank: int, listed: Collection[Group]) -> Group:
+    """A group of which a rank's file does not list the ranks, as other files list them.
+
+    That is where only one group of that name and size has this rank.
+
+    >>> _with_ranks(Group("0", (), 2), 1, {Group("0", (0, 1), 2), Group("0", (2, 3), 2)})
+    Group(name='0', ranks=(0, 1), size=2)
+    """
+    if group.ranks:
+        return group
+    alike = [x for x in listed if (x.name, x.size) == (group.name, group.size) and rank in x.ranks]
+    return alike[0] if len(alike) == 1 else group
+
+
+def _of_part(part_index: int, part: RankPart, group_index: Int64Array) -> _Operations:
+    """One part's operations, with the job's process group of each of the part's groups."""
     is_send, is_receive = part.operation == Operation.SEND, part.operation == Operation.RECV
     is_sized = np.isin(part.operation, _SAME_SIZE) | is_send
     step_number = np.full(len(part), ABSENT, dtype=np.int64)

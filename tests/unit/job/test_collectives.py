@@ -155,6 +155,21 @@ def test_groups_are_matched_apart():
     assert matched(cut(zero, 0, 1), cut(one, 0, 2), two) == [[(0, 0), (1, 0)], [(1, 1), (2, 0)]]
 
 
+def test_a_group_whose_ranks_one_file_does_not_list_is_the_one_that_others_list():
+    truncated = Group(name=PAIR.name, ranks=(), size=2)
+    other = Group(name=PAIR.name, ranks=(0, 3), size=2)
+    one = part(1, all_reduce(10, 20, group=PAIR, step=1))
+    two = part(2, all_reduce(15, 25, group=truncated, step=1))
+    three = part(3, all_reduce(15, 25, group=truncated, step=1))
+
+    assert matched(one, two) == [[(1, 0), (2, 0)]]
+    assert matched(one, three) == []
+    assert matched(one, part(0, all_reduce(9, 19, group=other, step=1)), two, three) == [
+        [(0, 0), (3, 0)],
+        [(1, 0), (2, 0)],
+    ]
+
+
 def test_operations_of_two_unnamed_groups_may_come_in_another_order_on_each_rank():
     sizes = [[8, 4, 8, 4], [4, 8, 8, 4]]
     parts = [
