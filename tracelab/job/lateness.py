@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -30,7 +31,8 @@ class Lateness(Frozen):
     """Why the last rank of each match was late; k members in the order of `Matches`, m matches.
 
     Attributes:
-        previous_match: int64[m], the match before it of the same ranks, ABSENT for the first.
+        previous_match: int64[m], the match before it of the same ranks, ABSENT for the first;
+            messages that share their kernels have the same one.
         reference_member: int64[m], the member that arrived in the middle (of two the first): what
             is usual there.
         spent_ns: int64[k, len(Work)], ns, how each member spent the time since it started the
@@ -64,7 +66,7 @@ def find_lateness(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> 
         waits: how long each rank of them waited.
     """
     first = matches.first
-    previous_match = _previous_match(matches)
+    previous_match = _previous_match(parts, matches)
     by_arrival = np.lexsort((waits.arrival_ns, waits.match_index))
     reference_member = by_arrival[first[:-1] + (np.diff(first) - 1) // 2]
     previous_member = _members_before(first, previous_match)
@@ -112,14 +114,16 @@ def culprit_of(
     return part.culprits[part.culprit_index[longest]], int(part.culprit_ns[longest])
 
 
-def _previous_match(matches: Matches) -> Int64Array:
-    """int64[m], the match before each one of the same ranks, ABSENT for the first of them."""
-    previous = np.full(len(matches.first) - 1, ABSENT, dtype=np.int64)
-    latest: dict[bytes, int] = {}
-    for match in range(len(previous)):
-        ranks = matches.part_index[matches.first[match] : matches.first[match + 1]].tobytes()
-        previous[match] = latest.get(ranks, ABSENT)
-        latest[ranks] = match
+def _previous_match(parts: Sequence[RankPart], matches: Matches) -> Int64Array:
+    """int64[m], the match before each one of the same ranks, as of `Lateness`."""
+    kernel_id = matches.of_members([part.kernel_id for part in parts])
+    previous = np.full(len(matches), ABSENT, dtype=np.int64)
+    latest: dict[bytes, tuple[int, bytes]] = {}
+    for match, (start, end) in enumerate(pairwise(matches.first.tolist())):
+        ranks, kernels = matches.part_index[start:end].tobytes(), kernel_id[start:end].tobytes()
+        before, kernels_before = latest.get(ranks, (ABSENT, b""))
+        previous[match] = previous[before] if kernels == kernels_before else before
+        latest[ranks] = match, kernels
     return previous
 
 

@@ -233,7 +233,9 @@ def test_messages_have_a_straggler_where_ranks_exchange_them():
 
     assert stragglers_of(sends, messages) == ()
     [found] = stragglers_of(exchanges, both)
-    assert (found.rank, found.cost_ns) == (1, 40 * US)
+    assert (found.rank, found.cause, found.cost_ns) == (1, "more_work", 40 * US)
+    # Both messages of a kernel are late for the same reason.
+    assert [(x.last_rank, x.cause) for x in rows_of(exchanges, both)[2:4]] == [(1, "more_work")] * 2
 
 
 def test_without_steps_the_recording_counts_as_one():
