@@ -29,7 +29,7 @@ from tracelab.job.explain import (
 )
 from tracelab.job.lateness import BEFORE_RECORDING, Lateness
 from tracelab.job.rank_part import RankPart, Work
-from tracelab.job.waits import Waits
+from tracelab.job.waits import Waits, kernels_of_members
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.collectives import Operation
@@ -134,8 +134,10 @@ def find_stragglers(
     blamed = _blamed_part(matches, waits, lateness, is_message)
     exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
     windows = common_steps(parts, clocks)
+    alone_ns = _alone_ns(parts, matches, waits)
+    alone = np.stack((-alone_ns, np.zeros_like(alone_ns))) + waits.arrival_ns + waits.wait_ns
     lost = {
-        part_index: _lost_by_step(waits, matches, blamed, exposed, windows, part_index)
+        part_index: _lost_by_step(alone, matches, blamed, exposed, windows, part_index)
         for part_index in np.unique(blamed[blamed != ABSENT]).tolist()
     }
     found = []
@@ -215,17 +217,19 @@ class _Lost:
 
 
 def _lost_by_step(
-    waits: Waits,
+    alone: Int64Array,
     matches: Matches,
     blamed: Int64Array,
     exposed: Sequence[Intervals],
     windows: CommonSteps,
     part_index: int,
 ) -> _Lost:
-    chosen = np.flatnonzero(blamed[waits.match_index] == part_index)
+    chosen = np.flatnonzero(blamed[matches.match_index] == part_index)
     wait_ns = {
         other: measure_within(
-            intersect(_waited(waits, chosen[matches.part_index[chosen] == other]), exposed[other]),
+            intersect(
+                union(*alone[:, chosen[matches.part_index[chosen] == other]]), exposed[other]
+            ),
             windows.starts_ns[other],
             windows.ends_ns[other],
         )
@@ -379,11 +383,32 @@ def _exposed(part: RankPart, clocks: Clocks, part_index: int) -> Intervals:
     )
 
 
-def _waited(waits: Waits, members: NDArray[np.intp]) -> Intervals:
-    """When some members waited for the last one alone: what came before, others kept them, too."""
-    end_ns = waits.arrival_ns[members] + waits.wait_ns[members]
-    alone_ns = np.minimum(waits.wait_ns[members], waits.margin_ns[waits.match_index[members]])
-    return union(end_ns - alone_ns, end_ns)
+def _alone_ns(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Int64Array:
+    """int64[k], ns, how long each member waited for the last rank of its match alone.
+
+    The end of its wait: what came before, others kept it, too. Of a kernel of several messages the
+    last of all its peers counts, and any of the others keeps it until it has come.
+    """
+    match_index, wait_ns = waits.match_index, waits.wait_ns
+    if not len(match_index):
+        return wait_ns
+    kernel_index = kernels_of_members(parts, matches)
+    last_ns = np.maximum.reduceat(waits.arrival_ns, matches.first[:-1])[match_index]
+    last_part = np.where(
+        waits.last_member == ABSENT, ABSENT, matches.part_index[waits.last_member]
+    )[match_index]
+    until_last_ns = np.minimum(last_ns - waits.arrival_ns, wait_ns + waits.transfer_ns)
+    awaits_last, is_decisive = until_last_ns <= wait_ns, until_last_ns == wait_ns
+
+    decisive_part = np.full(len(kernel_index), ABSENT, dtype=np.int64)
+    decisive_part[kernel_index[is_decisive]] = last_part[is_decisive]
+    is_of_decisive = last_part == decisive_part[kernel_index]
+    others_ns = last_ns - np.where(is_of_decisive, waits.margin_ns[match_index], 0)
+    others_ns = np.where(awaits_last, others_ns, waits.arrival_ns)
+    last_other_ns = np.full(len(kernel_index), np.iinfo(np.int64).min)
+    np.maximum.at(last_other_ns, kernel_index, others_ns)
+    alone_ns = np.clip(last_ns - last_other_ns[kernel_index], 0, wait_ns)
+    return np.where(is_decisive, alone_ns, 0)
 
 
 def _typical_ns(by_step_ns: Int64Array) -> int:

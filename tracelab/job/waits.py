@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
@@ -104,6 +105,14 @@ def waits_of_parts(
     return tuple(of_parts)
 
 
+def kernels_of_members(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.intp]:
+    """intp[k], the kernel of each member, among those of all members."""
+    kernel_id = matches.of_members([part.kernel_id for part in parts])
+    kernels = np.stack((matches.part_index, kernel_id))
+    kernel_index: NDArray[np.intp] = np.unique(kernels, axis=1, return_inverse=True)[1]
+    return kernel_index.reshape(-1)
+
+
 def _awaited_ns(
     parts: Sequence[RankPart], matches: Matches, arrival_ns: Int64Array, length_ns: Int64Array
 ) -> Int64Array:
@@ -121,11 +130,7 @@ def _awaited_ns(
         arrivals_ns = arrival_ns[first[match_index[member]] : first[match_index[member] + 1]]
         awaited_ns[member] = arrivals_ns[arrivals_ns <= end_ns[member]].max()
     # A kernel of several operations waits for the last of all their peers.
-    kernel_id = matches.of_members([part.kernel_id for part in parts])
-    _, kernel_index = np.unique(
-        np.stack((matches.part_index, kernel_id)), axis=1, return_inverse=True
-    )
-    kernel_index = kernel_index.reshape(-1)
+    kernel_index = kernels_of_members(parts, matches)
     by_kernel_ns = np.full(len(kernel_index), np.iinfo(np.int64).min)
     np.maximum.at(by_kernel_ns, kernel_index, awaited_ns)
     return by_kernel_ns[kernel_index]

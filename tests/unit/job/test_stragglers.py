@@ -210,25 +210,26 @@ def test_messages_of_a_pipeline_have_no_straggler():
     assert len(stragglers_of(parts, matches, in_pipeline=True)) == 1
 
 
-def test_messages_have_a_straggler_where_ranks_exchange_them():
-    parts, matches = job_of([50] * 6, [90] * 6)
-    sends = [replace(part, operation=np.full(6, Operation.SEND, np.int8)) for part in parts]
-    # Two operations of each kernel: a send and a receive.
+def exchanges_of(parts):
+    """The same ranks where each kernel is a send and a receive instead of a collective."""
     pairs = np.repeat(np.arange(6), 2)
-    exchanges = [
+    columns = [name for name in OPERATION_COLUMNS if name != "operation"]
+    return [
         replace(
             part,
-            **{
-                name: getattr(part, name)[pairs]
-                for name in OPERATION_COLUMNS
-                if name != "operation"
-            },
+            **{name: getattr(part, name)[pairs] for name in columns},
             operation=np.tile(np.array([Operation.SEND, Operation.RECV], np.int8), 6),
             exposed_index=2 * part.exposed_index,
         )
         for part in parts
     ]
+
+
+def test_messages_have_a_straggler_where_ranks_exchange_them():
+    parts, matches = job_of([50] * 6, [90] * 6)
+    sends = [replace(part, operation=np.full(6, Operation.SEND, np.int8)) for part in parts]
     messages = replace(matches, basis=np.full(6, Basis.PEERS, np.int8))
+    exchanges = exchanges_of(parts)
     both = matches_of(*([(0, x), (1, x + 1 - 2 * (x % 2))] for x in range(12)), basis=Basis.PEERS)
 
     assert stragglers_of(sends, messages) == ()
@@ -236,6 +237,22 @@ def test_messages_have_a_straggler_where_ranks_exchange_them():
     assert (found.rank, found.cause, found.cost_ns) == (1, "more_work", 40 * US)
     # Both messages of a kernel are late for the same reason.
     assert [(x.last_rank, x.cause) for x in rows_of(exchanges, both)[2:4]] == [(1, "more_work")] * 2
+
+
+def test_in_a_ring_a_rank_is_waited_for_alone_once_the_other_neighbor_has_come():
+    # Each sends to the next and receives from the one before, in one kernel. Rank 1 waits for rank
+    # 2 and rank 0 for 50 us, then for rank 0 alone.
+    parts, _ = job_of([110] * 6, [10] * 6, [60] * 6)
+    ring = [
+        sorted([(rank, 2 * number), ((rank + 1) % 3, 2 * number + 1)])
+        for number in range(6)
+        for rank in range(3)
+    ]
+
+    [found] = stragglers_of(exchanges_of(parts), matches_of(*ring, basis=Basis.PEERS))
+
+    assert (found.rank, found.cause, found.cost_ns) == (0, "more_work", 50 * US)
+    assert dict(zip(found.waiting_ranks, found.wait_ns, strict=True)) == {1: 50 * US, 2: 50 * US}
 
 
 def test_without_steps_the_recording_counts_as_one():
