@@ -23,6 +23,7 @@ from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
 
 _NO_LIMIT_NS = 1 << 62
+_IDLE = slice(Work.HOST_BLOCKED, len(Work))  # the columns of idle
 BEFORE_RECORDING = len(Work)  # the column of what a rank was late by when the recording began
 
 
@@ -204,6 +205,7 @@ def _excess_ns(
             excess_ns[start:end, BEFORE_RECORDING] = np.maximum(late_ns, 0)
             continue
         more_ns = spent_ns[start:end] - spent_ns[reference]
+        more_ns[:, _IDLE] = _without_other_names(more_ns[:, _IDLE])
         # Work that ran while the host had not launched the collective did not keep it.
         moved_ns = np.clip(more_ns[:, Work.COMPUTE], 0, held_back_ns[start:end])
         more_ns[:, Work.COMPUTE] -= moved_ns
@@ -232,6 +234,26 @@ def _excess_ns(
     return excess_ns
 
 
+def _without_other_names(idle_ns: Int64Array) -> Int64Array:
+    """int64[n, sorts of idle], ns, how much more idle there was, less what only changed its name.
+
+    What is idle for one reason on one rank may be so for another on the next: with less of one sort
+    more of the others is no more idle time.
+
+    >>> _without_other_names(np.array([[40, -30, 0], [10, -40, 10], [5, 5, 0]]))
+    array([[ 10,   0,   0],
+           [  0, -20,   0],
+           [  5,   5,   0]])
+    """
+    more_ns, less_ns = np.maximum(idle_ns, 0), np.maximum(-idle_ns, 0)
+    renamed_ns = np.minimum(more_ns.sum(axis=1), less_ns.sum(axis=1))
+    kept_more, kept_less = (
+        1 - renamed_ns / np.maximum(of_sort_ns.sum(axis=1), 1) for of_sort_ns in (more_ns, less_ns)
+    )
+    kept_ns = np.rint(more_ns * kept_more[:, None] - less_ns * kept_less[:, None])
+    return np.asarray(kept_ns, dtype=np.int64)
+
+
 def _source_match(
     matches: Matches, waits: Waits, previous_match: Int64Array, excess_ns: Int64Array
 ) -> Int64Array:
@@ -250,7 +272,9 @@ def _source_match(
         if last == ABSENT or excess_ns[last].argmax() != Work.COMM:
             continue
         members = members_of[int(matches.part_index[last])]
-        start_ns, end_ns = _span_ns(matches, waits, previous_match, match)
+        # Since it started the previous match: the first one knows no communication before it.
+        before = int(matches.first[previous_match[match]]) + last - int(matches.first[match])
+        start_ns, end_ns = waits.arrival_ns[[before, last]]
         arrival_ns = waits.arrival_ns[members]
         others = members[(arrival_ns > start_ns) & (arrival_ns < end_ns)]
         others = others[source_match[waits.match_index[others]] != ABSENT]
@@ -259,14 +283,3 @@ def _source_match(
             if 2 * waits.wait_ns[longest] > excess_ns[last, Work.COMM]:
                 source_match[match] = source_match[waits.match_index[longest]]
     return source_match
-
-
-def _span_ns(
-    matches: Matches, waits: Waits, previous_match: Int64Array, match: int
-) -> tuple[int, int]:
-    """From when the last rank of a match started the previous one to when it started this one."""
-    last, previous = int(waits.last_member[match]), int(previous_match[match])
-    if previous == ABSENT:
-        return int(waits.arrival_ns.min()), int(waits.arrival_ns[last])
-    before = int(matches.first[previous]) + last - int(matches.first[match])
-    return int(waits.arrival_ns[before]), int(waits.arrival_ns[last])

@@ -1,5 +1,7 @@
 """Why a rank is late. Times are in microseconds."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings, strategies as st
 
@@ -52,6 +54,21 @@ def test_less_of_one_thing_makes_up_for_more_of_another():
     waits, lateness = lateness_of(parts, matches)
 
     assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 25}
+
+
+def test_idle_of_another_name_is_not_why_a_rank_is_late():
+    # Rank 1 computes 8 more and is idle for 2 more; its file does not tell why it is idle at all.
+    parts, matches = job_of([50, Turn(50, idle=38)], [50, Turn(58, idle=40)])
+    at_start_ns = parts[1].work_at_start_ns.copy()
+    at_start_ns[:, Work.OTHER_IDLE] += at_start_ns[:, [Work.HOST_BUSY, Work.LAUNCH]].sum(axis=1)
+    at_start_ns[:, [Work.HOST_BUSY, Work.LAUNCH]] = 0
+
+    waits, lateness = lateness_of(
+        [parts[0], replace(parts[1], work_at_start_ns=at_start_ns)], matches
+    )
+
+    assert waits.last_member.tolist() == [ABSENT, 3]
+    assert excess_of_last(waits, lateness, 1) == {Work.COMPUTE: 8, Work.OTHER_IDLE: 2}
 
 
 def test_what_nobody_waited_for_is_carried_to_the_next_collective():
