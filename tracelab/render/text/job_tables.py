@@ -20,19 +20,26 @@ from tracelab.report.schema import Report
 
 _MOST_ROWS = 24
 _IN_PAIRS = "send_recv"
+_HOST = "Host is what its host takes to launch a microbatch, with the profiler."
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
 
 _Row = TypeVar("_Row")
 
 
-def job_sections(report: Report) -> list[Section]:
-    """What the full report says of a job, before it goes through its files."""
+def job_sections(report: Report, lengths: Sequence[str]) -> list[Section]:
+    """What the full report says of a job, before it goes through its files.
+
+    Args:
+        report: what was measured.
+        lengths: how long a step takes, in a sentence.
+    """
     job, shares = report.job, rank_shares(report)
     if job is None:
         return []
     sections = []
     if shares:
-        sections.append(Section("", tuple(job_verdict(report, shares)), tone=Tone.STRONG))
+        lines = (*job_verdict(report, shares), *lengths)
+        sections.append(Section("", lines, tone=Tone.STRONG))
         sections.append(_ranks(job, shares))
     if job.pipeline is not None:
         sections += _pipeline(job.pipeline)
@@ -228,7 +235,7 @@ def _pipeline(pipeline: Pipeline) -> list[Section]:
         "drain",
         "bubble",
         "micro-\nbatch",
-        "launch\nof it",
+        "host",
     )
     return [
         Section(
@@ -251,7 +258,7 @@ def _pipeline(pipeline: Pipeline) -> list[Section]:
                 (*name, *_phase_cells(x, max(1, pipeline.steps)))
                 for name, x in zip(names, rows, strict=True)
             ),
-            notes=notes,
+            notes=(*notes, _HOST),
         ),
     ]
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tracelab.render.text.cells import PART, counted
 from tracelab.render.text.files import (
     all_losses,
@@ -15,7 +17,7 @@ from tracelab.render.text.files import (
 from tracelab.render.text.findings import about_the_trace, findings, of_all_ranks
 from tracelab.render.text.job_tables import job_sections
 from tracelab.render.text.screen import screen_of_file
-from tracelab.render.text.screen_of_files import screen_of_files
+from tracelab.render.text.screen_of_files import machines, screen_of_files, step_sentence
 from tracelab.render.text.sections import Chapter, Line, Section, Tone
 from tracelab.render.text.verdict import left_out_steps, verdict
 from tracelab.render.text.window import window_sections
@@ -77,7 +79,10 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
     told_apart = len(set(numbers)) == len(numbers)
     opening = _opening(report)
     if report.job:
-        opening += job_sections(report)
+        opening[0] = replace(
+            opening[0], lines=(*opening[0].lines, *filter(None, [machines(all_ranks)]))
+        )
+        opening += job_sections(report, step_sentence(all_ranks))
     if len(numbers) > 1:
         opening.append(ranks(report, views))
     if told_apart and len(numbers) <= _MOST_RANKS:

@@ -222,15 +222,25 @@ def _head(
     folders = {str(PurePath(rank.trace.path).parent) for rank in ranks}
     folder = folders.pop() if len(folders) == 1 else counted(len(folders), "folder", "folders")
     files = counted(len(ranks), "file", "files")
-    machines = dict.fromkeys(part for rank in ranks for part in _without_numbers(rank))
     return [
         title_line(f"tracelab {report.version}{PART}{files}{PART}", folder, width),
-        *text_lines(PART.join(machines), width, 1, Tone.DIM),
+        *text_lines(machines(ranks), width, 1, Tone.DIM),
         *unread_lines(report.provenance, width),
         _BLANK,
         *verdict_lines(verdict, width),
         _BLANK,
     ]
+
+
+def machines(ranks: Sequence[RankView]) -> str:
+    """The GPUs and versions of all files, each once."""
+    return PART.join(dict.fromkeys(part for rank in ranks for part in _without_numbers(rank)))
+
+
+def step_sentence(ranks: Sequence[RankView]) -> list[str]:
+    """How long a step of a job takes on its ranks; nothing without any."""
+    rows = [_row(rank, None) for rank in ranks if rank.views]
+    return [_length(rows)] if rows else []
 
 
 def _why_no_job(report: Report) -> str:

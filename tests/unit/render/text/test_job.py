@@ -13,11 +13,13 @@ from tests.unit.render.text.hand_made import (
     make_steps,
     make_trace,
     section_of,
+    sections_of,
 )
 from tracelab.render.text.job import job_verdict, rank_shares
 from tracelab.render.text.report import screen
 
 MOST_LINES = 25
+PER_STEP = "Pipeline, per step"
 
 
 def report_of(job, **parts):
@@ -266,6 +268,21 @@ class TestTables:
         collectives=(*WAITS, jobs.collective(1, 1, end_ms=2, operation="broadcast", group="1")),
     )
 
+    def test_the_full_text_has_the_machine_and_how_long_a_step_takes(self):
+        report = report_of(self.JOB)
+        named = {"software": {"torch": "2.7.0"}}
+        traces = tuple(replace(x, **named) for x in report.traces)
+        first, verdict, *_ = sections_of(replace(report, traces=traces))
+        assert first.lines[-1] == "PyTorch 2.7.0"
+        assert verdict.lines[-1] == "A steady step takes 10.00 ms."
+
+    def test_what_the_host_column_of_a_pipeline_is(self):
+        section = section_of(report_of(jobs.job(*FOUR, pipeline=jobs.pipeline())), PER_STEP)
+        assert section.columns[-1].title == "host"
+        assert section.notes == (
+            "Host is what its host takes to launch a microbatch, with the profiler.",
+        )
+
     def test_communication_with_ranks_without_a_file_has_a_column(self):
         times = tuple(jobs.rank_times(x, (0, 1, 2), unmatched=2, transfer=1) for x in range(2))
         report = report_of(jobs.job(*times))
@@ -377,7 +394,7 @@ class TestTables:
             "0 %",
             "40.0 %",
         )
-        phases = section_of(report, "Pipeline, per step").rows
+        phases = section_of(report, PER_STEP).rows
         assert phases[3] == (
             "3",
             "3",
