@@ -43,7 +43,8 @@ _WORTH_A_WORD = 0.02  # of a step
 _SAME = 0.01  # of the larger figure
 _NEARLY = 0.8  # of the larger figure
 _FILE_WIDTH = 16  # at least
-_SPARED = ("copies", "transfer")  # columns, where there is no room for all
+_FORCED = "the caller says so"  # of `report.jobs`: why files are one job that do not look like it
+_SPARED = ("copies", "transfer", "waits for")  # columns, where there is no room for all
 
 _Column = tuple[str, list[str]]  # its title and cells
 
@@ -126,7 +127,9 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         ranks: the files.
         width: columns of the terminal.
     """
-    is_job = report.job is not None
+    is_job, decision = report.job is not None, report.provenance.job
+    # Its ranks may be places among the files, which say something else.
+    is_named = decision is not None and decision.why == _FORCED
     shares = rank_shares(report)
     by_rank = {x.rank: x for x in shares}
     rows = [_row(rank, by_rank.get(rank.trace.rank)) for rank in ranks if rank.views]
@@ -172,6 +175,7 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
                 names,
                 width,
                 is_job=is_job,
+                is_named=is_named,
             ),
             *ranks_that_differ,
             _BLANK,
@@ -367,9 +371,15 @@ def _chosen(rows: Sequence[_Row], count: int, first: Sequence[int]) -> list[_Row
 
 
 def _table(
-    shown: Sequence[_Row], count: int, names: Mapping[str, str], width: int, *, is_job: bool
+    shown: Sequence[_Row],
+    count: int,
+    names: Mapping[str, str],
+    width: int,
+    *,
+    is_job: bool,
+    is_named: bool,
 ) -> list[Line]:
-    """A line per file."""
+    """A line per file; the files of a job are named where there is room, or where they must be."""
     columns = [("rank", [str(row.number) for row in shown])] if is_job else []
     columns.append(("step", [time_text(row.step_ns) for row in shown]))
     columns += _shares(shown)
@@ -378,7 +388,7 @@ def _table(
         for row in shown
     ]
     top_width = max([len("largest finding"), *(len(top.text) for top in tops)])
-    columns = _fitting(columns, width - top_width)
+    columns = _fitting(columns, width - top_width - (_FILE_WIDTH + 2 if is_named else 0))
     titles = [title for title, _ in columns]
     widths = _widths(columns)
     files = [clean(names[row.rank.trace.path]) for row in shown]
@@ -386,7 +396,7 @@ def _table(
     name_width = max(map(len, [*files, "file"]))
     file_width = min(name_width, max(room, _FILE_WIDTH))
     # The ranks of a job have numbers; how they spend a step needs the room more than their names.
-    with_file = shown[0].shares is None or name_width <= room
+    with_file = is_named or shown[0].shares is None or name_width <= room
 
     def line(name: str, numbers: Sequence[str], top: Span, tone: Tone) -> Line:
         padded = [f"{cell:>{size}}" for cell, size in zip(numbers, widths, strict=True)]

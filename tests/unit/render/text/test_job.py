@@ -17,6 +17,7 @@ from tests.unit.render.text.hand_made import (
 )
 from tracelab.render.text.job import job_verdict, rank_shares
 from tracelab.render.text.report import screen
+from tracelab.report.schema import JobDecision, Provenance
 
 MOST_LINES = 25
 PER_STEP = "Pipeline, per step"
@@ -253,6 +254,21 @@ class TestScreen:
         assert "copies" in wide
         assert "copies" not in narrow
         assert "TL101 up to 20.0 %" in narrow
+
+    @pytest.mark.parametrize(("why", "named"), [("the caller says so", True), ("ranks", False)])
+    def test_files_that_the_caller_calls_a_job_are_named(self, why, named):
+        times = [jobs.rank_times(rank, steps=(0, 1, 2), copy=3) for rank in range(2)]
+        decision = JobDecision(is_job=True, why=why, recordings=((0, 1),))
+        provenance = Provenance(("run",), (), "", (), decision)
+        report = report_of(jobs.job(*times), provenance=provenance, findings=(make_finding(),))
+        paths = ("run/" + "long_" * 9 + x for x in ("before.json", "after.json"))
+        traces = tuple(replace(x, path=y) for x, y in zip(report.traces, paths, strict=True))
+        for width in (80, 100):
+            lines = [x.text.rstrip() for x in screen(replace(report, traces=traces), width=width)]
+            assert max(map(len, lines)) <= width
+            [titles] = [x.split() for x in lines if x.startswith("rank")]
+            assert (titles[1] == "file") == named
+            assert any("before" in x for x in lines) == named
 
     def test_copies_have_a_column_where_there_are_some(self):
         copying = jobs.rank_times(0, steps=(0, 1, 2), copy=3)
