@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, Intervals, intersect, measure_within, union
+from tracelab.intervals import Int64Array, Intervals, measure_within, overlapping_pairs, union
 from tracelab.job.clocks import Clocks, was_set_within
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.explain import (
@@ -135,11 +135,7 @@ def find_stragglers(
     exposed = [_exposed(part, clocks, part_index) for part_index, part in enumerate(parts)]
     windows = common_steps(parts, clocks)
     alone_ns = _alone_ns(parts, matches, waits)
-    alone = np.stack((-alone_ns, np.zeros_like(alone_ns))) + waits.arrival_ns + waits.wait_ns
-    lost = {
-        part_index: _lost_by_step(alone, matches, blamed, exposed, windows, part_index)
-        for part_index in np.unique(blamed[blamed != ABSENT]).tolist()
-    }
+    lost = _lost_by_rank(matches, waits, alone_ns, blamed, exposed, windows)
     found = []
     for part_index, of_rank in lost.items():
         chosen = np.flatnonzero(blamed == part_index)
@@ -216,29 +212,64 @@ class _Lost:
         )
 
 
-def _lost_by_step(
-    alone: Int64Array,
+def _lost_by_rank(
     matches: Matches,
+    waits: Waits,
+    alone_ns: Int64Array,
     blamed: Int64Array,
     exposed: Sequence[Intervals],
     windows: CommonSteps,
-    part_index: int,
-) -> _Lost:
-    chosen = np.flatnonzero(blamed[matches.match_index] == part_index)
-    wait_ns = {
-        other: measure_within(
-            intersect(
-                union(*alone[:, chosen[matches.part_index[chosen] == other]]), exposed[other]
-            ),
-            windows.starts_ns[other],
-            windows.ends_ns[other],
+) -> dict[int, _Lost]:
+    """What each rank that is blamed for some match costs, by its part."""
+    late_parts = np.unique(blamed[blamed != ABSENT])
+    lost_ns = np.zeros((len(late_parts), len(exposed), len(windows.lengths_ns)), dtype=np.int64)
+    blamed_of = blamed[matches.match_index]
+    is_chosen = (blamed_of != ABSENT) & (blamed_of != matches.part_index) & (alone_ns > 0)
+    end_ns = waits.arrival_ns + waits.wait_ns
+    for other, (starts_ns, ends_ns) in enumerate(
+        zip(windows.starts_ns, windows.ends_ns, strict=True)
+    ):
+        chosen = np.flatnonzero(is_chosen & (matches.part_index == other))
+        if not len(chosen):
+            continue
+        late_index, waited = _union_by_key(
+            np.searchsorted(late_parts, blamed_of[chosen]),
+            end_ns[chosen] - alone_ns[chosen],
+            end_ns[chosen],
         )
-        for other in range(len(exposed))
-        if other != part_index
-    }
-    of_others_ns = np.array(list(wait_ns.values()))
-    # Beside the late rank all others are early by what they wait: so much is it above the mean.
-    return _Lost(wait_ns, of_others_ns.min(axis=0), of_others_ns.sum(axis=0) // len(exposed))
+        piece, step = overlapping_pairs(waited, Intervals(starts_ns, ends_ns))
+        piece_ns = measure_within(
+            exposed[other],
+            np.maximum(waited.starts[piece], starts_ns[step]),
+            np.minimum(waited.ends[piece], ends_ns[step]),
+        )
+        np.add.at(lost_ns[:, other], (late_index[piece], step), piece_ns)
+    lost = {}
+    for of_others_ns, part_index in zip(lost_ns, late_parts.tolist(), strict=True):
+        wait_ns = {other: x for other, x in enumerate(of_others_ns) if other != part_index}
+        least_ns = np.min(list(wait_ns.values()), axis=0)
+        # Beside the late rank all others are early by what they wait: so much is it above the mean.
+        lost[part_index] = _Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // len(exposed))
+    return lost
+
+
+def _union_by_key(
+    key: NDArray[np.intp], start_ns: Int64Array, end_ns: Int64Array
+) -> tuple[NDArray[np.intp], Intervals]:
+    """The union of the intervals of each key, key after key: the keys, and their intervals.
+
+    At least one is given, and none is empty.
+
+    >>> _union_by_key(np.array([1, 0, 1]), np.array([0, 10, 5]), np.array([10, 20, 15]))
+    (array([0, 1]), Intervals(starts=[10, 0], ends=[20, 15]))
+    """
+    begin_ns = start_ns.min()
+    stretch_ns = end_ns.max() - begin_ns + 1
+    offset_ns = key * stretch_ns - begin_ns  # each key gets a stretch of time of its own
+    covered = union(start_ns + offset_ns, end_ns + offset_ns)
+    key = covered.starts // stretch_ns
+    offset_ns = key * stretch_ns - begin_ns
+    return key, Intervals(covered.starts - offset_ns, covered.ends - offset_ns)
 
 
 def _straggler(
