@@ -213,7 +213,9 @@ def _look_at(
     begin = [rank for rank, index in chosen.items() if _begins(part_of[rank], index)]
     missing = [str(rank) for rank in members if rank not in chosen]
     if missing:
-        why = f"no file of rank {', '.join(missing)}"
+        *others, last = missing
+        which = f"ranks {', '.join(others)} and {last}" if others else f"rank {last}"
+        why = f"no file of {which}"
         order = _Order(tuple(members), None, 1, UNKNOWN, why)
         return (order, ()) if len(begin) < 2 else None
     ranks = _by_stage(part_of, chosen, peers, begin[0]) if len(begin) == 1 else []

@@ -171,6 +171,7 @@ def test_a_missing_file_is_told():
 
     assert (chain.schedule, chain.microbatches) == ("unknown", None)
     assert chain.why == "no file of rank 3"
+    assert chain_of(made.parts[1:3]).why == "no file of ranks 0 and 3"
 
 
 def test_activations_both_ways_between_neighbors_are_of_no_known_schedule():
