@@ -46,6 +46,7 @@ class Reason(IntEnum):
     SIZE = 3
     OPERATION = 4
     UNKNOWN = 5
+    RANKS = 6
 
 
 _WORDS = {
@@ -54,6 +55,7 @@ _WORDS = {
     Reason.ORDER: "in an order that fits no other rank's recording",
     Reason.SIZE: "whose sizes differ between ranks",
     Reason.OPERATION: "that other ranks recorded as another operation",
+    Reason.RANKS: "with ranks whose files are not known",
     Reason.UNKNOWN: "of an unknown kind or with an unknown peer",
 }
 # Every rank passes as much in and out; of others (uneven splits) each rank knows its own sizes.
@@ -177,7 +179,7 @@ def match(parts: Sequence[RankPart]) -> Matches:
 
     reason = np.where(unit == ABSENT, Reason.UNKNOWN, Reason.ORDER).astype(np.int8)
     reason[member] = np.repeat(doubt, count)
-    reason = _with_missing(reason, {part.rank for part in parts}, groups, operations, unit)
+    reason = _with_missing(reason, parts, groups, operations, unit)
 
     matched = np.flatnonzero(doubt == ABSENT)
     matched = matched[np.argsort(operations.start_ns[member[first[matched]]], kind="stable")]
@@ -204,7 +206,7 @@ def _of_all_parts(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, 
     groups: dict[Group, int] = {}
     columns = []
     for part_index, part in enumerate(parts):
-        of_part = [_with_ranks(group, part.rank, listed) for group in part.groups]
+        of_part = [_with_ranks(group, part, listed) for group in part.groups]
         group_index = np.array(
             [groups.setdefault(group, len(groups)) for group in of_part], dtype=np.int64
         )
@@ -212,17 +214,19 @@ def _of_all_parts(parts: Sequence[RankPart]) -> tuple[_Operations, tuple[Group, 
     return concatenated(columns), tuple(groups)
 
 
-def _with_ranks(group: Group, rank: int, listed: Collection[Group]) -> Group:
-    """A group of which a rank's file does not list the ranks, as other files list them.
+def _with_ranks(group: Group, part: RankPart, listed: Collection[Group]) -> Group:
+    """A group of which a part does not list the ranks, as others list them.
 
-    That is where only one group of that name and size has this rank.
-
-    >>> _with_ranks(Group("0", (), 2), 1, {Group("0", (0, 1), 2), Group("0", (2, 3), 2)})
-    Group(name='0', ranks=(0, 1), size=2)
+    That is where only one group of that name and size can have the part's rank.
     """
     if group.ranks:
         return group
-    alike = [x for x in listed if (x.name, x.size) == (group.name, group.size) and rank in x.ranks]
+    alike = [
+        one
+        for one in listed
+        if (one.name, one.size) == (group.name, group.size)
+        and (part.rank in one.ranks or not part.is_rank_known)
+    ]
     return alike[0] if len(alike) == 1 else group
 
 
@@ -373,13 +377,13 @@ def _doubts(
 
 def _with_missing(
     reason: NDArray[np.int8],
-    ranks: set[int],
+    parts: Sequence[RankPart],
     groups: Sequence[Group],
     operations: _Operations,
     unit: Int64Array,
 ) -> NDArray[np.int8]:
     """The reasons, which now say too where no other rank recorded an operation, or has a file."""
-    reason = reason.copy()
+    reason, ranks = reason.copy(), {part.rank for part in parts}
     for _, index in groups_of(np.where(reason == Reason.ORDER, unit, ABSENT)):
         if (operations.part_index[index] == operations.part_index[index[0]]).all():
             reason[index] = Reason.NOT_RECORDED
@@ -395,6 +399,9 @@ def _with_missing(
     reason[is_open & ~has_file] = Reason.NO_FILE
     is_alone = [group.size == 1 or len(group.ranks) == 1 for group in groups]
     reason[np.array(is_alone, dtype=np.bool_)[of_group]] = ABSENT  # needs no other rank
+    if not all(part.is_rank_known for part in parts):
+        is_message = operations.operation == Operation.SEND
+        reason[(reason == Reason.NO_FILE) | is_message & (reason == Reason.UNKNOWN)] = Reason.RANKS
     return reason
 
 

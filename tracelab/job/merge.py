@@ -14,6 +14,7 @@ from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
 from tracelab.job.collectives import match
 from tracelab.job.lateness import find_lateness
+from tracelab.job.peers import with_known_peers
 from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_times import RankTimes, rank_times
@@ -90,6 +91,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         parts: at least two, by rank; each has a rank of its own.
         tables: what was measured of all of them, by the key of the table.
     """
+    parts = with_known_peers(parts)
     matches = match(parts)
     clocks = align(parts, matches)
     waits = find_waits(parts, matches, clocks)
@@ -128,7 +130,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
             if count
         ),
     )
-    return Merged(job, tuple(parts), wait_ns)
+    return Merged(job, parts, wait_ns)
 
 
 def _by_rank(tables: Tables) -> Mapping[int, Tables]:

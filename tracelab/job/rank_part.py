@@ -142,6 +142,7 @@ class RankPart(Frozen):
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
+        is_rank_known: the number is its rank, not its file's place among the files.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
     kernel_name_index=0,
@@ -186,6 +187,7 @@ class RankPart(Frozen):
     culprit_index: NDArray[np.int32]
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
+    is_rank_known: bool = True
 
     def __len__(self) -> int:
         return len(self.start_ns)

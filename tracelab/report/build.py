@@ -124,8 +124,8 @@ def merge_reports(
     findings = _merge_findings(numbered, decision)
     job = Job(decision.recordings[0]) if decision.is_job else None
     known = [
-        replace(part, rank=rank)
-        for part, (rank, _) in zip(parts, numbers, strict=True)
+        replace(part, rank=rank, is_rank_known=rank_source != "position")
+        for part, (rank, rank_source) in zip(parts, numbers, strict=True)
         if part is not None
     ]
     if job is not None and len(known) == len(traces):
