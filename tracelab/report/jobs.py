@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 
 from tracelab.read.file_names import short_names
 from tracelab.read.rank_names import rank_in_path, without_rank
-from tracelab.report.schema import JobDecision, TraceInfo
+from tracelab.report.schema import STATED, JobDecision, TraceInfo
 
 _MOST_NAMES = 3  # in a sentence
 
@@ -26,10 +26,8 @@ def decide_job(
     """
     recordings = (tuple(range(len(traces))),) if is_stated else find_recordings(traces)
     is_job = len(recordings) == 1 < len(traces)
-    if is_stated:
-        why = "the caller says so"
-    else:
-        why = _why_one_job(traces) if is_job else _why_not_one_job(traces)
+    as_they_say = _why_one_job if is_job else _why_not_one_job
+    why = STATED if is_stated else as_they_say(traces)
     together = (tuple(sorted(ranks[i] for i in files)) for files in recordings)
     return JobDecision(is_job, why, tuple(sorted(together)))
 

@@ -38,6 +38,7 @@ from tracelab.safe_text import json_bytes
 from tracelab.system.files import identities, require_output, write_file
 
 SCHEMA = "tracelab.report/1"
+STATED = "the caller says so"  # why files are a job
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 

@@ -136,7 +136,9 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
         sentences.append(f"{ranks} others wait, each up to {time_text(left[0].cost_ns)}.")
     if job.pipeline is not None:
         sentences.append(pipeline_sentence(job.pipeline))
-    if shares and not sentences:
+    if job.unmatched and not job.collectives:
+        sentences = ["No communication of the ranks could be matched: who waits is not known."]
+    elif shares and not sentences:
         sentences = [f"No straggler: {_waits(shares)}.", *_began_apart(job)]
     elif len(shares) > _MOST_IN_TABLE:
         sentences.append(f"{_waits(shares).capitalize()}.")

@@ -43,7 +43,7 @@ def job_sections(report: Report, lengths: Sequence[str]) -> list[Section]:
         sections.append(_ranks(job, shares))
     if job.pipeline is not None:
         sections += _pipeline(job.pipeline)
-    if job.collectives:
+    if job.collectives or job.unmatched:
         sections.append(_collectives(job))
     if job.alignment is not None:
         sections.append(_clocks(job.alignment))
@@ -119,7 +119,7 @@ def _collectives(job: Job) -> Section:
         size_class = (x.message_bytes or 0).bit_length()
         groups[x.group, x.operation, size_class].append(x)
     by_wait = sorted(groups.values(), key=lambda group: -sum(_longest_wait(x) for x in group))
-    notes = ["Wait is that of the rank that waited longest, transfer that of the fastest one."]
+    notes = ["Wait is that of the rank that waited longest, transfer that of the last to arrive."]
     if len(by_wait) > _MOST_ROWS:
         notes.append(f"… and {len(by_wait) - _MOST_ROWS:,} more rows {ALL_IN_JSON}.")
     unmatched = _unmatched(job)
@@ -149,11 +149,18 @@ def _collective_row(group: Sequence[CollectiveMetrics]) -> tuple[str, ...]:
         f"{len(group):,}",
         time_text(int(median(waits_ns))),
         time_text(max(waits_ns)),
-        time_text(int(median(min(x.transfer_ns) for x in group))),
+        time_text(int(median(map(_transfer_ns, group)))),
         _gbps(x.algorithm_gbps for x in group),
         _gbps(x.bus_gbps for x in group),
         _last(group),
     )
+
+
+def _transfer_ns(collective: CollectiveMetrics) -> float:
+    """That with which the bandwidths are given, where they are, ns."""
+    if collective.message_bytes is not None and collective.algorithm_gbps:
+        return collective.message_bytes / collective.algorithm_gbps
+    return min(collective.transfer_ns)
 
 
 def _longest_wait(collective: CollectiveMetrics) -> int:

@@ -30,7 +30,7 @@ from tracelab.render.text.screen import (
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import is_large, left_out_steps, peer_wait_ns
 from tracelab.render.text.wrapping import shorten_middle
-from tracelab.report.schema import Report
+from tracelab.report.schema import STATED, Report
 from tracelab.report.views import RankView, Scope
 from tracelab.safe_text import clean
 
@@ -43,7 +43,6 @@ _WORTH_A_WORD = 0.02  # of a step
 _SAME = 0.01  # of the larger figure
 _NEARLY = 0.8  # of the larger figure
 _FILE_WIDTH = 16  # at least
-_FORCED = "the caller says so"  # of `report.jobs`: why files are one job that do not look like it
 _SPARED = ("copies", "transfer", "waits for")  # columns, where there is no room for all
 
 _Column = tuple[str, list[str]]  # its title and cells
@@ -129,7 +128,7 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
     """
     is_job, decision = report.job is not None, report.provenance.job
     # Its ranks may be places among the files, which say something else.
-    is_named = decision is not None and decision.why == _FORCED
+    is_named = decision is not None and decision.why == STATED
     shares = rank_shares(report)
     by_rank = {x.rank: x for x in shares}
     rows = [_row(rank, by_rank.get(rank.trace.rank)) for rank in ranks if rank.views]

@@ -15,6 +15,7 @@ from tests.unit.render.text.hand_made import (
     section_of,
     sections_of,
 )
+from tracelab.job.merge import Unmatched
 from tracelab.render.text.job import job_verdict, rank_shares
 from tracelab.render.text.report import screen
 from tracelab.report.schema import JobDecision, Provenance
@@ -297,6 +298,18 @@ class TestTables:
         assert section.columns[-1].title == "host"
         assert section.notes == (
             "Host is what its host takes to launch a microbatch, with the profiler.",
+        )
+
+    def test_that_nothing_was_matched_is_said_and_counted(self):
+        times = (jobs.rank_times(0, unmatched=2), jobs.rank_times(1))
+        job = jobs.job(
+            *times, unmatched=(Unmatched(0, 4, "4 not in the recordings of the others"),)
+        )
+        assert verdict_of(job) == [
+            "No communication of the ranks could be matched: who waits is not known."
+        ]
+        assert any(
+            "4 not in the recordings" in x for x in section_of(report_of(job), "Collectives").notes
         )
 
     def test_communication_with_ranks_without_a_file_has_a_column(self):
