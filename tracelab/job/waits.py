@@ -108,9 +108,9 @@ def waits_of_parts(
 def kernels_of_members(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.intp]:
     """intp[k], the kernel of each member, among those of all members."""
     kernel_id = matches.of_members([part.kernel_id for part in parts])
-    kernels = np.stack((matches.part_index, kernel_id))
-    kernel_index: NDArray[np.intp] = np.unique(kernels, axis=1, return_inverse=True)[1]
-    return kernel_index.reshape(-1)
+    kernels = matches.part_index.astype(np.int64) * (kernel_id.max(initial=0) + 1) + kernel_id
+    kernel_index: NDArray[np.intp] = np.unique(kernels, return_inverse=True)[1]
+    return kernel_index
 
 
 def _awaited_ns(
