@@ -41,7 +41,7 @@ class RankShares(OneLine):
         step_ns: the median length of a step, ns.
         length_ns: of all steps, ns.
         compute_ns, wait_ns, transfer_ns, copy_ns, idle_ns, unmatched_ns: which add up to
-            `length_ns`; the last is communication whose partners have no file.
+            `length_ns`; the last is communication without a counterpart in these files.
         waits_for: the rank that it waits for most; None where there is none.
 
     Example: ``RankShares(rank=0, step_ns=9_740_000, length_ns=19_480_000, compute_ns=9_000_000,
@@ -116,7 +116,7 @@ def _waits_for(job: Job, steady: Mapping[int, frozenset[int]]) -> dict[int, int]
 
 
 def is_unmatched(shares: Sequence[RankShares]) -> bool:
-    """Whether communication whose partners have no file is worth a column."""
+    """Whether communication without a counterpart in these files is worth a column."""
     return any(x.unmatched_ns >= _WORTH_A_WORD * x.length_ns for x in shares)
 
 

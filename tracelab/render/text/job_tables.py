@@ -90,7 +90,7 @@ def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
     note = "Wait and transfer are those without compute beside them."
     if unmatched:
         titles.insert(5, "unmatched")
-        note += " Unmatched is communication whose partners have no file."
+        note += " Unmatched is communication without a counterpart in these files."
     return Section(
         "How the ranks spend a steady step",
         columns=tuple(map(Column, titles)),
