@@ -60,7 +60,7 @@ class Straggler(OneLine):
             what the profiler made the host late by.
         shared_out_ns: of "more_work" and "uneven_work" what the job would gain if all ranks did the
             mean of their work, ns; None for other causes.
-        share: of the length of a step.
+        share: of the length of a step, like the cost without the profiler's part.
         spread_ns: by how much the steps differ for other reasons, ns: twice the median deviation.
         waiting_ranks: the ranks that wait for it.
         wait_ns: for how long each of them, exposed, per step, ns, like the cost.
@@ -192,15 +192,18 @@ class _Lost:
         wait_ns: for each other rank int64[steps], ns, how long it waited for this one alone.
         cost_ns: int64[steps], ns, what all of them waited at least: what the job lost.
         shared_out_ns: int64[steps], ns, what it would have gained had all done the mean work.
+        overhead_ns: ns, what of a step's length is the profiler's, and not in the cost.
     """
 
     wait_ns: dict[int, Int64Array]
     cost_ns: Int64Array
     shared_out_ns: Int64Array
+    overhead_ns: int = 0
 
     def without(self, overhead_ns: int) -> _Lost:
         """The same without so much per step that is the profiler's."""
-        return replace(self, cost_ns=np.maximum(self.cost_ns - overhead_ns, 0))
+        cost_ns = np.maximum(self.cost_ns - overhead_ns, 0)
+        return replace(self, cost_ns=cost_ns, overhead_ns=overhead_ns)
 
     def at_most(self, surplus_ns: int) -> _Lost:
         """The same of a rank that has no more than so much to give away per step."""
@@ -290,7 +293,7 @@ def _straggler(
         why=explanation.why,
         cost_ns=cost_ns,
         shared_out_ns=_typical_ns(lost.shared_out_ns) if can_be_shared else None,
-        share=round(min(1, cost_ns / step_ns), 6),
+        share=round(min(1, cost_ns / max(1, step_ns - lost.overhead_ns)), 6),
         spread_ns=round(_spread_ns(windows.lengths_ns - lost.cost_ns)),
         waiting_ranks=tuple(parts[other].rank for other in lost.wait_ns),
         wait_ns=tuple(map(_typical_ns, lost.wait_ns.values())),
