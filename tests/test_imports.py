@@ -4,6 +4,7 @@ import ast
 import pkgutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,15 @@ MODULES = [
     for module in pkgutil.walk_packages([str(PACKAGE)], "tracelab.")
     if not module.name.startswith(NEED_OTHERS)
 ]
+
+
+def test_every_package_is_installed():
+    # In the working tree all of them are found, listed or not.
+    packages = {"tracelab"} | {
+        module.name for module in pkgutil.walk_packages([str(PACKAGE)], "tracelab.") if module.ispkg
+    }
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert packages == set(project["tool"]["setuptools"]["packages"])
 
 
 def _run(code):
