@@ -1,0 +1,1 @@
+"""What-if: the steady steps replayed with a change, and what they would take."""
