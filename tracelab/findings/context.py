@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
-from tracelab.intervals import Int64Array, Intervals, clip, measure, union
+from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
@@ -120,17 +120,7 @@ class Context(OneLine):
     @cached_property
     def deciding_device(self) -> int:
         """The device that decides how long the window takes: the busiest in it."""
-        busy_ns = {
-            device: measure(
-                clip(
-                    self.timeline.busy(self.timeline.select(device=device)),
-                    self.window.start_ns,
-                    self.window.end_ns,
-                )
-            )
-            for device in self.timeline.device_numbers
-        }
-        return max(busy_ns, key=lambda device: busy_ns[device])
+        return self.timeline.busiest_device(self.window)
 
     @cached_property
     def steady_steps(self) -> tuple[Window, ...]:

@@ -1,7 +1,8 @@
-"""What one rank's file gives to its job: a few dozen bytes for each communication operation.
+"""What one rank's file gives to its job: about 0.3 kB for each communication operation.
 
 Each file is analyzed alone, in whichever process. Of its events only this travels on: when its
 communication ran, where in the program it was called, and how the rank spent the time before it.
+The running totals of that time are half of it.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
-from tracelab.intervals import Int64Array, join, measure, measure_within, subtract, union
+from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.passes import NO_PASSES, Passes, find_passes
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
@@ -205,7 +206,8 @@ def rank_part(
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
-    The slow reference model is ``tests/reference/rank_part.py``.
+    There is no slow reference model: ``tests/unit/job/test_rank_part.py`` checks what the device did
+    before each operation against ``tests/reference/ticks.py``, the rest in traces made by hand.
 
     Args:
         graph: the file's dependencies.
@@ -218,7 +220,7 @@ def rank_part(
         windows: what is reported: of one step that one alone is steady.
     """
     timeline, row = graph.host.timeline, collectives.row
-    device = _busiest_device(timeline)
+    device = timeline.busiest_device(timeline.windows[0])
     start_ns, end_ns = timeline.start_ns[row], timeline.end_ns[row]
     sites, site_index = _numbered(call_sites(timeline, timeline.launch_id[row], lines))
     culprits, culprit_index, culprit_ns = _culprits(
@@ -230,6 +232,9 @@ def rank_part(
         trace.name_index[timeline.event_id[row]], return_inverse=True
     )
     work_sites, work_site_ns = _work_sites(timeline, row, device, lines)
+    work_before = partial(
+        _work_before, _times_of_work(timeline, bubbles, device), timeline.windows[0].start_ns
+    )
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -261,23 +266,15 @@ def rank_part(
         exposed_start_ns=exposed.start_ns[piece_index],
         exposed_end_ns=exposed.end_ns[piece_index],
         exposed_blocker=exposed.blocker[piece_index],
-        work_at_start_ns=_work_before(timeline, bubbles, device, start_ns),
-        work_at_end_ns=_work_before(timeline, bubbles, device, end_ns),
+        work_at_start_ns=work_before(start_ns),
+        work_at_end_ns=work_before(end_ns),
         culprit_index=culprit_index,
         culprit_ns=culprit_ns,
         passes=(
-            find_passes(graph, row, device, partial(_work_before, timeline, bubbles, device))
+            find_passes(graph, row, device, work_before)
             if (collectives.peer_rank != ABSENT).any()
             else NO_PASSES
         ),
-    )
-
-
-def _busiest_device(timeline: Timeline) -> int:
-    """The device that decides how long a step takes."""
-    return max(
-        timeline.device_numbers,
-        key=lambda device: measure(timeline.busy(timeline.select(device=device))),
     )
 
 
@@ -326,21 +323,30 @@ def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
     return np.where(launch_id == ABSENT, ABSENT, launched_ns - blocked_ns)
 
 
-def _work_before(
-    timeline: Timeline, bubbles: Bubbles, device: int, times_ns: Int64Array
-) -> Int64Array:
-    """int64[times, len(Work)], ns, how a device has spent its time before each of some moments."""
-    first_ns = np.full(len(times_ns), timeline.windows[0].start_ns)
-    spent = np.zeros((len(times_ns), len(Work)), dtype=np.int64)
+def _times_of_work(
+    timeline: Timeline, bubbles: Bubbles, device: int
+) -> tuple[tuple[Work, Intervals], ...]:
+    """When a device did each sort of work; no two overlap, and a sort may come more than once."""
+    times: list[tuple[Work, Intervals]] = []
     earlier = union([], [])
     for kind, work in _WORK_OF_KIND.items():
         busy = timeline.busy(timeline.select(device=device, kind=kind))
-        spent[:, work] += measure_within(subtract(busy, earlier), first_ns, times_ns)
+        times.append((work, subtract(busy, earlier)))
         earlier = join(earlier, busy)
     for cause, work in _WORK_OF_IDLE.items():
         is_chosen = (bubbles.device_number == device) & (bubbles.cause == cause)
-        idle = union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])
-        spent[:, work] += measure_within(idle, first_ns, times_ns)
+        times.append((work, union(bubbles.start_ns[is_chosen], bubbles.end_ns[is_chosen])))
+    return tuple(times)
+
+
+def _work_before(
+    times_of_work: Iterable[tuple[Work, Intervals]], first_ns: int, moments_ns: Int64Array
+) -> Int64Array:
+    """int64[moments, len(Work)], ns, how much of each sort was done by then, since the first."""
+    from_ns = np.full(len(moments_ns), first_ns)
+    spent = np.zeros((len(moments_ns), len(Work)), dtype=np.int64)
+    for work, time in times_of_work:
+        spent[:, work] += measure_within(time, from_ns, moments_ns)
     return spent
 
 

@@ -82,7 +82,7 @@ def steady_steps(
     if steady is None:
         return
     [devices] = device_metrics(graph, [steady.window], bubbles, exposed, blocking_calls)
-    decides = max(devices, key=lambda device: device.busy_ns).device
+    decides = timeline.busiest_device(steady.window)
     steps = [timeline.steps[index] for index in steady.indices]
     busy_ns = measure_within(
         timeline.busy(timeline.select(device=decides)),

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, read_only
-from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.model.driver_api import is_extended_launch, is_graph_launch
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
 from tracelab.model.lookup import match_names
@@ -153,6 +153,19 @@ class Timeline(Frozen):
         if kind is not None:
             chosen &= self.kind == kind
         return chosen
+
+    def busiest_device(self, window: Window) -> int:
+        """The device that decides how long a window takes: the one that works longest in it.
+
+        Of several the one with the lowest number.
+        """
+        busy_ns = {
+            device: measure(
+                clip(self.busy(self.select(device=device)), window.start_ns, window.end_ns)
+            )
+            for device in self.device_numbers
+        }
+        return max(busy_ns, key=lambda device: busy_ns[device])
 
 
 def build_timeline(
