@@ -9,7 +9,16 @@ import numpy as np
 
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
+from tracelab.findings.finding import (
+    CRITICAL,
+    CRITICAL_SHARE,
+    INFO,
+    REPORTED_SHARE,
+    REPORTED_SHARE_NOT_ACTIONABLE,
+    WARNING,
+    WARNING_SHARE,
+    Finding,
+)
 from tracelab.findings.rule import Rule
 from tracelab.intervals import (
     Int64Array,
@@ -21,12 +30,8 @@ from tracelab.intervals import (
     subtract,
     union,
 )
-from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.steady import FEWEST_STEPS, spread_ns
 
-# Shares of the window.
-_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
-_REPORTED_SHARE = 0.001  # less is not reported
-_REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
 _NOTHING = union([], [])
 
 
@@ -140,7 +145,7 @@ def _is_reported(context: Context, candidate: Candidate, bound_ns: Mapping[int, 
     if not candidate.lost:
         return candidate.severity_override is not None
     is_actionable = any(candidate.limit_ns.get(device) != 0 for device in candidate.lost)
-    share = _REPORTED_SHARE if is_actionable else _REPORTED_SHARE_NOT_ACTIONABLE
+    share = REPORTED_SHARE if is_actionable else REPORTED_SHARE_NOT_ACTIONABLE
     if _cost_ns(candidate) < share * context.window.length_ns:
         return False
     return not is_actionable or any(bound_ns.values())
@@ -198,15 +203,12 @@ def _severity(context: Context, bound_ns: int, lost_by_step_ns: Int64Array) -> s
     A small share is no alarm where steps differ by more than it for other reasons.
     """
     length_ns = context.window_without_profiler_ns or context.window.length_ns
-    if bound_ns >= _CRITICAL_SHARE * length_ns:
+    if bound_ns >= CRITICAL_SHARE * length_ns:
         return CRITICAL
-    if bound_ns < _WARNING_SHARE * length_ns:
+    if bound_ns < WARNING_SHARE * length_ns:
         return INFO
     if len(lost_by_step_ns) < FEWEST_STEPS:
         return WARNING
     lengths_ns = np.array([window.length_ns for window in context.typical_steps])
     rest_ns = lengths_ns - lost_by_step_ns
-    # Twice the median deviation: the interquartile range of what varies evenly, and hardly moved by
-    # one step that is longer than all others.
-    spread_ns = 2 * float(np.median(np.abs(rest_ns - np.median(rest_ns))))
-    return WARNING if bound_ns > len(lengths_ns) * spread_ns else INFO
+    return WARNING if bound_ns > len(lengths_ns) * spread_ns(rest_ns) else INFO

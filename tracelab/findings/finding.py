@@ -9,6 +9,11 @@ from tracelab.measures.measure import constrained
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 
+# Shares of the window, or of the step, that a finding is about.
+CRITICAL_SHARE, WARNING_SHARE = 0.1, 0.02
+REPORTED_SHARE = 0.001  # less is not reported
+REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Where(OneLine):

@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates_of_exposed import named
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
-from tracelab.findings.finding import INFO, WARNING, Finding
+from tracelab.findings.finding import (
+    CRITICAL_SHARE,
+    INFO,
+    REPORTED_SHARE,
+    REPORTED_SHARE_NOT_ACTIONABLE,
+    WARNING,
+    WARNING_SHARE,
+    Finding,
+)
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 from tracelab.findings.rules.tl304_straggler import straggler_finding
@@ -23,10 +31,6 @@ from tracelab.model.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import short_kernel_name
 
-_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
-_REPORTED_SHARE = 0.001  # less is not reported
-_REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
-
 
 def find_in_job(
     findings: Sequence[Finding],
@@ -38,7 +42,7 @@ def find_in_job(
 ) -> tuple[Finding, ...]:
     """All findings of a job: those of its ranks without the time that they waited, and its own.
 
-    A rank that waited for another is not told to communicate less: of a TL202 on it only the
+    A rank that waited for another is not advised to communicate less: of a TL202 on it only the
     exposed time of transfers remains.
 
     Args:
@@ -96,7 +100,7 @@ def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Fin
     else:
         cost_ns = min(finding.cost_ns, int(transfer_ns.sum()))
     bound_ns = min(finding.bound_ns, cost_ns)
-    least = _REPORTED_SHARE if bound_ns else _REPORTED_SHARE_NOT_ACTIONABLE
+    least = REPORTED_SHARE if bound_ns else REPORTED_SHARE_NOT_ACTIONABLE
     if cost_ns < finding.cost_ns and cost_ns < least * (end_ns - start_ns):
         return None
     return replace(
@@ -153,6 +157,6 @@ def _call_site(finding: Finding) -> CallSite:
 
 def _at_most(severity: str, share: float) -> str:
     """A severity, or a lower one where the share no longer is that high."""
-    if share >= _CRITICAL_SHARE or severity == INFO:
+    if share >= CRITICAL_SHARE or severity == INFO:
         return severity
-    return WARNING if share >= _WARNING_SHARE else INFO
+    return WARNING if share >= WARNING_SHARE else INFO

@@ -217,9 +217,8 @@ def _shares_a_kernel(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.
     """bool[m], whether a kernel of the match does other operations, too."""
     shared = np.zeros(len(matches.part_index), dtype=np.bool_)
     for part_index, part in enumerate(parts):
-        _, kernel_index, counts = np.unique(part.kernel_id, return_inverse=True, return_counts=True)
         is_of_part = matches.part_index == part_index
-        of_operation = counts[kernel_index.reshape(-1)] > 1
+        of_operation = np.bincount(part.kernel_index)[part.kernel_index] > 1
         shared[is_of_part] = of_operation[matches.operation_index[is_of_part]]
     return np.logical_or.reduceat(shared, matches.first[:-1])
 

@@ -103,7 +103,7 @@ def _traffic(part: RankPart) -> NDArray[np.int8]:
     `_ONE_WAY` if it only sends to one rank, or only receives from one; `_EXCHANGE` if it sends to
     one rank and receives from it; else `_MIXED`.
     """
-    _, kernel = np.unique(part.kernel_id, return_inverse=True)
+    kernel = part.kernel_index
     count = int(kernel.max(initial=-1)) + 1
     sends, receives = np.zeros(count, np.bool_), np.zeros(count, np.bool_)
     sends[kernel[part.operation == Operation.SEND]] = True

@@ -20,9 +20,8 @@ from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_times import RankTimes, rank_times
 from tracelab.job.stragglers import Straggler, find_stragglers
 from tracelab.job.waits import find_waits, waits_of_parts
-from tracelab.job.work_compared import more_work
+from tracelab.job.work_compared import Tables, more_work
 
-Tables = Mapping[str, Sequence[Any]]
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
 
 

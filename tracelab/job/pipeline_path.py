@@ -211,7 +211,7 @@ def _between(line: Line, passes: tuple[int, int], start_ns: int, end_ns: int) ->
 
 def _neighbors(part: RankPart, part_index: int, matches: Matches, waits: Waits) -> Int64Array:
     """int64[c], the rank whose message the kernel of each operation waited for, else ABSENT."""
-    _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
+    kernel_index = part.kernel_index
     neighbor = np.full(len(part), ABSENT)
     member = np.flatnonzero((matches.part_index == part_index) & (waits.wait_ns > 0))
     index = matches.operation_index[member]

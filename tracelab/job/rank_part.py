@@ -193,6 +193,12 @@ class RankPart(Frozen):
     def __len__(self) -> int:
         return len(self.start_ns)
 
+    @property
+    def kernel_index(self) -> NDArray[np.intp]:
+        """intp[c], the kernel of each operation, among those of all operations."""
+        kernel_index: NDArray[np.intp] = np.unique(self.kernel_id, return_inverse=True)[1]
+        return kernel_index
+
 
 def rank_part(
     graph: Graph,
@@ -206,8 +212,8 @@ def rank_part(
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
-    There is no slow reference model: ``tests/unit/job/test_rank_part.py`` checks what the device did
-    before each operation against ``tests/reference/ticks.py``, the rest in traces made by hand.
+    There is no slow reference model of all of it: ``tests/unit/job/test_rank_part.py`` has traces
+    made by hand, and checks the running totals of work against ``tests/reference/ticks.py``.
 
     Args:
         graph: the file's dependencies.

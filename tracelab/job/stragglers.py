@@ -33,7 +33,7 @@ from tracelab.job.waits import Waits, kernels_of_members
 from tracelab.job.work_compared import MoreWork
 from tracelab.model.call_sites import NO_CALL_SITE
 from tracelab.model.collectives import Operation
-from tracelab.model.steady import FEWEST_STEPS
+from tracelab.model.steady import FEWEST_STEPS, spread_ns
 from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
@@ -181,7 +181,7 @@ class CommonSteps:
         """Whether a cost by step is a share of a step worth a word, and more than it varies by."""
         if _typical_ns(cost_ns) <= least_share * self.step_ns:
             return False
-        return len(cost_ns) < FEWEST_STEPS or _typical_ns(cost_ns) > _spread_ns(cost_ns)
+        return len(cost_ns) < FEWEST_STEPS or _typical_ns(cost_ns) > spread_ns(cost_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ def _straggler(
         cost_ns=cost_ns,
         shared_out_ns=_typical_ns(lost.shared_out_ns) if can_be_shared else None,
         share=round(min(1, cost_ns / max(1, step_ns - lost.overhead_ns)), 6),
-        spread_ns=round(_spread_ns(windows.lengths_ns - lost.cost_ns)),
+        spread_ns=round(spread_ns(windows.lengths_ns - lost.cost_ns)),
         waiting_ranks=tuple(parts[other].rank for other in lost.wait_ns),
         wait_ns=tuple(map(_typical_ns, lost.wait_ns.values())),
         steps=windows.steps,
@@ -380,7 +380,7 @@ def _are_exchanges(parts: Sequence[RankPart], matches: Matches) -> NDArray[np.bo
     """bool[m], whether the kernels of a match both send and receive: neither is first by nature."""
     does_both = []
     for part in parts:
-        _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
+        kernel_index = part.kernel_index
         sends, receives = (
             np.bincount(kernel_index, part.operation == operation, len(part)) > 0
             for operation in (Operation.SEND, Operation.RECV)
@@ -449,11 +449,6 @@ def _typical_ns(by_step_ns: Int64Array) -> int:
     """The median of the steps, ns; of fewer than three, which have none to speak of, the least."""
     few = len(by_step_ns) < FEWEST_STEPS
     return int(by_step_ns.min() if few else np.median(by_step_ns))
-
-
-def _spread_ns(lengths_ns: Int64Array) -> float:
-    """By how much some lengths differ: twice the median deviation, as findings have it."""
-    return 2 * float(np.median(np.abs(lengths_ns - np.median(lengths_ns))))
 
 
 def _explain(

@@ -97,7 +97,7 @@ def waits_of_parts(
     of_parts = []
     for part_index, part in enumerate(parts):
         members = np.flatnonzero(matches.part_index == part_index)
-        _, kernel_index = np.unique(part.kernel_id, return_inverse=True)
+        kernel_index = part.kernel_index
         wait_ns = np.full(len(part), ABSENT, dtype=np.int64)
         of_kernel = kernel_index[matches.operation_index[members]]
         np.maximum.at(wait_ns, of_kernel, waits.wait_ns[members])

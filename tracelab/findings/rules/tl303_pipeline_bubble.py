@@ -8,13 +8,19 @@ import numpy as np
 
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where
+from tracelab.findings.finding import (
+    CRITICAL,
+    CRITICAL_SHARE,
+    INFO,
+    WARNING,
+    WARNING_SHARE,
+    Finding,
+    Where,
+)
 from tracelab.findings.rule import Rule
 from tracelab.job.pipeline import Pipeline, StageMetrics, theory_bubble
 from tracelab.job.rank_part import RankPart
 
-# Shares of the steps, as for all findings.
-_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
 _LEAST_SHARE = 0.02  # of the schedule: smaller parts of a bubble are not reported
 _LARGE_THEORY = 0.1  # of the schedule: from here on more microbatches are worth a thought
 _UNEVEN = 1.05  # times as long as the other stages: GPUs of one model differ by less
@@ -108,8 +114,8 @@ def _finding(
     steps = part.steps
     steps_ns = pipeline.steps * float(np.median((steps.end_ns - steps.start_ns)[steps.is_steady]))
     severity = INFO
-    if bound_ns >= _WARNING_SHARE * steps_ns:
-        severity = CRITICAL if bound_ns >= _CRITICAL_SHARE * steps_ns else WARNING
+    if bound_ns >= WARNING_SHARE * steps_ns:
+        severity = CRITICAL if bound_ns >= CRITICAL_SHARE * steps_ns else WARNING
     return Finding(
         rule=RULE.id,
         title=TITLES[cause].format(stage=stage.stage),

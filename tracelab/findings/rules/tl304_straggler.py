@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where
+from tracelab.findings.finding import (
+    CRITICAL,
+    CRITICAL_SHARE,
+    INFO,
+    WARNING,
+    WARNING_SHARE,
+    Finding,
+    Where,
+)
 from tracelab.findings.rule import Rule
 from tracelab.job.explain import UNEVEN_WORK
 from tracelab.job.stragglers import Straggler
 
-# Shares of a step, as for all findings.
-_CRITICAL_SHARE, _WARNING_SHARE = 0.1, 0.02
 _MOST_LISTED = 4  # ranks
 _FIXES = {
     "more_work": "Give all ranks the same work: batches of one size, sequences of similar length "
@@ -120,10 +126,10 @@ def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
 
 
 def _severity(straggler: Straggler) -> str:
-    if straggler.share >= _CRITICAL_SHARE:
+    if straggler.share >= CRITICAL_SHARE:
         return CRITICAL
     is_beyond_spread = straggler.cost_ns > straggler.spread_ns
-    return WARNING if straggler.share >= _WARNING_SHARE and is_beyond_spread else INFO
+    return WARNING if straggler.share >= WARNING_SHARE and is_beyond_spread else INFO
 
 
 def _ranks(ranks: tuple[int, ...]) -> str:
