@@ -55,7 +55,7 @@ IMPROVED = (
 # Better by 2 % with the profiler, but not without it.
 UNCONFIRMED = (("events_elapsed_time", "events_wait"),)
 
-# Recorded twice, and what is said. Where it cannot be told, the medians differ by 1 to 11 %.
+# Recorded twice, and what is said. Where it is "cannot tell", the medians differ by 1 to 11 %.
 SAME = {
     "collectives_all_reduce_async_rank0": "cannot tell",
     "collectives_all_reduce_async_rank1": "cannot tell",

@@ -91,10 +91,10 @@ def test_what_is_kept_is_small_and_clean(path):
             assert output.get("name") != "stderr"
             pictures = output.get("data", {}).get("image/png", "")
             assert len(pictures) * 3 / 4 < LARGEST_PICTURE
-            told = output.get("text", "") + "".join(
+            printed = output.get("text", "") + "".join(
                 text for kind, text in output.get("data", {}).items() if kind.startswith("text/")
             )
-            assert not ABSOLUTE_PATH.search(told)
+            assert not ABSOLUTE_PATH.search(printed)
         assert cell.outputs, f"the cell {cell.id} shows nothing"
 
 

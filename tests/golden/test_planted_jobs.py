@@ -62,7 +62,7 @@ def test_late_rank_is_found_with_its_cost(report):
     assert [finding.rank for finding in report.findings if finding.rule == "TL304"] == [5]
 
 
-def test_waiting_ranks_are_not_told_to_communicate_less(report):
+def test_waiting_ranks_are_not_advised_to_communicate_less(report):
     """Of their collectives only the transfers are left, as in a job without a late rank."""
     by_rank = {finding.rank: finding for finding in report.findings if finding.rule == "TL202"}
     steps = len(report.job.per_rank[0].steps)

@@ -48,7 +48,7 @@ def test_stragglers_are_found_with_their_cause_and_cost(name, rank, cause, twin,
     assert found.cost_ns == pytest.approx(step_ns(name) - step_ns(twin), rel=off)
     [finding] = [x for x in report.findings if x.rule == "TL304"]
     assert (finding.rank, finding.cause, finding.severity) == (rank, cause, "critical")
-    # The rank that waits is not told to communicate less.
+    # The rank that waits is not advised to communicate less.
     waiting = [x for x in report.findings if x.rule == "TL202" and x.rank != rank]
     assert all(x.severity == INFO and x.cause != "peer_wait" for x in waiting)
     assert sum(x.cost_ns for x in waiting) < 0.04 * 5 * step_ns(name)

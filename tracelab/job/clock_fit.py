@@ -158,7 +158,7 @@ def _is_believable(left: Bounds) -> bool:
             np.isfinite(high_ns - low_ns) or -_LATE_NS <= _middle(left) <= _LATE_NS
         )
     if max(high_ns, -low_ns) > max(left.apart_ns, low_ns - high_ns):
-        return False  # the usual case, told at once: all are farther off than they differ
+        return False  # the usual case, decided at once: all are farther off than they differ
     middle_ns = _middle(left)
     spread_ns = float(np.percentile(np.abs(left.low_ns - middle_ns), 90))
     if abs(middle_ns) > max(left.apart_ns, spread_ns):

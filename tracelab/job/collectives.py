@@ -286,7 +286,7 @@ def _keys(operations: _Operations, unit: Int64Array, basis: NDArray[np.int8]) ->
 
 
 def _by_sequence(operations: _Operations, index: NDArray[np.intp]) -> NDArray[np.int64]:
-    """Keys by sequence number; operations of one part that share one are told apart by order."""
+    """Keys by sequence number; where operations of one part share one, with their order."""
     _, number = np.unique(operations.sequence[index], return_inverse=True)
     of_part = operations.part_index[index] * len(index) + number
     order = np.argsort(of_part, kind="stable")

@@ -48,14 +48,14 @@ def _are_a_pair(parts: Sequence[RankPart]) -> bool:
     """Whether two parts exchange messages with each other alone, as their groups say."""
     if len(parts) != 2:
         return False
-    told, groups = [], set()
+    peers_of, groups = [], set()
     for part in parts:
         index = np.flatnonzero(part.peer_rank != ABSENT)
-        told.append(set(part.peer_rank[index].tolist()))
+        peers_of.append(set(part.peer_rank[index].tolist()))
         groups |= {part.groups[i].ranks for i in np.unique(part.group_index[index]).tolist()}
-    if {len(peers) for peers in told} != {1} or any(len(ranks) != 2 for ranks in groups):
+    if {len(peers) for peers in peers_of} != {1} or any(len(ranks) != 2 for ranks in groups):
         return False
-    (of_second,), (of_first,) = told
+    (of_second,), (of_first,) = peers_of
     return all(set(ranks) == {of_first, of_second} for ranks in groups) and all(
         not part.is_rank_known or part.rank == rank
         for part, rank in zip(parts, (of_first, of_second), strict=True)

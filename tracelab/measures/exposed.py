@@ -157,18 +157,18 @@ def _exposed_against(
     )
     explanation, bound_ns = _like_later_ones(timeline, pieces, explanation, bound_ns, other_rows)
     is_possible = explanation.is_blocked & (bound_ns > 0)
-    is_told = is_possible | ~explanation.is_blocked
+    is_reported = is_possible | ~explanation.is_blocked
     # Of work launched before the recording the file does not say what it, or others, waited for.
     is_unlaunched = timeline.launch_id[pieces.row] == ABSENT
     nothing_to_change = np.where(
         is_unlaunched, OverlapBlocker.UNKNOWN, OverlapBlocker.TRUE_DEPENDENCY
     )
-    is_told &= ~is_unlaunched | (explanation.blocker != OverlapBlocker.TRUE_DEPENDENCY)
+    is_reported &= ~is_unlaunched | (explanation.blocker != OverlapBlocker.TRUE_DEPENDENCY)
     return Exposed(
         row=pieces.row,
         start_ns=pieces.start_ns,
         end_ns=pieces.end_ns,
-        blocker=np.where(is_told, explanation.blocker, nothing_to_change).astype(np.int8),
+        blocker=np.where(is_reported, explanation.blocker, nothing_to_change).astype(np.int8),
         blocked_row=explanation.blocked_row,
         blocking_call_id=np.where(is_possible, explanation.blocking_call_id, ABSENT),
         bound_ns=np.where(is_possible, bound_ns, 0),

@@ -141,7 +141,7 @@ def _table(
 
 
 def _cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
-    is_untold = change is rank.length and rank.verdict == CANNOT_TELL
+    is_unclear = change is rank.length and rank.verdict == CANNOT_TELL
     return (
         time_text(change.before_ns),
         time_text(change.after_ns),
@@ -150,7 +150,7 @@ def _cells(change: Change, rank: RankDiff) -> tuple[str, ...]:
             change.difference_ns, percent_text(abs(change.difference_ns), rank.length.before_ns)
         ),
         time_text(change.noise_ns),
-        UNCLEAR if is_untold else judgment(change),
+        UNCLEAR if is_unclear else judgment(change),
     )
 
 
