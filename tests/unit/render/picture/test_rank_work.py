@@ -17,6 +17,21 @@ def in_us(intervals):
     return list(zip((intervals.starts / US).tolist(), (intervals.ends / US).tolist(), strict=True))
 
 
+def steps(count, *, apart, length, compute):
+    """Rows of so many steps, each with one kernel that runs at these times after its start."""
+    start, end = compute
+    return [
+        row
+        for number in range(count)
+        for begin in [apart * number]
+        for row in (
+            step(number, begin, begin + length),
+            launch(begin + 10, begin + 20, number),
+            kernel(begin + start, begin + end, correlation=number),
+        )
+    ]
+
+
 def test_work_by_kind_and_compute_by_phase():
     work = reduced(
         annotation("DDP.forward", 0, 10),
@@ -52,15 +67,7 @@ def test_only_the_device_that_decides():
 
 
 def test_of_very_many_steps_those_in_the_middle():
-    rows = []
-    for number in range(40):
-        begin = 1000 * number
-        rows += [
-            step(number, begin, begin + 900),
-            launch(begin + 10, begin + 20, number),
-            kernel(begin + 100, begin + 800, correlation=number),
-        ]
-    work = reduced(*rows)
+    work = reduced(*steps(40, apart=1000, length=900, compute=(100, 800)))
     assert len(work.windows) == 41  # all steps are known on the file's clock
     assert work.steps == tuple(range(16, 24))
     # and the work of a step's length around them, which lies beside that of ranks that are late
@@ -69,14 +76,7 @@ def test_of_very_many_steps_those_in_the_middle():
 
 
 def test_of_one_step_its_neighbors_are_known_too():
-    rows = []
-    for number in range(5):
-        begin = 100 * number
-        rows += [
-            step(number, begin, begin + 100),
-            launch(begin + 10, begin + 20, number),
-            kernel(begin + 20, begin + 80, correlation=number),
-        ]
+    rows = steps(5, apart=100, length=100, compute=(20, 80))
     work = reduced(*rows, windows=(Window(2, 200 * US, 300 * US),))
     assert work.steps == (2,)
     assert in_us(work.work[Mark.COMPUTE]) == [(120, 180), (220, 280), (320, 380)]
