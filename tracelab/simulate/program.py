@@ -1,8 +1,8 @@
 """The program that a replay runs: what takes time, and what has to wait for what.
 
 A node is the return of a host call, the begin of one, or the end of a GPU activity. It is reached
-once all that leads to it was, each after its latency; what it costs itself comes on top. So a
-change is other costs, other latencies, fewer or more edges: see `edits`.
+once everything before it was, each with its latency; then comes what it costs itself. So a change
+to the program is another cost, another latency, an edge more or an edge less: see `edits`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 
-NEVER = -(2**62)  # ns, the latency of an edge that is not there
+NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
 
 class NodeKind(IntEnum):
@@ -30,22 +30,22 @@ class NodeKind(IntEnum):
 class Via(IntEnum):
     """Why one node comes after another."""
 
-    HOST = 0  # a thread's work between two calls
+    HOST = 0  # the work of a thread between two of its calls
     THREAD = 1  # one thread goes on where another one stopped
-    LAUNCH = 2
+    LAUNCH = 2  # a call put the activity on the GPU
     STREAM = 3  # the activity before it in its stream
     EVENT = 4  # what its stream was made to wait for
-    QUEUE = 5  # the hardware queue or copy engine that two streams share
-    SM = 6  # kernels that each fill the GPU, on two streams
-    WAIT = 7  # a blocking call returns
-    LIMIT = 8  # a launch queue is full
+    QUEUE = 5  # work of another stream in the same hardware queue or copy engine
+    SM = 6  # kernels of another stream, which left no multiprocessor free
+    WAIT = 7  # a blocking call returns after what it waited for
+    LIMIT = 8  # a launch waits until the queue of its stream has room
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Program(Frozen):
-    """Some steps as they are repeated; nodes in the order in which they can be computed.
+    """Consecutive steps that are repeated; nodes in an order in which they can be computed.
 
-    Example node: ``(kind=NodeKind.ACTIVITY, event_id=84, row=12, cost_ns=3_000, step=1)``; example
+    Example node: ``(kind=NodeKind.ACTIVITY, event_id=84, row=12, cost_ns=3_000, ...)``; example
     edge: ``(source=40, target=41, via=Via.LAUNCH, lag=0, latency_ns=2_100)``.
 
     Attributes:
@@ -58,14 +58,14 @@ class Program(Frozen):
         thread_index: int32[n], index into `Trace.threads` of calls, else ABSENT.
         stream_index: intp[n], index into `Timeline.streams` of activities, else ABSENT.
         activity_kind: int8[n], the `Kind` of activities, else ABSENT.
-        launch_node: intp[n], of activities the CALL node of the call that launched them, else
-            ABSENT.
+        launch_node: intp[n], of activities the CALL node of what launched them, else ABSENT.
         source, target: intp[e], nodes.
         via: int8[e], a `Via`.
-        lag: int8[e], 1 where the source is of the repetition before, else 0.
+        lag: int8[e], 1 where the source is of the repetition before, else 0 and before the target.
         latency_ns: int64[e], ns, between the two; `NEVER` for an edge that was taken away.
         steps: how many steps it is.
         length_ns: ns, how long they took in the recording.
+        is_repeated: whether the steps are repeated; a program without steps runs once.
     """
 
     kind: NDArray[np.int8]
@@ -84,3 +84,7 @@ class Program(Frozen):
     latency_ns: Int64Array
     steps: int
     length_ns: int
+    is_repeated: bool
+
+    def __len__(self) -> int:
+        return len(self.kind)

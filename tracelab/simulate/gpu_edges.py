@@ -1,0 +1,106 @@
+"""What GPU activities wait for, with the latencies that are typical of the trace."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.constraints import Constraint
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.latencies import SHORTEST_DELAY_NS, event_index, lower_median, previous_index
+from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.edges import Edges, edges
+from tracelab.simulate.program import Via
+
+
+def gpu_edges(graph: Graph) -> list[Edges]:
+    """Edges between timeline rows: streams, events, queues, full GPUs, graphs of several streams.
+
+    Args:
+        graph: the file's dependencies.
+
+    Returns:
+        edges whose sources and targets are timeline rows.
+    """
+    return [_streams(graph), *_found(graph), _full_gpu(graph), _graph_branches(graph)]
+
+
+def _streams(graph: Graph) -> Edges:
+    """Each activity follows the one before it in its stream."""
+    timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
+    row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
+    gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
+    latency_ns = typical_ns[previous_index(timeline.kind[row - 1], timeline.kind[row])]
+    # What begins before the one before has ended, and the nodes of a graph, have gaps of their own.
+    in_graph = timeline.launch_id[row] == timeline.launch_id[row - 1]
+    in_graph &= timeline.launch_id[row] != ABSENT
+    for is_such in (in_graph, timeline.overlaps_previous[row]):
+        if is_such.any():
+            latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)
+    return edges(row - 1, row, Via.STREAM, latency_ns)
+
+
+def _found(graph: Graph) -> list[Edges]:
+    """Waits for events, for copies between devices, and for what shares a hardware queue."""
+    timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
+    row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
+    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
+    found = []
+    for kind, via in ((EdgeKind.EVENT, Via.EVENT), (EdgeKind.QUEUE, Via.QUEUE)):
+        of_kind = graph.kind == kind
+        source, target = row_of[graph.source_id[of_kind]], row_of[graph.target_id[of_kind]]
+        index = (
+            event_index(timeline.kind[target])
+            if via == Via.EVENT
+            else previous_index(timeline.kind[source], timeline.kind[target])
+        )
+        found.append(edges(source, target, via, typical_ns[index]))
+    return found
+
+
+def _full_gpu(graph: Graph) -> Edges:
+    """What found no free multiprocessor started as a kernel of another stream ended."""
+    timeline, binding = graph.host.timeline, graph.binding
+    is_such = (binding.constraint == Constraint.NO_FREE_SM) & (binding.source_row != ABSENT)
+    row = np.flatnonzero(is_such)
+    source_row = binding.source_row[row]
+    delay_ns = timeline.start_ns[row] - timeline.end_ns[source_row]
+    return edges(source_row, row, Via.SM, lower_median(delay_ns) if len(row) else 0)
+
+
+def _graph_branches(graph: Graph) -> Edges:
+    """A graph on several streams: its branches wait for each other, what follows for all of them.
+
+    The file does not say how its nodes depend on each other. One that started later than its stream
+    allowed, just after a node of another branch had ended, waited for that.
+    """
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
+    in_graph = np.flatnonzero(np.isin(timeline.launch_id, calls_of_name(trace, is_graph_launch)))
+    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    for _, index in groups_of(timeline.launch_id[in_graph]):
+        row = in_graph[index]
+        is_last = np.append(stream_index[row[1:]] != stream_index[row[:-1]], True)
+        last_row = row[is_last]
+        if len(last_row) == 1:
+            continue
+        by_end = row[np.argsort(end_ns[row], kind="stable")]
+        inner = row[1:][~is_last[:-1]]
+        late = inner[start_ns[inner] - end_ns[inner - 1] > SHORTEST_DELAY_NS // 2]
+        ended = by_end[np.searchsorted(end_ns[by_end], start_ns[late], side="right") - 1]
+        is_just_before = (start_ns[late] - end_ns[ended] < SHORTEST_DELAY_NS) & (
+            stream_index[ended] != stream_index[late]
+        )
+        following = last_row[last_row + 1 < len(stream_index)] + 1
+        following = following[stream_index[following] == stream_index[following - 1]]
+        pair_source, pair_target = (x.ravel() for x in np.meshgrid(last_row, following))
+        is_after = end_ns[pair_source] <= start_ns[pair_target]
+        is_after &= stream_index[pair_source] != stream_index[pair_target]
+        sources += [ended[is_just_before], pair_source[is_after]]
+        targets += [late[is_just_before], pair_target[is_after]]
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    latency_ns = lower_median(start_ns[target] - end_ns[source]) if len(source) else 0
+    return edges(source, target, Via.EVENT, latency_ns)
