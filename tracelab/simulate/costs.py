@@ -1,0 +1,55 @@
+"""Edits of what things take: the host's work, calls, activities."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.kernel_kinds import Kind
+from tracelab.simulate.edited import Edited, with_cost
+from tracelab.simulate.program import Program
+from tracelab.simulate.sites import Selection
+from tracelab.simulate.waits import with_less_host_work, without_host_work
+
+
+def remove(program: Program, selection: Selection) -> Edited:
+    """The call site costs no host time and launches nothing."""
+    changed = without_host_work(program, selection.sites, selection.calls, selection.host_share)
+    return Edited.exactly(changed, _count(selection))
+
+
+def host(program: Program, selection: Selection, value: float) -> Edited:
+    """Its host time, with all that it calls, takes `value` times as long; the GPU's stays."""
+    cost_ns = (program.cost_ns * value).astype(np.int64)
+    changed = with_cost(program, selection.calls, cost_ns)
+    changed = with_less_host_work(changed, selection.host_share, value)
+    return Edited.exactly(changed, _count(selection))
+
+
+def load(program: Program, selection: Selection, value: float) -> Edited:
+    """Data loading in the threads that launch takes `value` times as long."""
+    sites = selection.sites
+    share = sites.share_within(sites.regions(sites.graph.host.loading_id))
+    share = share * selection.host_share
+    changed = with_less_host_work(program, share, value)
+    return Edited.exactly(changed, int((share > 0).sum()))
+
+
+def scale(program: Program, selection: Selection, value: float) -> Edited:
+    """Its GPU activities take `value` times as long."""
+    return _scaled(program, selection.activities, value)
+
+
+def comm(program: Program, selection: Selection, value: float) -> Edited:
+    """Its communication takes `value` times as long."""
+    is_comm = program.activity_kind == Kind.COMM
+    return _scaled(program, selection.activities & is_comm, value)
+
+
+def _scaled(program: Program, nodes: NDArray[np.bool_], factor: float) -> Edited:
+    cost_ns = (program.cost_ns * factor).astype(np.int64)
+    return Edited.exactly(with_cost(program, nodes, cost_ns), int(nodes.sum()))
+
+
+def _count(selection: Selection) -> int:
+    return int(selection.calls.sum()) or int((selection.host_share > 0).sum())

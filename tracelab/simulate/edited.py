@@ -1,0 +1,132 @@
+"""What an edit makes of a program, and the changes that edits are made of."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.program import NEVER, Program, Via
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Edited(OneLine):
+    """A program with a change, as far as the change is known.
+
+    Attributes:
+        program: what is predicted.
+        low, high: the bounds that the change leaves open, the faster one first; often the same.
+        count: how many calls, activities or waits it changed.
+        reason: why there is no better answer, a clause; None where there is nothing to say.
+    """
+
+    program: Program
+    low: Program
+    high: Program
+    count: int
+    reason: str | None = None
+
+    @classmethod
+    def exactly(cls, program: Program, count: int, reason: str | None = None) -> Edited:
+        """A change that leaves nothing open."""
+        return cls(program, program, program, count, reason)
+
+
+def with_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) -> Program:
+    """The same, where some nodes take so long by themselves.
+
+    Args:
+        program: any.
+        nodes: bool[n].
+        cost_ns: int64[n] or one number, ns.
+    """
+    return replace(program, cost_ns=np.where(nodes, cost_ns, program.cost_ns))
+
+
+def with_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
+    """The same, where some edges take so long; those that were taken away stay away.
+
+    Args:
+        program: any.
+        edges: bool[e].
+        latency_ns: int64[e] or one number, ns.
+    """
+    changes = edges & (program.latency_ns != NEVER)
+    return replace(program, latency_ns=np.where(changes, latency_ns, program.latency_ns))
+
+
+def without(program: Program, edges: NDArray[np.bool_]) -> Program:
+    """The same without some edges (bool[e])."""
+    return with_latency(program, edges, NEVER)
+
+
+def with_edges(
+    program: Program,
+    source: NDArray[np.intp],
+    target: NDArray[np.intp],
+    via: Via,
+    latency_ns: ArrayLike,
+    lag: int = 0,
+) -> Program:
+    """The same with further edges.
+
+    Args:
+        program: any.
+        source: intp[k], nodes.
+        target: intp[k], nodes; without a lag they come after their sources.
+        via: why the target comes after the source.
+        latency_ns: int64[k] or one number, ns.
+        lag: 1 where the source is of the repetition before.
+    """
+    count = len(source)
+    return replace(
+        program,
+        source=np.append(program.source, source),
+        target=np.append(program.target, target),
+        via=np.append(program.via, np.full(count, via, dtype=np.int8)),
+        lag=np.append(program.lag, np.full(count, lag, dtype=np.int8)),
+        latency_ns=np.append(program.latency_ns, np.broadcast_to(latency_ns, count)).astype(
+            np.int64
+        ),
+    )
+
+
+def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+    """The same without some activities: what comes after one in its stream follows the one before.
+
+    Args:
+        program: any.
+        nodes: bool[n], activities.
+        gap_ns: int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds.
+    """
+    into, out_of = nodes[program.target], nodes[program.source]
+    is_stream = program.via == Via.STREAM
+    kept_before = _kept_before(program, nodes)[program.source]
+    kinds = program.activity_kind[kept_before], program.activity_kind[program.target]
+    closes = is_stream & out_of & ~into & (kept_before != ABSENT)
+    changed = with_cost(program, nodes, 0)
+    changed = with_latency(changed, is_stream & into, 0)
+    changed = with_latency(changed, closes, gap_ns[kinds])
+    holds_queue = np.isin(program.via, (Via.QUEUE, Via.SM)) & (into | out_of)
+    waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & into
+    return without(changed, holds_queue | waits)
+
+
+def _kept_before(program: Program, nodes: NDArray[np.bool_]) -> NDArray[np.intp]:
+    """intp[n], of each activity the last one up to it in its stream that is kept, else ABSENT."""
+    before = np.full(len(program.kind), ABSENT, dtype=np.intp)
+    is_stream = program.via == Via.STREAM
+    before[program.target[is_stream]] = program.source[is_stream]
+    kept = np.arange(len(program.kind))
+    removed = np.flatnonzero(nodes)
+    for _ in range(len(removed)):
+        removed = removed[(kept[removed] != ABSENT) & nodes[kept[removed]]]
+        if not len(removed):
+            break
+        kept[removed] = before[kept[removed]]
+    kept[nodes & (kept != ABSENT) & nodes[kept]] = ABSENT
+    return kept

@@ -1,0 +1,122 @@
+"""What can be asked of a what-if: each edit makes another program of one, see `EDITS`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+from tracelab.errors import UsageError
+from tracelab.simulate.costs import comm, host, load, remove, scale
+from tracelab.simulate.edited import Edited
+from tracelab.simulate.program import Program
+from tracelab.simulate.sites import Sites
+from tracelab.simulate.waits import no_wait, queues, unblock
+
+
+class Kind(NamedTuple):
+    """One kind of edit.
+
+    Attributes:
+        apply: a function of a program, the part of it that a place is, and the value if it has one.
+        about: what it does, a clause.
+        has_value: whether it is written with a value.
+        needs_place: whether everywhere makes no sense.
+    """
+
+    apply: Callable[..., Edited]
+    about: str
+    has_value: bool = False
+    needs_place: bool = False
+
+
+EDITS: Mapping[str, Kind] = MappingProxyType(
+    {
+        "unblock": Kind(unblock, "the host does not wait there"),
+        "no-wait": Kind(no_wait, "the stream does not wait there"),
+        "queues": Kind(queues, "one hardware queue for each stream"),
+        "load": Kind(load, "data loading takes so many times as long", has_value=True),
+        "remove": Kind(
+            remove, "the call site costs no host time and launches nothing", needs_place=True
+        ),
+        "scale": Kind(scale, "its GPU activities take so many times as long", has_value=True),
+        "host": Kind(host, "its host time is so many times as long", has_value=True),
+        "comm": Kind(comm, "its communication takes so many times as long", has_value=True),
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One change of a program, as it is written: ``KIND[:PLACE][=VALUE]``.
+
+    >>> str(Edit("unblock", "train.py:40")), str(Edit("load", value=0.0))
+    ('unblock:train.py:40', 'load=0')
+
+    Attributes:
+        kind: one of `EDITS`.
+        place: a line, a function, an operator, a call, ``kernel:REGEX`` or ``rank:N``; None for
+            everywhere.
+        value: of the kinds that have one.
+    """
+
+    kind: str
+    place: str | None = None
+    value: float | None = None
+
+    def __str__(self) -> str:
+        place = "" if self.place is None else f":{self.place}"
+        value = "" if self.value is None else f"={self.value:g}"
+        return f"{self.kind}{place}{value}"
+
+
+def parse_edit(text: str) -> Edit:
+    """The edit that a text is.
+
+    Raises:
+        UsageError: it is not one.
+
+    >>> parse_edit("scale:kernel:gemm=0.5")
+    Edit(kind='scale', place='kernel:gemm', value=0.5)
+    """
+    head, equals, last = text.rpartition("=")
+    name = text.partition(":")[0].partition("=")[0]
+    kind = EDITS.get(name)
+    if kind is None:
+        raise UsageError(f"{text!r} is not an edit: there is {', '.join(EDITS)}")
+    if kind.has_value and not equals:
+        raise UsageError(f"{text!r} lacks its value: write it as {name}:PLACE=0.5 or {name}=0.5")
+    place = (head if kind.has_value else text).removeprefix(name)
+    if place not in ("", *[f":{place[1:]}"][: len(place[1:])]):
+        raise UsageError(f"{text!r} is not an edit: write it as {_form(name, kind)}")
+    if kind.needs_place and not place:
+        raise UsageError(f"{text!r} lacks its place: write it as {_form(name, kind)}")
+    return Edit(name, place[1:] or None, _value(last, text) if kind.has_value else None)
+
+
+def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
+    """A program with one change.
+
+    Raises:
+        UsageError: the edit's place is not one.
+    """
+    values = () if edit.value is None else (edit.value,)
+    return EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
+
+
+def _form(name: str, kind: Kind) -> str:
+    """How a kind of edit is written."""
+    place = ":PLACE" if kind.needs_place else "[:PLACE]"
+    return f"{name}{place}{'=VALUE' if kind.has_value else ''}"
+
+
+def _value(text: str, edit: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not (math.isfinite(value) and value >= 0):
+        raise UsageError(f"{edit!r}: {text!r} is not a number from 0 on")
+    return value

@@ -1,0 +1,209 @@
+"""Predict what a step takes with some changes: all fixes in as few replays as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array
+from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.edited import Edited
+from tracelab.simulate.edits import Edit, apply_edit
+from tracelab.simulate.program import Program
+from tracelab.simulate.replay import replay
+from tracelab.simulate.sites import Sites
+
+Change = Edit | Callable[[Program], Program]
+
+_AT_ONCE = 64  # programs in one replay: more of them take no less time each, and more memory
+
+# By kind of edit, how far the step of the fixed program was from its prediction, as a share of that
+# prediction: shared/REPLAY.md, "what to expect", of 19 fixes that were made and captured. The first
+# figure is by how much the step may be shorter, the second by how much it may be longer.
+_MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
+    {
+        "unblock": (0.03, 0.03),
+        "pin": (0.03, 0.03),
+        "prefetch": (0.03, 0.03),
+        "no-wait": (0.03, 0.10),
+        "queues": (0.03, 0.10),
+        "side-stream": (0.03, 0.10),
+        "load": (0.03, 0.03),
+        "remove": (0.15, 0.15),
+        "scale": (0.03, 0.03),
+        "host": (0.03, 0.03),
+        "fuse": (0.15, 0.15),
+        "graph": (0.15, 0.15),
+        "level": (0.08, 0.08),
+        "balance": (0.08, 0.08),
+        "comm": (0.03, 0.03),
+    }
+)
+_UNKNOWN_MARGIN = (0.03, 0.03)  # of a function of the user's own
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Fix(OneLine):
+    """Some changes that are made together.
+
+    Attributes:
+        name: what it is called.
+        edits: the changes, made one after the other; beside an `Edit` any function from a program
+            to another one.
+        findings: indices of the findings that it is of.
+    """
+
+    name: str
+    edits: tuple[Change, ...]
+    findings: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Prediction(OneLine):
+    """What a step would take with a fix.
+
+    Example: ``Prediction(name="TL101", edits=("unblock:train.py:40",), findings=(0,),
+    step_ns=12_400_000, predicted_ns=10_200_000, low_ns=9_900_000, high_ns=10_500_000)``.
+
+    Attributes:
+        name, findings: of the fix.
+        edits: its changes as they are written.
+        step_ns: ns, the step as it is.
+        predicted_ns: ns, the step with the fix.
+        low_ns, high_ns: ns, between which it is expected.
+        reason: why nothing better can be said, a clause; None where there is nothing to say.
+    """
+
+    name: str
+    edits: tuple[str, ...]
+    findings: tuple[int, ...]
+    step_ns: int
+    predicted_ns: int
+    low_ns: int
+    high_ns: int
+    reason: str | None = None
+
+
+def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Prediction, ...]:
+    """Replay the baseline's program with each fix.
+
+    Args:
+        baseline: one with a program; without one there are no predictions.
+        sites: the places of that program.
+        fixes: what to predict.
+
+    Returns:
+        one prediction for each fix, in their order.
+
+    Raises:
+        UsageError: the place of an edit is not one.
+    """
+    if baseline.program is None or baseline.step_ns is None:
+        return ()
+    bases = (baseline.program, *baseline.loose)
+    edited = [[_apply(fix.edits, base, sites) for base in bases] for fix in fixes]
+    wanted = [list(_programs(of_fix)) for of_fix in edited]
+    step_ns = iter(_replayed([*bases, *(program for of_fix in wanted for program in of_fix)]))
+    base_ns = [next(step_ns) for _ in bases]
+    return tuple(
+        _prediction(baseline.step_ns, fix, of_fix, base_ns, [next(step_ns) for _ in programs])
+        for fix, of_fix, programs in zip(fixes, edited, wanted, strict=True)
+    )
+
+
+def describe(change: Change) -> str:
+    """A change as it is written; the name of a function."""
+    return str(change) if isinstance(change, Edit) else getattr(change, "__name__", repr(change))
+
+
+def _apply(changes: Sequence[Change], program: Program, sites: Sites) -> Edited:
+    """A program with all of some changes, one after the other."""
+    edited = Edited.exactly(program, 0)
+    reasons: list[str] = []
+    for change in changes:
+        after = {
+            id(base): _changed(change, base, sites)
+            for base in (edited.program, edited.low, edited.high)
+        }
+        middle = after[id(edited.program)]
+        if middle.reason is not None or not middle.count:
+            reasons.append(middle.reason or f"{describe(change)} matches nothing in these steps")
+        edited = Edited(
+            program=middle.program,
+            low=after[id(edited.low)].low,
+            high=after[id(edited.high)].high,
+            count=edited.count + middle.count,
+            reason="; ".join(dict.fromkeys(reasons)) or None,
+        )
+    return edited
+
+
+def _changed(change: Change, program: Program, sites: Sites) -> Edited:
+    if isinstance(change, Edit):
+        return apply_edit(change, program, sites)
+    return Edited.exactly(change(program), 1)
+
+
+def _programs(edited: Sequence[Edited]) -> Iterator[Program]:
+    """The programs that a fix needs: three for each baseline."""
+    for of_base in edited:
+        yield from (of_base.program, of_base.low, of_base.high)
+
+
+def _replayed(programs: Sequence[Program]) -> list[int]:
+    """What a step of each program takes, ns; each of them is replayed once."""
+    different = list({id(program): program for program in programs}.values())
+    step_ns: dict[int, int] = {}
+    for first in range(0, len(different), _AT_ONCE):
+        some = different[first : first + _AT_ONCE]
+        replayed = replay(some).step_ns.tolist()
+        step_ns |= zip(map(id, some), replayed, strict=True)
+    return [step_ns[id(program)] for program in programs]
+
+
+def _prediction(
+    step_ns: int, fix: Fix, edited: Sequence[Edited], base_ns: list[int], replayed_ns: list[int]
+) -> Prediction:
+    """What the replays say of a fix.
+
+    Args:
+        step_ns: the measured step.
+        fix: the fix.
+        edited: what it made of each baseline.
+        base_ns: the replayed step of each baseline.
+        replayed_ns: those of `_programs`.
+    """
+    saved_ns: Int64Array = np.repeat(base_ns, 3) - np.array(replayed_ns)
+    new_ns = np.maximum(step_ns - saved_ns, 0)
+    predicted_ns = int(new_ns[0])
+    shorter_ns, longer_ns = _margin_ns(fix.edits, step_ns, predicted_ns)
+    return Prediction(
+        name=fix.name,
+        edits=tuple(map(describe, fix.edits)),
+        findings=fix.findings,
+        step_ns=step_ns,
+        predicted_ns=predicted_ns,
+        low_ns=max(int(new_ns.min()) - shorter_ns, 0),
+        high_ns=int(new_ns.max()) + longer_ns,
+        reason=edited[0].reason,
+    )
+
+
+def _margin_ns(changes: Sequence[Change], step_ns: int, predicted_ns: int) -> tuple[int, int]:
+    """How much shorter and longer the step may be than predicted, ns.
+
+    No more than what the fix changes: one that changes nothing is predicted exactly.
+    """
+    margins = [
+        _MARGIN[change.kind] if isinstance(change, Edit) else _UNKNOWN_MARGIN for change in changes
+    ]
+    at_most_ns = abs(step_ns - predicted_ns)
+    shorter, longer = (max((margin[i] for margin in margins), default=0.0) for i in (0, 1))
+    return (
+        min(int(shorter * predicted_ns), at_most_ns),
+        min(int(longer * predicted_ns), at_most_ns),
+    )

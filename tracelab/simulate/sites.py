@@ -1,0 +1,271 @@
+"""Which part of a program a place of the user's program is: a line, a function, an operator."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import OneLine, read_only
+from tracelab.errors import UsageError
+from tracelab.intervals import Int64Array, Intervals, measure_within, union
+from tracelab.model.call_sites import call_sites
+from tracelab.model.frames import called_as_shown, parse_frame
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.latencies import previous_index
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+from tracelab.simulate.program import NodeKind, Program, Via
+
+_KERNEL, _RANK = "kernel:", "rank:"
+_LINE = re.compile(r"^(?P<file>.+\.pyx?):(?P<line>\d+)$")
+_NAMED = (Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Selection(OneLine):
+    """The part of a program that a place is.
+
+    Attributes:
+        sites: whose place it is.
+        calls: bool[n], the nodes of host calls that were made there.
+        activities: bool[n], those that these calls launched, or whose name it is.
+        share_of: a function that gives `host_share`.
+    """
+
+    sites: Sites
+    calls: NDArray[np.bool_]
+    activities: NDArray[np.bool_]
+    share_of: Callable[[], NDArray[np.float64]]
+
+    @cached_property
+    def host_share(self) -> NDArray[np.float64]:
+        """float64[e], of each edge of the recorded program that is host work the share done there.
+
+        0 for all other edges.
+        """
+        return self.share_of()
+
+
+class Sites:
+    """Finds the nodes of places, each place once.
+
+    Args:
+        graph: the file that the program is of.
+        lines: where to look for the program's source; without it, no line is known.
+        program: the program that edits start from.
+
+    Attributes:
+        graph, program: as given.
+    """
+
+    def __init__(self, graph: Graph, lines: SourceLines | None, program: Program) -> None:
+        self.graph, self.program = graph, program
+        self._lines = lines
+        self._selections: dict[str | None, Selection] = {}
+
+    @property
+    def timeline(self) -> Timeline:
+        """The GPU activities of the file."""
+        return self.graph.host.timeline
+
+    def select(self, place: str | None) -> Selection:
+        """The part of the program that a place is; None is all of it.
+
+        Raises:
+            UsageError: the place is not one.
+        """
+        if place not in self._selections:
+            self._selections[place] = self._select(place)
+        return self._selections[place]
+
+    @cached_property
+    def gap_ns(self) -> Int64Array:
+        """int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds."""
+        kinds = np.arange(len(Kind), dtype=np.int8)
+        index = previous_index(kinds[:, None], kinds[None, :])
+        return self.graph.binding.latencies.typical_ns[index]
+
+    @cached_property
+    def blocking(self) -> NDArray[np.int8]:
+        """int8[n], of host calls that returned only when GPU work had finished their `Blocking`.
+
+        ABSENT for all other nodes.
+        """
+        blocking_calls = self.graph.host.blocking_calls
+        blocking_of = np.full(len(self.timeline.trace), ABSENT, dtype=np.int8)
+        blocking_of[blocking_calls.event_id] = blocking_calls.kind
+        is_call = self.program.kind == NodeKind.CALL
+        return read_only(np.where(is_call, blocking_of[self.program.event_id], ABSENT))
+
+    @cached_property
+    def copy_direction(self) -> NDArray[np.str_]:
+        """str[n], the direction of each copy, "" for all other nodes."""
+        trace = self.timeline.trace
+        names = np.array([copy_direction(name) for name in trace.strings])
+        is_copy = self.program.activity_kind == Kind.COPY
+        return read_only(np.where(is_copy, names[trace.name_index[self.program.event_id]], ""))
+
+    def operators_of(self, nodes: NDArray[np.bool_]) -> Int64Array:
+        """int64[n], index into `Timeline.operators` of the innermost operator around host calls.
+
+        ABSENT for all other nodes, and where there is none.
+        """
+        index = np.full(len(nodes), ABSENT, dtype=np.int64)
+        index[nodes] = self.timeline.operators.innermost(self.program.event_id[nodes])
+        return index
+
+    @cached_property
+    def _is_host(self) -> NDArray[np.bool_]:
+        """bool[n], which nodes are of host calls."""
+        is_host: NDArray[np.bool_] = self.program.kind != NodeKind.ACTIVITY
+        return read_only(is_host)
+
+    def _select(self, place: str | None) -> Selection:
+        if place is None:
+            return self._everything()
+        if place.startswith(_KERNEL):
+            return self._of_kernels(place.removeprefix(_KERNEL))
+        if place.startswith(_RANK):
+            number = place.removeprefix(_RANK)
+            if not number.isdecimal():
+                raise UsageError(f"{place!r} names no rank: write it as rank:0")
+            is_rank = self.timeline.trace.info.rank == int(number)
+            return self._everything() if is_rank else self._nothing()
+        line = _LINE.match(place)
+        if line is not None:
+            return self._of_line(line["file"], int(line["line"]))
+        return self._of_name(place)
+
+    # --- kinds of places ---
+
+    def _everything(self) -> Selection:
+        is_host_work = np.isin(self.program.via, (Via.HOST, Via.THREAD))
+        return Selection(
+            self, self._is_host, ~self._is_host, lambda: is_host_work.astype(np.float64)
+        )
+
+    def _nothing(self) -> Selection:
+        none = np.zeros(len(self.program.kind), dtype=np.bool_)
+        return Selection(self, none, none, lambda: np.zeros(len(self.program.via)))
+
+    def _of_kernels(self, pattern: str) -> Selection:
+        try:
+            expression = re.compile(pattern)
+        except re.error as error:
+            raise UsageError(f"{pattern!r} is not a valid regular expression: {error}") from None
+        activities = ~self._is_host
+        activities[activities] = match_names(
+            self.timeline.trace, self.program.event_id[activities], expression.search
+        )
+        launch = self.program.launch_node[activities]
+        calls = self._is_host & np.isin(
+            self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
+        )
+        return Selection(self, calls, activities, lambda: np.zeros(len(self.program.via)))
+
+    def _of_name(self, name: str) -> Selection:
+        trace = self.timeline.trace
+        events = trace.of_category(*_NAMED)
+        events = events[match_names(trace, events, lambda text: _is_named(text, name))]
+        regions = self.regions(events)
+        calls = self._is_host.copy()
+        calls[calls] = match_names(trace, self.program.event_id[calls], lambda text: text == name)
+        return self._of_calls(calls | self.inside(regions), lambda: regions)
+
+    def _of_line(self, file: str, line: int) -> Selection:
+        def made_there(events: Int64Array) -> NDArray[np.bool_]:
+            sites = call_sites(self.timeline, events, self._lines)
+            found = [site.line == line and _is_file(site.file, file) for site in sites]
+            return np.array(found, dtype=np.bool_)
+
+        calls = self._is_host.copy()
+        calls[calls] = made_there(self.program.event_id[calls])
+
+        def regions() -> Mapping[int, Intervals]:
+            events = self.timeline.trace.of_category(Category.OPERATOR, Category.PYTHON)
+            return self.regions(events[made_there(events.astype(np.int64))])
+
+        return self._of_calls(calls, regions)
+
+    # --- calls and regions ---
+
+    def _of_calls(
+        self, calls: NDArray[np.bool_], regions: Callable[[], Mapping[int, Intervals]]
+    ) -> Selection:
+        launch = self.program.launch_node
+        activities = (launch != ABSENT) & calls[launch]
+        return Selection(self, calls, activities, lambda: self.share_within(regions()))
+
+    def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
+        """When each thread was in some events (event ids)."""
+        trace, chosen = self.timeline.trace, np.asarray(events, dtype=np.int64)
+        return {
+            thread: union(trace.start_ns[chosen[index]], trace.end_ns[chosen[index]])
+            for thread, index in groups_of(trace.thread_index[chosen])
+        }
+
+    def inside(self, regions: Mapping[int, Intervals]) -> NDArray[np.bool_]:
+        """bool[n], the nodes of host calls that were made in some regions.
+
+        What a thread without any Python of its own did meanwhile, autograd's, was for them, too.
+        """
+        trace, program = self.timeline.trace, self.program
+        inside = np.zeros(len(program.kind), dtype=np.bool_)
+        with_python = set(trace.thread_index[trace.of_category(Category.PYTHON)].tolist())
+        for thread, nodes in groups_of(np.where(self._is_host, program.thread_index, ABSENT)):
+            start_ns = trace.start_ns[program.event_id[nodes]]
+            for other, region in regions.items():
+                if other == thread or (thread not in with_python and other in with_python):
+                    inside[nodes] |= measure_within(region, start_ns, start_ns + 1) > 0
+        return inside
+
+    def share_within(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
+        """float64[e], of each edge of host work the share that lies in some regions.
+
+        Of an edge from the repetition before, what came just before its target counts.
+        """
+        program, trace = self.program, self.timeline.trace
+        share = np.zeros(len(program.via))
+        edges = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)))
+        source, target = program.source[edges], program.target[edges]
+        to_ns = trace.start_ns[program.event_id[target]]
+        from_ns = np.where(
+            program.lag[edges] == 0,
+            trace.end_ns[program.event_id[source]],
+            to_ns - program.latency_ns[edges],
+        )
+        length_ns = to_ns - from_ns
+        within_ns = np.zeros(len(edges), dtype=np.int64)
+        for thread, region in regions.items():
+            of_thread = program.thread_index[target] == thread
+            of_thread |= program.thread_index[source] == thread
+            of_thread &= length_ns > 0
+            within_ns[of_thread] += measure_within(region, from_ns[of_thread], to_ns[of_thread])
+        share[edges] = np.minimum(within_ns / np.maximum(length_ns, 1), 1)
+        return share
+
+
+def _is_named(text: str, name: str) -> bool:
+    """Whether an event of this text is what the user calls so."""
+    if text == name or called_as_shown(text) == name:
+        return True
+    frame = parse_frame(text)
+    if frame is not None:
+        return frame.function == name
+    return "#" in name and re.sub(r"\d+", "#", text) == name
+
+
+def _is_file(recorded: str | None, file: str) -> bool:
+    """Whether a recorded path is the file that the user names, by its end."""
+    if recorded is None:
+        return False
+    parts, wanted = re.split(r"[\\/]", recorded), re.split(r"[\\/]", file)
+    return parts[-len(wanted) :] == wanted

@@ -1,0 +1,147 @@
+"""Edits of waits: of the host for the GPU, and of streams for one another."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array
+from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.edited import Edited, with_cost, with_latency, without, without_activities
+from tracelab.simulate.program import Program, Via
+from tracelab.simulate.sites import Selection, Sites
+
+# Operators that copy a value to the host only to look at it.
+_READS = frozenset(("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"))
+# Operators that need on the host how large their result is: what replaces them is not known.
+_SIZED_BY_DATA = frozenset(
+    (
+        "aten::nonzero",
+        "aten::masked_select",
+        "aten::repeat_interleave",
+        "aten::unique_consecutive",
+        "aten::unique_dim",
+        "aten::_unique",
+        "aten::_unique2",
+        "aten::bincount",
+        "aten::histc",
+    )
+)
+_DATA_DECIDES = "what replaces an operator whose data decide the size of its result is not known"
+_ASYNCHRONOUS_CALL_NS = 5_000  # of a copy, where the trace shows none
+
+
+def unblock(program: Program, selection: Selection) -> Edited:
+    """The host does not wait there; a copy that only fed the wait goes, too.
+
+    Where data decide the size of an operator's result, the bounds are that only its waits go and
+    that the operator goes.
+    """
+    sites = selection.sites
+    calls = _with_same_operator(sites, selection.calls & _waits_for_gpu(sites))
+    unblocked = _without_waits(program, sites, calls)
+    sized = _enclosing(sites, calls, _SIZED_BY_DATA)
+    count = int(calls.sum())
+    if not len(sized):
+        return Edited.exactly(unblocked, count)
+    gone = without_operators(unblocked, sites, sized)
+    return Edited(unblocked, gone, unblocked, count, _DATA_DECIDES)
+
+
+def no_wait(program: Program, selection: Selection) -> Edited:
+    """The stream does not wait there for another one."""
+    waits = (program.via == Via.EVENT) & selection.activities[program.target]
+    return Edited.exactly(without(program, waits), int(waits.sum()))
+
+
+def queues(program: Program, selection: Selection) -> Edited:
+    """Each stream has a hardware queue of its own."""
+    shared = (program.via == Via.QUEUE) & selection.activities[program.target]
+    return Edited.exactly(without(program, shared), int(shared.sum()))
+
+
+def asynchronous_call_ns(program: Program) -> int:
+    """What the call of a copy takes that does not wait for it, ns."""
+    is_copy = np.zeros(len(program.kind), dtype=np.bool_)
+    launch = program.launch_node[(program.activity_kind == 2) & (program.launch_node != ABSENT)]
+    is_copy[launch] = True
+    is_copy[program.target[program.via == Via.WAIT]] = False
+    return int(np.median(program.cost_ns[is_copy])) if is_copy.any() else _ASYNCHRONOUS_CALL_NS
+
+
+def without_operators(program: Program, sites: Sites, operators: Int64Array) -> Program:
+    """The same without some operators: their host work, their calls, and what they launched.
+
+    Args:
+        program: any.
+        sites: whose places they are.
+        operators: int64[k], event ids.
+    """
+    regions = sites.regions(operators)
+    calls = sites.inside(regions)
+    return without_host_work(program, sites, calls, sites.share_within(regions))
+
+
+def without_host_work(
+    program: Program, sites: Sites, calls: NDArray[np.bool_], share: NDArray[np.float64]
+) -> Program:
+    """The same without some calls, what they launched, and a share of the work between calls.
+
+    Args:
+        program: any.
+        sites: whose places they are.
+        calls: bool[n].
+        share: float64[edges of the recorded program].
+    """
+    launch = program.launch_node
+    activities = (launch != ABSENT) & calls[launch]
+    changed = without(program, (program.via == Via.WAIT) & calls[program.target])
+    changed = without_activities(changed, activities, sites.gap_ns)
+    return with_less_host_work(with_cost(changed, calls, 0), share, 0)
+
+
+def with_less_host_work(program: Program, share: NDArray[np.float64], factor: float) -> Program:
+    """The same, where a share of the work between calls takes `factor` times as long."""
+    of_edge = np.zeros(len(program.via))
+    of_edge[: len(share)] = share
+    latency_ns = program.latency_ns * (1 - of_edge * (1 - factor))
+    return with_latency(program, of_edge > 0, latency_ns.astype(np.int64))
+
+
+def _waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
+    """bool[n], the calls that did nothing but wait for the GPU, and the copies that blocked."""
+    return np.isin(sites.blocking, (*RETURNS_WHEN_DONE, Blocking.COPY))
+
+
+def _with_same_operator(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool[n], these blocking calls, and those of the same run of an operator of PyTorch's."""
+    blocks = _waits_for_gpu(sites)
+    operator = sites.operators_of(blocks)
+    chosen = np.unique(operator[calls & (operator != ABSENT)])
+    is_tensor_operator = sites.timeline.operators.have_name(lambda name: name.startswith("aten::"))
+    return calls | (blocks & np.isin(operator, chosen[is_tensor_operator[chosen]]))
+
+
+def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> Int64Array:
+    """int64[k], event ids of the operators of these names around calls."""
+    operators = sites.timeline.operators
+    is_named = operators.have_name(names.__contains__)
+    index = operators.around(sites.operators_of(calls)[calls], is_named)
+    enclosing: Int64Array = operators.event_id[np.unique(index[index != ABSENT])]
+    return enclosing
+
+
+def _without_waits(program: Program, sites: Sites, calls: NDArray[np.bool_]) -> Program:
+    """The same, where some blocking calls wait for nothing."""
+    launch = program.launch_node
+    is_copy_to_host = (sites.copy_direction == "d2h") & (launch != ABSENT)
+    reads = _enclosing(sites, calls, _READS | _SIZED_BY_DATA)
+    is_read = calls & sites.inside(sites.regions(reads))
+    dropped = is_copy_to_host & is_read[launch]
+    keeps_copy = calls & (sites.blocking == Blocking.COPY)
+    keeps_copy[launch[dropped]] = False
+    call_ns = np.where(keeps_copy, np.minimum(program.cost_ns, asynchronous_call_ns(program)), 0)
+    changed = without(program, (program.via == Via.WAIT) & calls[program.target])
+    changed = with_cost(changed, calls, call_ns)
+    return without_activities(changed, dropped, sites.gap_ns)
