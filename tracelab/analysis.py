@@ -42,6 +42,7 @@ from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report
+from tracelab.simulate.baseline import find_baseline
 from tracelab.stages import Stage, call, run_stages
 
 
@@ -256,6 +257,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),
     Stage("what_ran", what_ran),
+    Stage("baseline", find_baseline),
     Stage("tables", fill_tables),
     Stage("launched_only", measure_launched_only),
     # find

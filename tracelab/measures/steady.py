@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Protocol
 
 from tracelab.arrays import OneLine
 from tracelab.intervals import measure_within
@@ -18,6 +19,26 @@ from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut
 
 PROFILED, UNPROFILED = "profiled", "unprofiled"
+
+
+class Replayed(Protocol):
+    """How well the steady steps replay unchanged, as `SteadyMetrics` says it."""
+
+    @property
+    def basis(self) -> str:
+        """Whether the lengths are with the profiler or without it."""
+
+    @property
+    def steps(self) -> tuple[int, ...]:
+        """The numbers of the replayed steps."""
+
+    @property
+    def error(self) -> float | None:
+        """By how much the replay is off."""
+
+    @property
+    def not_replayed(self) -> str | None:
+        """Why there are no predictions."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -37,10 +58,13 @@ class SteadyMetrics(OneLine):
         device: the device that decides, the busiest of the steady window.
         left_out: the steps that are not steady, and why.
         basis: whether shares are those of a step with the profiler or without it.
-        baseline_error, not_replayed: nothing yet.
+        baseline_error: by how much a replay of unchanged steps is off, as a share of their measured
+            mean length; null without a replay.
+        not_replayed: why nothing is predicted by a replay; null where predictions are.
         devices: the metrics of the steady window.
         unprofiled_ns: what the steady window would take without the profiler, where that is at
             least a tenth less; else None. Shares are of that, then.
+        replayed_steps: the numbers of the steps that are replayed; one alone is repeated.
 
     Example row: ``SteadyMetrics(rank=0, step=None, steps=(3, 4), start_ns=4_000, end_ns=24_000,
     step_ns=10_000, lengths_ns=(9_900, 10_100), unprofiled_step_ns=None, gpu_floor_ns=9_000,
@@ -63,6 +87,7 @@ class SteadyMetrics(OneLine):
     not_replayed: str | None
     devices: tuple[DeviceMetrics, ...]
     unprofiled_ns: int | None
+    replayed_steps: tuple[int, ...] = field(default=(), metadata={"added": True})
 
     @property
     def length_ns(self) -> int:
@@ -71,7 +96,11 @@ class SteadyMetrics(OneLine):
 
 
 def steady_steps(
-    graph: Graph, bubbles: Bubbles, exposed: Exposed, blocking_calls: BlockingCallCosts
+    graph: Graph,
+    bubbles: Bubbles,
+    exposed: Exposed,
+    blocking_calls: BlockingCallCosts,
+    baseline: Replayed,
 ) -> Iterator[SteadyMetrics]:
     """The steady steps of a file, in one row; none where it has no steady step.
 
@@ -104,10 +133,11 @@ def steady_steps(
         device=decides,
         left_out=steady.left_out,
         basis=PROFILED if unprofiled_step_ns is None else UNPROFILED,
-        baseline_error=None,
-        not_replayed=None,
+        baseline_error=baseline.error,
+        not_replayed=baseline.not_replayed,
         devices=devices,
         unprofiled_ns=unprofiled_ns(graph, [steady.window], bubbles)[0],
+        replayed_steps=baseline.steps,
     )
 
 

@@ -35,7 +35,6 @@ class Recorded(Frozen):
         sequence: intp[n], of each node its thread or stream: threads first, then streams.
         host_ns: int64[n], ns, when the host began the call of each node, or the one that launched
             it; ABSENT where the file does not have that.
-        unknown_wait_ns: ns, how long calls blocked for what the file does not say.
 
     Example row: ``(sequence=1, host_ns=4_000)``.
     """
@@ -43,7 +42,6 @@ class Recorded(Frozen):
     program: Program
     sequence: NDArray[np.intp]
     host_ns: Int64Array
-    unknown_wait_ns: int
 
 
 def record_program(graph: Graph) -> Recorded:
@@ -62,7 +60,7 @@ def record_program(graph: Graph) -> Recorded:
     no_call = np.full(len(activity_node), ABSENT)
     no_activity = np.full(len(call_node), ABSENT)
 
-    cost_ns, waits, unknown_wait_ns = _waits(graph, calls, launch_call)
+    cost_ns, waits = _waits(graph, calls, launch_call)
     all_edges = [
         *_host_edges(
             graph, calls, np.where(begin_node == ABSENT, np.arange(len(calls)), begin_node)
@@ -116,7 +114,6 @@ def record_program(graph: Graph) -> Recorded:
         program=program,
         sequence=np.concatenate((thread_index, len(trace.threads) + timeline.stream_index))[order],
         host_ns=np.concatenate((calls.begin_ns[call_node], launched_ns))[order],
-        unknown_wait_ns=unknown_wait_ns,
     )
 
 
@@ -166,14 +163,11 @@ def _launches(
     ]
 
 
-def _waits(
-    graph: Graph, calls: Calls, launch_call: Int64Array
-) -> tuple[Int64Array, list[Edges], int]:
+def _waits(graph: Graph, calls: Calls, launch_call: Int64Array) -> tuple[Int64Array, list[Edges]]:
     """What calls take by themselves, and what they wait for.
 
     Returns:
-        int64[c], ns, the cost of each call; edges from timeline rows to calls; and how long calls
-        blocked for what the file does not say, ns.
+        int64[c], ns, the cost of each call; and edges from timeline rows to calls.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     cost_ns = calls.end_ns - calls.begin_ns
@@ -189,7 +183,6 @@ def _waits(
     is_known = only_waits & (awaited_ns != ABSENT)
     had_ended_ns = cost_ns[is_known & (awaited_ns < calls.begin_ns)]
     own_ns = lower_median(had_ended_ns) if len(had_ended_ns) >= LEAST_STARTS else _OWN_WAIT_NS
-    unknown_wait_ns = int(cost_ns[only_waits & ~is_known].sum())
     cost_ns = np.where(is_known, np.minimum(cost_ns, own_ns), cost_ns)
 
     copy_row = np.flatnonzero(
@@ -207,5 +200,4 @@ def _waits(
             edges(row, call, Via.WAIT, graph.binding.latencies.typical_ns[AWAITED]),
             edges(copy_row, copy_call, Via.WAIT, return_ns),
         ],
-        unknown_wait_ns,
     )
