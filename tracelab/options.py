@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from tracelab.arrays import OneLine
 
@@ -29,6 +31,13 @@ class Options(OneLine):
             busiest all the same.
         job: the files are the ranks of one job, whatever they themselves say. Without it they are
             where world size, ranks and times say so.
+        prices: predict by replay what the fix of each finding saves.
+        fixes: of which findings `whatif` predicts the fixes: their numbers in the report, from 1
+            on, ids of rules, or "all".
+        edits: further changes whose step is predicted: texts such as "unblock:train.py:40", or
+            functions from a program of `tracelab.simulate` to the changed one.
+        profile_by: what the causal profile lists: "finding", "line", "operator" or "kernel"; None
+            for no profile.
     """
 
     comm_patterns: tuple[str, ...] = ()
@@ -39,6 +48,10 @@ class Options(OneLine):
     processes: int = 1
     all_pairs: bool = False
     job: bool = False
+    prices: bool = True
+    fixes: tuple[str, ...] = ()
+    edits: tuple[str | Callable[[Any], Any], ...] = ()
+    profile_by: str | None = None
 
 
 DEFAULTS = Options()

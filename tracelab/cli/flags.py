@@ -10,7 +10,10 @@ from tracelab.errors import TracelabError
 FLAGS: Mapping[str, str] = MappingProxyType(
     {
         "comm_patterns": "--comm-pattern",
+        "edits": "--edit",
+        "fixes": "--fix",
         "processes": "--jobs",
+        "profile_by": "--by",
         "source_folders": "--source",
         "step": "--step",
         "step_pattern": "--step-on",
