@@ -1,0 +1,140 @@
+"""What the host's calls take by themselves, what they wait for, and what they launch."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array
+from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.model.constraints import Constraint
+from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.latencies import (
+    AWAITED,
+    LEAST_STARTS,
+    LONGEST_CALL_NS,
+    launch_index,
+    lower_median,
+)
+from tracelab.model.lookup import groups_of
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.calls import find_hand_overs
+from tracelab.simulate.edges import Edges, edges
+from tracelab.simulate.nodes import Nodes
+from tracelab.simulate.program import Via
+
+# What a blocking call takes that has nothing to wait for, where the trace has too few of them.
+_OWN_WAIT_NS = 4_000
+# What a copy call takes by itself where it has to wait for its copy, at most.
+_OWN_COPY_NS = 10_000
+# So many launches a stream takes before the next one has to wait: 1,021 on H200 with CUDA 13.0,
+# `tests/benchmarks/contention.py`; 990 to 999 were seen in captures.
+LAUNCHES_IN_QUEUE = 1_021
+
+
+def work_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
+    """The work of each thread between its calls, and the threads that wait for each other."""
+    calls = nodes.calls
+    call = np.flatnonzero(calls.thread_index[1:] == calls.thread_index[:-1]) + 1
+    hand_overs = find_hand_overs(graph.host.timeline.trace, calls)
+    asleep_ns = np.zeros(len(calls), dtype=np.int64)
+    asleep_ns[hand_overs.call_index] = hand_overs.asleep_ns
+    work_ns = calls.begin_ns[call] - calls.end_ns[call - 1] - asleep_ns[call]
+    after_sleep = nodes.entry[hand_overs.call_index]
+    return [
+        edges(call - 1, nodes.entry[call], Via.HOST, work_ns),
+        edges(nodes.entry[nodes.begin_call], nodes.begin_call, Via.HOST, 0),
+        edges(hand_overs.source_index, after_sleep, Via.THREAD, hand_overs.latency_ns),
+    ]
+
+
+def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
+    """From each call, or its begin, to what it launches."""
+    timeline, binding, calls = graph.host.timeline, graph.binding, nodes.calls
+    has_begin = nodes.entry[nodes.launch_call] != nodes.launch_call
+    after = np.flatnonzero(nodes.is_launched & ~has_begin)
+    inside = np.flatnonzero(nodes.is_launched & has_begin)
+    typical_ns = binding.latencies.typical_ns[launch_index(timeline.kind[after])]
+    inside_call = nodes.launch_call[inside]
+    delay_ns = timeline.start_ns[inside] - calls.begin_ns[inside_call]
+    waited_for_launch = binding.constraint[inside] == Constraint.LAUNCH
+    sort = 2 * timeline.kind[inside].astype(np.intp) + graph.host.is_staged[inside]
+    latency_ns = np.zeros(len(inside), dtype=np.int64)
+    for _, index in groups_of(sort):
+        shown_ns = delay_ns[index[waited_for_launch[index]]]
+        latency_ns[index] = lower_median(shown_ns) if len(shown_ns) else delay_ns[index].min()
+    return [
+        edges(nodes.launch_call[after], nodes.activity[after], Via.LAUNCH, typical_ns),
+        edges(nodes.entry[inside_call], nodes.activity[inside], Via.LAUNCH, latency_ns),
+    ]
+
+
+def wait_edges(graph: Graph, nodes: Nodes) -> tuple[Int64Array, list[Edges]]:
+    """What calls take by themselves, and what they wait for.
+
+    Returns:
+        int64[c], ns, the cost of each call; and the edges.
+    """
+    cost_ns = nodes.calls.end_ns - nodes.calls.begin_ns
+    return cost_ns, [
+        _synchronizations(graph, nodes, cost_ns),
+        _copies(graph, nodes, cost_ns),
+        _full_queues(graph, nodes, cost_ns),
+    ]
+
+
+def _synchronizations(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
+    """Calls that do nothing but wait; of those whose wait is known, their own cost is set."""
+    timeline, calls = graph.host.timeline, nodes.calls
+    only_waits = np.isin(calls.blocking, RETURNS_WHEN_DONE)
+    row_of = np.full(len(timeline.trace), ABSENT, dtype=np.intp)
+    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
+    is_sync = graph.kind == EdgeKind.SYNC
+    row, call = row_of[graph.source_id[is_sync]], calls.index_of[graph.target_id[is_sync]]
+    is_wait = (call != ABSENT) & only_waits[call]
+    row, call = row[is_wait], call[is_wait]
+    awaited_ns = np.full(len(calls), ABSENT, dtype=np.int64)
+    np.maximum.at(awaited_ns, call, timeline.end_ns[row])
+    is_known = only_waits & (awaited_ns != ABSENT)
+    without_wait_ns = cost_ns[is_known & (awaited_ns < calls.begin_ns)]
+    is_shown = len(without_wait_ns) >= LEAST_STARTS
+    own_ns = lower_median(without_wait_ns) if is_shown else _OWN_WAIT_NS
+    cost_ns[is_known] = np.minimum(cost_ns[is_known], own_ns)
+    wake_up_ns = graph.binding.latencies.typical_ns[AWAITED]
+    return edges(nodes.activity[row], call, Via.WAIT, wake_up_ns)
+
+
+def _copies(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
+    """Copies whose call returns with them; what the call takes by itself is set."""
+    timeline, calls, launch_call = graph.host.timeline, nodes.calls, nodes.launch_call
+    blocks = nodes.is_launched & (calls.blocking[launch_call] == Blocking.COPY)
+    row = np.flatnonzero(blocks & (timeline.start_ns < calls.end_ns[launch_call]))
+    call = launch_call[row]
+    return_ns = calls.end_ns[call] - timeline.end_ns[row]
+    for _, index in groups_of(timeline.trace.name_index[timeline.event_id[row]]):
+        return_ns[index] = lower_median(return_ns[index])
+    cost_ns[call] = np.minimum(cost_ns[call], _OWN_COPY_NS)
+    return edges(nodes.activity[row], call, Via.WAIT, return_ns)
+
+
+def _full_queues(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
+    """Launches wait while their stream has a full queue; what such a call takes itself is set."""
+    timeline, calls = graph.host.timeline, nodes.calls
+    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    for stream in timeline.streams:
+        row = np.arange(stream.first_row, stream.end_row)
+        launch = nodes.launch_call[row]
+        is_first = (launch != ABSENT) & np.append(True, launch[1:] != launch[:-1])
+        row, launch = row[is_first], launch[is_first]
+        sources.append(row[:-LAUNCHES_IN_QUEUE])
+        targets.append(launch[LAUNCHES_IN_QUEUE:])
+    row, call = np.concatenate(sources), np.concatenate(targets)
+    # Where the recording shows a longer queue, this one is no limit.
+    is_limit = timeline.end_ns[row] <= calls.end_ns[call]
+    row, call = row[is_limit], call[is_limit]
+    has_waited = timeline.end_ns[row] > calls.begin_ns[call]
+    has_waited &= cost_ns[call] > LONGEST_CALL_NS
+    if has_waited.any():
+        cost_ns[call[has_waited]] = lower_median(cost_ns[nodes.launch_call[nodes.is_launched]])
+    return edges(nodes.activity[row], nodes.entry[call], Via.LIMIT, 0)
