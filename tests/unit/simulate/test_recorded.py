@@ -1,0 +1,134 @@
+"""A file as a program: hand-made traces whose edges are worked out in the tests."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tests.build import rows
+from tests.build.rows import AUTOGRAD, US
+from tracelab.simulate.host_edges import LAUNCHES_IN_QUEUE
+from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.recorded import record_program
+
+
+def program_of(*some: rows.Row) -> Program:
+    return record_program(rows.graph(*some)).program
+
+
+def edges_of(program: Program, via: Via) -> list[tuple[int, int, int]]:
+    """The edges of one kind, as event ids and ns, by target."""
+    chosen = np.flatnonzero(program.via == via)
+    pairs = zip(
+        program.event_id[program.source[chosen]].tolist(),
+        program.event_id[program.target[chosen]].tolist(),
+        program.latency_ns[chosen].tolist(),
+        strict=True,
+    )
+    return sorted(pairs, key=lambda edge: edge[1])
+
+
+def cost_of(program: Program, event_id: int, kind: NodeKind) -> int:
+    [node] = np.flatnonzero((program.event_id == event_id) & (program.kind == kind))
+    return int(program.cost_ns[node])
+
+
+def test_two_launches_and_their_kernels():
+    program = program_of(
+        rows.launch(0, 5 * US, 1),
+        rows.launch(9 * US, 12 * US, 2),
+        rows.kernel(7 * US, 40 * US, correlation=1),
+        rows.kernel(42 * US, 60 * US, correlation=2),
+    )
+    # Calls as they return, activities as they start.
+    assert program.event_id.tolist() == [0, 2, 1, 3]
+    assert program.cost_ns.tolist() == [5 * US, 33 * US, 3 * US, 18 * US]
+    assert edges_of(program, Via.HOST) == [(0, 1, 4 * US)]
+    # The latencies of the captures: the trace has too few of its own.
+    assert edges_of(program, Via.LAUNCH) == [(0, 2, 2_112), (1, 3, 2_112)]
+    assert edges_of(program, Via.STREAM) == [(2, 3, 1_600)]
+    assert program.launch_node.tolist() == [-1, 0, -1, 2]
+
+
+def test_activity_that_starts_in_its_call_is_launched_at_its_begin():
+    program = program_of(
+        rows.launch(0, 5 * US, 1),
+        rows.launch(10 * US, 50 * US, 2),
+        rows.kernel(7 * US, 9 * US, correlation=1),
+        rows.kernel(13 * US, 20 * US, correlation=2),
+    )
+    kinds = [NodeKind(kind).name for kind in program.kind]
+    assert kinds == ["CALL", "ACTIVITY", "BEGIN", "ACTIVITY", "CALL"]
+    # From the call before to the begin, and from there to the return, which costs 40 us.
+    assert edges_of(program, Via.HOST) == [(0, 1, 5 * US), (1, 1, 0)]
+    assert edges_of(program, Via.LAUNCH) == [(0, 2, 2_112), (1, 3, 3 * US)]
+
+
+def test_synchronization_waits_and_costs_little_itself():
+    program = program_of(
+        rows.launch(0, 5 * US, 1),
+        rows.call("cudaStreamSynchronize", 6 * US, 105 * US, correlation=2),
+        rows.sync_row("Stream Sync", 6 * US, 105 * US, correlation=2, stream=7),
+        rows.kernel(7 * US, 100 * US, correlation=1),
+    )
+    assert edges_of(program, Via.WAIT) == [(3, 1, 4_923)]
+    assert cost_of(program, 1, NodeKind.CALL) == 4_000
+
+
+def test_pageable_copy_returns_with_its_copy():
+    program = program_of(
+        rows.call("cudaMemcpyAsync", 0, 80 * US, correlation=1),
+        rows.copy(20 * US, 78 * US, rows.PAGEABLE_H2D, correlation=1),
+    )
+    assert edges_of(program, Via.LAUNCH) == [(0, 1, 20 * US)]
+    assert edges_of(program, Via.WAIT) == [(1, 0, 2 * US)]
+    assert cost_of(program, 0, NodeKind.CALL) == 10_000
+
+
+def test_autograd_goes_on_after_the_main_thread_and_back():
+    program = program_of(
+        rows.launch(0, 5 * US, 1),
+        rows.operator("backward", 100 * US, 150 * US, thread=AUTOGRAD),
+        rows.launch(110 * US, 115 * US, 2, thread=AUTOGRAD),
+        rows.launch(120 * US, 125 * US, 3, thread=AUTOGRAD),
+        rows.operator("step", 200 * US, 230 * US),
+        rows.launch(210 * US, 215 * US, 4),
+        *(
+            rows.kernel(300 * US + i, 301 * US + i, correlation=1 + i // US)
+            for i in range(0, 4 * US, US)
+        ),
+    )
+    # The main thread slept from 5 to 200 us, then worked for 10 us before it launched.
+    assert edges_of(program, Via.HOST) == [(2, 3, 5 * US), (0, 5, 10 * US)]
+    assert edges_of(program, Via.THREAD) == [(0, 2, 105 * US), (3, 5, 85 * US)]
+
+
+def test_thread_that_works_is_not_woken_by_another():
+    busy = [rows.operator("aten::add", start * US, (start + 9) * US) for start in range(5, 200, 10)]
+    program = program_of(
+        rows.launch(0, 5 * US, 1),
+        rows.launch(100 * US, 105 * US, 2, thread=AUTOGRAD),
+        rows.launch(205 * US, 210 * US, 3),
+        *(
+            rows.kernel(300 * US + i, 301 * US + i, correlation=1 + i // US)
+            for i in range(0, 3 * US, US)
+        ),
+        *busy,
+    )
+    assert (0, 2, 200 * US) in edges_of(program, Via.HOST)
+    assert [target for _, target, _ in edges_of(program, Via.THREAD)] == [1]
+
+
+def test_launch_waits_for_room_in_the_queue_of_its_stream():
+    count = LAUNCHES_IN_QUEUE + 2
+    launches = [rows.launch(10 * i, 10 * i + 5, 1 + i) for i in range(count - 1)]
+    # The kernels take 1 us each: the first two end while the last call waits for the second.
+    first_ns = 10 * count
+    blocked = rows.launch(first_ns, first_ns + 200 * US, count)
+    kernels = [
+        rows.kernel(first_ns + 99 * US * i, first_ns + 99 * US * (i + 1), correlation=1 + i)
+        for i in range(count)
+    ]
+    program = program_of(*launches, blocked, *kernels)
+    # The call before the last one returned long before the first kernel ended: no limit for it.
+    assert edges_of(program, Via.LIMIT) == [(count + 1, count - 1, 0)]
+    assert cost_of(program, count - 1, NodeKind.CALL) == 5  # as the other launches
