@@ -14,10 +14,10 @@ from tracelab.arrays import OneLine, read_only
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.model.call_sites import call_sites
-from tracelab.model.frames import called_as_shown, parse_frame
+from tracelab.model.frames import called_as_shown, is_tensor_operator, parse_frame
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.latencies import previous_index
+from tracelab.model.latencies import event_index, previous_index
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
@@ -112,6 +112,17 @@ class Sites:
         names = np.array([copy_direction(name) for name in trace.strings])
         is_copy = self.program.activity_kind == Kind.COPY
         return read_only(np.where(is_copy, names[trace.name_index[self.program.event_id]], ""))
+
+    @cached_property
+    def event_ns(self) -> Int64Array:
+        """int64[kinds], ns, typical from what a stream waited for to a start, by its kind."""
+        index = event_index(np.arange(len(Kind), dtype=np.int8))
+        return self.graph.binding.latencies.typical_ns[index]
+
+    @cached_property
+    def is_tensor_operator(self) -> NDArray[np.bool_]:
+        """bool[operators], which of `Timeline.operators` are PyTorch's own."""
+        return read_only(self.timeline.operators.have_name(is_tensor_operator))
 
     def operators_of(self, nodes: NDArray[np.bool_]) -> Int64Array:
         """int64[n], index into `Timeline.operators` of the innermost operator around host calls.

@@ -7,9 +7,17 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.edited import Edited, with_cost, with_latency, without, without_activities
-from tracelab.simulate.program import Program, Via
+from tracelab.simulate.edited import (
+    Edited,
+    with_cost,
+    with_edges,
+    with_latency,
+    without,
+    without_activities,
+)
+from tracelab.simulate.program import NEVER, Program, Via
 from tracelab.simulate.sites import Selection, Sites
 
 # Operators that copy a value to the host only to look at it.
@@ -35,18 +43,18 @@ _ASYNCHRONOUS_CALL_NS = 5_000  # of a copy, where the trace shows none
 def unblock(program: Program, selection: Selection) -> Edited:
     """The host does not wait there; a copy that only fed the wait goes, too.
 
-    Where data decide the size of an operator's result, the bounds are that only its waits go and
-    that the operator goes.
+    What the wait kept in order on two streams stays so, as by an event wait, and as a bound does
+    not. Where data decide the size of an operator's result, the bounds are that only its waits go
+    and that the operator goes.
     """
     sites = selection.sites
     calls = _with_same_operator(sites, selection.calls & _waits_for_gpu(sites))
     unblocked = _without_waits(program, sites, calls)
-    sized = _enclosing(sites, calls, _SIZED_BY_DATA)
-    count = int(calls.sum())
-    if not len(sized):
-        return Edited.exactly(unblocked, count)
-    gone = without_operators(unblocked, sites, sized)
-    return Edited(unblocked, gone, unblocked, count, _DATA_DECIDES)
+    ordered = _in_order(unblocked, program, sites, calls)
+    sized = _outermost(sites, _enclosing(sites, calls, _SIZED_BY_DATA))
+    gone = without_operators(unblocked, sites, sized) if len(sized) else unblocked
+    reason = _DATA_DECIDES if len(sized) else None
+    return Edited(ordered, gone, ordered, int(calls.sum()), reason)
 
 
 def no_wait(program: Program, selection: Selection) -> Edited:
@@ -119,17 +127,34 @@ def _with_same_operator(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bo
     blocks = _waits_for_gpu(sites)
     operator = sites.operators_of(blocks)
     chosen = np.unique(operator[calls & (operator != ABSENT)])
-    is_tensor_operator = sites.timeline.operators.have_name(lambda name: name.startswith("aten::"))
-    return calls | (blocks & np.isin(operator, chosen[is_tensor_operator[chosen]]))
+    return calls | (blocks & np.isin(operator, chosen[sites.is_tensor_operator[chosen]]))
 
 
 def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> Int64Array:
-    """int64[k], event ids of the operators of these names around calls."""
+    """int64[k], index into `Timeline.operators` of those of these names around calls."""
     operators = sites.timeline.operators
     is_named = operators.have_name(names.__contains__)
     index = operators.around(sites.operators_of(calls)[calls], is_named)
-    enclosing: Int64Array = operators.event_id[np.unique(index[index != ABSENT])]
-    return enclosing
+    return np.unique(index[index != ABSENT])
+
+
+def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
+    """Event ids of the operators of PyTorch's that the program called, around some operators.
+
+    Args:
+        sites: whose places they are.
+        operators: int64[k], index into `Timeline.operators`.
+    """
+    nesting = sites.timeline.operators
+    called, is_tensor_operator = operators.copy(), sites.is_tensor_operator
+    open_ = np.arange(len(called))
+    while len(open_):
+        outer = nesting.parent_index[called[open_]]
+        is_called = (outer != ABSENT) & is_tensor_operator[outer]
+        open_ = open_[is_called]
+        called[open_] = outer[is_called]
+    event_id: Int64Array = nesting.event_id[np.unique(called)]
+    return event_id
 
 
 def _without_waits(program: Program, sites: Sites, calls: NDArray[np.bool_]) -> Program:
@@ -137,7 +162,7 @@ def _without_waits(program: Program, sites: Sites, calls: NDArray[np.bool_]) -> 
     launch = program.launch_node
     is_copy_to_host = (sites.copy_direction == "d2h") & (launch != ABSENT)
     reads = _enclosing(sites, calls, _READS | _SIZED_BY_DATA)
-    is_read = calls & sites.inside(sites.regions(reads))
+    is_read = calls & sites.inside(sites.regions(sites.timeline.operators.event_id[reads]))
     dropped = is_copy_to_host & is_read[launch]
     keeps_copy = calls & (sites.blocking == Blocking.COPY)
     keeps_copy[launch[dropped]] = False
@@ -145,3 +170,34 @@ def _without_waits(program: Program, sites: Sites, calls: NDArray[np.bool_]) -> 
     changed = without(program, (program.via == Via.WAIT) & calls[program.target])
     changed = with_cost(changed, calls, call_ns)
     return without_activities(changed, dropped, sites.gap_ns)
+
+
+def _in_order(
+    program: Program, waiting: Program, sites: Sites, calls: NDArray[np.bool_]
+) -> Program:
+    """The same, where what blocking calls kept in order stays so: by event waits of the streams.
+
+    Args:
+        program: where they wait for nothing.
+        waiting: where they wait.
+        sites: whose places they are.
+        calls: bool[n], the blocking calls. What was copied to the host is not for the GPU.
+    """
+    waits = (waiting.via == Via.WAIT) & (waiting.latency_ns != NEVER)
+    waits &= calls[waiting.target] & np.isin(sites.blocking, RETURNS_WHEN_DONE)[waiting.target]
+    waits &= sites.copy_direction[waiting.source] != "d2h"
+    source, call, lag = waiting.source[waits], waiting.target[waits], waiting.lag[waits]
+    for stream, activities in groups_of(program.stream_index):
+        launched = activities[program.launch_node[activities] != ABSENT]
+        index = np.searchsorted(np.maximum.accumulate(program.launch_node[launched]), call)
+        is_next = index == len(launched)
+        other = (program.stream_index[source] != stream) & (lag + is_next < 2) & (len(launched) > 0)
+        target = launched[np.where(is_next, 0, index)[other]]
+        for of_lag in (0, 1):
+            edges = np.flatnonzero(lag[other] + is_next[other] == of_lag)
+            edges = edges[(of_lag == 1) | (source[other][edges] < target[edges])]
+            latency_ns = sites.event_ns[program.activity_kind[target[edges]]]
+            program = with_edges(
+                program, source[other][edges], target[edges], Via.EVENT, latency_ns, of_lag
+            )
+    return program
