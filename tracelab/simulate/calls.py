@@ -105,7 +105,7 @@ def find_hand_overs(trace: Trace, calls: Calls) -> HandOvers:
         of_thread = np.flatnonzero(calls.thread_index == thread)
         others = by_end[calls.thread_index[by_end] != thread]
         events = event_id[trace.thread_index[event_id] == thread]
-        marks_ns = np.unique(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
+        marks_ns = np.sort(np.concatenate((trace.start_ns[events], trace.end_ns[events])))
         columns += _hand_overs_of(calls, of_thread, others, marks_ns)
     by_column = np.array(columns, dtype=np.int64).reshape(-1, 4).T
     return HandOvers(*by_column)

@@ -20,7 +20,7 @@ from tracelab.simulate.recorded import Recorded
 # A step so much longer than the median one is not typical.
 _IRREGULAR = 2.5
 # Steps after those that make up so many nodes are left out: more of them say nothing new.
-_MOST_NODES = 40_000
+_MOST_NODES = 8_000
 
 
 def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None:
