@@ -51,7 +51,7 @@ def typical_steps(timeline: Timeline, node_count: int) -> tuple[int, int] | None
     first, last = run[0], run[-1]
     if first == 0 and last > 0:
         first = 1
-    most_steps = max(1, _MOST_NODES * len(timeline.steps) // node_count)
+    most_steps = max(2, _MOST_NODES * len(timeline.steps) // node_count)
     return first, min(last, first + most_steps - 1)
 
 

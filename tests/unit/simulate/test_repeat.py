@@ -98,5 +98,6 @@ def test_typical_steps(lengths, steps):
 
 def test_fewer_steps_are_repeated_of_a_huge_file():
     timeline = loop(10, kernel_us=50).host.timeline
-    # 10 steps of 10,000 nodes each: 40,000 nodes are 4 steps.
-    assert typical_steps(timeline, node_count=100_000) == (1, 4)
+    # 10 steps of 2,000 nodes each: 8,000 nodes are 4 steps; but never fewer than two.
+    assert typical_steps(timeline, node_count=20_000) == (1, 4)
+    assert typical_steps(timeline, node_count=1_000_000) == (1, 2)
