@@ -76,6 +76,7 @@ def candidate_of_allocations(
     cause: str,
     fix: str,
     severity_override: str | None = None,
+    edit: str | None = None,
 ) -> Candidate:
     """The candidate of these calls, which cost no more than they blocked."""
     costs, lost = context.blocking_calls, idle_of(context, call_index)
@@ -91,6 +92,7 @@ def candidate_of_allocations(
         lost=lost,
         limit_ns={device: min(blocked_ns, measure(time)) for device, time in lost.items()},
         severity_override=severity_override,
+        edit=edit,
     )
 
 

@@ -10,15 +10,12 @@ import numpy as np
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
-    CRITICAL,
-    CRITICAL_SHARE,
-    INFO,
     REPORTED_SHARE,
     REPORTED_SHARE_NOT_ACTIONABLE,
-    WARNING,
-    WARNING_SHARE,
     Finding,
+    severity_of,
 )
+from tracelab.findings.places import edit_text
 from tracelab.findings.rule import Rule
 from tracelab.intervals import (
     Int64Array,
@@ -156,11 +153,13 @@ def _finding(
 ) -> Finding:
     """The finding of a candidate that counts on a device."""
     lost_by_step_ns = _lost_by_step_ns(context, candidate.lost.get(device, _NOTHING))
-    severity = _severity(context, bound_ns, lost_by_step_ns)
+    length_ns = context.window_without_profiler_ns or context.window.length_ns
+    spread_ns = _spread_ns(context, lost_by_step_ns)
+    of_all_ns = (spread_ns or 0) * len(lost_by_step_ns)
     return Finding(
         rule=rule.id,
         title=candidate.title,
-        severity=candidate.severity_override or severity,
+        severity=candidate.severity_override or severity_of(bound_ns, length_ns, of_all_ns),
         rank=context.rank,
         step=context.window.step,
         cause=candidate.cause,
@@ -171,6 +170,8 @@ def _finding(
         fix=candidate.fix or rule.fix,
         about=rule.about,
         steps_seen=_steps_seen(candidate, lost_by_step_ns),
+        spread_ns=spread_ns,
+        edit=edit_text(candidate.edit, candidate.where),
     )
 
 
@@ -197,18 +198,9 @@ def _earliest(time: Intervals, length_ns: int) -> Intervals:
     return union(time.starts, ends)
 
 
-def _severity(context: Context, bound_ns: int, lost_by_step_ns: Int64Array) -> str:
-    """How bad a loss is, by its share of the window as it is without the profiler.
-
-    A small share is no alarm where steps differ by more than it for other reasons.
-    """
-    length_ns = context.window_without_profiler_ns or context.window.length_ns
-    if bound_ns >= CRITICAL_SHARE * length_ns:
-        return CRITICAL
-    if bound_ns < WARNING_SHARE * length_ns:
-        return INFO
+def _spread_ns(context: Context, lost_by_step_ns: Int64Array) -> int | None:
+    """By how much the steady steps differ beside what a candidate lost in each; None of too few."""
     if len(lost_by_step_ns) < FEWEST_STEPS:
-        return WARNING
+        return None
     lengths_ns = np.array([window.length_ns for window in context.typical_steps])
-    rest_ns = lengths_ns - lost_by_step_ns
-    return WARNING if bound_ns > len(lengths_ns) * spread_ns(rest_ns) else INFO
+    return round(spread_ns(lengths_ns - lost_by_step_ns))

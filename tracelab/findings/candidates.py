@@ -34,6 +34,8 @@ class Candidate(OneLine):
             missing.
         severity_override: a severity that does not depend on the bound. With one, a candidate that
             loses no time is a finding, too.
+        edit: the change that a replay makes for it, with {place} where its place belongs, such as
+            "unblock:{place}"; None where nothing can be done, or nobody knows what.
     """
 
     title: str
@@ -44,6 +46,7 @@ class Candidate(OneLine):
     lost: Mapping[int, Intervals] = field(default_factory=dict)
     limit_ns: Mapping[int, int] = field(default_factory=dict)
     severity_override: str | None = None
+    edit: str | None = None
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:

@@ -16,7 +16,7 @@ Wording = Callable[[str, str, str | None, str | None], tuple[str, str, str]]
 
 
 def candidates_of_calls(
-    context: Context, is_chosen: NDArray[np.bool_], wording: Wording
+    context: Context, is_chosen: NDArray[np.bool_], wording: Wording, edit: str
 ) -> list[Candidate]:
     """One candidate for each call site of some blocking calls that cost idle time.
 
@@ -24,6 +24,7 @@ def candidates_of_calls(
         context: the window.
         is_chosen: bool[blocking calls].
         wording: what to say of a call site.
+        edit: as in `Candidate`.
     """
     costs = context.blocking_calls
     calls, idle = costs.calls, costs.attributed_idle
@@ -66,6 +67,7 @@ def candidates_of_calls(
                 fix=fix,
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, blocked_ns),
+                edit=edit,
             )
         )
     return candidates

@@ -22,6 +22,8 @@ from tracelab.model.wording import describe, short_kernel_name
 
 # What runs where, its name on the GPU, its overlap blocker, what that means -> title, fix.
 Wording = Callable[[str, str, OverlapBlocker, str], tuple[str, str]]
+# Its name on the GPU, its overlap blocker -> the edit, as in `Candidate`.
+EditOf = Callable[[str, OverlapBlocker], str | None]
 _ONCE = 1.5  # a step, give or take one that the recording cut
 # What keeps other work waiting, so that it can be named.
 _KEEPS_WAITING = (
@@ -32,7 +34,11 @@ _KEEPS_WAITING = (
 
 
 def candidates_of_exposed(
-    context: Context, exposed: Exposed, is_chosen: NDArray[np.bool_], wording: Wording
+    context: Context,
+    exposed: Exposed,
+    is_chosen: NDArray[np.bool_],
+    wording: Wording,
+    edit_of: EditOf,
 ) -> list[Candidate]:
     """One candidate for each call site and overlap blocker of some exposed pieces.
 
@@ -41,6 +47,7 @@ def candidates_of_exposed(
         exposed: pieces of exposed time.
         is_chosen: bool[exposed pieces].
         wording: what to say of a call site.
+        edit_of: which change a replay makes.
     """
     timeline = context.timeline
     chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
@@ -59,7 +66,7 @@ def candidates_of_exposed(
             chosen_index[group],
             call_site,
             OverlapBlocker(blocker),
-            wording,
+            (wording, edit_of),
             blocking_sites,
         )
         for (blocker, call_site, _), group in grouped(keys).items()
@@ -72,11 +79,11 @@ def _candidate(
     piece_index: NDArray[np.intp],
     call_site: CallSite,
     blocker: OverlapBlocker,
-    wording: Wording,
+    how: tuple[Wording, EditOf],
     blocking_sites: Mapping[int, CallSite],
 ) -> Candidate:
     """The candidate of exposed pieces of one name, with one call site and overlap blocker."""
-    timeline = context.timeline
+    timeline, (wording, edit_of) = context.timeline, how
     piece_row, bound_ns = exposed.row[piece_index], exposed.bound_ns[piece_index]
     start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
     event_ids, device_numbers = timeline.event_id[piece_row], timeline.device_number[piece_row]
@@ -100,6 +107,7 @@ def _candidate(
             for device in np.unique(device_numbers).tolist()
         },
         severity_override=INFO if is_info else None,
+        edit=None if is_info else edit_of(name, blocker),
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -22,19 +22,19 @@ Wording = Callable[[str, str, str], tuple[str, str]]
 
 
 def candidates_of_serialized_streams(
-    context: Context, blockers: tuple[OverlapBlocker, ...], wording: Wording, no_room: str
+    context: Context, edits: Mapping[OverlapBlocker, str | None], wording: Wording, no_room: str
 ) -> list[Candidate]:
     """One candidate for each call site at which streams were serialized.
 
     Args:
         context: the window.
-        blockers: by which of these.
+        edits: by which of these, and the edit of each, as in `Candidate`.
         wording: what to say of a call site.
         no_room: the fix where both kernels would not fit on the GPU.
     """
     serialized, timeline = context.serialized_streams, context.timeline
     is_chosen = context.is_inside(serialized.start_ns, serialized.end_ns)
-    chosen_index = np.flatnonzero(np.isin(serialized.blocker, blockers) & is_chosen)
+    chosen_index = np.flatnonzero(np.isin(serialized.blocker, list(edits)) & is_chosen)
     call_id = _call_id(context, chosen_index)
     keys = zip(
         serialized.blocker[chosen_index].tolist(),
@@ -74,6 +74,7 @@ def candidates_of_serialized_streams(
                 lost=lost,
                 limit_ns=limit_ns,
                 severity_override=None,
+                edit=edits[OverlapBlocker(blocker)],
             )
         candidates.append(candidate)  # without room both take as long side by side: nothing is lost
     return candidates

@@ -8,6 +8,7 @@ from tracelab.arrays import OneLine
 from tracelab.measures.measure import constrained
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
+_ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 # Shares of the window, or of the step, that a finding is about.
 CRITICAL_SHARE, WARNING_SHARE = 0.1, 0.02
@@ -67,6 +68,15 @@ class Finding(OneLine):
         fix: what to change, in words and a few lines of PyTorch.
         about: "program", or "trace" for what the file itself lacks.
         steps_seen: in how many of the steady steps it costs time; None without steady steps.
+        spread_ns: by how much steady steps differ for other reasons, ns: to save less than that and
+            a tenth of a step is no alarm. None of fewer than `FEWEST_STEPS` steps.
+        edit: the change to the program that a replay makes for it, such as "unblock:train.py:40";
+            several are joined by " + ". None where nothing can be done, or nobody knows what.
+        saves_ns: what that change saves of a steady step by a replay, ns; of a file without steps,
+            of the whole trace. None without a replay or an edit.
+        saves_low_ns, saves_high_ns: the interval in which it lies.
+        saves_reason: why a replay says nothing about its edit, in one word; None where it does, and
+            without a replay.
     """
 
     rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
@@ -82,9 +92,31 @@ class Finding(OneLine):
     fix: str
     about: str = field(
         default="program",
-        metadata={"added": True, **constrained(enum=["program", "trace"])},
+        metadata={**_ADDED, **constrained(enum=["program", "trace"])},
     )
-    steps_seen: int | None = field(default=None, metadata={"added": True})
+    steps_seen: int | None = field(default=None, metadata=_ADDED)
+    spread_ns: int | None = field(default=None, metadata=_ADDED)
+    edit: str | None = field(default=None, metadata=_ADDED)
+    saves_ns: int | None = field(default=None, metadata=_ADDED)
+    saves_low_ns: int | None = field(default=None, metadata=_ADDED)
+    saves_high_ns: int | None = field(default=None, metadata=_ADDED)
+    saves_reason: str | None = field(default=None, metadata=_ADDED)
+
+
+def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
+    """How much a saving, or an attributed share, matters.
+
+    Args:
+        time_ns: the time that is saved or attributed.
+        of_ns: of how much.
+        spread_ns: by how much that varies for other reasons: a small share of less is no alarm.
+
+    >>> severity_of(20, 100), severity_of(5, 100), severity_of(5, 100, spread_ns=6)
+    ('critical', 'warning', 'info')
+    """
+    if time_ns >= CRITICAL_SHARE * of_ns:
+        return CRITICAL
+    return WARNING if time_ns >= WARNING_SHARE * of_ns and time_ns > spread_ns else INFO
 
 
 def is_same_place(finding: Finding, other: Finding) -> bool:

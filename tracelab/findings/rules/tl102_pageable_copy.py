@@ -24,6 +24,8 @@ _FIXES = {
     "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an event behind "
     "it, and `event.synchronize()` one step later.",
 }
+_EDITS = {"h2d": "prefetch:{place}"}
+_EDIT = "pin:{place}"
 
 
 def find(context: Context) -> list[Candidate]:
@@ -56,6 +58,7 @@ def find(context: Context) -> list[Candidate]:
                 },
                 # What the host does between these calls is not theirs.
                 limit_ns={device: blocked_ns + measure(time) for device, time in exposed.items()},
+                edit=_EDITS.get(copy_direction(name), _EDIT),
             )
         )
     return candidates

@@ -17,6 +17,7 @@ from tracelab.findings.allocations import (
 )
 from tracelab.findings.candidates import Candidate, grouped
 from tracelab.findings.context import Context
+from tracelab.findings.places import JOINT
 from tracelab.findings.rule import Rule
 from tracelab.model.driver_api import is_free
 from tracelab.model.wording import describe
@@ -75,7 +76,14 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     title = f"{describe(call_site, api)} {does} ({counted(names)} in all)"
     return [
         candidate_of_allocations(
-            context, costly_index, call_site, api=api, title=title, cause="allocator", fix=_FIX
+            context,
+            costly_index,
+            call_site,
+            api=api,
+            title=title,
+            cause="allocator",
+            fix=_FIX,
+            edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
         )
     ]
 
@@ -100,7 +108,14 @@ def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp])
         fix = _FIX_OF_PINNING if pins_batches else _FIX_OF_ANOTHER_THREAD
         candidates.append(
             candidate_of_allocations(
-                context, group_index, call_site, api=api, title=title, cause="allocator", fix=fix
+                context,
+                group_index,
+                call_site,
+                api=api,
+                title=title,
+                cause="allocator",
+                fix=fix,
+                edit="remove:{place}",
             )
         )
     return candidates

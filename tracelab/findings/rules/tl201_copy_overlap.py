@@ -49,7 +49,7 @@ def find(context: Context) -> list[Candidate]:
     is_copy = match_names(context.trace, timeline.event_id[exposed.row], _is_pinned_host_copy)
     is_copy &= timeline.kind[exposed.row] == Kind.COPY
     is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(context, exposed, is_copy & ~is_queued, _worded)
+    return candidates_of_exposed(context, exposed, is_copy & ~is_queued, _worded, _edit_of)
 
 
 def _is_pinned_host_copy(name: str) -> bool:
@@ -59,6 +59,12 @@ def _is_pinned_host_copy(name: str) -> bool:
 def _worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[str, str]:
     fixes = _FIXES_TO_HOST if copy_direction(name) == "d2h" else _FIXES_TO_DEVICE
     return f"{what} is not overlapped with compute{reason}", (fixes | _FIXES_OF_BOTH)[blocker]
+
+
+def _edit_of(name: str, blocker: OverlapBlocker) -> str | None:
+    if blocker in _FIXES_OF_BOTH:
+        return None
+    return "side-stream:{place}" if copy_direction(name) == "d2h" else "prefetch:{place}"
 
 
 RULE = Rule(

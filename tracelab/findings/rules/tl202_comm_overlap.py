@@ -32,6 +32,8 @@ _FIXES = {
     OverlapBlocker.NO_FREE_SM: "Nothing to do: the kernels that ran left no multiprocessor free.",
     OverlapBlocker.UNKNOWN: NO_RECORD,
 }
+# Where the host launches something late, that is what to change, and findings of their own say so.
+_MOVED_BY_A_STREAM = (OverlapBlocker.SAME_STREAM, OverlapBlocker.EVENT_WAIT)
 _COMPARE_PEERS = " It also waits until the peer sends: record all ranks and compare them."
 _FIX_OF_RECEIVED = (
     f"There is nothing to overlap it with: what is received is needed at once.{_COMPARE_PEERS}"
@@ -45,7 +47,7 @@ def find(context: Context) -> list[Candidate]:
     is_chosen = context.timeline.kind[moving.row] == Kind.COMM
     is_chosen &= moving.blocker != OverlapBlocker.HARDWARE_QUEUE
     return [
-        *candidates_of_exposed(context, moving, is_chosen, worded),
+        *candidates_of_exposed(context, moving, is_chosen, worded, _edit_of),
         *candidates_of_peer_waits(context, waiting, waits),
     ]
 
@@ -64,6 +66,10 @@ def worded(what: str, name: str, blocker: OverlapBlocker, reason: str) -> tuple[
     is_received = blocker == OverlapBlocker.TRUE_DEPENDENCY and needed_at_once(name)
     fix = _FIX_OF_RECEIVED if is_received else _FIXES[blocker]
     return f"{what} is not overlapped with compute{reason}", fix
+
+
+def _edit_of(_name: str, blocker: OverlapBlocker) -> str | None:
+    return "side-stream:{place}" if blocker in _MOVED_BY_A_STREAM else None
 
 
 RULE = Rule(

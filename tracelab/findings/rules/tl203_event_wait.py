@@ -17,7 +17,7 @@ _NO_ROOM = (
 def find(context: Context) -> list[Candidate]:
     """Compute that waited for an event of another computing stream."""
     return candidates_of_serialized_streams(
-        context, (OverlapBlocker.EVENT_WAIT,), _worded, _NO_ROOM
+        context, {OverlapBlocker.EVENT_WAIT: "no-wait:{place}"}, _worded, _NO_ROOM
     )
 
 

@@ -12,7 +12,9 @@ from tracelab.measures.overlap_blockers import OverlapBlocker
 def find(context: Context) -> list[Candidate]:
     """Exposed work beside which other work was launched and was blocked by nothing in the file."""
     is_queued = context.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(context, context.exposed, is_queued, _worded)
+    return candidates_of_exposed(
+        context, context.exposed, is_queued, _worded, lambda _name, _blocker: "queues"
+    )
 
 
 def _worded(what: str, _name: str, _blocker: OverlapBlocker, reason: str) -> tuple[str, str]:

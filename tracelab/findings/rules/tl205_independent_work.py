@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_serialized_streams import candidates_of_serialized_streams
 from tracelab.findings.context import Context
@@ -13,16 +15,16 @@ _NO_ROOM = (
     "side by side they would take as long. Smaller kernels in several streams help only where each "
     "leaves multiprocessors free."
 )
+_EDITS: Mapping[OverlapBlocker, str | None] = {
+    OverlapBlocker.HOST_SYNC: "unblock:{place}",
+    OverlapBlocker.HARDWARE_QUEUE: "queues",
+    OverlapBlocker.NO_FREE_SM: None,
+}
 
 
 def find(context: Context) -> list[Candidate]:
     """Streams that were serialized by the host or the GPU, not by an event."""
-    blockers = (
-        OverlapBlocker.HOST_SYNC,
-        OverlapBlocker.HARDWARE_QUEUE,
-        OverlapBlocker.NO_FREE_SM,
-    )
-    return candidates_of_serialized_streams(context, blockers, _worded, _NO_ROOM)
+    return candidates_of_serialized_streams(context, _EDITS, _worded, _NO_ROOM)
 
 
 def _worded(blocked: str, other: str, what: str) -> tuple[str, str]:

@@ -55,6 +55,7 @@ def find(context: Context) -> list[Candidate]:
                     for device in lost
                     for compute_ns in [_compute_ns(context, device)]
                 },
+                edit="side-stream:{place}",
             )
         )
     return candidates

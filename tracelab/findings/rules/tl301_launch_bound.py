@@ -34,14 +34,21 @@ def find(context: Context) -> list[Candidate]:
     """Idle time before launches that came late: short gaps together, long ones together."""
     is_late, is_slow_host = _late_launches(context)
     return [
-        _candidate(context, is_chosen, lost, is_late, cause, does, fix)
-        for is_chosen, cause, does, fix in (
-            (is_late & ~is_slow_host, "launch_bound", "launches too slowly for the GPU", _FIX),
+        _candidate(context, is_chosen, lost, is_late, cause, does, fix, edit)
+        for is_chosen, cause, does, fix, edit in (
+            (
+                is_late & ~is_slow_host,
+                "launch_bound",
+                "launches too slowly for the GPU",
+                _FIX,
+                "graph",
+            ),
             (
                 is_late & is_slow_host,
                 "slow_host",
                 "does something other than launching",
                 _FIX_OF_LONG,
+                "host:{place}=0",
             ),
         )
         if (lost := context.idle_by_device(is_chosen))
@@ -75,6 +82,7 @@ def _candidate(
     cause: str,
     does: str,
     fix: str,
+    edit: str,
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen)
@@ -94,6 +102,7 @@ def _candidate(
         ),
         evidence=evidence,
         fix=fix,
+        edit=edit,
         lost=lost,
         limit_ns={
             device: measure(idle) * max(0, late_ns - overhead_ns[device]) // late_ns

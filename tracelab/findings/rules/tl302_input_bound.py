@@ -60,6 +60,7 @@ def find(context: Context) -> list[Candidate]:
             evidence=tuple(loading_id[:MOST_EVIDENCE].tolist()),
             fix=_FIX_IN_THREAD if is_in_thread else _FIX,
             lost=lost,
+            edit="load=0",
         )
     ]
 

@@ -86,6 +86,8 @@ def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...
         fix=f"{_FIXES.get(straggler.cause, _UNKNOWN_FIX)} {_figures(straggler)}"
         f"{_same_time(straggler, own)}",
         steps_seen=straggler.steps_seen if straggler.steps else None,
+        spread_ns=straggler.spread_ns,
+        edit=f"level:rank:{straggler.rank}",
     )
 
 
