@@ -13,8 +13,10 @@ from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
+from tracelab.findings.prices import Priced, price_findings
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
+from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
 from tracelab.job.rank_part import RankPart, rank_part
 from tracelab.measures import window_times
@@ -42,7 +44,8 @@ from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report
-from tracelab.simulate.baseline import find_baseline
+from tracelab.simulate.baseline import Baseline, find_baseline
+from tracelab.simulate.sites import Sites
 from tracelab.stages import Stage, call, run_stages
 
 
@@ -148,6 +151,16 @@ def all_bubbles(graph: Graph) -> Bubbles:
     return bubbles(graph)
 
 
+def replay_unchanged(graph: Graph, options: Options) -> Baseline:
+    """The steady steps as a replay reproduces them; nothing where nobody wants to know."""
+    return find_baseline(graph) if options.prices and options.step is None else Baseline()
+
+
+def find_sites(graph: Graph, lines: SourceLines, baseline: Baseline) -> Sites | None:
+    """What the places of edits stand for; None where nothing can be replayed."""
+    return None if baseline.program is None else Sites(graph, lines, baseline.program)
+
+
 def fill_tables(
     measures: Sequence[Measure], results: Mapping[str, Any]
 ) -> dict[str, tuple[Any, ...]]:
@@ -217,6 +230,16 @@ def look_at(
     )
 
 
+def findings_of(priced: Priced) -> tuple[Finding, ...]:
+    """The findings, with what they save."""
+    return priced.findings
+
+
+def savings_of(priced: Priced) -> tuple[Savings, ...]:
+    """What their fixes save together."""
+    return priced.savings
+
+
 def note_other_story(
     context: Context, rules: Sequence[Rule], findings: tuple[Finding, ...]
 ) -> tuple[Note, ...]:
@@ -257,13 +280,18 @@ STAGES: tuple[Stage, ...] = (
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),
     Stage("what_ran", what_ran),
-    Stage("baseline", find_baseline),
+    # replay
+    Stage("baseline", replay_unchanged),
+    Stage("sites", find_sites),
     Stage("tables", fill_tables),
     Stage("launched_only", measure_launched_only),
     # find
     Stage("rank", choose_rank),
     Stage("context", look_at),
-    Stage("findings", find_all),
+    Stage("found", find_all),
+    Stage("priced", price_findings),
+    Stage("findings", findings_of),
+    Stage("savings", savings_of),
     Stage("notes", note_other_story),
     # what its job needs of it
     Stage("part", rank_part),

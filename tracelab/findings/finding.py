@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from tracelab.arrays import OneLine
 from tracelab.measures.measure import constrained
+from tracelab.model.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
@@ -101,6 +102,13 @@ class Finding(OneLine):
     saves_low_ns: int | None = field(default=None, metadata=_ADDED)
     saves_high_ns: int | None = field(default=None, metadata=_ADDED)
     saves_reason: str | None = field(default=None, metadata=_ADDED)
+
+
+def call_site_of(where: Where) -> CallSite:
+    """The call site that a finding is at."""
+    return CallSite(
+        where.operator, where.annotation, where.function, where.file, where.line, where.call
+    )
 
 
 def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:

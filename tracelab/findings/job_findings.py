@@ -18,6 +18,7 @@ from tracelab.findings.finding import (
     WARNING,
     WARNING_SHARE,
     Finding,
+    call_site_of,
 )
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
@@ -27,7 +28,6 @@ from tracelab.job.pipeline import Pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import Straggler
 from tracelab.measures.overlap_blockers import OverlapBlocker
-from tracelab.model.call_sites import CallSite
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import short_kernel_name
 
@@ -120,7 +120,7 @@ def _as_transfer(
     if not by_blocker_ns.any():
         return finding
     blocker, activity = OverlapBlocker(int(by_blocker_ns.argmax())), finding.where.activity or ""
-    what = named(_call_site(finding), activity)
+    what = named(call_site_of(finding.where), activity)
     title, fix = tl202_comm_overlap.worded(what, activity, blocker, "")
     return replace(finding, title=title, cause=blocker.name.lower(), fix=fix)
 
@@ -136,7 +136,7 @@ def _window(finding: Finding, part: RankPart) -> tuple[int, int]:
 
 def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
     """The pieces of exposed communication that a finding is about."""
-    site, activity = _call_site(finding), finding.where.activity
+    site, activity = call_site_of(finding.where), finding.where.activity
     is_site = np.array([of_part == site for of_part in part.sites], dtype=np.bool_)
     is_name = np.array(
         [short_kernel_name(name) == activity for name in part.kernel_names], dtype=np.bool_
@@ -146,13 +146,6 @@ def _pieces(finding: Finding, part: RankPart) -> NDArray[np.intp]:
     if finding.cause != PEER_WAIT:
         is_chosen &= part.exposed_blocker == OverlapBlocker[finding.cause.upper()]
     return np.flatnonzero(is_chosen)
-
-
-def _call_site(finding: Finding) -> CallSite:
-    where = finding.where
-    return CallSite(
-        where.operator, where.annotation, where.function, where.file, where.line, where.call
-    )
 
 
 def _at_most(severity: str, share: float) -> str:

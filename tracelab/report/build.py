@@ -10,6 +10,7 @@ from typing import Any
 from tracelab.findings.finding import Finding
 from tracelab.findings.job_findings import find_in_job
 from tracelab.findings.rules import tl909_other_ranks
+from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.compared_streams import compared_streams
@@ -41,6 +42,7 @@ def build_report(
     tables: dict[str, tuple[Any, ...]],
     findings: tuple[Finding, ...],
     notes: tuple[Note, ...],
+    savings: tuple[Savings, ...],
     options: Options,
 ) -> Report:
     """The report of one file."""
@@ -53,6 +55,7 @@ def build_report(
         tables={key: with_rank(rows, rank) for key, rows in tables.items()},
         findings=findings,
         notes=notes,
+        savings=with_rank(savings, rank),
     )
 
 
@@ -141,6 +144,7 @@ def merge_reports(
         tables=tables,
         findings=findings,
         notes=tuple(note for report in numbered for note in report.notes),
+        savings=tuple(row for report in numbered for row in report.savings),
         job=job,
     )
 

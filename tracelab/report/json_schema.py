@@ -17,6 +17,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from typing import Any
 
 from tracelab.findings.finding import Finding
+from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
@@ -30,6 +31,7 @@ _DESCRIPTION = (
 _NUMBER_NAMES = frozenset(
     ("rank", "step", "device", "stream", "line")
 )  # of the user's; any integer
+_ADDED_KEYS = ("notes", "savings")  # after the first version
 _PLAIN = {str: "string", bool: "boolean", float: "number"}
 _ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -53,6 +55,7 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         **tables,
         "findings": {"type": "array", "items": _of_type(Finding, definitions)},
         "notes": {"type": "array", "items": _of_type(Note, definitions)},
+        "savings": {"type": "array", "items": _of_type(Savings, definitions)},
         "whatif": {"type": ["object", "null"]},
         "job": _of_type(Job | None, definitions),
     }
@@ -62,7 +65,7 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         "title": "tracelab report",
         "description": _DESCRIPTION,
         "type": "object",
-        "required": [key for key in properties if key != "notes"],
+        "required": [key for key in properties if key not in _ADDED_KEYS],
         "properties": properties,
         "$defs": definitions,
     }

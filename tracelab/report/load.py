@@ -16,6 +16,7 @@ import orjson
 from tracelab.errors import UnreadableInputError
 from tracelab.findings.finding import Finding
 from tracelab.findings.registry import about_of
+from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
@@ -127,6 +128,7 @@ def parse_report(content: bytes, path: str) -> Report:
             findings=_build(tuple[Finding, ...], _with_about(data["findings"])),
             notes=_build(tuple[Note, ...], data.get("notes", [])),
             job=_build(Job | None, data.get("job")),
+            savings=_build(tuple[Savings, ...], data.get("savings", [])),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tracelab import shown
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
+from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
@@ -220,8 +221,9 @@ class Report(Tables):
         tables: what was measured, by the key in the JSON: rows whose first fields are ``rank`` and
             ``step``, in the order of ranks and then of windows. The tables of the package are
             properties, too.
-        findings: what to do, the largest bound first; ranks one after another.
+        findings: what to do, what saves most first; ranks one after another.
         notes: what to know beside the findings.
+        savings: what the fixes of the findings save together, a row per file.
         whatif: nothing yet.
         job: what the ranks of one job do together; None for one file, and for several that are not
             one job (`provenance.job` says why).
@@ -243,6 +245,7 @@ class Report(Tables):
     notes: tuple[Note, ...] = ()
     whatif: None = None
     job: Job | None = None
+    savings: tuple[Savings, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", MappingProxyType(dict(self.tables)))
@@ -258,6 +261,7 @@ class Report(Tables):
             self.notes,
             self.whatif,
             self.job,
+            self.savings,
         )
 
     def __repr__(self) -> str:
@@ -290,6 +294,7 @@ class Report(Tables):
             tables={key: with_rank(rows, rank) for key, rows in self.tables.items()},
             findings=with_rank(self.findings, rank),
             notes=with_rank(self.notes, rank),
+            savings=with_rank(self.savings, rank),
         )
 
     def to_json(self) -> bytes:
@@ -302,6 +307,7 @@ class Report(Tables):
             **self.tables,
             "findings": self.findings,
             "notes": self.notes,
+            "savings": self.savings,
             "whatif": self.whatif,
             "job": self.job,
         }

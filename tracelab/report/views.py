@@ -14,6 +14,7 @@ from typing import Any
 
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
+from tracelab.findings.savings import Savings
 from tracelab.measures.critical_path import CriticalPathMetrics
 from tracelab.measures.steady import SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
@@ -50,6 +51,7 @@ class Scope(OneLine):
         device: the number of that GPU, the busiest; None without one.
         devices: how busy each was in it.
         steps: how many steady steps it has; 0 where it is no steady window.
+        savings: what the fixes of its findings save together; None where nothing was predicted.
 
     Example: ``Scope("the steady steps", step_ns=2_000, length_ns=10_000, base_ns=10_000,
     floor_ns=1_800, device=0, devices=(DeviceMetrics(device=0, ...),))``.
@@ -63,6 +65,13 @@ class Scope(OneLine):
     device: int | None
     devices: tuple[DeviceMetrics, ...]
     steps: int = 0
+    savings: Savings | None = None
+
+    def share_of(self, finding: Finding) -> float:
+        """How much of a step a finding's fix saves, or is attributed to it, 0 to 1."""
+        if finding.saves_ns is not None and self.savings is not None:
+            return min(1.0, finding.saves_ns / max(1, self.savings.step_ns or 0))
+        return min(1.0, finding.bound_ns / max(1, self.base_ns))
 
     @property
     def is_slowed(self) -> bool:
@@ -83,11 +92,13 @@ class View(OneLine, Tables):
         window: its times.
         tables: the rows of each table, by key; empty where a table says nothing of the window.
         findings: those of this window.
+        savings: what their fixes save together; None where nothing was predicted.
     """
 
     window: WindowMetrics
     tables: Mapping[str, tuple[Any, ...]]
     findings: tuple[Finding, ...]
+    savings: Savings | None = None
 
     @property
     def path(self) -> CriticalPathMetrics | None:
@@ -130,6 +141,7 @@ class View(OneLine, Tables):
             device=row.device,
             devices=row.devices,
             steps=len(row.steps),
+            savings=self.savings,
         )
 
     @property
@@ -174,11 +186,13 @@ def views_of(report: Report) -> list[View]:
     """The windows of a report, each with what was measured in it, in the report's order."""
     tables = {key: _by_window(rows) for key, rows in report.tables.items() if key != "windows"}
     findings = _by_window(report.findings)
+    savings = {(row.rank, row.step): row for row in report.savings}
     return [
         View(
             window=window,
             tables=MappingProxyType({key: tuple(rows.get(at, ())) for key, rows in tables.items()}),
             findings=tuple(findings.get(at, ())),
+            savings=savings.get(at),
         )
         for window in report.windows
         for at in [(window.rank, window.step)]
@@ -212,6 +226,7 @@ def _scope_of_window(view: View) -> Scope:
         floor_ns=busiest.busy_ns if busiest else 0,
         device=busiest.device if busiest else None,
         devices=view.window.devices,
+        savings=view.savings,
     )
 
 

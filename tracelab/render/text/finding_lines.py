@@ -7,6 +7,7 @@ from itertools import zip_longest
 
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
 from tracelab.render.text.cells import percent_text
+from tracelab.render.text.savings import REASONS, interval, of_what, saving
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import is_large
 from tracelab.render.text.wrapping import first_clause, paragraph, shorten_names, wrap
@@ -22,15 +23,17 @@ _SMALL = 0.005  # of a step: less is not worth a place on the first screen
 
 def worth_showing(finding: Finding, scope: Scope) -> bool:
     """Whether the first screen has a place for a finding."""
-    is_small = finding.about == "trace" or finding.bound_ns < _SMALL * scope.base_ns
+    is_small = finding.about == "trace" or scope.share_of(finding) < _SMALL
     return is_large(finding, scope) or not is_small
 
 
 def amount(finding: Finding, scope: Scope) -> str:
-    """The share of a step that is attributed to a finding, or that it takes without a remedy.
+    """What its fix saves, the share that is attributed to it, or that it takes without a remedy.
 
-    For example "up to 5.9 %", or "takes 40.7 %".
+    For example "saves 2.20 ms", "up to 5.9 %", or "takes 40.7 %".
     """
+    if finding.saves_ns is not None:
+        return saving(finding, scope)
     if finding.bound_ns:
         return f"up to {percent_text(min(finding.bound_ns, scope.base_ns), scope.base_ns)}"
     return f"takes {percent_text(min(finding.cost_ns, scope.length_ns), scope.length_ns)}"
@@ -43,9 +46,16 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
     return [f"{finding.steps_seen} of {scope.steps} steps"]
 
 
-def caption(shares_of: str) -> Line:
-    """The line above the findings, which says what their shares are of."""
-    return Line((Span(f"Findings, each with its share of {shares_of}:", Tone.DIM),))
+def caption(shown: Sequence[tuple[Finding, Scope]], shares_of: str) -> Line:
+    """The line above the findings, which says what their savings and shares are of."""
+    priced = [scope for finding, scope in shown if finding.saves_ns is not None]
+    if not priced:
+        text = f"Findings, each with its share of {shares_of}:"
+    elif len(priced) == len(shown):
+        text = f"Findings, each with what its fix saves of {of_what(priced[0])}:"
+    else:
+        text = f"Findings: what fixes save of {of_what(priced[0])}, else the share of {shares_of}:"
+    return Line((Span(text, Tone.DIM),))
 
 
 def finding_lines(
@@ -64,7 +74,7 @@ def finding_lines(
         number: its number in the list.
         finding: the finding.
         scope: what it is about.
-        share: its share of that, in words.
+        share: what it saves or its share of that, in words.
         width: columns of the terminal.
         where: what else stands at the left: on which ranks it was found.
         fix_lines: how many lines the fix may take.
@@ -74,11 +84,14 @@ def finding_lines(
     title = _title(finding, room)
     before = "Fix: " if finding.bound_ns else ""
     fix = clean(finding.fix)
+    if finding.saves_reason in REASONS:
+        before, fix = "", f"{REASONS[finding.saves_reason]} {before}{fix}"
     if fix_lines == 1:
         fixes = [before + first_clause(fix, room - len(before))]
     else:
         fixes = paragraph(before + fix, room, fix_lines)
-    labels = [f"{number}. {share}", f"   {clean(finding.rule)}"]
+    labels = [f"{number}. {share}"]
+    labels += [f"   {text}" for text in (interval(finding, scope), clean(finding.rule)) if text]
     labels += [f"   {text}" for text in (*where, *seen_in(finding, scope))]
     is_dim = tone is Tone.DIM
     texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]

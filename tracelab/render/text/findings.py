@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from tracelab.findings.finding import INFO, Finding
 from tracelab.render.text.cells import (
@@ -16,6 +16,7 @@ from tracelab.render.text.cells import (
 )
 from tracelab.render.text.finding_lines import TONES, amount, seen_in
 from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.text.savings import REASONS, of_what, saving, saving_in_full
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.text.verdict import is_large
 from tracelab.report.views import Scope, View
@@ -29,8 +30,8 @@ def findings(view: View) -> list[Section]:
     full = [finding for finding in about_time if is_large(finding, view.scope)]
     brief = [finding for finding in about_time if not is_large(finding, view.scope)]
     sections = [
-        _in_full(number, finding, view.scope)
-        for number, finding in enumerate(full[:_MOST_IN_FULL], 1)
+        _in_full(view.findings.index(finding) + 1, finding, view.scope)
+        for finding in full[:_MOST_IN_FULL]
     ]
     brief = [*full[_MOST_IN_FULL:], *brief]
     if brief:
@@ -49,10 +50,18 @@ def about_the_trace(view: View) -> list[Section]:
 
 
 def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
-    title = PART.join(
-        (f"{number}. {finding.severity}", f"{amount(finding, scope)} of {scope.name}", finding.rule)
+    of_all = (
+        f"{amount(finding, scope)} of {scope.name}"
+        if finding.saves_ns is None
+        else saving_in_full(finding, scope)
     )
-    lines = (f"{finding.title}. {_circumstances(finding, scope)}", f"Fix: {finding.fix}")
+    title = PART.join((f"{number}. {finding.severity}", of_all, finding.rule))
+    reason = REASONS.get(finding.saves_reason or "")
+    lines = (
+        f"{finding.title}. {_circumstances(finding, scope)}",
+        *filter(None, [reason]),
+        f"Fix: {finding.fix}",
+    )
     return Section(title, lines, tone=TONES[finding.severity])
 
 
@@ -71,12 +80,14 @@ def _circumstances(finding: Finding, scope: Scope) -> str:
     return f"({', '.join(parts)})"
 
 
-def _brief(findings: Iterable[Finding], scope: Scope) -> Section:
+def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
+    is_priced = any(finding.saves_ns is not None for finding in findings)
     rows = [
         (
             finding.rule,
             percent_text(finding.cost_ns, scope.length_ns),
             percent_text(finding.bound_ns, scope.base_ns),
+            *([_saves(finding, scope)] if is_priced else []),
             meaning_of(FINDING_CAUSE_NAMES, finding.cause),
             finding.title,
         )
@@ -84,22 +95,29 @@ def _brief(findings: Iterable[Finding], scope: Scope) -> Section:
     ]
     left_out = len(rows) - _MOST_BRIEF
     more = [f"… and {left_out} more {ALL_IN_JSON}."] if left_out > 0 else []
+    of_a_step = f", what its fix saves of {of_what(scope)}" if is_priced else ""
     return Section(
         "Minor or not actionable",
         columns=(
             Column("rule"),
             Column("takes"),
             Column("up to"),
+            *([Column("saves")] if is_priced else []),
             Column("cause", Fit.LABEL),
             Column("what", Fit.PROSE),
         ),
         rows=tuple(rows[:_MOST_BRIEF]),
         notes=(
             f"Shares are of {scope.name}: what it takes, and what of that is attributed to the "
-            "finding. `tracelab explain RULE` says what to do.",
+            f"finding{of_a_step}. `tracelab explain RULE` says what to do.",
             *more,
         ),
     )
+
+
+def _saves(finding: Finding, scope: Scope) -> str:
+    """A cell: what the fix of a finding saves."""
+    return "-" if finding.saves_ns is None else saving(finding, scope).removeprefix("saves ")
 
 
 def of_all_ranks(views: Iterable[View]) -> list[Section]:
@@ -114,8 +132,8 @@ def of_all_ranks(views: Iterable[View]) -> list[Section]:
                 groups[key].append((view, finding))
     rows = []
     for group in groups.values():
-        view, finding = max(group, key=lambda pair: pair[1].bound_ns)
-        share = finding.bound_ns / max(1, view.scope.base_ns)
+        view, finding = max(group, key=lambda pair: pair[0].scope.share_of(pair[1]))
+        share = view.scope.share_of(finding)
         of_step = amount(finding, view.scope)
         cells = (finding.rule, str(len(group)), of_step, str(finding.rank), finding.title)
         rows.append((share, cells))

@@ -12,6 +12,7 @@ from tracelab.render.text.cells import PART, counted, listed
 from tracelab.render.text.files import hardware, recorded
 from tracelab.render.text.finding_lines import amount, caption, finding_lines, worth_showing
 from tracelab.render.text.hints import SOURCE, for_more
+from tracelab.render.text.savings import not_predicted
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import left_out_steps, verdict
 from tracelab.render.text.wrapping import paragraph, shorten_middle
@@ -54,17 +55,23 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
         if (note.rank, note.step) == (rank.trace.rank, rank.main.step)
         for line in text_lines(note.text, width, 2, Tone.DIM)
     ]
+    unpredicted = [
+        line
+        for text in (not_predicted(scope) if worth else [])
+        for line in text_lines(text, width, 2, Tone.DIM)
+    ]
     # First fixes are shortened, then findings are left out.
     most = min(MOST_FINDINGS, len(worth))
     sizes = [(most, 3), (most, 2), *((count, 1) for count in range(most, -1, -1))]
     for count, fix_lines in sizes:
-        shown = [caption(scope.name)] if count else []
-        for number, finding in enumerate(worth[:count], 1):
+        shown = [caption([(x, scope) for x in worth[:count]], scope.name)] if count else []
+        for finding in worth[:count]:
+            number = rank.main.findings.index(finding) + 1
             share = amount(finding, scope)
             shown += finding_lines(number, finding, scope, share, width=width, fix_lines=fix_lines)
         left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]
         lacks = lacking(rank.main.findings, [rank.trace])
-        foot = [*notes, *foot_lines(left_out, lacks, worth[:count], width)]
+        foot = [*notes, *unpredicted, *foot_lines(left_out, lacks, worth[:count], width)]
         lines = [*head, *shown, *([_BLANK] if shown else []), *foot]
         if len(lines) <= MOST_LINES:
             break

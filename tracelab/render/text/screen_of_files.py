@@ -28,7 +28,7 @@ from tracelab.render.text.screen import (
     verdict_lines,
 )
 from tracelab.render.text.sections import Line, Span, Tone
-from tracelab.render.text.verdict import is_large, left_out_steps, peer_wait_ns
+from tracelab.render.text.verdict import is_large, left_out_steps, none_is_large, peer_wait_ns
 from tracelab.render.text.wrapping import shorten_middle
 from tracelab.report.schema import STATED, Report
 from tracelab.report.views import RankView, Scope
@@ -112,8 +112,9 @@ class _Group(OneLine):
     @property
     def amount(self) -> str:
         """Its share, or from which to which where it differs much between ranks."""
-        most = _share(self.finding, self.scope)
-        if most - self.least_share < _WORTH_A_WORD or self.least_share > _NEARLY * most:
+        most = self.scope.share_of(self.finding)
+        differs = self.least_share <= min(most - _WORTH_A_WORD, _NEARLY * most)
+        if self.finding.saves_ns is not None or not differs:
             return amount(self.finding, self.scope)
         return f"{_percent(self.least_share).removesuffix(' %')} to {_percent(most)}"
 
@@ -155,7 +156,8 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
     )
     lines: list[Line] = []
     for count, row_count, fix_lines in _sizes(len(groups), len(rows)):
-        shown = [caption(_shares_of(groups[:count]))] if count else []
+        pairs = [(group.finding, group.scope) for group in groups[:count]]
+        shown = [caption(pairs, _shares_of(groups[:count]))] if count else []
         for number, group in enumerate(groups[:count], 1):
             shown += finding_lines(
                 number,
@@ -268,7 +270,7 @@ def _verdict(report: Report, rows: Sequence[_Row], shares: Sequence[RankShares])
         sentences.append(_busy(rows))
     longest = max(rows, key=lambda row: row.step_ns)
     if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
-        sentences.append(f"No finding reaches 2 % of {longest.scope.name}.")
+        sentences.append(none_is_large(longest.scope))
     return sentences
 
 
@@ -322,16 +324,11 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
                 by_site[site].append((finding, row.scope))
     groups = []
     for found in by_site.values():
-        ascending = sorted(found, key=lambda x: (_share(*x), x[0].cost_ns))
+        ascending = sorted(found, key=lambda x: (x[1].share_of(x[0]), x[0].cost_ns))
         finding, scope = ascending[-1]
-        by_rank = {x[0].rank: _share(*x) for x in ascending}  # the largest of each
+        by_rank = {x.rank: scope.share_of(x) for x, scope in ascending}  # the largest of each
         groups.append(_Group(finding, scope, tuple(sorted(by_rank)), min(by_rank.values())))
-    return sorted(groups, key=lambda x: (-_share(x.finding, x.scope), -x.finding.cost_ns))
-
-
-def _share(finding: Finding, scope: Scope) -> float:
-    """How much of what its rank's findings are about is attributed to a finding, 0 to 1."""
-    return min(1.0, finding.bound_ns / max(1, scope.base_ns))
+    return sorted(groups, key=lambda x: (-x.scope.share_of(x.finding), -x.finding.cost_ns))
 
 
 def _shares_of(groups: Sequence[_Group]) -> str:

@@ -18,6 +18,7 @@ from tracelab.render.text.cells import (
     percent_text,
     time_text,
 )
+from tracelab.render.text.savings import of_what, saved_together
 from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.views import RankView, Scope
 
@@ -34,14 +35,15 @@ def verdict(rank: RankView) -> list[str]:
         return ["The window has no length."]
     if scope.step_ns <= 0:  # as of steps that launch nothing while the GPU works off earlier ones
         return ["Most steady steps have no length of their own: their time is an earlier step's."]
-    sentences = [_length(rank, scope), _busy(rank, scope), *_idle(scope), *_exposed(scope)]
+    sentences = [_length(rank, scope), _busy(rank, scope), *saved_together(scope)]
+    sentences += [*_idle(scope), *_exposed(scope)]
     if any(finding.cause == INFLATED for finding in rank.main.findings):
         sentences.append(
             "Python stacks were recorded, which inflates host times: idle time that waits for the "
             "host is an upper bound."
         )
     if not any(is_large(finding, scope) for finding in rank.main.findings):
-        sentences.append(f"No finding reaches 2 % of {scope.name}.")
+        sentences.append(none_is_large(scope))
         # What is left is the GPU's own work.
         sentences += filter(None, [busy_answer(rank.main)])
     return sentences
@@ -52,6 +54,13 @@ def is_large(finding: Finding, scope: Scope) -> bool:
     if finding.about == "trace":
         return False
     return finding.severity != INFO or finding.cost_ns >= _LARGE * scope.length_ns
+
+
+def none_is_large(scope: Scope) -> str:
+    """The sentence where no finding is an alarm."""
+    if scope.savings is not None and scope.savings.saves_ns is not None:
+        return f"No fix saves 2 % of {of_what(scope)}."
+    return f"No finding reaches 2 % of {scope.name}."
 
 
 def _length(rank: RankView, scope: Scope) -> str:
