@@ -473,14 +473,22 @@ TERMS = Group(
         Term(
             "up to",
             "the share of the steady steps that is attributed to a finding",
-            "What the fix saves may be more or less: see `tracelab explain attributed`.",
+            "Where no replay says what the fix saves. That may be more or less: see `tracelab "
+            "explain attributed`.",
+        ),
+        Term(
+            "saves",
+            "what a fix makes a steady step shorter by, as a replay of the steps predicts it",
+            "Behind it in brackets between what and what it is expected. `saves_ns`, "
+            "`saves_low_ns` and `saves_high_ns` in the JSON. Fixes do not add up: `savings` has all "
+            "of them together. A fix that saves nothing is `info`, however long its call blocks.",
         ),
         Term(
             "takes",
             "the share of the steady steps that something costs for which there is no remedy here",
             "For example a collective that waits for another rank.",
         ),
-        Term("largest finding", "in a table of files, the alarm with the largest attributed share"),
+        Term("largest finding", "in a table of files, the alarm that saves most"),
         Term("seen in", "the number of steady steps in which a finding occurred"),
         Term(
             "noise",
@@ -583,6 +591,25 @@ FINDING_FIELDS = Group(
         Term("cause", "why it happens, in one word"),
         Term("cost_ns", "the GPU time lost there"),
         Term("bound_ns", "the part of it that is attributed to this finding alone"),
+        Term(
+            "edit",
+            "the change of the program that a replay makes for it; null where nothing can be done",
+            "As `tracelab whatif --edit` takes it; several are joined by ` + `.",
+        ),
+        Term(
+            "saves_ns",
+            "what that change saves of a steady step, by a replay; null without one",
+            "Of a file without steps it is of the whole trace. It may be larger than the share that "
+            "is attributed to the finding: a call that drains the queue leaves the host behind for "
+            "the rest of the step.",
+        ),
+        Term("saves_low_ns", "the least that the change saves, as far as is known"),
+        Term("saves_high_ns", "the most that the change saves, as far as is known"),
+        Term(
+            "saves_reason",
+            "why there is an edit and no saving: `true_dependency`, `not_in_steps`, `no_place`",
+        ),
+        Term("spread_ns", "by how much steady steps differ for other reasons"),
         Term("steps_seen", "the number of steady steps in which it occurred"),
         Term("where", "the GPU, operator, function, file and line, as far as the file says"),
         Term("evidence", "ids of the events that show it, the most expensive first"),
@@ -595,10 +622,11 @@ SEVERITIES = Group(
     "severities",
     "Severities",
     "a severity",
-    "How much a finding matters.",
+    "How much a finding matters: by what a replay predicts that its fix saves or, without a "
+    "prediction, by the share that is attributed to it.",
     (
-        Term("critical", "10 % of the window or more"),
-        Term("warning", "2 % of the window or more"),
+        Term("critical", "the fix saves 10 % of a step or more"),
+        Term("warning", "the fix saves 2 % of a step or more, and more than steps differ"),
         Term("info", "less than that, or nothing can be done about it"),
     ),
 )

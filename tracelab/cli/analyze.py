@@ -79,6 +79,10 @@ def analyze(
         bool,
         typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
     ] = False,
+    no_prices: Annotated[
+        bool,
+        typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
+    ] = False,
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
@@ -97,6 +101,7 @@ def analyze(
         processes=processes_for_one(len(sources), executor, jobs),
         all_pairs=all_pairs,
         job=job,
+        prices=not no_prices,
     )
     require_outputs(sources, files=[json], pictures=_picture_paths(png, len(sources)))
     read = partial(_analyze_and_draw, options=options, path=png, files=len(sources))

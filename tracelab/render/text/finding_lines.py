@@ -51,10 +51,9 @@ def caption(shown: Sequence[tuple[Finding, Scope]], shares_of: str) -> Line:
     priced = [scope for finding, scope in shown if finding.saves_ns is not None]
     if not priced:
         text = f"Findings, each with its share of {shares_of}:"
-    elif len(priced) == len(shown):
-        text = f"Findings, each with what its fix saves of {of_what(priced[0])}:"
     else:
-        text = f"Findings: what fixes save of {of_what(priced[0])}, else the share of {shares_of}:"
+        others = "" if len(priced) == len(shown) else ", or its share"
+        text = f"Findings, each with what its fix saves of {of_what(priced[0])}{others}:"
     return Line((Span(text, Tone.DIM),))
 
 

@@ -14,6 +14,7 @@ REASONS = {
     "not_in_steps": "No saving is predicted: it is not in the steps that were replayed.",
     "no_place": "No saving is predicted: nothing in the trace tells its calls from others.",
 }
+_WORTH_A_WORD = 0.005  # of a step
 
 
 def saving(finding: Finding, scope: Scope) -> str:
@@ -38,19 +39,22 @@ def of_what(scope: Scope) -> str:
         return "a step"
     if savings.is_of_trace:
         return "the trace"
-    length = duration_text(savings.step_ns)
-    return f"a profiled step of {length}" if savings.basis == PROFILED else f"a {length} step"
+    return f"a {duration_text(savings.step_ns)} step"
 
 
 def saved_together(scope: Scope) -> list[str]:
-    """A sentence: what all fixes save together; none where that is not known."""
+    """A sentence: what all fixes save together; none where it is not known, or next to nothing."""
     savings = scope.savings
-    if savings is None or savings.saves_ns is None or not savings.edits:
+    if savings is None or not savings.saves_ns or not savings.edits or savings.step_ns is None:
+        return []
+    if savings.saves_ns < _WORTH_A_WORD * savings.step_ns:
         return []
     range_ = _interval(savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns, scope)
     text = _saving(savings.saves_ns, scope).removeprefix("saves ")
-    fixes = "All fixes together save" if len(savings.edits) > 1 else "Its fix saves"
-    return [f"{fixes} {text}{_after(range_)} of {of_what(scope)}."]
+    fixes = "All fixes together save" if len(savings.edits) > 1 else "The fix below saves"
+    profiled = "a profiled" if savings.basis == PROFILED else "a"
+    whole = of_what(scope).replace("a", profiled, 1) if not savings.is_of_trace else "the trace"
+    return [f"{fixes} {text}{_after(range_)} of {whole}."]
 
 
 def not_predicted(scope: Scope) -> list[str]:
