@@ -1,7 +1,9 @@
 """Replay programs: what a step takes once each repetition goes on as the one before it.
 
 The time at which a node is reached is the latest over what leads to it, a recurrence of maxima and
-sums. Of many programs that differ by an edit the same node is computed at once, as one row.
+sums. Along a thread or a stream it is a running sum that whatever else is waited for pushes back:
+the nodes of a block are computed at once, as a running maximum. So are programs that differ by an
+edit: a row of each table is a node in all of them.
 """
 
 from __future__ import annotations
@@ -14,11 +16,14 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.blocks import Block, order_in_blocks
 from tracelab.simulate.program import NEVER, Program, Via
 
 # The first repetition finds nothing before it; from the third on each takes as long as the last.
 _REPETITIONS = 4
-_AT_ONCE = 64  # programs: the memory of one pass is bounded
+# The memory of one pass is bounded: this many programs, and fewer where they are large.
+_AT_ONCE, _MOST_ROWS = 64, 2**24
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -26,7 +31,8 @@ class Replayed(Frozen):
     """How programs went.
 
     Attributes:
-        step_ns: int64[p], ns, what a step takes; of programs that run once, all of it.
+        step_ns: int64[p], ns, what a step takes; of programs that run once, all of it, since the
+            first node was reached in the recording.
         time_ns: int64[n, p], ns, when each node was reached in the last repetition.
 
     Example row of three programs: ``step_ns=[9_500_000, 9_100_000, 8_000_000]``.
@@ -45,9 +51,11 @@ def replay(programs: Sequence[Program]) -> Replayed:
         programs: at least one; all with the same nodes, and the edges of the first at the same
             places, before those that an edit added.
     """
+    base = programs[0]
+    at_once = max(1, min(_AT_ONCE, _MOST_ROWS // (len(base) + len(base.source) + 1)))
     parts = [
-        _replay(programs[first : first + _AT_ONCE], programs[0])
-        for first in range(0, len(programs), _AT_ONCE)
+        _replay(programs[first : first + at_once], base)
+        for first in range(0, len(programs), at_once)
     ]
     return Replayed(
         np.concatenate([part.step_ns for part in parts]),
@@ -58,32 +66,67 @@ def replay(programs: Sequence[Program]) -> Replayed:
 def _replay(programs: Sequence[Program], base: Program) -> Replayed:
     node_count, repetitions = len(base), _REPETITIONS if base.is_repeated else 1
     source, target, lag, weight_ns = _joined_edges(programs, base)
-    order = np.argsort(target, kind="stable")
-    bounds = np.searchsorted(target[order], np.arange(node_count + 1)).tolist()
-    # The upper half of the table is the repetition before.
-    sources = (source + np.where(lag == 1, 0, node_count))[order].tolist()
-    weight_ns = weight_ns[order]
+    order = order_in_blocks(
+        node_count, source, target, lag, _is_along(base, weight_ns) & (lag == 0)
+    )
+    follows = order.along != ABSENT
+    along_ns = np.zeros((node_count, len(programs)), dtype=np.int64)
+    along_ns[follows] = weight_ns[order.along[follows]]
+    np.cumsum(along_ns, axis=0, out=along_ns)
+    weight_ns = weight_ns[order.edge]
+    weight_ns -= along_ns[order.position_of_edge]
+    # The lower half of the table is the repetition before.
+    origin = order.position[source[order.edge]] + np.where(lag[order.edge] == 1, node_count, 0)
     time_ns = np.full((2 * node_count, len(programs)), NEVER, dtype=np.int64)
-    earliest_ns = _earliest_ns(base, target, lag)
-    ends_ns = []
+    earliest_ns = _earliest_ns(base)[order.node, np.newaxis]
+    ends_ns = [np.zeros(len(programs), dtype=np.int64)]
     for _ in range(repetitions):
-        time_ns[:node_count] = time_ns[node_count:]
-        _run(time_ns, sources, bounds, weight_ns, earliest_ns)
-        ends_ns.append(time_ns[node_count:].max(axis=0))
-        earliest_ns[:] = NEVER
-    begun_ns = ends_ns[-2] if base.is_repeated else time_ns[node_count:].min(axis=0)
-    step_ns = ends_ns[-1] - begun_ns
-    return Replayed(step_ns // base.steps, time_ns[node_count:])
+        time_ns[node_count:] = time_ns[:node_count]
+        _run(time_ns, order.blocks, origin, weight_ns, along_ns, earliest_ns)
+        ends_ns.append(time_ns[:node_count].max(axis=0))
+        earliest_ns = np.full_like(earliest_ns, NEVER)
+    step_ns = (ends_ns[-1] - ends_ns[-2]) // base.steps
+    return Replayed(step_ns, time_ns[order.position])
 
 
-def _earliest_ns(
-    base: Program, target: NDArray[np.intp], lag: NDArray[np.int8]
-) -> NDArray[np.int64]:
+def _run(
+    time_ns: NDArray[np.int64],
+    blocks: Sequence[Block],
+    origin: NDArray[np.intp],
+    weight_ns: NDArray[np.int64],
+    along_ns: NDArray[np.int64],
+    earliest_ns: NDArray[np.int64],
+) -> None:
+    """Reach every node once: the upper half of the table is written.
+
+    Args:
+        time_ns: int64[2n, p], ns, by position.
+        blocks: the positions.
+        origin: intp[k], of each edge into a block the row of the table that it comes from.
+        weight_ns: int64[k, p], ns, of each of these, less `along_ns` at its target.
+        along_ns: int64[n, p], ns, how far each node is along its block.
+        earliest_ns: int64[n, 1], ns, when each can be reached at first.
+    """
+    for block in blocks:
+        reached_ns, along = time_ns[block.positions], along_ns[block.positions]
+        np.subtract(earliest_ns[block.positions], along, out=reached_ns)
+        for edges, targets in block.turns:
+            arrived_ns = time_ns[origin[edges]]
+            arrived_ns += weight_ns[edges]
+            if targets is None:
+                np.maximum(reached_ns, arrived_ns, out=reached_ns)
+            else:
+                reached_ns[targets] = np.maximum(reached_ns[targets], arrived_ns)
+        np.maximum.accumulate(reached_ns, axis=0, out=reached_ns)
+        reached_ns += along
+
+
+def _earliest_ns(base: Program) -> Int64Array:
     """int64[n], ns, when each node can be reached at first: what nothing leads to, as recorded."""
-    has_source = np.zeros(len(base), dtype=np.bool_)
-    has_source[target[lag == 0]] = True
-    begun_ns = base.moment_ns - base.moment_ns.min(initial=0)
-    return np.where(has_source | base.is_repeated, np.where(has_source, NEVER, 0), begun_ns)
+    begins = np.ones(len(base), dtype=np.bool_)
+    begins[base.target[base.lag == 0]] = False
+    recorded_ns = base.moment_ns - base.moment_ns.min()
+    return np.where(begins, 0 if base.is_repeated else recorded_ns, NEVER)
 
 
 def _joined_edges(
@@ -91,40 +134,38 @@ def _joined_edges(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.int8], NDArray[np.int64]]:
     """The edges of all programs: sources, targets, lags, and int64[e, p] of what each takes, ns."""
     shared = len(base.source)
-    counts = [len(program.source) - shared for program in programs]
-    source, target, lag = (
-        np.concatenate([getattr(base, name), *(getattr(of, name)[shared:] for of in programs)])
-        for name in ("source", "target", "lag")
+    columns = np.concatenate(
+        [np.stack((of.source, of.target, of.lag))[:, shared:] for of in programs], axis=1
     )
+    added, index = np.unique(columns, axis=1, return_inverse=True)
+    source, target, lag = (
+        np.concatenate((getattr(base, name), added[row].astype(getattr(base, name).dtype)))
+        for row, name in enumerate(("source", "target", "lag"))
+    )
+    base_ns = _weights_ns(base)
     weight_ns = np.full((len(source), len(programs)), NEVER, dtype=np.int64)
-    first = shared
-    for index, (program, count) in enumerate(zip(programs, counts, strict=True)):
+    weight_ns[:shared] = base_ns[:, np.newaxis]
+    added_index = shared + index.ravel()
+    for number, program in enumerate(programs):
         of_program = _weights_ns(program)
-        weight_ns[:shared, index] = of_program[:shared]
-        weight_ns[first : first + count, index] = of_program[shared:]
-        first += count
+        # Few edges differ from the base.
+        changed = np.flatnonzero(of_program[:shared] != base_ns)
+        weight_ns[changed, number] = of_program[changed]
+        count = len(of_program) - shared
+        np.maximum.at(weight_ns[:, number], added_index[:count], of_program[shared:])
+        added_index = added_index[count:]
     return source, target, lag, weight_ns
+
+
+def _is_along(base: Program, weight_ns: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """bool[e], which edges lead along a thread or a stream in all programs."""
+    is_along = np.zeros(len(weight_ns), dtype=np.bool_)
+    edge = np.flatnonzero((base.via == Via.HOST) | (base.via == Via.STREAM))
+    is_along[edge] = (weight_ns[edge] > NEVER // 2).all(axis=1)
+    return is_along
 
 
 def _weights_ns(program: Program) -> Int64Array:
     """int64[e], ns, from one node to the next: a blocking call returns when what it awaited did."""
     adds_cost = program.via != Via.WAIT
     return program.latency_ns + np.where(adds_cost, program.cost_ns[program.target], 0)
-
-
-def _run(
-    time_ns: NDArray[np.int64],
-    sources: list[int],
-    bounds: list[int],
-    weight_ns: NDArray[np.int64],
-    earliest_ns: NDArray[np.int64],
-) -> None:
-    """Reach every node once, in order: the lower half of the table is written."""
-    maximum, add = np.maximum, np.add
-    node_count = len(earliest_ns)
-    earliest = earliest_ns.tolist()
-    for node in range(node_count):
-        reached = time_ns[node_count + node]
-        reached[:] = earliest[node]
-        for edge in range(bounds[node], bounds[node + 1]):
-            maximum(reached, add(time_ns[sources[edge]], weight_ns[edge]), out=reached)
