@@ -60,6 +60,7 @@ class Row:
     wait_stream: int = ABSENT
     wait_correlation: int = ABSENT
     event: int = ABSENT
+    copied_bytes: int = ABSENT
     message: Message | None = None
 
 
@@ -82,9 +83,16 @@ def comm(start, end, *, message_bytes=ABSENT, process_group="", **lane):
     return kernel(start, end, "ncclDevKernel_AllReduce", message=message, **lane)
 
 
-def copy(start, end, name=H2D, *, device=0, stream=7, correlation=ABSENT):
+def copy(start, end, name=H2D, *, copied_bytes=ABSENT, device=0, stream=7, correlation=ABSENT):
     return Row(
-        name, Category.MEMCPY, start, end, device=device, stream=stream, correlation=correlation
+        name,
+        Category.MEMCPY,
+        start,
+        end,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+        copied_bytes=copied_bytes,
     )
 
 
@@ -187,6 +195,7 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
         wait_stream_number=column(row.wait_stream for row in rows),
         wait_correlation=column(row.wait_correlation for row in rows),
         cuda_event_number=column(row.event for row in rows),
+        copied_bytes=column(row.copied_bytes for row in rows),
         message_row=message_row,
         messages=messages,
         file_index=column(range(len(rows))),

@@ -112,7 +112,7 @@ class Trace(Frozen):
     Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
     name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
     wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT,
-    message_row=ABSENT, file_index=17``.
+    copied_bytes=ABSENT, message_row=ABSENT, file_index=17``.
 
     Attributes:
         path: where it came from.
@@ -128,6 +128,7 @@ class Trace(Frozen):
         wait_stream_number: int64[n], of syncs, the stream waited for.
         wait_correlation: int64[n], of syncs, the correlation of the event record waited for.
         cuda_event_number: int64[n], the CUDA event of a sync or a record; reused over time.
+        copied_bytes: int64[n], of copies and memsets, how many bytes.
         message_row: int32[n], of communication kernels and `COLLECTIVE_OPERATOR`, the row of
             `messages` that says more of it.
         file_index: int32[n], the event's index in the file's array of events.
@@ -153,6 +154,7 @@ class Trace(Frozen):
     wait_stream_number: SparseColumn
     wait_correlation: SparseColumn
     cuda_event_number: SparseColumn
+    copied_bytes: SparseColumn
     message_row: SparseColumn
     file_index: NDArray[np.int32]
     messages: Messages

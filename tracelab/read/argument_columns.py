@@ -20,6 +20,7 @@ def is_one_of(*categories: Category) -> NDArray[np.bool_]:
 
 
 IS_GPU_ACTIVITY = is_one_of(*GPU_ACTIVITIES)
+_IS_COPY = is_one_of(Category.MEMCPY, Category.MEMSET)
 _IS_SYNC = is_one_of(Category.SYNC, Category.CUDA_EVENT)
 _IS_ON_DEVICE = IS_GPU_ACTIVITY | _IS_SYNC
 HAS_ARGUMENTS = _IS_ON_DEVICE | is_one_of(*HOST_CALLS)
@@ -52,6 +53,7 @@ _FIELDS = (
     _Field("wait_correlation", _IS_SYNC, True, "wait_on_cuda_event_record_corr_id"),
     _Field("cuda_event_number", _IS_SYNC, True, "wait_on_cuda_event_id"),
     _Field("cuda_event_number", _IS_SYNC, True, "event_id"),
+    _Field("copied_bytes", _IS_COPY, True, "bytes"),
 )
 
 

@@ -29,6 +29,7 @@ class Arguments(msgspec.Struct, gc=False):
     wait_on_cuda_event_record_corr_id: Number = ABSENT
     wait_on_cuda_event_id: Number = ABSENT
     event_id: Number = ABSENT
+    bytes: Number = ABSENT
     sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
     # Of a communication operation: its name at first, and then a `MessageArguments`.
     message: Any = msgspec.field(default=None, name="Collective name")

@@ -28,6 +28,7 @@ ARRAYS = (
     "wait_stream_number",
     "wait_correlation",
     "cuda_event_number",
+    "copied_bytes",
     "message_row",
     "file_index",
 )

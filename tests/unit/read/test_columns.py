@@ -31,7 +31,7 @@ def test_columns_say_what_the_file_says(tmp_path):
         tmp_path,
         launch(10 * US, 11_500, 3),
         kernel(12 * US, 16 * US, "k", device=1, stream=7, correlation=3),
-        copy(20 * US, 21 * US, device=1, stream=8, correlation=4),
+        copy(20 * US, 21 * US, device=1, stream=8, correlation=4, bytes=4096),
         memset(22 * US, 23 * US, device=1, stream=8, correlation=5),
         sync_row(
             "Stream Wait Event",
@@ -61,6 +61,7 @@ def test_columns_say_what_the_file_says(tmp_path):
         "wait_stream_number": [-1, -1, -1, -1, 7, -1, -1, -1, -1],
         "wait_correlation": [-1, -1, -1, -1, 3, -1, -1, -1, -1],
         "cuda_event_number": [-1, -1, -1, -1, 21, -1, 22, -1, -1],
+        "copied_bytes": [-1, -1, 4096, -1, -1, -1, -1, -1, -1],
         "file_index": list(range(9)),
     }
     assert {name: getattr(trace, name)[:].tolist() for name in expected} == expected

@@ -50,6 +50,7 @@ def make_trace(*events):
         wait_stream_number=absent,
         wait_correlation=absent,
         cuda_event_number=absent,
+        copied_bytes=absent,
         message_row=absent,
         messages=messages_of([])[0],
         file_index=np.arange(len(start), dtype=np.int64),

@@ -104,6 +104,7 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         wait_stream_number=absent,
         wait_correlation=absent,
         cuda_event_number=absent,
+        copied_bytes=absent,
         message_row=absent,
         messages=messages_of([])[0],
         file_index=np.arange(count, dtype=np.int64),
