@@ -37,6 +37,10 @@ class Replayed(Protocol):
         """By how much the replay is off."""
 
     @property
+    def not_calibrated(self) -> str | None:
+        """Why predictions are not of a step without the profiler."""
+
+    @property
     def not_replayed(self) -> str | None:
         """Why there are no predictions."""
 
@@ -57,13 +61,14 @@ class SteadyMetrics(OneLine):
             step takes less unless its GPU work changes.
         device: the device that decides, the busiest of the steady window.
         left_out: the steps that are not steady, and why.
-        basis: whether shares are those of a step with the profiler or without it.
+        basis: whether predictions are of a step with the profiler or without it.
         baseline_error: by how much a replay of unchanged steps is off, as a share of their measured
             mean length; null without a replay.
         not_replayed: why nothing is predicted by a replay; null where predictions are.
         devices: the metrics of the steady window.
         unprofiled_ns: what the steady window would take without the profiler, where that is at
             least a tenth less; else None. Shares are of that, then.
+        not_calibrated: why predictions are not of a step without the profiler; null where they are.
         replayed_steps: the numbers of the steps that are replayed; one alone is repeated.
 
     Example row: ``SteadyMetrics(rank=0, step=None, steps=(3, 4), start_ns=4_000, end_ns=24_000,
@@ -87,6 +92,7 @@ class SteadyMetrics(OneLine):
     not_replayed: str | None
     devices: tuple[DeviceMetrics, ...]
     unprofiled_ns: int | None
+    not_calibrated: str | None = field(default=None, metadata={"added": True})
     replayed_steps: tuple[int, ...] = field(default=(), metadata={"added": True})
 
     @property
@@ -132,11 +138,12 @@ def steady_steps(
         gpu_floor_ns=int(median(busy_ns.tolist())),
         device=decides,
         left_out=steady.left_out,
-        basis=PROFILED if unprofiled_step_ns is None else UNPROFILED,
+        basis=baseline.basis,
         baseline_error=baseline.error,
         not_replayed=baseline.not_replayed,
         devices=devices,
         unprofiled_ns=unprofiled_ns(graph, [steady.window], bubbles)[0],
+        not_calibrated=baseline.not_calibrated,
         replayed_steps=baseline.steps,
     )
 

@@ -29,6 +29,9 @@ class FileInfo(OneLine):
             the recorder stored it.
         unprofiled_step_ns: how long a step took without the profiler, as the recorder measured
             it; None if it did not.
+        unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
+            the time until the GPU was done is not in it.
+        unprofiled_block_steps: how many steps it timed at once, from empty queues on.
         world_groups: how many process groups have all ranks in them; None where the file does not
             list its groups.
         clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
@@ -46,6 +49,8 @@ class FileInfo(OneLine):
         default_factory=lambda: MappingProxyType({}), repr=False
     )
     unprofiled_step_ns: float | None = None
+    unprofiled_host_step_ns: float | None = None
+    unprofiled_block_steps: int = 2
     world_groups: int | None = None
     clock_base_ns: int = 0
     platform: str = ""

@@ -35,7 +35,9 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         device_names=MappingProxyType(_device_names(metadata)),
         source_folders=_source_folders(recorder),
         source_scopes=MappingProxyType(mapping(metadata.get(SOURCE_KEY))),
-        unprofiled_step_ns=_unprofiled_step_ns(recorder),
+        unprofiled_step_ns=_positive_ns(recorder, "unprofiled_step_ms"),
+        unprofiled_host_step_ns=_positive_ns(recorder, "unprofiled_host_step_ms"),
+        unprofiled_block_steps=_unprofiled_block_steps(recorder),
         world_groups=_world_groups(metadata),
         clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),
         platform=platform,
@@ -108,9 +110,15 @@ def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(folder for folder in folders if folder)
 
 
-def _unprofiled_step_ns(recorder: Mapping[str, str]) -> float | None:
+def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:
     try:
-        step_ns = float(recorder.get("unprofiled_step_ms", "")) * 1e6
+        time_ns = float(recorder.get(key, "")) * 1e6
     except ValueError:
         return None
-    return step_ns if 0 < step_ns < math.inf else None
+    return time_ns if 0 < time_ns < math.inf else None
+
+
+def _unprofiled_block_steps(recorder: Mapping[str, str]) -> int:
+    """How many steps the recorder timed at once; the first recorders, which do not say so, two."""
+    steps = recorder.get("unprofiled_block_steps", "")
+    return int(steps) if steps.isdecimal() and 0 < int(steps) < 2**31 else 2

@@ -7,17 +7,18 @@ as they are, whatever is changed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from tracelab.arrays import OneLine
-from tracelab.measures.steady import PROFILED
+from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.calibrate import calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import repeat, typical_steps
@@ -27,6 +28,15 @@ _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predict
 # Of 35 captures the four that a replay got wrong had 31 % and more of the step in delays that
 # nothing explains, all others at most 1.7 %.
 _MOST_UNEXPLAINED = 0.02
+
+_NOT_TIMED = (
+    "The file does not say what a step takes without the profiler: predictions are of the step "
+    "with it."
+)
+_NOT_EXPLAINED = (
+    "Without the profiler {} {}, the replay without its cost says {}: predictions are of the step "
+    "with the profiler."
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -41,9 +51,12 @@ class Baseline(OneLine):
         loose: other programs that the recording allows as well.
         steps: the numbers of the steps that are replayed, one after the other; of a single one it
             is a repetition, and none where the whole trace is replayed once.
-        step_ns: the measured mean length of these steps; None without any replay.
+        step_ns: the measured mean length of these steps; without the profiler that of a step which
+            follows another one, while the recorder timed some at once, from empty queues on. None
+            without any replay.
         replayed_ns: what the replay says.
         basis: whether these are lengths with the profiler or without it, as of `SteadyMetrics`.
+        not_calibrated: why they are not without the profiler, a sentence; else None.
         error: by how much the replay is off, as a share of the measured step; None without one.
         not_replayed: why there are no predictions, a sentence; else None.
         is_share: whether it is the whole trace instead of a step.
@@ -55,6 +68,7 @@ class Baseline(OneLine):
     step_ns: int | None = None
     replayed_ns: int | None = None
     basis: str = PROFILED
+    not_calibrated: str | None = None
     error: float | None = None
     not_replayed: str | None = None
     is_share: bool = False
@@ -73,14 +87,43 @@ def find_baseline(graph: Graph) -> Baseline:
     replayed_ns = int(replay([program]).step_ns[0])
     error = replayed_ns / step_ns - 1
     why = _why_not(graph, program, error)
-    return Baseline(
+    recorded = Baseline(
         program=None if why else program,
         steps=numbers,
         step_ns=step_ns,
         replayed_ns=replayed_ns,
+        not_calibrated=_NOT_TIMED,
         error=error,
         not_replayed=why,
         is_share=not program.is_repeated,
+    )
+    return recorded if why else _calibrated(graph, program, recorded)
+
+
+def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
+    """The baseline without the profiler, where its cost explains what the recorder timed."""
+    info, calibration = graph.host.timeline.trace.info, calibrate(graph, program)
+    timed_ns, host_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
+    if calibration is None or timed_ns is None or host_ns is None:
+        return recorded
+    error = calibration.step_ns / timed_ns - 1
+    why = None
+    if abs(calibration.host_ns - host_ns) > _MOST_ERROR * timed_ns:
+        why = _NOT_EXPLAINED.format("the host took", _ms(host_ns), _ms(calibration.host_ns))
+    elif abs(error) > _MOST_ERROR:
+        why = _NOT_EXPLAINED.format("a step took", _ms(timed_ns), _ms(calibration.step_ns))
+    if why:
+        return replace(recorded, loose=(calibration.program,), not_calibrated=why)
+    replayed_ns = int(replay([calibration.program]).step_ns[0])
+    return replace(
+        recorded,
+        program=calibration.program,
+        loose=calibration.ends,
+        step_ns=round(replayed_ns / (1 + error)),
+        replayed_ns=replayed_ns,
+        basis=UNPROFILED,
+        not_calibrated=None,
+        error=error,
     )
 
 
@@ -133,3 +176,7 @@ def _unknown_wait_share(graph: Graph, program: Program) -> float:
         for _, indices in groups_of(program.thread_index[node])
     ]
     return max(waited_ns, default=0) / program.length_ns
+
+
+def _ms(length_ns: float) -> str:
+    return f"{length_ns / 1e6:.2f} ms"

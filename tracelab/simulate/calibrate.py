@@ -1,0 +1,359 @@
+"""From the recorded program to the same one without the profiler.
+
+The profiler takes some time for each operator, frame and driver call that it records. How much that
+is differs between machines and programs, so it is fitted: with that time taken away the host must
+take what it took before the profiler was started. The host, and not the step: where the GPU
+decides how long a step takes, any cost fits the step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array, measure_within
+from tracelab.model.graph import Graph
+from tracelab.model.lookup import groups_of
+from tracelab.model.profiler_calls import is_inside
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+from tracelab.simulate.replay import replay
+
+# Fitted costs were 0.3 to 8 us an event on H100s and H200s; more is something else.
+_MOST_COST_NS = 10_000
+_COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
+# What little is recorded in a stretch of time is at most nine tenths of it.
+_LEAST_LEFT = 0.1
+# From the host's part to the end of the wait for the GPU: 98 to 250 us in captures whose host
+# decides how long a step takes.
+_SYNCHRONIZE_NS = 100_000
+# Two blocks of steps without the profiler differ by as much. Where the host waits for the GPU, all
+# costs in a wide range fit as well as that.
+_SAME = 0.02
+_VAGUE_NS = 1_000
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Recording(Frozen):
+    """What the profiler did during the host's part of a program.
+
+    Attributes:
+        of_edge: float64[e], how many events were recorded meanwhile; 0 for edges of the GPU.
+        of_node: float64[n], likewise during calls, themselves included.
+        profiler_ns: int64[e], ns, the time in the profiler's own code meanwhile.
+
+    Example row of an edge: ``of_edge=3.5, profiler_ns=0``: three events, and of one the begin.
+    """
+
+    of_edge: NDArray[np.float64]
+    of_node: NDArray[np.float64]
+    profiler_ns: Int64Array
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Calibration(OneLine):
+    """A program without the profiler, and how it compares with what the recorder timed.
+
+    Example: ``Calibration(program=<Program>, event_ns=2_100.0, host_ns=6_010_000,
+    step_ns=20_400_000, ends=())``.
+
+    Attributes:
+        program: the calibrated program.
+        event_ns: the fitted cost of one recorded event, ns.
+        host_ns: what the host takes for a step, timed as the recorder does, ns.
+        step_ns: what a step takes, timed like that, ns: some steps at once, from empty queues on.
+        ends: with the least and the most cost that fit as well, where they differ much; often none.
+    """
+
+    program: Program
+    event_ns: float
+    host_ns: int
+    step_ns: int
+    ends: tuple[Program, ...]
+
+
+def calibrate(graph: Graph, program: Program) -> Calibration | None:
+    """Fit what the profiler took for each event.
+
+    There is no slow reference model: tests have programs whose answer is known by hand.
+
+    Args:
+        graph: the file's dependencies.
+        program: its steps as they were recorded.
+
+    Returns:
+        None where the recorder did not time the host without the profiler.
+    """
+    info = graph.host.timeline.trace.info
+    measured_ns = info.unprofiled_host_step_ns
+    if measured_ns is None or not program.is_repeated:
+        return None
+    recording = count_recorded(graph, program)
+    blocks = _Blocks(graph, program, info.unprofiled_block_steps)
+    host_ns, _ = blocks.measure(
+        [without_profiler(program, recording, event_ns) for event_ns in _COSTS_NS.tolist()]
+    )
+    least_ns, event_ns, most_ns = (
+        _cost_at(host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
+    )
+    fitted = without_profiler(program, recording, event_ns)
+    is_vague = most_ns - least_ns > _VAGUE_NS
+    [of_host_ns], [of_step_ns] = blocks.measure([fitted])
+    return Calibration(
+        program=fitted,
+        event_ns=event_ns,
+        host_ns=round(of_host_ns),
+        step_ns=round(of_step_ns),
+        ends=tuple(without_profiler(program, recording, end_ns) for end_ns in (least_ns, most_ns))
+        if is_vague
+        else (),
+    )
+
+
+def without_profiler(program: Program, recording: Recording, event_ns: float) -> Program:
+    """The program with so much less time for each event, and none for the profiler's own code.
+
+    No stretch of time loses more than nine tenths, however much is recorded in it.
+    """
+    latency_ns = program.latency_ns - recording.profiler_ns
+    return replace(
+        program,
+        latency_ns=_shortened(latency_ns, recording.of_edge, event_ns),
+        cost_ns=_shortened(program.cost_ns, recording.of_node, event_ns),
+    )
+
+
+def _shortened(length_ns: Int64Array, events: NDArray[np.float64], event_ns: float) -> Int64Array:
+    """The lengths without what their events cost."""
+    least_ns = np.where(events > 0, length_ns * _LEAST_LEFT, length_ns)
+    left_ns = np.maximum(length_ns - events * event_ns, least_ns)
+    return np.where(events > 0, left_ns.round(), length_ns).astype(np.int64)
+
+
+def _cost_at(host_ns: NDArray[np.float64], measured_ns: float) -> float:
+    """The cost with which the host takes so long; the nearest where none does."""
+    # More cost leaves less time: both run downwards.
+    return float(np.interp(measured_ns, host_ns[::-1], _COSTS_NS[::-1]))
+
+
+# --- what was recorded ---
+
+
+def count_recorded(graph: Graph, program: Program) -> Recording:
+    """Count what was recorded while the host worked: a half at an event's begin, one at its end."""
+    begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
+    call = np.flatnonzero(program.kind == NodeKind.CALL)
+    inside = _Stretches(program.thread_index[call], begin_ns[call], program.moment_ns[call] + 1)
+    edge, between = _between_calls(graph, program, begin_ns)
+    recorded = _Recorded(graph)
+    of_node, of_edge = np.zeros(len(program)), np.zeros(len(program.source))
+    # Recording its activities takes a call longer, that of a CUDA graph most of all.
+    launch_node = program.launch_node[program.launch_node != ABSENT]
+    of_node[call] = recorded.count(inside)
+    of_node += np.bincount(launch_node, minlength=len(program))
+    np.add.at(of_edge, edge, recorded.count(between))
+    profiler_ns = np.zeros(len(program.source), dtype=np.int64)
+    np.add.at(profiler_ns, edge, recorded.profiler_ns(between))
+    wrap = (program.lag == 1) & (program.via == Via.HOST)
+    profiler_ns[wrap] += recorded.between_steps_ns()
+    is_segment = program.via == Via.HOST
+    return Recording(
+        of_edge, of_node, np.where(is_segment, np.minimum(profiler_ns, program.latency_ns), 0)
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Stretches(Frozen):
+    """Stretches of a thread's time: int[k] index of the thread, int64[k] since and until, ns."""
+
+    thread_index: NDArray[np.int32]
+    since_ns: Int64Array
+    until_ns: Int64Array
+
+
+def _between_calls(
+    graph: Graph, program: Program, begin_ns: Int64Array
+) -> tuple[NDArray[np.intp], _Stretches]:
+    """The time that edges of the host stand for: intp[k], edges, and the stretches of each.
+
+    Where one thread goes on after another one, the other's time counts until the first wakes up.
+    From the end of the last step to the begin of the next it is the end of the one, and the
+    beginning of the other.
+    """
+    steps, trace = graph.host.timeline.steps, graph.host.timeline.trace
+    source, target, via = program.source, program.target, program.via
+    thread = program.thread_index
+    since_ns, until_ns = program.moment_ns[source], begin_ns[target]
+    # The way from a call's begin to its end is the call's own.
+    is_new = program.event_id[source] != program.event_id[target]
+    direct = np.flatnonzero((program.lag == 0) & is_new & np.isin(via, (Via.HOST, Via.THREAD)))
+    handed = direct[via[direct] == Via.THREAD]
+    woke_ns = _Recorded(graph).next_ns(thread[target[handed]], since_ns[handed])
+    wrap = np.flatnonzero((program.lag == 1) & (via == Via.HOST))
+    event_id = np.array([step.event_id for step in steps], dtype=np.intp)
+    step_start_ns, step_end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
+    first = np.searchsorted(step_start_ns, until_ns[wrap], side="right") - 1
+    last = np.searchsorted(step_start_ns, begin_ns[source[wrap]], side="right") - 1
+    edge = np.concatenate((direct, handed, wrap, wrap))
+    return edge, _Stretches(
+        np.concatenate(
+            (
+                thread[target[direct]],
+                thread[source[handed]],
+                thread[source[wrap]],
+                thread[target[wrap]],
+            )
+        ),
+        1
+        + np.concatenate(
+            (since_ns[direct], since_ns[handed], since_ns[wrap], step_start_ns[first])
+        ),
+        np.concatenate(
+            (
+                until_ns[direct],
+                np.minimum(woke_ns, until_ns[handed]),
+                step_end_ns[last],
+                until_ns[wrap],
+            )
+        ),
+    )
+
+
+class _Recorded:
+    """What was recorded of each thread of a file, and when it was in the profiler.
+
+    Args:
+        graph: the file's dependencies.
+    """
+
+    def __init__(self, graph: Graph) -> None:
+        trace, self._host = graph.host.timeline.trace, graph.host
+        event_id = trace.of_category(
+            *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
+        )
+        event_id = event_id[~is_inside(trace, event_id, graph.host.profiler_calls)]
+        thread = trace.thread_index[event_id]
+        self._marks_ns = {
+            index: np.sort(
+                np.concatenate(
+                    (trace.start_ns[event_id[of_thread]], trace.end_ns[event_id[of_thread]])
+                )
+            )
+            for index in graph.host.launching_threads
+            for of_thread in [thread == index]
+        }
+
+    def count(self, stretches: _Stretches) -> NDArray[np.float64]:
+        """float64[k], how many events were recorded in each stretch."""
+        count = np.zeros(len(stretches.thread_index))
+        for thread, index in groups_of(stretches.thread_index):
+            first, end = np.searchsorted(
+                self._marks_ns[thread], (stretches.since_ns[index], stretches.until_ns[index])
+            )
+            count[index] = np.maximum(end - first, 0) / 2
+        return count
+
+    def profiler_ns(self, stretches: _Stretches) -> Int64Array:
+        """int64[k], ns, how long the thread was in the profiler in each stretch."""
+        in_profiler_ns = np.zeros(len(stretches.thread_index), dtype=np.int64)
+        for thread, index in groups_of(stretches.thread_index):
+            if (calls := self._host.profiler_calls.get(thread)) is not None:
+                since_ns, until_ns = stretches.since_ns[index], stretches.until_ns[index]
+                in_profiler_ns[index] = measure_within(
+                    calls, since_ns, np.maximum(since_ns, until_ns)
+                )
+        return in_profiler_ns
+
+    def next_ns(self, thread_index: NDArray[np.int32], since_ns: Int64Array) -> Int64Array:
+        """int64[k], ns, when the next event begins or ends after some moments."""
+        next_ns = since_ns.copy()
+        for thread, index in groups_of(thread_index):
+            marks_ns = self._marks_ns[thread]
+            next_index = np.searchsorted(marks_ns, since_ns[index])
+            is_there = next_index < len(marks_ns)
+            next_ns[index[is_there]] = marks_ns[next_index[is_there]]
+        return next_ns
+
+    def between_steps_ns(self) -> int:
+        """How long the thread is in the profiler between two steps, as a rule, ns."""
+        timeline = self._host.timeline
+        trace = timeline.trace
+        event_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
+        calls = self._host.profiler_calls.get(int(trace.thread_index[event_id[0]]))
+        if calls is None or len(event_id) < 2:
+            return 0
+        end_ns, start_ns = trace.end_ns[event_id[:-1]], trace.start_ns[event_id[1:]]
+        return int(np.median(measure_within(calls, end_ns, np.maximum(start_ns, end_ns))))
+
+
+# --- how long blocks of steps take ---
+
+
+class _Blocks:
+    """The steps of a program as the recorder timed them: some at once, from empty queues on.
+
+    Args:
+        graph: the file's dependencies.
+        program: its steps.
+        block_steps: how many the recorder timed at once; the last block may be shorter.
+    """
+
+    def __init__(self, graph: Graph, program: Program, block_steps: int) -> None:
+        trace, steps = graph.host.timeline.trace, graph.host.timeline.steps
+        event_id = np.array([step.event_id for step in steps], dtype=np.intp)
+        start_ns = trace.start_ns[event_id]
+        call = np.where(program.launch_node == ABSENT, np.arange(len(program)), program.launch_node)
+        begin_ns = trace.start_ns[program.event_id[call]]
+        step_index = np.searchsorted(start_ns, begin_ns, side="right") - 1
+        block = (step_index - step_index.min()) // block_steps
+        on_thread = np.flatnonzero(program.thread_index == trace.thread_index[event_id[0]])
+        _, first = np.unique(block[on_thread], return_index=True)
+        self._steps = program.steps
+        self._order = np.argsort(block, kind="stable")
+        self._starts = np.searchsorted(block[self._order], np.unique(block[on_thread]))
+        self._entry = on_thread[first]
+        by_host = np.isin(program.via, (Via.HOST, Via.THREAD))
+        self._is_cut = ~by_host & (block[program.source] != block[program.target])
+        onward = by_host & (program.lag == 1) & (program.target == self._entry[0])
+        self._onward = np.flatnonzero(onward)
+        # The recorder timed whole steps; the first call comes some time after their begin.
+        head_ns = begin_ns[self._entry[0]] - start_ns[step_index[self._entry[0]]]
+        self._wrap = np.flatnonzero(onward & (program.via == Via.HOST))
+        wrap_ns = int(program.latency_ns[self._wrap].sum())
+        self._head_share = min(1.0, head_ns / wrap_ns) if wrap_ns > 0 else 0.0
+
+    def measure(
+        self, programs: Sequence[Program]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What a step takes in programs of the same edges.
+
+        Returns:
+            float64[p], ns, until the host goes on with the next step; and float64[p], ns, until
+            the GPU is done, too.
+        """
+        alone = [
+            replace(
+                program,
+                latency_ns=np.where(self._is_cut, NEVER, program.latency_ns),
+                is_repeated=False,
+            )
+            for program in programs
+        ]
+        time_ns = replay(alone).time_ns
+        latency_ns, cost_ns = (
+            np.stack([getattr(program, name) for program in programs], axis=1)
+            for name in ("latency_ns", "cost_ns")
+        )
+        onward_ns = time_ns[programs[0].source[self._onward]] + latency_ns[self._onward]
+        begun_ns = time_ns[self._entry] - cost_ns[self._entry]
+        until_ns = np.concatenate((begun_ns[1:], onward_ns.max(axis=0, keepdims=True)))
+        head_ns = self._head_share * latency_ns[self._wrap].sum(axis=0)
+        done_ns = np.maximum.reduceat(time_ns[self._order], self._starts) + head_ns
+        # The recorder looks which devices the program uses before it waits for them.
+        done_ns = np.maximum(done_ns, until_ns + _SYNCHRONIZE_NS)
+        host_ns, step_ns = (moment_ns - begun_ns for moment_ns in (until_ns, done_ns))
+        return host_ns.sum(axis=0) / self._steps, step_ns.sum(axis=0) / self._steps
