@@ -95,6 +95,34 @@ def with_edges(
     )
 
 
+def kept_before(
+    program: Program, nodes: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.int8]]:
+    """What would come before each activity in its stream if some were not there.
+
+    Args:
+        program: any.
+        nodes: bool[n], activities.
+
+    Returns:
+        intp[n], the last one before it that is none of them, else ABSENT; and int8[n], 1 where that
+        is of the repetition before.
+    """
+    before = np.full(len(program.kind), ABSENT, dtype=np.intp)
+    lag = np.zeros(len(before), dtype=np.int8)
+    edges = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
+    before[program.target[edges]] = program.source[edges]
+    lag[program.target[edges]] = program.lag[edges]
+    open_ = np.flatnonzero((before != ABSENT) & nodes[before])
+    while len(open_):
+        skipped = before[open_]
+        lag_of_open = lag[open_] + lag[skipped]
+        before[open_] = np.where(lag_of_open > 1, ABSENT, before[skipped])
+        lag[open_] = lag_of_open
+        open_ = open_[(before[open_] != ABSENT) & nodes[before[open_]]]
+    return before, lag
+
+
 def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
     """The same without some activities: what comes after one in its stream follows the one before.
 
@@ -105,28 +133,41 @@ def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64
     """
     into, out_of = nodes[program.target], nodes[program.source]
     is_stream = program.via == Via.STREAM
-    kept_before = _kept_before(program, nodes)[program.source]
-    kinds = program.activity_kind[kept_before], program.activity_kind[program.target]
-    closes = is_stream & out_of & ~into & (kept_before != ABSENT)
+    before, _ = kept_before(program, nodes)
+    kind = program.activity_kind
+    gap_to_kept_ns = gap_ns[kind[before[program.target]], kind[program.target]]
     changed = with_cost(program, nodes, 0)
+    # Whoever waits for one of them still waits for what came before it in its stream.
     changed = with_latency(changed, is_stream & into, 0)
-    changed = with_latency(changed, closes, gap_ns[kinds])
+    changed = with_latency(changed, is_stream & out_of & ~into, gap_to_kept_ns)
     holds_queue = np.isin(program.via, (Via.QUEUE, Via.SM)) & (into | out_of)
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & into
     return without(changed, holds_queue | waits)
 
 
-def _kept_before(program: Program, nodes: NDArray[np.bool_]) -> NDArray[np.intp]:
-    """intp[n], of each activity the last one up to it in its stream that is kept, else ABSENT."""
-    before = np.full(len(program.kind), ABSENT, dtype=np.intp)
-    is_stream = program.via == Via.STREAM
-    before[program.target[is_stream]] = program.source[is_stream]
-    kept = np.arange(len(program.kind))
-    removed = np.flatnonzero(nodes)
-    for _ in range(len(removed)):
-        removed = removed[(kept[removed] != ABSENT) & nodes[kept[removed]]]
-        if not len(removed):
-            break
-        kept[removed] = before[kept[removed]]
-    kept[nodes & (kept != ABSENT) & nodes[kept]] = ABSENT
-    return kept
+def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
+    """The same, where some activities wait for nothing and nothing of their stream for them.
+
+    Args:
+        program: any.
+        nodes: bool[n], activities.
+        gap_ns: int64[kinds, kinds], ns, typical between two activities of a stream, by their kinds.
+    """
+    into, out_of = nodes[program.target], nodes[program.source]
+    before, lag = kept_before(program, nodes)
+    of_gpu = (Via.STREAM, Via.QUEUE, Via.SM)
+    waits = np.isin(program.via, (*of_gpu, Via.LAUNCH, Via.EVENT)) & into
+    is_gone = (np.isin(program.via, of_gpu) & out_of) | waits
+    is_followed = out_of & ~into & np.isin(program.via, (Via.STREAM, Via.EVENT, Via.WAIT))
+    is_followed &= (before[program.source] != ABSENT) & (program.latency_ns != NEVER)
+    changed = without(program, is_gone)
+    for edge_lag in (0, 1):
+        edges = is_followed & (program.lag + lag[program.source] == edge_lag)
+        for via in (Via.STREAM, Via.EVENT, Via.WAIT):
+            of_via = edges & (program.via == via)
+            source, target = before[program.source[of_via]], program.target[of_via]
+            latency_ns = program.latency_ns[of_via]
+            if via == Via.STREAM:
+                latency_ns = gap_ns[program.activity_kind[source], program.activity_kind[target]]
+            changed = with_edges(changed, source, target, via, latency_ns, edge_lag)
+    return changed

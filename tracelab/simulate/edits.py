@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tracelab.errors import UsageError
+from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, remove, scale
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.program import Program
@@ -35,6 +36,8 @@ class Kind(NamedTuple):
 EDITS: Mapping[str, Kind] = MappingProxyType(
     {
         "unblock": Kind(unblock, "the host does not wait there"),
+        "pin": Kind(pin, "pageable copies pinned and asynchronous, in their stream"),
+        "prefetch": Kind(prefetch, "copies in a stream of their own, one step ahead, pinned"),
         "no-wait": Kind(no_wait, "the stream does not wait there"),
         "queues": Kind(queues, "one hardware queue for each stream"),
         "load": Kind(load, "data loading takes so many times as long", has_value=True),

@@ -17,7 +17,7 @@ from tracelab.model.call_sites import call_sites
 from tracelab.model.frames import called_as_shown, is_tensor_operator, parse_frame
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
-from tracelab.model.latencies import event_index, previous_index
+from tracelab.model.latencies import event_index, launch_index, previous_index
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
@@ -118,6 +118,24 @@ class Sites:
         """int64[kinds], ns, typical from what a stream waited for to a start, by its kind."""
         index = event_index(np.arange(len(Kind), dtype=np.int8))
         return self.graph.binding.latencies.typical_ns[index]
+
+    @property
+    def copy_launch_ns(self) -> int:
+        """Typical from the return of a copy's call to the copy, ns."""
+        index = launch_index(np.array([Kind.COPY], dtype=np.int8))
+        return int(self.graph.binding.latencies.typical_ns[index][0])
+
+    @cached_property
+    def copied_bytes(self) -> Int64Array:
+        """int64[n], the bytes of copies and memsets; ABSENT for other nodes, or not known."""
+        of_node: Int64Array = self.timeline.trace.copied_bytes[self.program.event_id]
+        return of_node
+
+    @cached_property
+    def device_number(self) -> NDArray[np.int32]:
+        """int32[n], the device of each activity, else ABSENT."""
+        row = self.program.row
+        return np.where(row == ABSENT, ABSENT, self.timeline.device_number[row])
 
     @cached_property
     def is_tensor_operator(self) -> NDArray[np.bool_]:

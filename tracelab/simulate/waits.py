@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import (
@@ -48,8 +49,12 @@ def unblock(program: Program, selection: Selection) -> Edited:
     and that the operator goes.
     """
     sites = selection.sites
-    calls = _with_same_operator(sites, selection.calls & _waits_for_gpu(sites))
-    unblocked = _without_waits(program, sites, calls)
+    calls = with_same_operator(sites, selection.calls & waits_for_gpu(sites))
+    read_copies = _read_copies(sites, calls)
+    is_copy = calls & (sites.blocking == Blocking.COPY)
+    is_copy[program.launch_node[read_copies]] = False
+    unblocked = without_waits(program, calls, is_copy)
+    unblocked = without_activities(unblocked, read_copies, sites.gap_ns)
     ordered = _in_order(unblocked, program, sites, calls)
     sized = _outermost(sites, _enclosing(sites, calls, _SIZED_BY_DATA))
     gone = without_operators(unblocked, sites, sized) if len(sized) else unblocked
@@ -72,7 +77,9 @@ def queues(program: Program, selection: Selection) -> Edited:
 def asynchronous_call_ns(program: Program) -> int:
     """What the call of a copy takes that does not wait for it, ns."""
     is_copy = np.zeros(len(program.kind), dtype=np.bool_)
-    launch = program.launch_node[(program.activity_kind == 2) & (program.launch_node != ABSENT)]
+    launch = program.launch_node[
+        (program.activity_kind == Kind.COPY) & (program.launch_node != ABSENT)
+    ]
     is_copy[launch] = True
     is_copy[program.target[program.via == Via.WAIT]] = False
     return int(np.median(program.cost_ns[is_copy])) if is_copy.any() else _ASYNCHRONOUS_CALL_NS
@@ -117,14 +124,14 @@ def with_less_host_work(program: Program, share: NDArray[np.float64], factor: fl
     return with_latency(program, of_edge > 0, latency_ns.astype(np.int64))
 
 
-def _waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
+def waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
     """bool[n], the calls that did nothing but wait for the GPU, and the copies that blocked."""
     return np.isin(sites.blocking, (*RETURNS_WHEN_DONE, Blocking.COPY))
 
 
-def _with_same_operator(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def with_same_operator(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """bool[n], these blocking calls, and those of the same run of an operator of PyTorch's."""
-    blocks = _waits_for_gpu(sites)
+    blocks = waits_for_gpu(sites)
     operator = sites.operators_of(blocks)
     chosen = np.unique(operator[calls & (operator != ABSENT)])
     return calls | (blocks & np.isin(operator, chosen[sites.is_tensor_operator[chosen]]))
@@ -157,19 +164,27 @@ def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:
     return event_id
 
 
-def _without_waits(program: Program, sites: Sites, calls: NDArray[np.bool_]) -> Program:
-    """The same, where some blocking calls wait for nothing."""
-    launch = program.launch_node
-    is_copy_to_host = (sites.copy_direction == "d2h") & (launch != ABSENT)
+def without_waits(
+    program: Program, calls: NDArray[np.bool_], is_copy: NDArray[np.bool_]
+) -> Program:
+    """The same, where some calls wait for nothing: they take no time, or what a copy's call takes.
+
+    Args:
+        program: any.
+        calls: bool[n], blocking calls.
+        is_copy: bool[n], those of them that copy something all the same.
+    """
+    copy_call_ns = np.minimum(program.cost_ns, asynchronous_call_ns(program))
+    changed = without(program, (program.via == Via.WAIT) & calls[program.target])
+    return with_cost(changed, calls, np.where(is_copy, copy_call_ns, 0))
+
+
+def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool[n], the copies to the host that some calls made only to look at a value."""
     reads = _enclosing(sites, calls, _READS | _SIZED_BY_DATA)
     is_read = calls & sites.inside(sites.regions(sites.timeline.operators.event_id[reads]))
-    dropped = is_copy_to_host & is_read[launch]
-    keeps_copy = calls & (sites.blocking == Blocking.COPY)
-    keeps_copy[launch[dropped]] = False
-    call_ns = np.where(keeps_copy, np.minimum(program.cost_ns, asynchronous_call_ns(program)), 0)
-    changed = without(program, (program.via == Via.WAIT) & calls[program.target])
-    changed = with_cost(changed, calls, call_ns)
-    return without_activities(changed, dropped, sites.gap_ns)
+    launch = sites.program.launch_node
+    return (sites.copy_direction == "d2h") & (launch != ABSENT) & is_read[launch]
 
 
 def _in_order(

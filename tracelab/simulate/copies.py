@@ -1,0 +1,175 @@
+"""Edits of copies: from pinned memory, and one step ahead in a stream of their own."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.edited import (
+    Edited,
+    out_of_stream,
+    with_cost,
+    with_edges,
+    with_latency,
+)
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+from tracelab.simulate.sites import Selection, Sites
+from tracelab.simulate.waits import (
+    asynchronous_call_ns,
+    waits_for_gpu,
+    with_same_operator,
+    without_waits,
+)
+
+# From and to pinned memory over PCIe Gen 5, as measured on H100 and H200: shared/REPLAY.md.
+_GEN5_GB_PER_S = (49.0, 57.0)
+_GEN5 = ("H100", "H200")
+# Of a GPU that nothing is known of: PCIe Gen 3 with 16 lanes to Gen 5.
+_ANY_GB_PER_S = (11.0, 57.0)
+_OF_GPU_UNKNOWN = "how fast this GPU copies pinned memory is not known"
+_BYTES_UNKNOWN = "the file does not say how many bytes its copies move"
+# A copy takes so long before the first byte, and from so many bytes on its speed no longer grows.
+_LEAST_COPY_NS = 1_000
+_SIMILAR = 4  # times as large, or as small
+
+
+class _Bandwidth(NamedTuple):
+    """How fast pinned memory is copied, in bytes a nanosecond, which is GB/s."""
+
+    low: float
+    high: float
+    reason: str | None = None
+
+
+def pin(program: Program, selection: Selection) -> Edited:
+    """Its pageable copies become pinned and asynchronous, and stay in their stream."""
+    return _pinned(program, selection.sites, selection.activities & _is_pageable(selection.sites))
+
+
+def prefetch(program: Program, selection: Selection) -> Edited:
+    """Its copies to the GPU run one step ahead in a stream of their own, from pinned memory."""
+    sites = selection.sites
+    copies = selection.activities & (sites.copy_direction == "h2d")
+    pinned = _pinned(_asynchronous(program, sites, copies), sites, copies & _is_pageable(sites))
+    middle, low, high = (
+        _ahead(of, sites, copies) for of in (pinned.program, pinned.low, pinned.high)
+    )
+    return Edited(middle, low, high, int(copies.sum()), pinned.reason)
+
+
+# --- pinned ---
+
+
+def _pinned(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Edited:
+    """Copies become pinned and asynchronous, and as fast as that is."""
+    if not copies.any():
+        return Edited.exactly(program, 0)
+    changed = _launched_when_called(_asynchronous(program, sites, copies), sites, copies)
+    bandwidth = _pinned_bandwidth(sites, copies)
+    is_unknown = copies & (sites.copied_bytes == ABSENT)
+    middle, low, high = (
+        with_cost(changed, copies, _copy_ns(program, sites.copied_bytes, speed))
+        for speed in ((bandwidth.low + bandwidth.high) / 2, bandwidth.high, bandwidth.low)
+    )
+    reason = _BYTES_UNKNOWN if is_unknown.any() else bandwidth.reason
+    return Edited(middle, low, high, int(copies.sum()), reason)
+
+
+def _is_pageable(sites: Sites) -> NDArray[np.bool_]:
+    """bool[n], the copies of which one side is pageable memory."""
+    is_pageable: NDArray[np.bool_] = sites.program.activity_kind == Kind.COPY
+    is_pageable[is_pageable] = match_names(
+        sites.timeline.trace, sites.program.event_id[is_pageable], copies_pageable_memory
+    )
+    return is_pageable
+
+
+def _asynchronous(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
+    """The same, where the calls of copies return at once; nor does their operator wait."""
+    is_copy_call = np.zeros(len(copies), dtype=np.bool_)
+    launch = program.launch_node[copies]
+    is_copy_call[launch[launch != ABSENT]] = True
+    calls = with_same_operator(sites, is_copy_call)
+    return without_waits(program, calls & waits_for_gpu(sites), is_copy_call)
+
+
+def _launched_when_called(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
+    """The same, where copies begin once their call has returned, whatever it did before.
+
+    Where they began before that, they depend on the begin of the call.
+    """
+    edges = (program.via == Via.LAUNCH) & copies[program.target]
+    from_begin = program.kind[program.source] == NodeKind.BEGIN
+    after_begin_ns = asynchronous_call_ns(program) + sites.copy_launch_ns
+    latency_ns = np.where(from_begin, after_begin_ns, sites.copy_launch_ns)
+    return with_latency(program, edges, latency_ns)
+
+
+def _copy_ns(program: Program, size_bytes: Int64Array, speed: float) -> Int64Array:
+    """int64[n], ns, what copies take at a speed in bytes a nanosecond, at most as before."""
+    copy_ns = _LEAST_COPY_NS + (size_bytes / speed).astype(np.int64)
+    return np.where(size_bytes == ABSENT, program.cost_ns, np.minimum(program.cost_ns, copy_ns))
+
+
+def _pinned_bandwidth(sites: Sites, copies: NDArray[np.bool_]) -> _Bandwidth:
+    """How fast pinned copies of the file are that are like these; else as of such GPUs."""
+    size_bytes = sites.copied_bytes
+    typical_bytes = np.median(size_bytes[copies])
+    is_alike = (sites.program.activity_kind == Kind.COPY) & ~_is_pageable(sites)
+    is_alike &= np.isin(sites.copy_direction, np.unique(sites.copy_direction[copies]))
+    is_alike &= size_bytes >= max(typical_bytes / _SIMILAR, 1)
+    is_alike &= size_bytes <= typical_bytes * _SIMILAR
+    if is_alike.any():
+        speed = size_bytes[is_alike] / np.maximum(sites.program.cost_ns[is_alike], 1)
+        return _Bandwidth(float(speed.min()), float(speed.max()))
+    names = sites.timeline.trace.info.device_names.values()
+    if names and all(any(known in name for known in _GEN5) for name in names):
+        return _Bandwidth(*_GEN5_GB_PER_S)
+    return _Bandwidth(*_ANY_GB_PER_S, _OF_GPU_UNKNOWN)
+
+
+# --- one step ahead ---
+
+
+def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program:
+    """The same, where copies run in a stream of their own, launched by the call of the step before.
+
+    What followed them in their stream waits for them as for an event.
+    """
+    kind = program.activity_kind
+    feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
+    feeds &= copies[program.source] & ~copies[program.target]
+    changed = out_of_stream(program, copies, sites.gap_ns)
+    for lag in (0, 1):
+        edges = feeds & (program.lag == lag)
+        source, target = program.source[edges], program.target[edges]
+        latency_ns = sites.event_ns[kind[target]]
+        changed = with_edges(changed, source, target, Via.EVENT, latency_ns, lag)
+    for _, nodes in groups_of(np.where(copies, sites.device_number, ABSENT)):
+        changed = _in_order(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
+        changed = _launched_ahead(changed, nodes, sites.copy_launch_ns)
+    return changed
+
+
+def _in_order(program: Program, nodes: NDArray[np.intp], gap_ns: int) -> Program:
+    """The same, where some activities follow one another, and the first one the last before."""
+    changed = with_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gap_ns)
+    return with_edges(changed, nodes[-1:], nodes[:1], Via.STREAM, gap_ns, lag=1)
+
+
+def _launched_ahead(program: Program, nodes: NDArray[np.intp], launch_ns: int) -> Program:
+    """The same, where each copy is launched when the one of the step before it was."""
+    # Without steps it is when the copy before it was.
+    per_step = -(-len(nodes) // program.steps) if program.is_repeated else 1
+    call = np.roll(program.launch_node[nodes], per_step)
+    is_first = np.arange(len(nodes)) < per_step
+    for lag in (0, 1):
+        of_lag = (is_first == lag) & (call != ABSENT)
+        program = with_edges(program, call[of_lag], nodes[of_lag], Via.LAUNCH, launch_ns, lag)
+    return program
