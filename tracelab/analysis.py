@@ -13,6 +13,7 @@ from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
+from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.prices import Priced, price_findings
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
@@ -43,8 +44,9 @@ from tracelab.read.platforms import READ_PLATFORMS
 from tracelab.read.reader import read_blocks_per_sm
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
-from tracelab.report.schema import LaunchedOnly, Note, Report
+from tracelab.report.schema import LaunchedOnly, Note, Report, WhatIf
 from tracelab.simulate.baseline import Baseline, find_baseline
+from tracelab.simulate.causal_profile import CausalMetrics, causal_profile
 from tracelab.simulate.sites import Sites
 from tracelab.stages import Stage, call, run_stages
 
@@ -56,6 +58,8 @@ class Analysis:
     graph: Graph
     blocking_calls: BlockingCallCosts
     windows: tuple[Window, ...]
+    baseline: Baseline
+    sites: Sites | None
     part: RankPart
     report: Report
 
@@ -263,6 +267,31 @@ def note_other_story(
     return (Note(context.rank, context.window.step, text),)
 
 
+def predict_changes(
+    baseline: Baseline, sites: Sites | None, findings: tuple[Finding, ...], options: Options
+) -> WhatIf | None:
+    """What the steady steps would take with the changes that are asked for; None without any."""
+    if not (options.fixes or options.edits):
+        return None
+    fixes = choose_fixes(findings, options.fixes, options.edits)
+    return WhatIf(
+        basis=baseline.basis,
+        baseline_error=baseline.error,
+        predictions=() if sites is None else predict_choices(baseline, sites, fixes),
+        not_replayed=baseline.not_replayed,
+        is_of_trace=baseline.is_share,
+    )
+
+
+def profile_causes(
+    baseline: Baseline, sites: Sites | None, findings: tuple[Finding, ...], options: Options
+) -> tuple[CausalMetrics, ...]:
+    """The causal profile that is asked for; no rows without."""
+    if options.profile_by is None or sites is None:
+        return ()
+    return causal_profile(baseline, sites, options.profile_by, findings)
+
+
 STAGES: tuple[Stage, ...] = (
     # read
     Stage("trace", read),
@@ -293,6 +322,9 @@ STAGES: tuple[Stage, ...] = (
     Stage("findings", findings_of),
     Stage("savings", savings_of),
     Stage("notes", note_other_story),
+    # predict what is asked for
+    Stage("whatif", predict_changes),
+    Stage("causal", profile_causes),
     # what its job needs of it
     Stage("part", rank_part),
     # report
@@ -337,6 +369,8 @@ def analyze_source(
         results["graph"],
         results["blocking_calls"],
         results["windows"],
+        results["baseline"],
+        results["sites"],
         results["part"],
         results["report"],
     )

@@ -32,8 +32,10 @@ from tracelab.report.schema import (
     Report,
     TraceInfo,
     UnreadFile,
+    WhatIf,
     with_rank,
 )
+from tracelab.simulate.causal_profile import CausalMetrics
 from tracelab.version import __version__
 
 
@@ -43,6 +45,8 @@ def build_report(
     findings: tuple[Finding, ...],
     notes: tuple[Note, ...],
     savings: tuple[Savings, ...],
+    whatif: WhatIf | None,
+    causal: tuple[CausalMetrics, ...],
     options: Options,
 ) -> Report:
     """The report of one file."""
@@ -56,6 +60,8 @@ def build_report(
         findings=findings,
         notes=notes,
         savings=with_rank(savings, rank),
+        whatif=whatif,
+        causal=with_rank(causal, rank),
     )
 
 
@@ -145,7 +151,10 @@ def merge_reports(
         findings=findings,
         notes=tuple(note for report in numbered for note in report.notes),
         savings=tuple(row for report in numbered for row in report.savings),
+        # A prediction is of one file's step; its findings are numbered in that file's report.
+        whatif=numbered[0].whatif if len(traces) == 1 else None,
         job=job,
+        causal=tuple(row for report in numbered for row in report.causal),
     )
 
 

@@ -21,7 +21,8 @@ from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
-from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo
+from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo, WhatIf
+from tracelab.simulate.causal_profile import CausalMetrics
 
 _DESCRIPTION = (
     "What tracelab measured in one or several traces. Times are integer nanoseconds since the "
@@ -31,7 +32,7 @@ _DESCRIPTION = (
 _NUMBER_NAMES = frozenset(
     ("rank", "step", "device", "stream", "line")
 )  # of the user's; any integer
-_ADDED_KEYS = ("notes", "savings")  # after the first version
+_ADDED_KEYS = ("notes", "savings", "causal")  # after the first version
 _PLAIN = {str: "string", bool: "boolean", float: "number"}
 _ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -56,7 +57,8 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         "findings": {"type": "array", "items": _of_type(Finding, definitions)},
         "notes": {"type": "array", "items": _of_type(Note, definitions)},
         "savings": {"type": "array", "items": _of_type(Savings, definitions)},
-        "whatif": {"type": ["object", "null"]},
+        "whatif": _of_type(WhatIf | None, definitions),
+        "causal": {"type": "array", "items": _of_type(CausalMetrics, definitions)},
         "job": _of_type(Job | None, definitions),
     }
     return {

@@ -21,7 +21,8 @@ from tracelab.job.merge import Job
 from tracelab.measures import window_times
 from tracelab.measures.registry import MEASURES
 from tracelab.read.streams import READ_ERRORS, Source, open_source
-from tracelab.report.schema import SCHEMA, Note, Provenance, Report, TraceInfo
+from tracelab.report.schema import SCHEMA, Note, Provenance, Report, TraceInfo, WhatIf
+from tracelab.simulate.causal_profile import CausalMetrics
 
 _HEAD_BYTES = 4096  # in which a saved report names its schema
 _OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"}
@@ -127,8 +128,10 @@ def parse_report(content: bytes, path: str) -> Report:
             tables={**tables, **unknown},
             findings=_build(tuple[Finding, ...], _with_about(data["findings"])),
             notes=_build(tuple[Note, ...], data.get("notes", [])),
+            whatif=_build(WhatIf | None, data.get("whatif")),
             job=_build(Job | None, data.get("job")),
             savings=_build(tuple[Savings, ...], data.get("savings", [])),
+            causal=_build(tuple[CausalMetrics, ...], data.get("causal", [])),
         )
     except (AttributeError, KeyError, TypeError) as error:
         raise UnreadableInputError(f"{path}: the report is damaged: {error}") from None

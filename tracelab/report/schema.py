@@ -31,11 +31,13 @@ from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.measure import constrained
 from tracelab.measures.overlap import OverlapMetrics
 from tracelab.measures.starts import StartMetrics
-from tracelab.measures.steady import SteadyMetrics
+from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
 from tracelab.model.steps import UnusedSteps
 from tracelab.safe_text import json_bytes
+from tracelab.simulate.causal_profile import CausalMetrics
+from tracelab.simulate.predict import Prediction
 from tracelab.system.files import identities, require_output, write_file
 
 SCHEMA = "tracelab.report/1"
@@ -159,6 +161,31 @@ class Note(OneLine):
     text: str
 
 
+@dataclass(frozen=True, slots=True, repr=False)
+class WhatIf(OneLine):
+    """What the steady steps would take with changes, by replay; `print` shows it as a table.
+
+    Example: ``WhatIf(basis="profiled", baseline_error=0.004, predictions=(Prediction(...),))``.
+
+    Attributes:
+        basis: whether predictions are of a step with the profiler or without it.
+        baseline_error: by which share of the step the replay without a change is off, 0.01 for
+            1 % longer; None where nothing was replayed.
+        predictions: in the order asked for; with several changes each alone, then all together.
+        not_replayed: why there are none, a sentence; None where there are.
+        is_of_trace: the trace has no steps: times are of all of it.
+    """
+
+    basis: str = field(metadata=constrained(enum=[PROFILED, UNPROFILED]))
+    baseline_error: float | None
+    predictions: tuple[Prediction, ...]
+    not_replayed: str | None = None
+    is_of_trace: bool = False
+
+    def __str__(self) -> str:
+        return shown.text_of(self)
+
+
 class Tables:
     """Base of what holds rows by the key of their table: the package's tables, by name."""
 
@@ -224,9 +251,11 @@ class Report(Tables):
         findings: what to do, what saves most first; ranks one after another.
         notes: what to know beside the findings.
         savings: what the fixes of the findings save together, a row per file.
-        whatif: nothing yet.
+        whatif: what steps would take with changes; None where that was not asked for.
         job: what the ranks of one job do together; None for one file, and for several that are not
             one job (`provenance.job` says why).
+        causal: the causal profile, in the order of what would be saved; empty where it was not
+            asked for.
 
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
@@ -243,9 +272,10 @@ class Report(Tables):
     tables: Mapping[str, tuple[Any, ...]]
     findings: tuple[Finding, ...] = ()
     notes: tuple[Note, ...] = ()
-    whatif: None = None
+    whatif: WhatIf | None = None
     job: Job | None = None
     savings: tuple[Savings, ...] = ()
+    causal: tuple[CausalMetrics, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "tables", MappingProxyType(dict(self.tables)))
@@ -262,6 +292,7 @@ class Report(Tables):
             self.whatif,
             self.job,
             self.savings,
+            self.causal,
         )
 
     def __repr__(self) -> str:
@@ -295,6 +326,7 @@ class Report(Tables):
             findings=with_rank(self.findings, rank),
             notes=with_rank(self.notes, rank),
             savings=with_rank(self.savings, rank),
+            causal=with_rank(self.causal, rank),
         )
 
     def to_json(self) -> bytes:
@@ -309,6 +341,7 @@ class Report(Tables):
             "notes": self.notes,
             "savings": self.savings,
             "whatif": self.whatif,
+            "causal": self.causal,
             "job": self.job,
         }
         return json_bytes(content)

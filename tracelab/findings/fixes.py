@@ -1,0 +1,135 @@
+"""Which changes are predicted: the fixes of findings, edits, and in the end all of them together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from tracelab.errors import UsageError
+from tracelab.findings.finding import Finding
+from tracelab.model.call_sites import CallSite
+from tracelab.model.wording import describe
+from tracelab.safe_text import brief
+from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.edits import Edit, Sites, parse_edit
+from tracelab.simulate.predict import Fix, Prediction, predict
+
+ALL = "all"
+TOGETHER = "all together"
+NO_FINDING, NO_EDIT = "no_finding", "no_edit"  # why a fix changes nothing
+
+_NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
+_RULE = re.compile(r"[A-Z]+[0-9]+", re.ASCII)
+
+
+def choose_fixes(
+    findings: Sequence[Finding],
+    fixes: Sequence[str],
+    edits: Sequence[str | Edit | Callable[[Any], Any]],
+) -> tuple[Fix, ...]:
+    """The changes to predict: each alone, and where there are several all together last.
+
+    Args:
+        findings: those of the report, in its order.
+        fixes: numbers of findings from 1 on, ids of rules (the edits of all its findings), or
+            "all" (each finding that has an edit).
+        edits: edits as texts, or functions from a program to the changed one.
+
+    Raises:
+        UsageError: one of them is none of these.
+    """
+    parsed = [one if callable(one) or isinstance(one, Edit) else parse_edit(one) for one in edits]
+    alone = [
+        *(fix for text in fixes for fix in _of_findings(text, findings)),
+        *(Fix(name_of(edit), (edit,)) for edit in parsed),
+    ]
+    alone = list(dict.fromkeys(alone))
+    if len(alone) < 2:
+        return tuple(alone)
+    return (*alone, _together(alone))
+
+
+def predict_choices(
+    baseline: Baseline, sites: Sites, fixes: Sequence[Fix]
+) -> tuple[Prediction, ...]:
+    """What the step would take with each; of one that changes nothing the reason says why."""
+    return tuple(_with_reason(prediction) for prediction in predict(baseline, sites, fixes))
+
+
+def _with_reason(prediction: Prediction) -> Prediction:
+    if prediction.edits:
+        return prediction
+    return replace(prediction, reason=NO_EDIT if prediction.findings else NO_FINDING)
+
+
+def require_choices(
+    fixes: Iterable[str], edits: Iterable[str | Edit | Callable[[Any], Any]]
+) -> None:
+    """Refuse what is neither a fix nor an edit, before anything is read for long.
+
+    Raises:
+        UsageError: one of them.
+    """
+    for text in fixes:
+        if not (text == ALL or _NUMBER.fullmatch(text) or _RULE.fullmatch(text.upper())):
+            raise UsageError(
+                "`fixes` takes the number of a finding (1 is the first), a rule such as TL101, or "
+                f"{ALL}, not {brief(text)}",
+                option="fixes",
+            )
+    for edit in edits:
+        if isinstance(edit, str):
+            parse_edit(edit)
+
+
+def name_of(edit: Edit | Callable[[Any], Any]) -> str:
+    """What a change is called: the text of an edit, the name of a function."""
+    return str(edit) if isinstance(edit, Edit) else getattr(edit, "__name__", "function")
+
+
+def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
+    """The fixes that one text stands for: one of each finding for "all", else a single one."""
+    require_choices([text], [])
+    if text == ALL:
+        indices = [i for i, finding in enumerate(findings) if finding.edit is not None]
+        yield from (_fix(_name(findings[i]), findings, [i]) for i in indices)
+    elif _NUMBER.fullmatch(text):
+        index = int(text) - 1
+        known = [index] if index < len(findings) else []
+        yield _fix(_name(findings[index]) if known else f"finding {text}", findings, known)
+    else:
+        rule = text.upper()
+        indices = [i for i, finding in enumerate(findings) if finding.rule == rule]
+        of_how_many = f" ({len(indices)} findings)" if len(indices) > 1 else ""
+        name = _name(findings[indices[0]]) if len(indices) == 1 else f"{rule}{of_how_many}"
+        yield _fix(name, findings, indices)
+
+
+def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
+    texts = [findings[i].edit for i in indices]
+    edits = dict.fromkeys(parse_edit(text) for text in texts if text is not None)
+    return Fix(name, tuple(edits), tuple(indices))
+
+
+def _name(finding: Finding) -> str:
+    """A finding in few words: ``TL101 `item` in train (train.py:40)``."""
+    where = finding.where
+    call_site = CallSite(
+        operator=where.operator,
+        function=where.function,
+        file=where.file,
+        line=where.line,
+        call=where.call,
+    )
+    return f"{finding.rule} {describe(call_site, where.api or '')}".rstrip()
+
+
+def _together(fixes: Sequence[Fix]) -> Fix:
+    """All changes at once, each once."""
+    return Fix(
+        TOGETHER,
+        tuple(dict.fromkeys(edit for fix in fixes for edit in fix.edits)),
+        tuple(sorted({index for fix in fixes for index in fix.findings})),
+    )
