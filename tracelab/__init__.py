@@ -8,9 +8,9 @@
 >>> finding.rule, finding.where.function, finding.where.file, finding.where.line
 ('TL101', 'read_a_value', 'workloads/events.py', 65)
 
-`draw` makes a picture of a trace, `compare` holds two of them against each other. A loop of this
-program is recorded with `capture`, or a function that is its step with `profile_step`; these two
-need torch.
+`whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `compare` holds
+two of them against each other. A loop of this program is recorded with `capture`, or a function that
+is its step with `profile_step`; these two need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
 GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what. The
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     )
     from tracelab.comparison.compare import compare as compare
     from tracelab.comparison.diff import Diff as Diff
-    from tracelab.drawing import draw as draw
+    from tracelab.drawing import draw as draw, draw_whatif as draw_whatif
     from tracelab.errors import (
         MissingSupportError as MissingSupportError,
         TracelabError as TracelabError,
@@ -113,14 +113,19 @@ if TYPE_CHECKING:
     )
     from tracelab.report.json_schema import json_schema as json_schema
     from tracelab.report.load import load_report as load_report
-    from tracelab.report.schema import Report as Report, TraceInfo as TraceInfo
+    from tracelab.report.schema import (
+        Report as Report,
+        TraceInfo as TraceInfo,
+        WhatIf as WhatIf,
+    )
     from tracelab.report.views import (
         RankView as RankView,
         View as View,
         ranks_of as ranks_of,
         views_of as views_of,
     )
-    from tracelab.reports import analyze as analyze
+    from tracelab.reports import analyze as analyze, whatif as whatif
+    from tracelab.simulate.predict import Prediction as Prediction
     from tracelab.stages import Stage as Stage, run_stages as run_stages
 
 _PRINTED_WIDTH = 100  # columns
@@ -134,10 +139,12 @@ _MODULES = {
     "analyze": "reports",
     "analyze_source": "analysis",
     "run_stages": "stages",
+    "whatif": "reports",
     "Options": "options",
     "compare": "comparison.compare",
     "Diff": "comparison.diff",
     "draw": "drawing",
+    "draw_whatif": "drawing",
     "Picture": "render.picture.save",
     "RENDERERS": "render.registry",
     "Renderer": "render.registry",
@@ -148,6 +155,8 @@ _MODULES = {
     # the report
     "Report": "report.schema",
     "TraceInfo": "report.schema",
+    "WhatIf": "report.schema",
+    "Prediction": "simulate.predict",
     "load_report": "report.load",
     "RankView": "report.views",
     "View": "report.views",

@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from os import PathLike
 from typing import Any
 
-from tracelab.analysis import Analysis, analyze_source
+from tracelab.analysis import Analysis, analyze_source, predict_changes
 from tracelab.arrays import OneLine
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.findings.fixes import ALL, require_choices
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.options import DEFAULTS, Options
-from tracelab.read.sources import find_sources, path_names
+from tracelab.read.sources import find_sources, one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
-from tracelab.report.schema import Report, UnreadFile
+from tracelab.report.schema import Report, UnreadFile, WhatIf
+from tracelab.simulate.predict import Change
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,6 +79,58 @@ def analyze(
         raise UsageError("no file, folder or URL to analyze was given")
     each = partial(analyze_file, options=options, measures=measures, rules=rules)
     return merge_results(run(each, find_sources(names)), names, options)
+
+
+def whatif(
+    trace: str | PathLike[str] | Source | Analysis,
+    *,
+    fixes: str | int | Sequence[str | int] = (),
+    edits: str | Change | Sequence[str | Change] = (),
+    options: Options = DEFAULTS,
+) -> WhatIf:
+    """Predict what a step of a trace takes with changes: each alone, then all together.
+
+    Args:
+        trace: a file, a URL, or what `analyze_source` made of one.
+        fixes: of which findings: numbers in the report from 1 on, ids of rules, or "all", which is
+            the default where no edit is given either.
+        edits: texts such as "unblock:train.py:40", or functions from a `Program` of
+            `tracelab.simulate.program` to the changed one.
+        options: how a file is analyzed.
+
+    Example:
+        >>> predicted = tracelab.whatif("traces/events_item.pt.trace.json.gz", fixes=1)
+        >>> [prediction.edits for prediction in predicted.predictions]
+        [('unblock:events.py:65',)]
+
+    Raises:
+        UsageError: one of them is neither a fix nor an edit.
+        TracelabError: the file cannot be analyzed.
+    """
+    asked = with_changes(options, fixes, edits)
+    analysis = trace if isinstance(trace, Analysis) else analyze_source(one_source(trace), options)
+    found = predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
+    assert found is not None  # something is asked for
+    return found
+
+
+def with_changes(
+    options: Options,
+    fixes: str | int | Sequence[str | int],
+    edits: str | Change | Sequence[str | Change],
+) -> Options:
+    """The options with changes to predict, given alone or in a list.
+
+    Raises:
+        UsageError: one of them is neither a fix nor an edit.
+    """
+    some_fixes = [fixes] if isinstance(fixes, str | int) else fixes
+    some_edits = edits if isinstance(edits, Sequence) and not isinstance(edits, str) else [edits]
+    if not (some_fixes or some_edits):
+        some_fixes = [ALL]
+    texts = tuple(map(str, some_fixes))
+    require_choices(texts, some_edits)
+    return replace(options, fixes=texts, edits=tuple(some_edits))
 
 
 def analyze_file(

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
-
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.model.call_sites import CallSite
@@ -14,11 +12,12 @@ from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edits import Edit, Sites, parse_edit
-from tracelab.simulate.predict import Fix, Prediction, predict
+from tracelab.simulate.predict import Change, Fix, Prediction, describe as describe_change, predict
 
 ALL = "all"
 TOGETHER = "all together"
-NO_FINDING, NO_EDIT = "no_finding", "no_edit"  # why a fix changes nothing
+NO_FINDING = "there is no such finding"
+NO_EDIT = "its fix is not a change that can be replayed"
 
 _NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
 _RULE = re.compile(r"[A-Z]+[0-9]+", re.ASCII)
@@ -27,7 +26,7 @@ _RULE = re.compile(r"[A-Z]+[0-9]+", re.ASCII)
 def choose_fixes(
     findings: Sequence[Finding],
     fixes: Sequence[str],
-    edits: Sequence[str | Edit | Callable[[Any], Any]],
+    edits: Sequence[str | Change],
 ) -> tuple[Fix, ...]:
     """The changes to predict: each alone, and where there are several all together last.
 
@@ -40,10 +39,10 @@ def choose_fixes(
     Raises:
         UsageError: one of them is none of these.
     """
-    parsed = [one if callable(one) or isinstance(one, Edit) else parse_edit(one) for one in edits]
+    changes = [parse_edit(edit) if isinstance(edit, str) else edit for edit in edits]
     alone = [
         *(fix for text in fixes for fix in _of_findings(text, findings)),
-        *(Fix(name_of(edit), (edit,)) for edit in parsed),
+        *(Fix(describe_change(edit), (edit,)) for edit in changes),
     ]
     alone = list(dict.fromkeys(alone))
     if len(alone) < 2:
@@ -65,7 +64,7 @@ def _with_reason(prediction: Prediction) -> Prediction:
 
 
 def require_choices(
-    fixes: Iterable[str], edits: Iterable[str | Edit | Callable[[Any], Any]]
+    fixes: Iterable[str], edits: Iterable[str | Change]
 ) -> None:
     """Refuse what is neither a fix nor an edit, before anything is read for long.
 
@@ -82,11 +81,6 @@ def require_choices(
     for edit in edits:
         if isinstance(edit, str):
             parse_edit(edit)
-
-
-def name_of(edit: Edit | Callable[[Any], Any]) -> str:
-    """What a change is called: the text of an edit, the name of a function."""
-    return str(edit) if isinstance(edit, Edit) else getattr(edit, "__name__", "function")
 
 
 def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:

@@ -17,6 +17,7 @@ from tracelab.errors import UsageError
 
 REPORT = "tracelab.report.schema:Report"
 DIFF = "tracelab.comparison.diff:Diff"
+WHATIF = "tracelab.report.schema:WhatIf"
 BUDGETS = "tracelab.comparison.budgets:BudgetResult"  # a list of them
 PICTURE = "tracelab.render.picture.save:Picture"
 
@@ -51,6 +52,7 @@ RENDERERS = (
     Renderer("text", REPORT, "tracelab.render.text.report:render_text", (".txt",)),
     Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",)),
     Renderer("notebook", REPORT, "tracelab.render.text.report:render_notebook"),
+    Renderer("text", WHATIF, "tracelab.render.text.whatif:render_whatif", (".txt",)),
     Renderer("text", DIFF, "tracelab.render.text.diff:render_diff", (".txt",)),
     Renderer("json", DIFF, "tracelab.comparison.diff:Diff.to_json", (".json",)),
     Renderer("text", BUDGETS, "tracelab.render.text.budgets:render_budgets", (".txt",)),

@@ -34,6 +34,25 @@ def time_text(time_ns: int) -> str:
     return f"{value:.2f} {unit}" if value < 99.995 else f"{value:,.1f} {unit}"
 
 
+def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
+    """A time and between which two it is expected, with three digits of the longest.
+
+    >>> interval_text(2_213_000, 1_900_000, 2_404_000), interval_text(812, 812, 812)
+    ('2.21 ms (1.90 to 2.40)', '812 ns')
+    >>> interval_text(-28_213, -31_404, 700)
+    '-28.2 µs (-31.4 to 0.7)'
+    """
+    longest_ns = max(map(abs, (time_ns, low_ns, high_ns)))
+    if not longest_ns:
+        return "0"
+    unit, unit_ns = time_unit(longest_ns)
+    decimals = 0 if unit_ns == 1 else max(0, 3 - len(str(longest_ns // unit_ns)))
+    time, low, high = (
+        f"{ns / unit_ns:z,.{decimals}f}" for ns in (time_ns, low_ns, high_ns)
+    )
+    return f"{time} {unit}" if low == time == high else f"{time} {unit} ({low} to {high})"
+
+
 def percent_text(part: int, whole: int) -> str:
     """A share with one decimal; only nothing is 0 % and only the whole is 100 %.
 

@@ -16,6 +16,10 @@ SOURCE = "--source DIR names them"
 JOB = "if they are its ranks, pass --job"
 COMM_PATTERN = "if they communicate, pass --comm-pattern"
 
+COMPARE_WITH_PREDICTION = (
+    "Keep it with --json FILE; `tracelab diff FILE AFTER` says what became of it once it is fixed."
+)
+
 
 def for_more(rule: str | None) -> str:
     """How to see what the first screen leaves out.

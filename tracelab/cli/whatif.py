@@ -1,0 +1,122 @@
+"""``tracelab whatif``: what a step would take with a change, by replay."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.outputs import require_outputs
+from tracelab.errors import UsageError
+from tracelab.system.console import output_in_color, output_width, tell, write_result
+
+if TYPE_CHECKING:
+    from tracelab.analysis import Analysis
+    from tracelab.options import Options
+
+
+class By(StrEnum):
+    """What the causal profile lists."""
+
+    FINDING = "finding"
+    LINE = "line"
+    OPERATOR = "operator"
+    KERNEL = "kernel"
+
+
+def whatif(
+    paths: Annotated[
+        list[str], typer.Argument(metavar="PATH", help="A trace (.json, .json.gz) or URL.")
+    ],
+    fix: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="N|RULE|all",
+            help="Fix finding N, as `analyze` numbers them, all of a rule, or each. Repeat it.",
+        ),
+    ] = None,
+    edit: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="EDIT",
+            help="KIND[:PLACE][=VALUE]: unblock:train.py:40, scale:kernel:gemm=0.5. Repeat it.",
+        ),
+    ] = None,
+    by: Annotated[
+        By | None,
+        typer.Option(help="The causal profile: the step if each of these cost nothing."),
+    ] = None,
+    json: Annotated[
+        str | None,
+        typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw a step before and after: .png, .svg, .pdf."),
+    ] = None,
+    step_on: StepOn = None,
+    comm_pattern: CommPattern = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
+    ] = None,
+    no_cache: NoCache = False,
+) -> None:
+    """Predict what a step takes with a change: each alone, then all together.
+
+    Without --fix, --edit and --by, that is the fix of each finding.
+    """
+    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.findings.fixes import ALL, require_choices
+    from tracelab.options import Options
+    from tracelab.read.sources import find_sources
+    from tracelab.render.text.whatif import render_predictions
+    from tracelab.reports import analyze_file, merge_results
+
+    if not (fix or edit or by):
+        fix = [ALL]
+    if png is not None and not (fix or edit):
+        raise UsageError("--png draws a step before and after a change: add --fix or --edit")
+    require_choices(fix or (), edit or ())
+    sources = find_sources(paths)
+    if len(sources) > 1:
+        raise UsageError(f"whatif predicts the step of one file; these are {len(sources)}")
+    require_outputs(sources, files=[json], pictures=[png])
+    options = Options(
+        **shared_options(step_on, comm_pattern, no_cache=no_cache),
+        source_folders=tuple(source or ()),
+        processes=processes_for_one(1),
+        fixes=tuple(fix or ()),
+        edits=tuple(edit or ()),
+        profile_by=by,
+    )
+    read = partial(analyze_file, options=options, then=None if png is None else _kept)
+    [result] = map_files(read, sources)
+    report = merge_results([result], paths, options)
+    if json == "-":
+        write_result(report.to_json().decode())
+    else:
+        if json is not None:
+            report.save(json)
+        write_result(render_predictions(report, width=output_width(), color=output_in_color()))
+    if png is not None:
+        _draw(result.more, options, png)
+
+
+def _kept(analysis: Analysis) -> Analysis:
+    """The analysis itself, of which a picture is drawn."""
+    return analysis
+
+
+def _draw(analysis: Analysis, options: Options, path: Path) -> None:
+    from tracelab.drawing import draw_whatif
+
+    if analysis.baseline.program is None:
+        tell(f"{path} is not drawn: nothing was replayed")
+        return
+    draw_whatif(analysis, path, fixes=options.fixes, edits=options.edits)
+    tell(f"drew {path}")
