@@ -8,9 +8,9 @@
 >>> finding.rule, finding.where.function, finding.where.file, finding.where.line
 ('TL101', 'read_a_value', 'workloads/events.py', 65)
 
-`whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `compare` holds
-two of them against each other. A loop of this program is recorded with `capture`, or a function that
-is its step with `profile_step`; these two need torch.
+`whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `compare`
+holds two of them against each other. A loop of this program is recorded with `capture`, or a
+function that is its step with `profile_step`; these two need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
 GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what. The

@@ -10,11 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from tracelab.analysis import Analysis, analyze_source
 from tracelab.errors import TracelabError, UsageError
+from tracelab.findings.fixes import choose_fixes
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
-from tracelab.reports import FileResult, analyze_file, merge_results
+from tracelab.reports import FileResult, analyze_file, merge_results, with_changes
+from tracelab.simulate.predict import apply_changes, predict
+from tracelab.simulate.program import Program
 from tracelab.system.files import identities, require_output
 
 if TYPE_CHECKING:
@@ -97,6 +100,63 @@ def draw(
                 width_px=width_px,
             )
         )
+    if path is not None:
+        picture.save(Path(path))
+    return picture
+
+
+def draw_whatif(
+    trace: str | PathLike[str] | Source | Analysis,
+    path: str | PathLike[str] | None = None,
+    *,
+    fixes: str | int | Sequence[str | int] = (),
+    edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]] = (),
+    options: Options = DEFAULTS,
+    width_px: int = 1600,
+) -> Picture:
+    """Draw a steady step as it is, and below it with all these changes, on one time scale.
+
+    Args:
+        trace: a file, a URL, or what `analyze_source` made of one.
+        path: the file to write, ``.png``, ``.svg`` or ``.pdf``; None for none.
+        fixes: of which findings, as of `whatif`.
+        edits: further changes, likewise.
+        options: how a file is analyzed.
+        width_px: pixels across.
+
+    Raises:
+        UsageError: there is nothing to draw, or one of the changes is neither a fix nor an edit.
+        OutputError: `path` cannot be written, or is the trace.
+        TracelabError: the file cannot be analyzed.
+    """
+    from tracelab.render.picture.save import Picture, require_format
+    from tracelab.render.picture.timeline import require_drawable
+    from tracelab.render.picture.whatif import draw_whatif as draw_both
+    from tracelab.render.text.whatif import picture_titles
+
+    asked = with_changes(options, fixes, edits)
+    require_drawable(1, None, width_px)
+    if path is not None:
+        require_format(Path(path))
+    known = trace if isinstance(trace, Analysis) else one_source(trace)
+    if path is not None:
+        require_output(path, identities([_path_of(known)]))
+    analysis = known if isinstance(known, Analysis) else analyze_source(known, options)
+    program, sites = analysis.baseline.program, analysis.sites
+    if program is None or sites is None:
+        raise UsageError(f"there is no step to draw: {analysis.baseline.not_replayed}")
+    changes = choose_fixes(analysis.report.findings, asked.fixes, asked.edits)
+    if not changes:
+        raise UsageError("there is nothing to draw: no finding has a change that can be replayed")
+    [prediction] = predict(analysis.baseline, sites, changes[-1:])
+    figure = draw_both(
+        analysis.timeline,
+        program,
+        apply_changes(changes[-1].edits, program, sites).program,
+        titles=picture_titles(Path(analysis.timeline.trace.path).name, prediction),
+        width_px=width_px,
+    )
+    picture = Picture(figure)
     if path is not None:
         picture.save(Path(path))
     return picture

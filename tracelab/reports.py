@@ -23,7 +23,7 @@ from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
 from tracelab.report.schema import Report, UnreadFile, WhatIf
-from tracelab.simulate.predict import Change
+from tracelab.simulate.program import Program
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -85,7 +85,7 @@ def whatif(
     trace: str | PathLike[str] | Source | Analysis,
     *,
     fixes: str | int | Sequence[str | int] = (),
-    edits: str | Change | Sequence[str | Change] = (),
+    edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]] = (),
     options: Options = DEFAULTS,
 ) -> WhatIf:
     """Predict what a step of a trace takes with changes: each alone, then all together.
@@ -117,7 +117,7 @@ def whatif(
 def with_changes(
     options: Options,
     fixes: str | int | Sequence[str | int],
-    edits: str | Change | Sequence[str | Change],
+    edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]],
 ) -> Options:
     """The options with changes to predict, given alone or in a list.
 

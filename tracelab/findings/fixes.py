@@ -1,18 +1,22 @@
-"""Which changes are predicted: the fixes of findings, edits, and in the end all of them together."""
+"""Which changes are predicted: fixes of findings, edits, and in the end all of them together."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
+
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
+from tracelab.findings.places import JOINT
 from tracelab.model.call_sites import CallSite
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edits import Edit, Sites, parse_edit
-from tracelab.simulate.predict import Change, Fix, Prediction, describe as describe_change, predict
+from tracelab.simulate.edits import Edit, parse_edit
+from tracelab.simulate.predict import Fix, Prediction, describe as describe_change, predict
+from tracelab.simulate.sites import Sites
 
 ALL = "all"
 TOGETHER = "all together"
@@ -26,7 +30,7 @@ _RULE = re.compile(r"[A-Z]+[0-9]+", re.ASCII)
 def choose_fixes(
     findings: Sequence[Finding],
     fixes: Sequence[str],
-    edits: Sequence[str | Change],
+    edits: Sequence[str | Callable[[Any], Any]],
 ) -> tuple[Fix, ...]:
     """The changes to predict: each alone, and where there are several all together last.
 
@@ -63,9 +67,7 @@ def _with_reason(prediction: Prediction) -> Prediction:
     return replace(prediction, reason=NO_EDIT if prediction.findings else NO_FINDING)
 
 
-def require_choices(
-    fixes: Iterable[str], edits: Iterable[str | Change]
-) -> None:
+def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], Any]]) -> None:
     """Refuse what is neither a fix nor an edit, before anything is read for long.
 
     Raises:
@@ -102,9 +104,13 @@ def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
 
 
 def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
-    texts = [findings[i].edit for i in indices]
-    edits = dict.fromkeys(parse_edit(text) for text in texts if text is not None)
+    edits = dict.fromkeys(edit for i in indices for edit in _edits_of(findings[i]))
     return Fix(name, tuple(edits), tuple(indices))
+
+
+def _edits_of(finding: Finding) -> list[Edit]:
+    """The changes that its fix is."""
+    return [] if finding.edit is None else [parse_edit(one) for one in finding.edit.split(JOINT)]
 
 
 def _name(finding: Finding) -> str:

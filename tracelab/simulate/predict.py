@@ -105,7 +105,7 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     if baseline.program is None or baseline.step_ns is None:
         return ()
     bases = (baseline.program, *baseline.loose)
-    edited = [[_apply(fix.edits, base, sites) for base in bases] for fix in fixes]
+    edited = [[apply_changes(fix.edits, base, sites) for base in bases] for fix in fixes]
     wanted = [list(_programs(of_fix)) for of_fix in edited]
     step_ns = iter(_replayed([*bases, *(program for of_fix in wanted for program in of_fix)]))
     base_ns = [next(step_ns) for _ in bases]
@@ -120,7 +120,7 @@ def describe(change: Change) -> str:
     return str(change) if isinstance(change, Edit) else getattr(change, "__name__", repr(change))
 
 
-def _apply(changes: Sequence[Change], program: Program, sites: Sites) -> Edited:
+def apply_changes(changes: Sequence[Change], program: Program, sites: Sites) -> Edited:
     """A program with all of some changes, one after the other."""
     edited = Edited.exactly(program, 0)
     reasons: list[str] = []

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patheffects import withStroke
 
-from tracelab.intervals import Intervals, union
-from tracelab.model.trace import Trace
+from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.render.picture.coverage import (
     FloatArray,
     lane_polygons,
@@ -26,17 +26,32 @@ from tracelab.render.words import bare_name
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
 
 
-def draw_lanes(sheet: Sheet, trace: Trace, idle: Mapping[int, Intervals]) -> None:
+class Events(Protocol):
+    """What the lanes' event ids stand for: a trace, or what a replay makes of its events."""
+
+    @property
+    def start_ns(self) -> Int64Array:
+        """int64[n], ns."""
+
+    @property
+    def end_ns(self) -> Int64Array:
+        """int64[n], ns."""
+
+    def name_of(self, event_id: int) -> str:
+        """The name of one event."""
+
+
+def draw_lanes(sheet: Sheet, events: Events, idle: Mapping[int, Intervals]) -> None:
     """Everything inside the lanes.
 
     Args:
         sheet: where to draw.
-        trace: the activities' times and names.
+        events: the activities' times and names.
         idle: for each device when none of its streams works.
     """
     draw_work(sheet, idle)
-    _draw_seams(sheet, trace)
-    _draw_names(sheet, trace)
+    _draw_seams(sheet, events)
+    _draw_names(sheet, events)
 
 
 def draw_work(sheet: Sheet, idle: Mapping[int, Intervals]) -> None:
@@ -79,15 +94,15 @@ def _draw_layers(sheet: Sheet) -> None:
         sheet.fill(mark, mark_polygons)
 
 
-def _draw_seams(sheet: Sheet, trace: Trace) -> None:
+def _draw_seams(sheet: Sheet, events: Events) -> None:
     """A fine line where one activity follows another of its kind without a gap."""
     segments: list[tuple[tuple[float, float], tuple[float, float]]] = []
     for band, upper, lower in sheet.bands():
         for layer in band.layers:
             seam_ns = seams(
                 layer.covered,
-                trace.start_ns[layer.event_ids],
-                trace.end_ns[layer.event_ids],
+                events.start_ns[layer.event_ids],
+                events.end_ns[layer.event_ids],
                 sheet.grid,
                 _SEAM_PX,
             )
@@ -100,7 +115,7 @@ def _draw_seams(sheet: Sheet, trace: Trace) -> None:
     sheet.axes.add_collection(lines, autolim=False)
 
 
-def _draw_names(sheet: Sheet, trace: Trace) -> None:
+def _draw_names(sheet: Sheet, events: Events) -> None:
     """The names of what is wide enough for them."""
     grid = sheet.grid
     for band, upper, lower in sheet.bands():
@@ -109,12 +124,12 @@ def _draw_names(sheet: Sheet, trace: Trace) -> None:
         event_ids = np.concatenate([layer.event_ids for layer in band.layers])
         counts = [len(layer.event_ids) for layer in band.layers]
         layer_index = np.repeat(range(len(band.layers)), counts)
-        starts = np.maximum(trace.start_ns[event_ids], grid.start_ns)
-        ends = np.minimum(trace.end_ns[event_ids], grid.end_ns)
+        starts = np.maximum(events.start_ns[event_ids], grid.start_ns)
+        ends = np.minimum(events.end_ns[event_ids], grid.end_ns)
         for i in roomy(starts, ends, grid, _NAME_PX):
             room_px = (ends[i] - starts[i]) / grid.pixel_ns - 2 * _NAME_PAD
             middle_px = ((starts[i] + ends[i]) / 2 - grid.start_ns) / grid.pixel_ns
-            text = fit(printable(bare_name(trace.name_of(event_ids[i]))), room_px, SMALL_PX)
+            text = fit(printable(bare_name(events.name_of(event_ids[i]))), room_px, SMALL_PX)
             paint = PAINTS[band.layers[layer_index[i]].mark]
             # Its own ground keeps a name readable on a hatch and where a step's line crosses it.
             ground = [withStroke(linewidth=points(3), foreground=paint.fill)]

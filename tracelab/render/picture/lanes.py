@@ -13,8 +13,8 @@ import numpy as np
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, clip, gaps, measure, union
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT
+from tracelab.model.timeline import Stream, Timeline
+from tracelab.model.trace import ABSENT, Thread, Trace
 from tracelab.render.picture.coverage import Grid, split_by_width
 from tracelab.render.words import ELLIPSIS, duration_text
 
@@ -161,6 +161,23 @@ def _stream_names(timeline: Timeline) -> dict[str, set[int]]:
     return streams
 
 
+def new_stream_lane(stream: Stream, layers: tuple[Layer, ...]) -> Lane:
+    """The lane of a stream with its work by kind."""
+    busy = union(
+        np.concatenate([layer.covered.starts for layer in layers]),
+        np.concatenate([layer.covered.ends for layer in layers]),
+    )
+    label = f"stream {_short_id(str(stream.stream_number))}"
+    return Lane(label, stream.device_number, measure(busy), (Band(0, 1, 0.16, layers),))
+
+
+def new_host_lane(thread: Thread, blocking: Layer, *strip: Layer) -> Lane:
+    """The lane of a host thread with its blocking calls, and in a strip below them other things."""
+    bands = (Band(0, 0.64, 0.4, (blocking,)), *(Band(0.72, 1, 1, (layer,)) for layer in strip))
+    label = f"host thread {_short_id(thread.thread)}"
+    return Lane(label, None, measure(blocking.covered), bands)
+
+
 def build_lanes(
     timeline: Timeline, blocking_calls: Int64Array, choice: Choice, grid: Grid
 ) -> list[Lane]:
@@ -239,10 +256,12 @@ def _host_threads(timeline: Timeline, blocking_calls: Int64Array) -> tuple[int, 
     """The threads that launched or blocked, each process's main thread first."""
     trace = timeline.trace
     calls = np.concatenate((_launches(timeline), blocking_calls))
-    threads = np.unique(trace.thread_index[calls]).tolist()
-    return tuple(
-        sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
-    )
+    return tuple(main_threads_first(trace, np.unique(trace.thread_index[calls]).tolist()))
+
+
+def main_threads_first(trace: Trace, threads: Iterable[int]) -> list[int]:
+    """Indices of threads in the order in which they are shown."""
+    return sorted(threads, key=lambda i: (trace.threads[i].process != trace.threads[i].thread, i))
 
 
 def _layer(timeline: Timeline, mark: Mark, event_ids: Int64Array, grid: Grid) -> Layer:
@@ -260,13 +279,7 @@ def _stream_lane(timeline: Timeline, stream_index: int, kinds: Sequence[Kind], g
     layers = tuple(
         _layer(timeline, KIND_MARKS[kind], event_ids[row_kinds == kind], grid) for kind in kinds
     )
-    busy = union(
-        np.concatenate([layer.covered.starts for layer in layers]),
-        np.concatenate([layer.covered.ends for layer in layers]),
-    )
-    stream = timeline.streams[stream_index]
-    label = f"stream {_short_id(str(stream.stream_number))}"
-    return Lane(label, stream.device_number, measure(busy), (Band(0, 1, 0.16, layers),))
+    return new_stream_lane(timeline.streams[stream_index], layers)
 
 
 def _host_lane(
@@ -280,14 +293,12 @@ def _host_lane(
 
     steps = np.array([step.event_id for step in timeline.steps], dtype=np.int64)
     launches = np.setdiff1d(_launches(timeline), blocking_calls)
-    blocking = layer(Mark.BLOCKING, blocking_calls)
-    bands = (
-        Band(0, 0.64, 0.4, (blocking,)),
-        Band(0.72, 1, 1, (layer(Mark.HOST_STEP, steps),)),
-        Band(0.72, 1, 1, (layer(Mark.LAUNCH, launches),)),
+    return new_host_lane(
+        timeline.trace.threads[thread_index],
+        layer(Mark.BLOCKING, blocking_calls),
+        layer(Mark.HOST_STEP, steps),
+        layer(Mark.LAUNCH, launches),
     )
-    label = f"host thread {_short_id(timeline.trace.threads[thread_index].thread)}"
-    return Lane(label, None, measure(blocking.covered), bands)
 
 
 def _short_id(text: str) -> str:

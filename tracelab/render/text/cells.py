@@ -47,9 +47,7 @@ def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
         return "0"
     unit, unit_ns = time_unit(longest_ns)
     decimals = 0 if unit_ns == 1 else max(0, 3 - len(str(longest_ns // unit_ns)))
-    time, low, high = (
-        f"{ns / unit_ns:z,.{decimals}f}" for ns in (time_ns, low_ns, high_ns)
-    )
+    time, low, high = (f"{ns / unit_ns:z,.{decimals}f}" for ns in (time_ns, low_ns, high_ns))
     return f"{time} {unit}" if low == time == high else f"{time} {unit} ({low} to {high})"
 
 

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 
 from tracelab.findings.fixes import TOGETHER
 from tracelab.measures.steady import UNPROFILED
-from tracelab.render.text.cells import PART, interval_text, listed, percent_text, time_text
 from tracelab.render.text.causal_profile import causal_section
+from tracelab.render.text.cells import PART, interval_text, listed, percent_text, time_text
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
 from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
 from tracelab.report.schema import Report, WhatIf
 from tracelab.simulate.predict import Prediction
 
 _MOST_EDITS = 3  # that are written beside a change
+
 
 def render_whatif(whatif: WhatIf, *, width: int, color: bool) -> str:
     """Predictions as text; lines are at most `width` long, but at least 80."""
@@ -46,6 +47,25 @@ def sections(whatif: WhatIf) -> list[Section]:
         return [Section("", ("No finding has a change whose effect a replay can predict.",))]
     opening = Section("", (_basis(whatif),), tone=Tone.STRONG)
     return [opening, _table(whatif)]
+
+
+def picture_titles(name: str, prediction: Prediction) -> tuple[str, str]:
+    """The headlines of a step as it is and of the step with a change."""
+    saves = interval_text(*_saves_ns(prediction))
+    return (
+        f"{name}{PART}a step as it is: {time_text(prediction.step_ns)}",
+        f"{prediction.name}{PART}predicted: {time_text(prediction.predicted_ns)}, saves {saves}",
+    )
+
+
+def _saves_ns(prediction: Prediction) -> tuple[int, int, int]:
+    """How much shorter the step gets: as predicted, at least, at most."""
+    step_ns = prediction.step_ns
+    return (
+        step_ns - prediction.predicted_ns,
+        step_ns - prediction.high_ns,
+        step_ns - prediction.low_ns,
+    )
 
 
 def _lower(sentence: str) -> str:
@@ -101,13 +121,12 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
 
 
 def _row(prediction: Prediction) -> tuple[str, ...]:
-    step_ns = prediction.step_ns
-    saves_ns = step_ns - prediction.predicted_ns
-    share = percent_text(abs(saves_ns), step_ns)
+    saves_ns, *bounds_ns = _saves_ns(prediction)
+    share = percent_text(abs(saves_ns), prediction.step_ns)
     return (
         _change(prediction),
         time_text(prediction.predicted_ns),
-        interval_text(saves_ns, step_ns - prediction.high_ns, step_ns - prediction.low_ns),
+        interval_text(saves_ns, *bounds_ns),
         f"-{share}" if saves_ns < 0 else share,
     )
 

@@ -1,0 +1,220 @@
+"""What lies in the lanes of a step that was replayed: the same lanes as of a recorded one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array, Intervals, clip, union
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Trace
+from tracelab.render.picture.coverage import Grid
+from tracelab.render.picture.lanes import (
+    KIND_MARKS,
+    Lane,
+    Layer,
+    Mark,
+    main_threads_first,
+    new_host_lane,
+    new_stream_lane,
+)
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+
+# From this share of a repetition on, a host that could go on earlier is not what decides.
+_AHEAD = 0.01
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReplayedEvents(Frozen):
+    """What a replay says that ran in a stretch of time; what is repeated stands there repeatedly.
+
+    Example row: ``start_ns=9_000, end_ns=12_000, node=40``.
+
+    Attributes:
+        trace: the recording, for the names.
+        program: what was replayed.
+        start_ns, end_ns: int64[k], ns.
+        node: intp[k], nodes of the program: returns of calls and ends of activities.
+    """
+
+    trace: Trace
+    program: Program
+    start_ns: Int64Array
+    end_ns: Int64Array
+    node: NDArray[np.intp]
+
+    def name_of(self, event_id: int) -> str:
+        """The name of one of them, by its position."""
+        return self.trace.name_of(int(self.program.event_id[self.node[event_id]]))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ReplayedTimes(Frozen):
+    """When the nodes of one program were reached, and when that began.
+
+    Attributes:
+        program: what was replayed.
+        begun_ns, time_ns: int64[n], ns, in one repetition.
+        period_ns: how long a repetition takes; None where nothing is repeated.
+        runs_ahead: whether nothing holds the host back.
+    """
+
+    program: Program
+    begun_ns: Int64Array
+    time_ns: Int64Array
+    period_ns: int | None
+    runs_ahead: bool
+
+    def step_window(self) -> tuple[int, int]:
+        """A stretch as long as a step, ns, from the first compute of the busiest stream on."""
+        program, period_ns = self.program, self.period_ns
+        if period_ns is None:
+            return int(self.begun_ns.min()), int(self.time_ns.max())
+        is_activity = program.kind == NodeKind.ACTIVITY
+        is_compute = program.activity_kind == Kind.COMPUTE
+        chosen = np.flatnonzero(is_compute if is_compute.any() else is_activity)
+        stream = program.stream_index[chosen]
+        busiest = np.bincount(stream, weights=program.cost_ns[chosen]).argmax()
+        first = chosen[stream == busiest][0]
+        start_ns = int(self.begun_ns[first])
+        return start_ns, start_ns + period_ns // program.steps
+
+    def events(self, trace: Trace, start_ns: int, end_ns: int) -> ReplayedEvents:
+        """What ran in a stretch of time, as a steady repetition goes on before and after it."""
+        node = np.flatnonzero(self.program.kind != NodeKind.BEGIN)
+        begun_ns, time_ns = self.begun_ns[node], self.time_ns[node]
+        if self.period_ns is None:
+            first, count = np.zeros(len(node), dtype=np.int64), np.ones(len(node), dtype=np.int64)
+        else:
+            first = (start_ns - time_ns) // self.period_ns + 1
+            last = -((begun_ns - end_ns) // self.period_ns) - 1
+            count = np.maximum(last - first + 1, 0)
+        index = np.repeat(np.arange(len(node)), count)
+        nth = np.arange(len(index)) - np.repeat(np.cumsum(count) - count, count)
+        shift_ns = (first[index] + nth) * (self.period_ns or 0)
+        return ReplayedEvents(
+            trace, self.program, begun_ns[index] + shift_ns, time_ns[index] + shift_ns, node[index]
+        )
+
+
+def replayed_times(
+    timeline: Timeline, program: Program, time_ns: Int64Array, step_ns: int
+) -> ReplayedTimes:
+    """When the nodes of a replayed program began.
+
+    An activity takes what it costs; a call begins once its thread gets there. A host that nothing
+    holds back gets further ahead of the GPU with each step: then the calls of each step are shown
+    from the beginning of a step on.
+
+    Args:
+        timeline: of the recording.
+        program: what was replayed.
+        time_ns: int64[n], ns, when its nodes were reached in the last repetition.
+        step_ns: what a step of it takes.
+    """
+    period_ns = step_ns * program.steps if program.is_repeated else 0
+    leads = np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.latency_ns != NEVER)
+    source, target, lag = program.source[leads], program.target[leads], program.lag[leads]
+    alone_ns = time_ns - program.cost_ns
+    since_ns = time_ns[source] + program.latency_ns[leads] - np.where(lag == 1, period_ns, 0)
+    of_thread = (lag == 1) & (program.via[leads] == Via.HOST)
+    slack_ns = (alone_ns[target] - since_ns)[of_thread]
+    runs_ahead = bool(len(slack_ns)) and int(slack_ns.min()) > _AHEAD * period_ns
+    counts = (lag == 0) | (not runs_ahead)
+    begun_ns = np.full(len(program), NEVER, dtype=np.int64)
+    np.maximum.at(begun_ns, target[counts], since_ns[counts])
+    is_activity = program.kind == NodeKind.ACTIVITY
+    begun_ns = np.where(is_activity | (begun_ns == NEVER), alone_ns, np.minimum(begun_ns, time_ns))
+    times = ReplayedTimes(program, begun_ns, time_ns, period_ns or None, runs_ahead)
+    return _each_step_anew(timeline, times) if runs_ahead else times
+
+
+def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
+    """The same, where the host begins each step when the step begins on the GPU."""
+    program, trace = times.program, timeline.trace
+    host = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
+    begins_ns = trace.start_ns[np.array([step.event_id for step in timeline.steps], dtype=np.intp)]
+    step_index = np.searchsorted(begins_ns, trace.start_ns[program.event_id[host]], side="right")
+    _, nth = np.unique(step_index, return_inverse=True)
+    first_ns = np.full(int(nth.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first_ns, nth, times.begun_ns[host])
+    start_ns, end_ns = times.step_window()
+    shift_ns = np.zeros(len(program), dtype=np.int64)
+    shift_ns[host] = start_ns + nth * (end_ns - start_ns) - first_ns[nth]
+    return replace(times, begun_ns=times.begun_ns + shift_ns, time_ns=times.time_ns + shift_ns)
+
+
+def is_blocked(program: Program) -> NDArray[np.bool_]:
+    """bool[n], the calls that wait for GPU work."""
+    blocked = np.zeros(len(program), dtype=np.bool_)
+    blocked[program.target[(program.via == Via.WAIT) & (program.latency_ns != NEVER)]] = True
+    return blocked
+
+
+def replayed_lanes(timeline: Timeline, events: ReplayedEvents, grid: Grid) -> list[Lane]:
+    """The host threads of a program, then its streams, with what lies in the grid's time.
+
+    Args:
+        timeline: of the recording.
+        events: what the replay says.
+        grid: the time that is shown.
+    """
+    program, node = events.program, events.node
+    blocks = is_blocked(program)
+    launches = np.zeros(len(program), dtype=np.bool_)
+    launches[program.launch_node[program.launch_node != ABSENT]] = True
+
+    def layer(mark: Mark, chosen: NDArray[np.bool_]) -> Layer:
+        index = np.flatnonzero(chosen[node])
+        covered = clip(
+            union(events.start_ns[index], events.end_ns[index]), grid.start_ns, grid.end_ns
+        )
+        return Layer(mark, covered, index)
+
+    lanes = []
+    for thread in main_threads_first(timeline.trace, _used(program.thread_index)):
+        of_thread = program.thread_index == thread
+        lanes.append(
+            new_host_lane(
+                timeline.trace.threads[thread],
+                layer(Mark.BLOCKING, of_thread & blocks),
+                layer(Mark.LAUNCH, of_thread & launches & ~blocks),
+            )
+        )
+    for stream in _used(program.stream_index):
+        of_stream = program.stream_index == stream
+        layers = [
+            layer(mark, of_stream & (program.activity_kind == kind))
+            for kind, mark in KIND_MARKS.items()
+        ]
+        lanes.append(new_stream_lane(timeline.streams[stream], tuple(layers)))
+    return lanes
+
+
+def _used(index: NDArray[np.integer[Any]]) -> list[int]:
+    """The threads or streams that nodes are of, ascending."""
+    used: list[int] = np.unique(index[index != ABSENT]).tolist()
+    return used
+
+
+def busy_devices(lanes: Sequence[Lane]) -> dict[int, Intervals]:
+    """When any stream of each device works."""
+    busy: dict[int, list[Layer]] = {}
+    for lane in lanes:
+        if lane.device is not None:
+            busy.setdefault(lane.device, []).extend(
+                layer for band in lane.bands for layer in band.layers
+            )
+    return {
+        device: union(
+            np.concatenate([layer.covered.starts for layer in layers]),
+            np.concatenate([layer.covered.ends for layer in layers]),
+        )
+        for device, layers in busy.items()
+    }
