@@ -157,7 +157,8 @@ def all_bubbles(graph: Graph) -> Bubbles:
 
 def replay_unchanged(graph: Graph, options: Options) -> Baseline:
     """The steady steps as a replay reproduces them; nothing where nobody wants to know."""
-    return find_baseline(graph) if options.prices and options.step is None else Baseline()
+    asked = options.prices or options.fixes or options.edits or options.profile_by
+    return find_baseline(graph) if asked and options.step is None else Baseline()
 
 
 def find_sites(graph: Graph, lines: SourceLines, baseline: Baseline) -> Sites | None:
@@ -277,10 +278,14 @@ def predict_changes(
     return WhatIf(
         basis=baseline.basis,
         baseline_error=baseline.error,
-        predictions=() if sites is None else predict_choices(baseline, sites, fixes),
-        not_replayed=baseline.not_replayed,
+        predictions=() if sites is None else predict_choices(baseline, sites, fixes, findings),
+        not_replayed=baseline.not_replayed if sites is not None else _why_not(baseline),
         is_of_trace=baseline.is_share,
     )
+
+
+def _why_not(baseline: Baseline) -> str:
+    return baseline.not_replayed or "The steady steps are replayed together, not one of them alone."
 
 
 def profile_causes(

@@ -8,20 +8,18 @@ from dataclasses import replace
 from typing import Any
 
 from tracelab.errors import UsageError
-from tracelab.findings.finding import Finding
-from tracelab.findings.places import JOINT
-from tracelab.model.call_sites import CallSite
+from tracelab.findings.finding import Finding, call_site_of
+from tracelab.findings.prices import edits_of
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edits import Edit, parse_edit
+from tracelab.simulate.edits import parse_edit
 from tracelab.simulate.predict import Fix, Prediction, describe as describe_change, predict
 from tracelab.simulate.sites import Sites
 
 ALL = "all"
 TOGETHER = "all together"
-NO_FINDING = "there is no such finding"
-NO_EDIT = "its fix is not a change that can be replayed"
+NO_FINDING, NO_EDIT = "no_finding", "no_edit"  # why there is nothing to replay
 
 _NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
 _RULE = re.compile(r"[A-Z]+[0-9]+", re.ASCII)
@@ -55,16 +53,21 @@ def choose_fixes(
 
 
 def predict_choices(
-    baseline: Baseline, sites: Sites, fixes: Sequence[Fix]
+    baseline: Baseline, sites: Sites, fixes: Sequence[Fix], findings: Sequence[Finding]
 ) -> tuple[Prediction, ...]:
     """What the step would take with each; of one that changes nothing the reason says why."""
-    return tuple(_with_reason(prediction) for prediction in predict(baseline, sites, fixes))
+    return tuple(
+        prediction
+        if prediction.edits
+        else replace(prediction, reason=_reason(prediction, findings))
+        for prediction in predict(baseline, sites, fixes)
+    )
 
 
-def _with_reason(prediction: Prediction) -> Prediction:
-    if prediction.edits:
-        return prediction
-    return replace(prediction, reason=NO_EDIT if prediction.findings else NO_FINDING)
+def _unchanged(prediction: Prediction, findings: Sequence[Finding]) -> Prediction:
+    """The step as it is, with the reason."""
+    reasons = [findings[i].saves_reason or NO_EDIT for i in prediction.findings]
+    return replace(prediction, reason=next(iter(reasons), NO_FINDING))
 
 
 def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], Any]]) -> None:
@@ -104,26 +107,17 @@ def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
 
 
 def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
-    edits = dict.fromkeys(edit for i in indices for edit in _edits_of(findings[i]))
+    """The edits of some findings, as far as a replay says something about them."""
+    edits = dict.fromkeys(
+        edit for i in indices if findings[i].saves_reason is None for edit in edits_of(findings[i])
+    )
     return Fix(name, tuple(edits), tuple(indices))
-
-
-def _edits_of(finding: Finding) -> list[Edit]:
-    """The changes that its fix is."""
-    return [] if finding.edit is None else [parse_edit(one) for one in finding.edit.split(JOINT)]
 
 
 def _name(finding: Finding) -> str:
     """A finding in few words: ``TL101 `item` in train (train.py:40)``."""
-    where = finding.where
-    call_site = CallSite(
-        operator=where.operator,
-        function=where.function,
-        file=where.file,
-        line=where.line,
-        call=where.call,
-    )
-    return f"{finding.rule} {describe(call_site, where.api or '')}".rstrip()
+    where = describe(call_site_of(finding.where), finding.where.api or "")
+    return f"{finding.rule} {where}".rstrip()
 
 
 def _together(fixes: Sequence[Fix]) -> Fix:

@@ -35,20 +35,29 @@ def time_text(time_ns: int) -> str:
 
 
 def interval_text(time_ns: int, low_ns: int, high_ns: int) -> str:
-    """A time and between which two it is expected, with three digits of the longest.
+    """A time and between which two it is expected, in the unit that suits it.
 
-    >>> interval_text(2_213_000, 1_900_000, 2_404_000), interval_text(812, 812, 812)
-    ('2.21 ms (1.90 to 2.40)', '812 ns')
-    >>> interval_text(-28_213, -31_404, 700)
-    '-28.2 µs (-31.4 to 0.7)'
+    >>> interval_text(2_213_000, 1_900_000, 12_404_000), interval_text(812, 812, 812)
+    ('2.21 ms (1.90 to 12.4)', '812 ns')
+    >>> interval_text(-28_213, -31_404, 0)
+    '-28.2 µs (-31.4 to 0)'
     """
-    longest_ns = max(map(abs, (time_ns, low_ns, high_ns)))
-    if not longest_ns:
-        return "0"
-    unit, unit_ns = time_unit(longest_ns)
-    decimals = 0 if unit_ns == 1 else max(0, 3 - len(str(longest_ns // unit_ns)))
-    time, low, high = (f"{ns / unit_ns:z,.{decimals}f}" for ns in (time_ns, low_ns, high_ns))
-    return f"{time} {unit}" if low == time == high else f"{time} {unit} ({low} to {high})"
+    unit, unit_ns = time_unit(abs(time_ns) or max(abs(low_ns), abs(high_ns)))
+    time, low, high = (three_digits(ns / unit_ns) for ns in (time_ns, low_ns, high_ns))
+    text = f"{time} {unit}" if time_ns else "0"
+    if low_ns == time_ns == high_ns:
+        return text
+    return f"{text} ({low} to {high})" if time_ns else f"0 ({low} to {high} {unit})"
+
+
+def three_digits(value: float) -> str:
+    """A number with three digits.
+
+    >>> three_digits(0), three_digits(-1.926), three_digits(12.34), three_digits(1234.5)
+    ('0', '-1.93', '12.3', '1,234')
+    """
+    size = abs(value)
+    return f"{value:,.{0 if size >= 100 or not value else 1 if size >= 10 else 2}f}"
 
 
 def percent_text(part: int, whole: int) -> str:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.findings.fixes import TOGETHER
+from tracelab.findings.fixes import NO_EDIT, NO_FINDING, TOGETHER
 from tracelab.measures.steady import UNPROFILED
 from tracelab.render.text.causal_profile import causal_section
 from tracelab.render.text.cells import PART, interval_text, listed, percent_text, time_text
 from tracelab.render.text.hints import COMPARE_WITH_PREDICTION
+from tracelab.render.text.savings import REASONS
 from tracelab.render.text.sections import Chapter, Column, Fit, Section, Tone
 from tracelab.report.schema import Report, WhatIf
 from tracelab.simulate.predict import Prediction
 
+_REASONS = {
+    NO_FINDING: "there is no such finding",
+    NO_EDIT: "its fix is not a change that can be replayed",
+    **REASONS,
+}
 _MOST_EDITS = 3  # that are written beside a change
 
 
@@ -117,7 +123,8 @@ def _reasons(predictions: Sequence[Prediction]) -> Iterator[str]:
         for part in parts if prediction.name != TOGETHER else [x for x in parts if x not in names]:
             names.setdefault(part, []).append(prediction.name)
     for reason, of_reason in names.items():
-        yield f"{listed(of_reason)}: {reason}."
+        clause = _REASONS.get(reason, reason)
+        yield f"{listed(of_reason)}: {_lower(clause).rstrip('.')}."
 
 
 def _row(prediction: Prediction) -> tuple[str, ...]:
