@@ -141,7 +141,7 @@ def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64
     changed = with_latency(changed, is_stream & into, 0)
     changed = with_latency(changed, is_stream & out_of & ~into, gap_to_kept_ns)
     holds_queue = np.isin(program.via, (Via.QUEUE, Via.SM)) & (into | out_of)
-    waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & into
+    waits = (program.via == Via.LAUNCH) & into
     return without(changed, holds_queue | waits)
 
 
