@@ -8,8 +8,9 @@ edit: a row of each table is a node in all of them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,7 +53,7 @@ def replay(programs: Sequence[Program]) -> Replayed:
             places, before those that an edit added.
     """
     base = programs[0]
-    at_once = max(1, min(_AT_ONCE, _MOST_ROWS // (len(base) + len(base.source) + 1)))
+    at_once = _programs_at_once(base)
     parts = [
         _replay(programs[first : first + at_once], base)
         for first in range(0, len(programs), at_once)
@@ -61,6 +62,22 @@ def replay(programs: Sequence[Program]) -> Replayed:
         np.concatenate([part.step_ns for part in parts]),
         np.concatenate([part.time_ns for part in parts], axis=1),
     )
+
+
+def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
+    """What a step of each edit of a program takes, ns.
+
+    Args:
+        base: any program.
+        edited: its edits: no more of them at once are asked for than are replayed at once.
+    """
+    rest = iter(edited)
+    while some := list(islice(rest, _programs_at_once(base))):
+        yield from _replay(some, base).step_ns.tolist()
+
+
+def _programs_at_once(base: Program) -> int:
+    return max(1, min(_AT_ONCE, _MOST_ROWS // (len(base) + len(base.source) + 1)))
 
 
 def _replay(programs: Sequence[Program], base: Program) -> Replayed:
@@ -135,7 +152,8 @@ def _joined_edges(
     """The edges of all programs: sources, targets, lags, and int64[e, p] of what each takes, ns."""
     shared = len(base.source)
     columns = np.concatenate(
-        [np.stack((of.source, of.target, of.lag))[:, shared:] for of in programs], axis=1
+        [np.stack((of.source[shared:], of.target[shared:], of.lag[shared:])) for of in programs],
+        axis=1,
     )
     added, index = np.unique(columns, axis=1, return_inverse=True)
     source, target, lag = (

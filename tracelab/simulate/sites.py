@@ -63,12 +63,11 @@ class Sites:
         program: the program that edits start from.
 
     Attributes:
-        graph, program: as given.
+        graph, lines, program: as given.
     """
 
     def __init__(self, graph: Graph, lines: SourceLines | None, program: Program) -> None:
-        self.graph, self.program = graph, program
-        self._lines = lines
+        self.graph, self.lines, self.program = graph, lines, program
         self._selections: dict[str | None, Selection] = {}
 
     @property
@@ -211,7 +210,7 @@ class Sites:
 
     def _of_line(self, file: str, line: int) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
-            sites = call_sites(self.timeline, events, self._lines)
+            sites = call_sites(self.timeline, events, self.lines)
             found = [site.line == line and _is_file(site.file, file) for site in sites]
             return np.array(found, dtype=np.bool_)
 

@@ -1,0 +1,322 @@
+"""The causal profile: what would a step take if a line, an operator or a kernel cost nothing?
+
+How long something runs says little about what its end would save: while the host decides, a kernel
+could be free and the step would be as long. So each item is taken out of the replayed step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array
+from tracelab.measures.measure import constrained
+from tracelab.measures.ranking import OTHERS, ranked
+from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.costs import host, remove, scale
+from tracelab.simulate.critical_cycle import CriticalCycle, critical_cycle
+from tracelab.simulate.items import ItemName, Items, kernels_of, lines_of, operators_of
+from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.replay import replay, replay_edits
+from tracelab.simulate.sites import Selection, Sites
+from tracelab.simulate.waits import unblock
+
+ALL, FINDING, LINE, OPERATOR, KERNEL = "all", "finding", "line", "operator", "kernel"
+HOST, GPU = "host", "GPU"
+_MOST_ITEMS = 60  # of a profile, without the row of others
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CausalMetrics(OneLine):
+    """What a steady step would take if a part of it cost less.
+
+    The items of a profile have nothing in common: a line has the host's work and the calls that it
+    makes itself, with the GPU activities that these launch; so has an operator, with all that it
+    calls inside; a kernel has its GPU activities alone. Where nothing is repeated, the lengths are
+    those of the whole recording. What items save does not add up: that of one may hide another.
+
+    Attributes:
+        by: what the items are: "finding", "line", "operator" or "kernel"; "all" in the first rows,
+            of all work of the host, and of all GPU activities.
+        name: the rule of a finding, the function that a line is in, the operator's or the
+            kernel's name; "others" in the row of all that has none of its own.
+        where: the place of a finding or of a line, "train.py:40"; the file alone where the line is
+            not known.
+        names: how many items the row is about.
+        step_ns: the step as it is, ns.
+        free_ns: the step if this cost nothing, ns: neither host work nor GPU activities nor waits;
+            of a finding the step with its fix.
+        half_ns: the step if host work and activities took half as long, ns; None where it waits
+            for a GPU, for half of a wait means nothing.
+        no_wait_ns: the step if its blocking calls did not wait, ns; None where none does.
+        count: its launches and blocking calls, or its activities, per step.
+        host_ns, gpu_ns: its own host work and GPU activities, ns per step.
+        critical_ns: how much of the step it decides, ns: what of it is on the critical cycle of
+            the replay. More than that is only saved where something else is behind it.
+
+    Example row: ``CausalMetrics(rank=0, by="line", name="train_epoch", where="train.py:40",
+    names=1, step_ns=12_400_000, free_ns=10_100_000, half_ns=None, no_wait_ns=10_200_000, count=1.0,
+    host_ns=21_000, gpu_ns=3_000, critical_ns=18_000)``.
+    """
+
+    rank: int
+    by: str = field(metadata=constrained(enum=[ALL, FINDING, LINE, OPERATOR, KERNEL]))
+    name: str
+    where: str | None
+    names: int
+    step_ns: int
+    free_ns: int
+    half_ns: int | None
+    no_wait_ns: int | None
+    count: float | None
+    host_ns: int | None
+    gpu_ns: int | None
+    critical_ns: int | None
+
+    @property
+    def saves_ns(self) -> int:
+        """How much shorter the step would be, ns."""
+        return self.step_ns - self.free_ns
+
+
+class PricedFinding(Protocol):
+    """What a profile by finding reads of a `Finding`."""
+
+    @property
+    def rule(self) -> str:
+        """Its id."""
+
+    @property
+    def edit(self) -> str | None:
+        """The change that is replayed."""
+
+    @property
+    def saves_ns(self) -> int | None:
+        """What that saves of a step, ns."""
+
+
+def causal_profile(
+    baseline: Baseline, sites: Sites | None, by: str, findings: Sequence[PricedFinding] = ()
+) -> tuple[CausalMetrics, ...]:
+    """Say what a step would take if each item cost nothing, half as much, or did not wait.
+
+    There is no slow reference model: all figures are of replays, which have one.
+
+    Args:
+        baseline: the replayed steps.
+        sites: the places of their program; None where there is none.
+        by: what the items are: FINDING, LINE, OPERATOR or KERNEL.
+        findings: with what is known by a replay; there is no row for the others.
+
+    Returns:
+        two rows of all work of the host and of all GPU activities; then the items with most time of
+        their own, that which saves most first; then all others together. Findings are rows alone.
+        Nothing where the steps cannot be replayed.
+    """
+    if baseline.program is None or baseline.step_ns is None or sites is None:
+        return ()
+    if by == FINDING:
+        return _by_saving(_of_finding(baseline.step_ns, finding) for finding in findings)
+    program, items = baseline.program, _ITEMS_BY[by](sites)
+    replayed = replay([program])
+    replayed_ns = int(replayed.step_ns[0])
+    cycle = critical_cycle(program, replayed.time_ns[:, 0], replayed_ns)
+    whole, (parts, others) = _whole(sites, cycle), _parts(items, cycle, by)
+    asked = [*whole, *parts, *others]
+    steps_ns = replay_edits(program, (change() for part in asked for change in part.changes))
+    answers_ns = (max(baseline.step_ns - replayed_ns + step_ns, 0) for step_ns in steps_ns)
+    rows = [_answered(part, baseline.step_ns, answers_ns) for part in asked]
+    first, last = len(whole), len(whole) + len(parts)
+    return (*rows[:first], *_by_saving(rows[first:last]), *rows[last:])
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of the program, and what is asked of it.
+
+    Attributes:
+        known: the fields of its row that are known without a replay.
+        free, half, no_wait: make the programs whose steps the fields of these names are.
+    """
+
+    known: Mapping[str, Any]
+    free: Callable[[], Program]
+    half: Callable[[], Program] | None = None
+    no_wait: Callable[[], Program] | None = None
+
+    @property
+    def changes(self) -> Iterator[Callable[[], Program]]:
+        """What is to be replayed, in the order of the fields."""
+        return (change for change in (self.free, self.half, self.no_wait) if change is not None)
+
+
+def _answered(part: _Part, step_ns: int, answers_ns: Iterator[int]) -> CausalMetrics:
+    """The row of a part, which takes its answers."""
+    return CausalMetrics(
+        rank=0,
+        step_ns=step_ns,
+        free_ns=next(answers_ns),
+        half_ns=None if part.half is None else next(answers_ns),
+        no_wait_ns=None if part.no_wait is None else next(answers_ns),
+        **part.known,
+    )
+
+
+def _by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...]:
+    """Rows, that which saves most first."""
+    known = [row for row in rows if row is not None]
+    return tuple(sorted(known, key=lambda row: (row.free_ns, row.name, row.where or "")))
+
+
+def _of_finding(step_ns: int, finding: PricedFinding) -> CausalMetrics | None:
+    if finding.saves_ns is None:
+        return None
+    return CausalMetrics(
+        rank=0,
+        by=FINDING,
+        name=finding.rule,
+        where=finding.edit,
+        names=1,
+        step_ns=step_ns,
+        free_ns=max(step_ns - finding.saves_ns, 0),
+        half_ns=None,
+        no_wait_ns=None,
+        count=None,
+        host_ns=None,
+        gpu_ns=None,
+        critical_ns=None,
+    )
+
+
+def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
+    """All work of the host, whose waits stay, and all GPU activities."""
+    program, everything = sites.program, sites.select(None)
+    is_activity = program.kind == NodeKind.ACTIVITY
+    calls, activities = int((program.kind == NodeKind.CALL).sum()), int(is_activity.sum())
+    host_ns = int(_work_ns(program).sum() + program.cost_ns[~is_activity].sum())
+    gpu_ns = int(program.cost_ns[is_activity].sum())
+    blocks = bool(_blocks(sites).any())
+    per_step = program.steps
+    return [
+        _Part(
+            {
+                **_names(ALL, ItemName(HOST)),
+                **_figures(calls, host_ns, 0, per_step),
+                "critical_ns": cycle.host_ns,
+            },
+            lambda: host(program, everything, 0).program,
+            lambda: host(program, everything, 0.5).program,
+            (lambda: unblock(program, everything).program) if blocks else None,
+        ),
+        _Part(
+            {
+                **_names(ALL, ItemName(GPU)),
+                **_figures(activities, 0, gpu_ns, per_step),
+                "critical_ns": cycle.gpu_ns,
+            },
+            lambda: scale(program, everything, 0).program,
+            lambda: scale(program, everything, 0.5).program,
+        ),
+    ]
+
+
+def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], list[_Part]]:
+    """The items with most time of their own; and all others together, where there are others."""
+    sites, program = items.sites, items.sites.program
+    is_activity = program.kind == NodeKind.ACTIVITY
+    is_counted = is_activity if by == KERNEL else program.kind == NodeKind.CALL
+    count = items.node_sums(is_counted)
+    host_ns = items.node_sums(np.where(is_activity, 0, program.cost_ns))
+    host_ns += items.host_sums(_work_ns(program))
+    gpu_ns = items.node_sums(np.where(is_activity, program.cost_ns, 0))
+    critical_ns = _critical_ns(items, cycle)
+
+    def part(name: ItemName, numbers: list[int]) -> _Part:
+        selection = items.select(numbers)
+        calls, on_host_ns, on_gpu_ns = (int(x[numbers].sum()) for x in (count, host_ns, gpu_ns))
+        known = {
+            **_names(by, name, len(numbers)),
+            **_figures(calls, on_host_ns, on_gpu_ns, program.steps),
+            "critical_ns": int(critical_ns[numbers].sum()) // cycle.steps,
+        }
+        return _of_kernels(selection, known) if by == KERNEL else _of_host(selection, known)
+
+    own_ns = host_ns + gpu_ns + items.node_sums(_waited_ns(sites))
+    kept, rest = ranked(own_ns, [" ".join(filter(None, name)) for name in items.names], _MOST_ITEMS)
+    parts = [part(items.names[number], [number]) for number in kept]
+    return parts, [part(ItemName(OTHERS), rest)] if rest else []
+
+
+def _of_host(selection: Selection, known: Mapping[str, Any]) -> _Part:
+    """What is asked of host work with all that it launches."""
+    program = selection.sites.program
+
+    def half() -> Program:
+        return scale(host(program, selection, 0.5).program, selection, 0.5).program
+
+    def no_wait() -> Program:
+        return unblock(program, selection).program
+
+    if (selection.calls & _blocks(selection.sites)).any():
+        # What the waits kept in order on two streams stays so.
+        return _Part(known, lambda: remove(no_wait(), selection).program, no_wait=no_wait)
+    return _Part(known, lambda: remove(program, selection).program, half)
+
+
+def _of_kernels(selection: Selection, known: Mapping[str, Any]) -> _Part:
+    """What is asked of GPU activities, whose host work stays."""
+    program = selection.sites.program
+    return _Part(
+        known,
+        lambda: scale(program, selection, 0).program,
+        lambda: scale(program, selection, 0.5).program,
+    )
+
+
+def _names(by: str, item: ItemName, names: int = 1) -> dict[str, Any]:
+    return {"by": by, "name": item.name, "where": item.where, "names": names}
+
+
+def _figures(count: int, host_ns: int, gpu_ns: int, steps: int) -> dict[str, Any]:
+    """How often it is, and its own time, per step."""
+    return {"count": count / steps, "host_ns": host_ns // steps, "gpu_ns": gpu_ns // steps}
+
+
+def _work_ns(program: Program) -> Int64Array:
+    """int64[e], ns, the host's work between calls, each nanosecond of a thread once."""
+    is_work = (program.via == Via.HOST) & (program.latency_ns > 0)
+    return np.where(is_work, program.latency_ns, 0)
+
+
+def _blocks(sites: Sites) -> NDArray[np.bool_]:
+    """bool[n], the calls that waited for a GPU."""
+    return np.isin(sites.blocking, (*RETURNS_WHEN_DONE, Blocking.COPY))
+
+
+def _waited_ns(sites: Sites) -> Int64Array:
+    """int64[n], ns, how long the blocking calls were recorded beyond what they cost themselves."""
+    program, trace = sites.program, sites.timeline.trace
+    waited_ns = trace.duration_ns[program.event_id] - program.cost_ns
+    return np.where(_blocks(sites), np.maximum(waited_ns, 0), 0)
+
+
+def _critical_ns(items: Items, cycle: CriticalCycle) -> Int64Array:
+    """int64[items], ns of the whole critical cycle that is work of each."""
+    program, edge = items.sites.program, cycle.edge
+    adds_cost = edge[program.via[edge] != Via.WAIT]
+    visits = np.bincount(program.target[adds_cost], minlength=len(program))
+    is_host = np.isin(program.via[edge], (Via.HOST, Via.THREAD))
+    passes = np.bincount(edge[is_host], minlength=len(program.via))
+    return items.node_sums(visits * program.cost_ns) + items.host_sums(passes * program.latency_ns)
+
+
+_ITEMS_BY: Mapping[str, Callable[[Sites], Items]] = MappingProxyType(
+    {LINE: lines_of, OPERATOR: operators_of, KERNEL: kernels_of}
+)

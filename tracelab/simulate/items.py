@@ -1,0 +1,159 @@
+"""What a program's host work, calls and GPU activities belong to: a line, an operator or a kernel.
+
+Nothing belongs to two items. Host work is its line's, the one in the program's own code that called
+what ran; or its operator's, the outermost one of PyTorch's tensor operators around it: what that
+one calls inside is part of it. A GPU activity is of the item that launched it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.measures.host_work import OUTSIDE_OPERATORS
+from tracelab.model.call_sites import CallSite, call_sites
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.host_pieces import HostPieces, host_pieces
+from tracelab.simulate.program import NodeKind
+from tracelab.simulate.sites import Selection, Sites
+
+OUTSIDE_FUNCTIONS = "outside any function"
+
+
+class ItemName(NamedTuple):
+    """What an item is called, and where it is.
+
+    Example: ``ItemName("train_epoch", "train.py:40")``, a line.
+    """
+
+    name: str
+    where: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Items(Frozen):
+    """The items of a program.
+
+    Attributes:
+        sites: the places of the program.
+        names: of each item.
+        of_node: intp[n], the item of each node, else ABSENT.
+        of_piece: intp[k], the item of each of `pieces`.
+        pieces: the host's work.
+    """
+
+    sites: Sites
+    names: tuple[ItemName, ...]
+    of_node: NDArray[np.intp]
+    of_piece: NDArray[np.intp]
+    pieces: HostPieces
+
+    def select(self, chosen: Sequence[int]) -> Selection:
+        """The part of the program that some items are."""
+        is_chosen = np.zeros(len(self.names) + 1, dtype=np.bool_)  # the last one is ABSENT's
+        is_chosen[list(chosen)] = True
+        program, nodes = self.sites.program, is_chosen[self.of_node]
+        pieces = np.flatnonzero(is_chosen[self.of_piece])
+        is_activity = program.kind == NodeKind.ACTIVITY
+
+        def share() -> NDArray[np.float64]:
+            edge_index, share = self.pieces.edge_index[pieces], self.pieces.share[pieces]
+            return np.minimum(np.bincount(edge_index, share, len(program.via)), 1)
+
+        return Selection(self.sites, nodes & ~is_activity, nodes & is_activity, share)
+
+    def host_sums(self, of_edge: Int64Array) -> Int64Array:
+        """int64[items], the sum over the host's work of each item, of a value of each edge."""
+        values = of_edge[self.pieces.edge_index] * self.pieces.share
+        return self._sums(self.of_piece, values)
+
+    def node_sums(self, of_node: NDArray[np.integer | np.bool_]) -> Int64Array:
+        """int64[items], the sum over the nodes of each item."""
+        known = self.of_node != ABSENT
+        return self._sums(self.of_node[known], of_node[known])
+
+    def _sums(self, item: NDArray[np.intp], values: NDArray[Any]) -> Int64Array:
+        return np.rint(np.bincount(item, values, len(self.names))).astype(np.int64)
+
+
+def lines_of(sites: Sites) -> Items:
+    """By line of the program's own code; where the line is not known, by function."""
+
+    def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
+        found = call_sites(sites.timeline, events, sites.lines)
+        numbers = {site: number for number, site in enumerate(dict.fromkeys(found))}
+        index = np.fromiter(map(numbers.__getitem__, found), dtype=np.intp, count=len(found))
+        return list(map(_line_name, numbers)), index
+
+    return _by_host_work(sites, OUTSIDE_FUNCTIONS, names)
+
+
+def operators_of(sites: Sites) -> Items:
+    """By operator."""
+    operators, strings = sites.timeline.operators, sites.timeline.trace.strings
+    is_tensor = sites.is_tensor_operator
+    is_called_by_one = (operators.parent_index != ABSENT) & is_tensor[operators.parent_index]
+    is_outermost = ~(is_tensor & is_called_by_one)
+
+    def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
+        called = operators.around(operators.innermost(events), is_outermost)
+        numbers, index = np.unique(operators.names(called), return_inverse=True)
+        texts = (OUTSIDE_OPERATORS if x == ABSENT else strings[x] for x in numbers.tolist())
+        return list(map(ItemName, texts)), index
+
+    return _by_host_work(sites, OUTSIDE_OPERATORS, names)
+
+
+def kernels_of(sites: Sites) -> Items:
+    """By name of the GPU activity, without any host work."""
+    program, trace = sites.program, sites.timeline.trace
+    is_activity = program.kind == NodeKind.ACTIVITY
+    names, item = np.unique(trace.name_index[program.event_id[is_activity]], return_inverse=True)
+    of_node = np.full(len(program), ABSENT, dtype=np.intp)
+    of_node[is_activity] = item
+    no_pieces = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0))
+    item_names = tuple(ItemName(trace.strings[name]) for name in names.tolist())
+    return Items(sites, item_names, of_node, np.zeros(0, np.intp), no_pieces)
+
+
+def _by_host_work(
+    sites: Sites,
+    outside: str,
+    names_of: Callable[[Int64Array], tuple[list[ItemName], NDArray[np.intp]]],
+) -> Items:
+    """By what the host ran.
+
+    Args:
+        sites: the places of the program.
+        outside: the name of what ran outside any item.
+        names_of: a function of host events (int64[k], event ids) that gives names, and intp[k], the
+            index of that of each event; names may repeat.
+    """
+    program, timeline = sites.program, sites.timeline
+    pieces = host_pieces(timeline.trace, program)
+    is_activity = program.kind == NodeKind.ACTIVITY
+    made_by = program.event_id.copy()
+    made_by[is_activity] = timeline.launch_id[program.row[is_activity]]
+    events, event = np.unique(np.concatenate((made_by, pieces.event_id)), return_inverse=True)
+    is_known = events != ABSENT
+    names, name = names_of(events[is_known])
+    names.append(ItemName(outside))
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    item_of_name = np.array([numbers[name] for name in names], dtype=np.intp)
+    item = np.full(len(events), numbers[ItemName(outside)], dtype=np.intp)
+    item[is_known] = item_of_name[name]
+    of_node = np.where(made_by == ABSENT, ABSENT, item[event[: len(program)]])
+    return Items(sites, tuple(numbers), of_node, item[event[len(program) :]], pieces)
+
+
+def _line_name(site: CallSite) -> ItemName:
+    if site.function is None:
+        return ItemName(OUTSIDE_FUNCTIONS)
+    line = "" if site.line is None else f":{site.line}"
+    return ItemName(site.function, f"{site.file}{line}")
