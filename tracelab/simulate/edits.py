@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tracelab.errors import UsageError
+from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, remove, scale
 from tracelab.simulate.edited import Edited
@@ -46,6 +47,8 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         ),
         "scale": Kind(scale, "its GPU activities take so many times as long", has_value=True),
         "host": Kind(host, "its host time is so many times as long", has_value=True),
+        "fuse": Kind(fuse, "its launches become one, GPU time stays"),
+        "graph": Kind(graph, "its launches replayed as one CUDA graph"),
         "comm": Kind(comm, "its communication takes so many times as long", has_value=True),
     }
 )

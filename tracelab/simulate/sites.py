@@ -35,12 +35,14 @@ class Selection(OneLine):
 
     Attributes:
         sites: whose place it is.
+        place: as it was written, None for everywhere.
         calls: bool[n], the nodes of host calls that were made there.
         activities: bool[n], those that these calls launched, or whose name it is.
         share_of: a function that gives `host_share`.
     """
 
     sites: Sites
+    place: str | None
     calls: NDArray[np.bool_]
     activities: NDArray[np.bool_]
     share_of: Callable[[], NDArray[np.float64]]
@@ -118,6 +120,18 @@ class Sites:
         index = event_index(np.arange(len(Kind), dtype=np.int8))
         return self.graph.binding.latencies.typical_ns[index]
 
+    @cached_property
+    def host_step_index(self) -> NDArray[np.intp]:
+        """intp[n], index into `Timeline.steps` of the step in which the host made each call.
+
+        ABSENT for activities, and before the first step.
+        """
+        trace, steps = self.timeline.trace, self.timeline.steps
+        begins_ns = trace.start_ns[[step.event_id for step in steps]]
+        made_ns = trace.start_ns[self.program.event_id]
+        index = np.searchsorted(begins_ns, made_ns, side="right") - 1
+        return np.where(self._is_host, index, ABSENT)
+
     @property
     def copy_launch_ns(self) -> int:
         """Typical from the return of a copy's call to the copy, ns."""
@@ -160,31 +174,34 @@ class Sites:
         if place is None:
             return self._everything()
         if place.startswith(_KERNEL):
-            return self._of_kernels(place.removeprefix(_KERNEL))
+            return self._of_kernels(place)
         if place.startswith(_RANK):
             number = place.removeprefix(_RANK)
             if not number.isdecimal():
                 raise UsageError(f"{place!r} names no rank: write it as rank:0")
             is_rank = self.timeline.trace.info.rank == int(number)
-            return self._everything() if is_rank else self._nothing()
+            return self._everything() if is_rank else self._nothing(place)
         line = _LINE.match(place)
         if line is not None:
-            return self._of_line(line["file"], int(line["line"]))
+            return self._of_line(place, line["file"], int(line["line"]))
         return self._of_name(place)
 
     # --- kinds of places ---
 
     def _everything(self) -> Selection:
         is_host_work = np.isin(self.program.via, (Via.HOST, Via.THREAD))
-        return Selection(
-            self, self._is_host, ~self._is_host, lambda: is_host_work.astype(np.float64)
-        )
+        share = is_host_work.astype(np.float64)
+        return Selection(self, None, self._is_host, ~self._is_host, lambda: share)
 
-    def _nothing(self) -> Selection:
+    def _nothing(self, place: str) -> Selection:
         none = np.zeros(len(self.program.kind), dtype=np.bool_)
-        return Selection(self, none, none, lambda: np.zeros(len(self.program.via)))
+        return Selection(self, place, none, none, self._no_share)
 
-    def _of_kernels(self, pattern: str) -> Selection:
+    def _no_share(self) -> NDArray[np.float64]:
+        return np.zeros(len(self.program.via))
+
+    def _of_kernels(self, place: str) -> Selection:
+        pattern = place.removeprefix(_KERNEL)
         try:
             expression = re.compile(pattern)
         except re.error as error:
@@ -197,18 +214,20 @@ class Sites:
         calls = self._is_host & np.isin(
             self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
         )
-        return Selection(self, calls, activities, lambda: np.zeros(len(self.program.via)))
+        return Selection(
+            self, f"{_KERNEL}{pattern}", calls, activities, lambda: np.zeros(len(self.program.via))
+        )
 
-    def _of_name(self, name: str) -> Selection:
+    def _of_name(self, place: str) -> Selection:
         trace = self.timeline.trace
         events = trace.of_category(*_NAMED)
-        events = events[match_names(trace, events, lambda text: _is_named(text, name))]
+        events = events[match_names(trace, events, lambda text: _is_named(text, place))]
         regions = self.regions(events)
         calls = self._is_host.copy()
-        calls[calls] = match_names(trace, self.program.event_id[calls], lambda text: text == name)
-        return self._of_calls(calls | self.inside(regions), lambda: regions)
+        calls[calls] = match_names(trace, self.program.event_id[calls], lambda text: text == place)
+        return self._of_calls(place, calls | self.inside(regions), lambda: regions)
 
-    def _of_line(self, file: str, line: int) -> Selection:
+    def _of_line(self, place: str, file: str, line: int) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
             sites = call_sites(self.timeline, events, self.lines)
             found = [site.line == line and _is_file(site.file, file) for site in sites]
@@ -221,16 +240,16 @@ class Sites:
             events = self.timeline.trace.of_category(Category.OPERATOR, Category.PYTHON)
             return self.regions(events[made_there(events.astype(np.int64))])
 
-        return self._of_calls(calls, regions)
+        return self._of_calls(place, calls, regions)
 
     # --- calls and regions ---
 
     def _of_calls(
-        self, calls: NDArray[np.bool_], regions: Callable[[], Mapping[int, Intervals]]
+        self, place: str, calls: NDArray[np.bool_], regions: Callable[[], Mapping[int, Intervals]]
     ) -> Selection:
         launch = self.program.launch_node
         activities = (launch != ABSENT) & calls[launch]
-        return Selection(self, calls, activities, lambda: self.share_within(regions()))
+        return Selection(self, place, calls, activities, lambda: self.share_within(regions()))
 
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
         """When each thread was in some events (event ids)."""
