@@ -13,10 +13,12 @@ from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import (
     Edited,
+    in_order,
     out_of_stream,
     with_cost,
     with_edges,
     with_latency,
+    without,
 )
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.sites import Selection, Sites
@@ -145,22 +147,17 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
     kind = program.activity_kind
     feeds = (program.via == Via.STREAM) & (program.latency_ns != NEVER)
     feeds &= copies[program.source] & ~copies[program.target]
-    changed = out_of_stream(program, copies, sites.gap_ns)
+    waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
+    changed = out_of_stream(without(program, waits), copies, sites.gap_ns)
     for lag in (0, 1):
         edges = feeds & (program.lag == lag)
         source, target = program.source[edges], program.target[edges]
         latency_ns = sites.event_ns[kind[target]]
         changed = with_edges(changed, source, target, Via.EVENT, latency_ns, lag)
     for _, nodes in groups_of(np.where(copies, sites.device_number, ABSENT)):
-        changed = _in_order(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
+        changed = in_order(changed, nodes, sites.gap_ns[Kind.COPY, Kind.COPY])
         changed = _launched_ahead(changed, nodes, sites.copy_launch_ns)
     return changed
-
-
-def _in_order(program: Program, nodes: NDArray[np.intp], gap_ns: int) -> Program:
-    """The same, where some activities follow one another, and the first one the last before."""
-    changed = with_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gap_ns)
-    return with_edges(changed, nodes[-1:], nodes[:1], Via.STREAM, gap_ns, lag=1)
 
 
 def _launched_ahead(program: Program, nodes: NDArray[np.intp], launch_ns: int) -> Program:

@@ -146,7 +146,9 @@ def without_activities(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64
 
 
 def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array) -> Program:
-    """The same, where some activities wait for nothing and nothing of their stream for them.
+    """The same, where some activities neither wait for their stream nor their stream for them.
+
+    What waits for them still waits for what came before them in their stream.
 
     Args:
         program: any.
@@ -156,8 +158,7 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
     into, out_of = nodes[program.target], nodes[program.source]
     before, lag = kept_before(program, nodes)
     of_gpu = (Via.STREAM, Via.QUEUE, Via.SM)
-    waits = np.isin(program.via, (*of_gpu, Via.LAUNCH, Via.EVENT)) & into
-    is_gone = (np.isin(program.via, of_gpu) & out_of) | waits
+    is_gone = np.isin(program.via, of_gpu) & (into | out_of)
     is_followed = out_of & ~into & np.isin(program.via, (Via.STREAM, Via.EVENT, Via.WAIT))
     is_followed &= (before[program.source] != ABSENT) & (program.latency_ns != NEVER)
     changed = without(program, is_gone)
@@ -171,3 +172,16 @@ def out_of_stream(program: Program, nodes: NDArray[np.bool_], gap_ns: Int64Array
                 latency_ns = gap_ns[program.activity_kind[source], program.activity_kind[target]]
             changed = with_edges(changed, source, target, via, latency_ns, edge_lag)
     return changed
+
+
+def in_order(program: Program, nodes: NDArray[np.intp], gap_ns: ArrayLike) -> Program:
+    """The same, where some activities follow one another, the first one the last of before.
+
+    Args:
+        program: any.
+        nodes: intp[k], activities, ascending.
+        gap_ns: int64[k] or one number, ns, between each of them and the one before.
+    """
+    gaps_ns = np.broadcast_to(gap_ns, len(nodes))
+    changed = with_edges(program, nodes[:-1], nodes[1:], Via.STREAM, gaps_ns[1:])
+    return with_edges(changed, nodes[-1:], nodes[:1], Via.STREAM, gaps_ns[:1], lag=1)

@@ -14,6 +14,7 @@ from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, remove, scale
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.program import Program
+from tracelab.simulate.side_stream import side_stream
 from tracelab.simulate.sites import Sites
 from tracelab.simulate.waits import no_wait, queues, unblock
 
@@ -39,6 +40,7 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "unblock": Kind(unblock, "the host does not wait there"),
         "pin": Kind(pin, "pageable copies pinned and asynchronous, in their stream"),
         "prefetch": Kind(prefetch, "copies in a stream of their own, one step ahead, pinned"),
+        "side-stream": Kind(side_stream, "its activities in a stream of their own"),
         "no-wait": Kind(no_wait, "the stream does not wait there"),
         "queues": Kind(queues, "one hardware queue for each stream"),
         "load": Kind(load, "data loading takes so many times as long", has_value=True),

@@ -132,6 +132,16 @@ class Sites:
         index = np.searchsorted(begins_ns, made_ns, side="right") - 1
         return np.where(self._is_host, index, ABSENT)
 
+    @cached_property
+    def gpu_step_index(self) -> NDArray[np.intp]:
+        """intp[n], index into `Timeline.steps` of the step that launched each activity.
+
+        ABSENT for host calls, and without a step.
+        """
+        row = self.program.row
+        of_node = np.where(row == ABSENT, ABSENT, self.timeline.step_index[row])
+        return of_node.astype(np.intp)
+
     @property
     def copy_launch_ns(self) -> int:
         """Typical from the return of a copy's call to the copy, ns."""
