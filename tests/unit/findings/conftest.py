@@ -4,8 +4,10 @@ import pytest
 
 from tests.build.files import write
 from tests.unit.findings.hand_made import US
-from tracelab import analyze
+from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
+
+BY_SHARE = Options(prices=False)  # what a rule finds, and how much of the time is attributed to it
 
 
 @pytest.fixture
@@ -14,7 +16,7 @@ def findings(tmp_path):
 
     def find(*events, options=None, **keys):
         path = write(tmp_path / "hand.json", events, **keys)
-        report = analyze(path, options) if options else analyze(path)
+        report = analyze(path, options or BY_SHARE)
         return [x for x in report.findings if x.about == "program"]
 
     return find
@@ -35,7 +37,7 @@ def alarms(tmp_path):
     """Rule, cause and bound (us) of all findings above info."""
 
     def find(*events):
-        report = analyze(write(tmp_path / "hand.json", events))
+        report = analyze(write(tmp_path / "hand.json", events), BY_SHARE)
         return [(x.rule, x.cause, x.bound_ns / US) for x in report.findings if x.severity != INFO]
 
     return find
@@ -46,7 +48,7 @@ def lacks_of_files():
     """What some files lack: rule, severity and count of each finding about the trace."""
 
     def find(*paths, options=None):
-        report = analyze(list(paths), options) if options else analyze(list(paths))
+        report = analyze(list(paths), options or BY_SHARE)
         return [(x.rule, x.severity, x.where.count) for x in report.findings if x.about == "trace"]
 
     return find

@@ -79,6 +79,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "phases",
         "findings",
         "notes",
+        "savings",
         "whatif",
         "job",
     ]
