@@ -74,10 +74,16 @@ def candidates_of_serialized_streams(
                 lost=lost,
                 limit_ns=limit_ns,
                 severity_override=None,
+                where=replace(candidate.where, api=api) if _is_host(blocker) else candidate.where,
                 edit=edits[OverlapBlocker(blocker)],
             )
         candidates.append(candidate)  # without room both take as long side by side: nothing is lost
     return candidates
+
+
+def _is_host(blocker: int) -> bool:
+    """Whether a blocking call serialized them: the call site is that call's, then."""
+    return blocker == OverlapBlocker.HOST_SYNC
 
 
 def _evidence(context: Context, piece_index: NDArray[np.intp]) -> tuple[int, ...]:

@@ -27,8 +27,8 @@ def edit_text(edit: str | None, where: Where) -> str | None:
 def edit_texts(edit: str | None, where: Where) -> list[str]:
     """The edit of a candidate with each place that the file gives, the most exact first.
 
-    >>> edit_texts("host:{place}=0", Where(1, operator="aten::item", function="train"))
-    ['host:train=0', 'host:aten::item=0']
+    >>> edit_texts("pin:{place}", Where(1, operator="aten::to", function="train", call="to"))
+    ['pin:train.to', 'pin:train', 'pin:aten::to']
     """
     if edit is None or _PLACE not in edit:
         return [] if edit is None else [edit]
@@ -44,6 +44,8 @@ def places_of(where: Where) -> list[str]:
     places = []
     if where.file and where.line is not None:
         places.append(f"{file_name(where.file)}:{where.line}")
+    if where.function and where.call:
+        places.append(f"{where.function}.{where.call}")
     places += [name for name in (where.function, where.operator, where.api) if name]
     if where.activity:
         places.append(f"kernel:{_SPECIAL.sub(_ESCAPED, where.activity)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Fix, Prediction, predict
-from tracelab.simulate.program import Via
+from tracelab.simulate.program import Program, Via
 from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
@@ -131,16 +132,20 @@ def _savings(context: Context, baseline: Baseline, together: Prediction | None) 
 
 
 def _edited(finding: Finding, sites: Sites, context: Context) -> tuple[Finding, tuple[Edit, ...]]:
-    """A finding with an edit whose place is its own alone, and its edits; or with the reason."""
+    """A finding with edits whose places are its own alone, and these; or with the reason."""
     edits = edits_of(finding)
     if not edits:
         return finding, ()
     if len(edits) == 1 and edits[0].place in places_of(finding.where):
-        exact = _exact(finding, edits[0], sites, context)
-        if exact is None:
-            return replace(finding, saves_reason=NO_PLACE), ()
-        edits = (exact,)
-        finding = replace(finding, edit=str(exact))
+        choices = {
+            _how_exact(finding, replace(edits[0], place=place), sites, context): place
+            for place in reversed(places_of(finding.where))
+        }
+        if _Place.OWN not in choices:
+            reason = NO_PLACE if _Place.SHARED in choices else NOT_IN_STEPS
+            return replace(finding, saves_reason=reason), ()
+        edits = (replace(edits[0], place=choices[_Place.OWN]),)
+        finding = replace(finding, edit=str(edits[0]))
     applied = [apply_edit(edit, sites.program, sites) for edit in edits]
     if not all(one.count for one in applied):
         return replace(finding, saves_reason=NOT_IN_STEPS), ()
@@ -149,46 +154,53 @@ def _edited(finding: Finding, sites: Sites, context: Context) -> tuple[Finding, 
     return finding, edits
 
 
-def _exact(finding: Finding, edit: Edit, sites: Sites, context: Context) -> Edit | None:
-    """The edit with the first place of the finding that is no other call site's; None without."""
-    for place in places_of(finding.where):
-        selection = sites.select(place)
-        call_id = _changed_calls(edit.kind, selection, sites)
-        if _is_only_of(finding, call_id, place, context):
-            return replace(edit, place=place)
-    return None
+class _Place(Enum):
+    """Whose calls an edit with one of a finding's places changes."""
+
+    OWN = "the finding's alone"
+    SHARED = "those of other call sites, too"
+    EMPTY = "none"
+
+
+def _how_exact(finding: Finding, edit: Edit, sites: Sites, context: Context) -> _Place:
+    selection = sites.select(edit.place)
+    if edit.kind == "host":  # what launches cannot be taken out of the thread that launches
+        if selection.calls.any():
+            return _Place.SHARED
+        return _Place.OWN if selection.host_share.any() else _Place.EMPTY
+    call_id = np.unique(_changed_calls(edit.kind, selection, sites))
+    if not len(call_id):
+        return _Place.EMPTY
+    if len(call_id) > _MOST_LOOKED_UP:
+        return _Place.SHARED
+    made_at = set(context.call_sites(call_id))
+    if edit.place == finding.where.api:  # of what no function and no operator makes
+        is_own = not any(site.function or site.operator for site in made_at)
+    else:
+        is_own = made_at == {call_site_of(finding.where)}
+    return _Place.OWN if is_own else _Place.SHARED
 
 
 def _changed_calls(kind: str, selection: Selection, sites: Sites) -> Int64Array:
     """Event ids of the calls that an edit of a place changes, or that launched what it changes."""
     program = sites.program
     if kind == "unblock":
-        return program.event_id[selection.calls & (sites.blocking != ABSENT)]
-    if kind in ("remove", "host"):
-        return program.event_id[selection.calls]
-    activities = selection.activities & _is_changed(kind, sites)
-    launch = program.launch_node[activities]
-    return program.event_id[launch[launch != ABSENT]]
+        nodes = np.flatnonzero(selection.calls & (sites.blocking != ABSENT))
+    elif kind == "remove":
+        nodes = np.flatnonzero(selection.calls)
+    else:
+        nodes = program.launch_node[selection.activities & _is_changed(kind, program)]
+    call_id: Int64Array = program.event_id[nodes[nodes != ABSENT]]
+    return call_id
 
 
-def _is_changed(kind: str, sites: Sites) -> NDArray[np.bool_]:
+def _is_changed(kind: str, program: Program) -> NDArray[np.bool_]:
     """bool[n], the activities that an edit of a kind can change."""
-    program = sites.program
     if kind in ("prefetch", "pin"):
-        return program.activity_kind == Kind.COPY
+        is_copy: NDArray[np.bool_] = program.activity_kind == Kind.COPY
+        return is_copy
     if kind == "no-wait":
         waits = np.zeros(len(program.kind), dtype=np.bool_)
         waits[program.target[program.via == Via.EVENT]] = True
         return waits
     return np.ones(len(program.kind), dtype=np.bool_)
-
-
-def _is_only_of(finding: Finding, call_id: Int64Array, place: str, context: Context) -> bool:
-    """Whether all of some calls are made at the call site of a finding."""
-    call_id = np.unique(call_id)
-    if not 0 < len(call_id) <= _MOST_LOOKED_UP:
-        return False
-    own = call_site_of(finding.where)
-    if place == finding.where.api:  # of what no function and no operator makes
-        return not any(x.function or x.operator for x in context.call_sites(call_id))
-    return set(context.call_sites(call_id)) == {own}

@@ -65,8 +65,8 @@ class Edit:
 
     Attributes:
         kind: one of `EDITS`.
-        place: a line, a function, an operator, a call, ``kernel:REGEX`` or ``rank:N``; None for
-            everywhere.
+        place: a line, a function, what a function calls (``train.item``), an operator, a call,
+            ``kernel:REGEX`` or ``rank:N``; None for everywhere.
         value: of the kinds that have one.
     """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import OneLine, read_only
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, measure_within, union
-from tracelab.model.call_sites import call_sites
+from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.frames import called_as_shown, is_tensor_operator, parse_frame
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
@@ -193,7 +193,13 @@ class Sites:
             return self._everything() if is_rank else self._nothing(place)
         line = _LINE.match(place)
         if line is not None:
-            return self._of_line(place, line["file"], int(line["line"]))
+            file, number = line["file"], int(line["line"])
+            return self._of_call_sites(
+                place, lambda x: x.line == number and _is_file(x.file, file)
+            )
+        function, _, called = place.rpartition(".")
+        if function and not self._is_name(place):
+            return self._of_call_sites(place, lambda x: (x.function, x.call) == (function, called))
         return self._of_name(place)
 
     # --- kinds of places ---
@@ -228,6 +234,10 @@ class Sites:
             self, f"{_KERNEL}{pattern}", calls, activities, lambda: np.zeros(len(self.program.via))
         )
 
+    def _is_name(self, name: str) -> bool:
+        """Whether anything in the file is called so."""
+        return any(_is_named(text, name) for text in self.timeline.trace.strings)
+
     def _of_name(self, place: str) -> Selection:
         trace = self.timeline.trace
         events = trace.of_category(*_NAMED)
@@ -237,11 +247,10 @@ class Sites:
         calls[calls] = match_names(trace, self.program.event_id[calls], lambda text: text == place)
         return self._of_calls(place, calls | self.inside(regions), lambda: regions)
 
-    def _of_line(self, place: str, file: str, line: int) -> Selection:
+    def _of_call_sites(self, place: str, is_chosen: Callable[[CallSite], bool]) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
             sites = call_sites(self.timeline, events, self.lines)
-            found = [site.line == line and _is_file(site.file, file) for site in sites]
-            return np.array(found, dtype=np.bool_)
+            return np.array(list(map(cache(is_chosen), sites)), dtype=np.bool_)
 
         calls = self._is_host.copy()
         calls[calls] = made_there(self.program.event_id[calls])
