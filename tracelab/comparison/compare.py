@@ -7,6 +7,7 @@ how far they lie apart. Where a side has none, it is the whole trace.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from os import PathLike
 
@@ -32,6 +33,7 @@ from tracelab.comparison.parts import (
     kernel_diffs,
     table_diffs,
 )
+from tracelab.comparison.predicted import PredictionDiff, prediction_diffs
 from tracelab.comparison.programs import is_same_program
 from tracelab.comparison.recordings import Compared, Pair, Recording, pair, recordings_of
 from tracelab.errors import UsageError
@@ -168,7 +170,7 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
     same_program = None if None in same else any(same)
     ranks = tuple(_compare_rank(x.before, x.after, same_program=same_program) for x in pairs)
     sides = [*sides_before, *sides_after]
-    return Diff(
+    found = Diff(
         schema=SCHEMA,
         version=__version__,
         different=any(rank.different for rank in ranks),
@@ -180,6 +182,17 @@ def compare_sides(before: Side | Sequence[Side], after: Side | Sequence[Side]) -
         ranks=ranks,
         verdict=_verdict(ranks),
         same_program=same_program,
+    )
+    return replace(found, predictions=_predictions(sides_before, found.slowest))
+
+
+def _predictions(before: Sequence[Side], rank: RankDiff) -> tuple[PredictionDiff, ...]:
+    """What became of the predictions of the saved report before, if it has any."""
+    whatifs = [side.report.whatif for side in before if side.report.whatif is not None]
+    return prediction_diffs(
+        whatifs[0] if len(whatifs) == 1 else None,
+        (rank.length.before_ns, rank.length.after_ns),
+        (rank.unprofiled_before_ns, rank.unprofiled_after_ns),
     )
 
 

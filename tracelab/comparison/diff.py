@@ -9,6 +9,7 @@ from enum import StrEnum
 from tracelab import shown
 from tracelab.arrays import OneLine
 from tracelab.comparison.noise import Change
+from tracelab.comparison.predicted import PredictionDiff
 from tracelab.findings.finding import Where
 from tracelab.measures.kernel_times import NameTimes
 from tracelab.report.schema import Report
@@ -286,6 +287,8 @@ class Diff(OneLine):
         only_before, only_after: ranks without a partner.
         saved_before, saved_after: the side is a saved report.
         same_options: both sides took the same kernels as communication and the same steps.
+        predictions: what the saved report before said that changes would save, and what was
+            measured, on the slowest rank; of other sides none.
     """
 
     schema: str
@@ -299,6 +302,7 @@ class Diff(OneLine):
     ranks: tuple[RankDiff, ...]
     verdict: str
     same_program: bool | None
+    predictions: tuple[PredictionDiff, ...] = ()
 
     @property
     def slowest(self) -> RankDiff:

@@ -56,12 +56,8 @@ def predict_choices(
     baseline: Baseline, sites: Sites, fixes: Sequence[Fix], findings: Sequence[Finding]
 ) -> tuple[Prediction, ...]:
     """What the step would take with each; of one that changes nothing the reason says why."""
-    return tuple(
-        prediction
-        if prediction.edits
-        else replace(prediction, reason=_reason(prediction, findings))
-        for prediction in predict(baseline, sites, fixes)
-    )
+    predictions = predict(baseline, sites, fixes)
+    return tuple(x if x.edits else _unchanged(x, findings) for x in predictions)
 
 
 def _unchanged(prediction: Prediction, findings: Sequence[Finding]) -> Prediction:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tracelab.comparison.diff import AFTER, BEFORE, ComparedFile, Diff
 from tracelab.render.text.cells import PART, listed, time_text
+from tracelab.render.text.diff_predictions import predicted, predictions
 from tracelab.render.text.diff_tables import details
 from tracelab.render.text.diff_verdict import headline
 from tracelab.render.text.diff_words import difference_text, percent_change
@@ -26,7 +27,8 @@ def render_diff(diff: Diff, *, width: int, color: bool) -> str:
 def chapters(diff: Diff) -> list[Chapter]:
     """Everything that the text says, in order."""
     several = len(diff.ranks) > 1
-    opening = [Section("", (headline(diff),), tone=Tone.STRONG)]
+    opening = [Section("", (headline(diff), *predicted(diff.predictions)), tone=Tone.STRONG)]
+    opening += predictions(diff.predictions)
     if several:
         opening.append(_ranks(diff))
     notes = tuple(_left_out(diff))
