@@ -107,17 +107,23 @@ def step_labels(steps: Sequence[Step], grid: Grid) -> list[tuple[float, str]]:
     return [(left[i], texts[i]) for i in wide or spread]
 
 
-def draw_axis(sheet: Sheet) -> None:
-    """Time from the picture's start, in the unit that suits its length."""
-    axes, length_ns = sheet.axes, sheet.grid.length_ns
-    tick_ns, tick_labels = ticks(length_ns, max(2, sheet.grid.columns // _TICK_PX))
-    axes.set_xticks(tick_ns, tick_labels, fontsize=points(TEXT_PX), color=GRAY)
+def draw_axis(sheet: Sheet, longest: Grid | None = None) -> None:
+    """Time from the picture's start, in the unit that suits its length.
+
+    Args:
+        sheet: where to draw.
+        longest: the time of the longest of several sheets that have the same points in time.
+    """
+    axes, grid = sheet.axes, longest or sheet.grid
+    tick_ns, tick_labels = ticks(grid.length_ns, max(2, grid.columns // _TICK_PX))
+    shown = int((tick_ns <= sheet.grid.length_ns).sum())
+    axes.set_xticks(tick_ns[:shown], tick_labels[:shown], fontsize=points(TEXT_PX), color=GRAY)
     axes.set_yticks([])
     axes.tick_params(axis="x", length=points(6), width=points(1), color=GRAY, pad=points(6))
     axes.set_axisbelow(True)
     axes.grid(axis="x", color=GRID_LINE, linewidth=points(1))
     for side, spine in axes.spines.items():
         spine.set(visible=side == "bottom", color=GRAY, linewidth=points(1))
-    unit, _ = time_unit(length_ns)
+    unit, _ = time_unit(grid.length_ns)
     below = sheet.height_px + 20
     sheet.write(_UNIT_X - LEFT_PX, below, f"time ({unit})", ha="right", color=GRAY)

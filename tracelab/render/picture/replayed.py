@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.render.picture.coverage import Grid
@@ -28,6 +29,8 @@ from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
 # From this share of a repetition on, a host that could go on earlier is not what decides.
 _AHEAD = 0.01
+_CROWDED = 0.9  # of a step: the steps of a stream that follow each other sooner are ahead
+_LATEST_NS = np.iinfo(np.int64).max
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -109,8 +112,8 @@ def replayed_times(
     """When the nodes of a replayed program began.
 
     An activity takes what it costs; a call begins once its thread gets there. A host that nothing
-    holds back gets further ahead of the GPU with each step: then the calls of each step are shown
-    from the beginning of a step on.
+    holds back gets further ahead of the GPU with each step, and so does a stream of copies: then
+    the work of each step is shown from the beginning of a step on.
 
     Args:
         timeline: of the recording.
@@ -132,22 +135,63 @@ def replayed_times(
     is_activity = program.kind == NodeKind.ACTIVITY
     begun_ns = np.where(is_activity | (begun_ns == NEVER), alone_ns, np.minimum(begun_ns, time_ns))
     times = ReplayedTimes(program, begun_ns, time_ns, period_ns or None, runs_ahead)
-    return _each_step_anew(timeline, times) if runs_ahead else times
+    return _each_step_anew(timeline, times) if program.is_repeated else times
 
 
 def _each_step_anew(timeline: Timeline, times: ReplayedTimes) -> ReplayedTimes:
-    """The same, where the host begins each step when the step begins on the GPU."""
-    program, trace = times.program, timeline.trace
-    host = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
-    begins_ns = trace.start_ns[np.array([step.event_id for step in timeline.steps], dtype=np.intp)]
-    step_index = np.searchsorted(begins_ns, trace.start_ns[program.event_id[host]], side="right")
-    _, nth = np.unique(step_index, return_inverse=True)
-    first_ns = np.full(int(nth.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first_ns, nth, times.begun_ns[host])
+    """The same, where what runs ahead begins each step when the step begins on the GPU."""
+    program = times.program
+    nth = _nth_step(timeline, program)
     start_ns, end_ns = times.step_window()
     shift_ns = np.zeros(len(program), dtype=np.int64)
-    shift_ns[host] = start_ns + nth * (end_ns - start_ns) - first_ns[nth]
+    # The host, and each stream: what was moved out of one is a stream of its own.
+    sequence = np.where(program.kind == NodeKind.ACTIVITY, stream_roots(program), ABSENT - 1)
+    for of, nodes in groups_of(sequence - (ABSENT - 1)):
+        first_ns = np.full(int(nth.max()) + 1, _LATEST_NS)
+        np.minimum.at(first_ns, nth[nodes], times.begun_ns[nodes])
+        known_ns = first_ns[first_ns != _LATEST_NS]
+        apart_ns = (known_ns[-1] - known_ns[0]) / max(len(known_ns) - 1, 1)
+        is_crowded = len(known_ns) > 1 and apart_ns < _CROWDED * (end_ns - start_ns)
+        if times.runs_ahead if of == 0 else is_crowded:
+            anew_ns = start_ns + nth[nodes] * (end_ns - start_ns)
+            shift_ns[nodes] = anew_ns - first_ns[nth[nodes]]
     return replace(times, begun_ns=times.begun_ns + shift_ns, time_ns=times.time_ns + shift_ns)
+
+
+def _nth_step(timeline: Timeline, program: Program) -> NDArray[np.intp]:
+    """intp[n], of which of the program's steps each node is, from 0 on."""
+    start_ns = timeline.trace.start_ns
+    event_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
+    launched = program.launch_node != ABSENT
+    call_id = np.where(launched, program.event_id[program.launch_node], program.event_id)
+    step_index = np.searchsorted(start_ns[event_id], start_ns[call_id], side="right")
+    _, nth = np.unique(step_index, return_inverse=True)
+    return nth.astype(np.intp)
+
+
+def stream_roots(program: Program) -> NDArray[np.intp]:
+    """intp[n], the first node of what runs in order with each node; of calls themselves."""
+    root = np.arange(len(program))
+    follows = (program.via == Via.STREAM) & (program.lag == 0) & (program.latency_ns != NEVER)
+    root[program.target[follows]] = program.source[follows]
+    while (root[root] != root).any():
+        root = root[root]
+    return root
+
+
+def moved_activities(before: Program, after: Program) -> NDArray[np.bool_]:
+    """bool[n], the activities that an edit took out of their stream."""
+    return _is_apart(after) & ~_is_apart(before)
+
+
+def _is_apart(program: Program) -> NDArray[np.bool_]:
+    """bool[n], the activities that do not run in order with most of their stream."""
+    root = stream_roots(program)
+    is_apart = np.zeros(len(program), dtype=np.bool_)
+    for _, nodes in groups_of(program.stream_index):
+        roots, nth, counts = np.unique(root[nodes], return_inverse=True, return_counts=True)
+        is_apart[nodes] = roots[nth] != roots[counts.argmax()]
+    return is_apart
 
 
 def is_blocked(program: Program) -> NDArray[np.bool_]:
@@ -157,13 +201,16 @@ def is_blocked(program: Program) -> NDArray[np.bool_]:
     return blocked
 
 
-def replayed_lanes(timeline: Timeline, events: ReplayedEvents, grid: Grid) -> list[Lane]:
+def replayed_lanes(
+    timeline: Timeline, events: ReplayedEvents, grid: Grid, is_moved: NDArray[np.bool_]
+) -> list[Lane]:
     """The host threads of a program, then its streams, with what lies in the grid's time.
 
     Args:
         timeline: of the recording.
         events: what the replay says.
         grid: the time that is shown.
+        is_moved: bool[n], the activities that are no longer in their stream.
     """
     program, node = events.program, events.node
     blocks = is_blocked(program)
@@ -189,11 +236,13 @@ def replayed_lanes(timeline: Timeline, events: ReplayedEvents, grid: Grid) -> li
         )
     for stream in _used(program.stream_index):
         of_stream = program.stream_index == stream
-        layers = [
-            layer(mark, of_stream & (program.activity_kind == kind))
-            for kind, mark in KIND_MARKS.items()
-        ]
-        lanes.append(new_stream_lane(timeline.streams[stream], tuple(layers)))
+        for name, of_lane in (("", ~is_moved), (", new", is_moved)):
+            layers = tuple(
+                layer(mark, of_stream & of_lane & (program.activity_kind == kind))
+                for kind, mark in KIND_MARKS.items()
+            )
+            lane = new_stream_lane(timeline.streams[stream], layers)
+            lanes.append(replace(lane, label=f"{lane.label}{name}"))
     return lanes
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from matplotlib.figure import Figure
+from numpy.typing import NDArray
 
 from tracelab.intervals import measure
 from tracelab.model.timeline import Timeline
@@ -19,6 +21,7 @@ from tracelab.render.picture.replayed import (
     ReplayedEvents,
     ReplayedTimes,
     busy_devices,
+    moved_activities,
     replayed_lanes,
     replayed_times,
 )
@@ -67,10 +70,14 @@ def draw_whatif(
         width_px: the picture's width; its height follows from the number of lanes.
     """
     columns = width_px - LEFT_PX - RIGHT_PX
-    all_lanes = [_half(timeline, *one, columns) for one in _both(timeline, before, after, titles)]
-    kept = _kept([half.lanes for half in all_lanes])
-    halves = [replace(half, lanes=[half.lanes[i] for i in kept]) for half in all_lanes]
-    left_out = len(all_lanes[0].lanes) - len(kept)
+    nothing_moved = np.zeros(len(before), dtype=np.bool_)
+    moved = (nothing_moved, moved_activities(before, after))
+    whole = [
+        _half(timeline, *one, of_half, columns)
+        for one, of_half in zip(_both(timeline, before, after, titles), moved, strict=True)
+    ]
+    kept = _kept(whole)
+    halves = [replace(half, lanes=[x for x in half.lanes if _key(x) in kept]) for half in whole]
     marks: set[Mark] = {Mark.IDLE}.union(*(marks_in(half.lanes) for half in halves))
     widest = max((half.grid for half in halves), key=lambda grid: grid.columns)
     with fixed_style():
@@ -81,7 +88,7 @@ def draw_whatif(
             legend_px(widest, len(marks)),
         )
         for half, sheet in zip(halves, sheets, strict=True):
-            _draw(half, sheet, left_out)
+            _draw(half, sheet, widest)
         draw_legend(next(sheet for sheet in sheets if sheet.grid is widest), marks)
     return sheets[0].figure
 
@@ -99,35 +106,45 @@ def _both(
 
 
 def _half(
-    timeline: Timeline, title: str, times: ReplayedTimes, longest_ns: int, columns: int
+    timeline: Timeline,
+    title: str,
+    times: ReplayedTimes,
+    longest_ns: int,
+    is_moved: NDArray[np.bool_],
+    columns: int,
 ) -> _Half:
     """One half with all lanes that there are; a step of that length fills all columns."""
     start_ns, end_ns = times.step_window()
     length_ns = max(end_ns - start_ns, 1)
     grid = Grid(start_ns, start_ns + length_ns, max(1, round(columns * length_ns / longest_ns)))
     events = times.events(timeline.trace, grid.start_ns, grid.end_ns)
-    return _Half(title, grid, events, replayed_lanes(timeline, events, grid), times.runs_ahead)
+    return _Half(
+        title, grid, events, replayed_lanes(timeline, events, grid, is_moved), times.runs_ahead
+    )
 
 
-def _kept(lanes: Sequence[Sequence[Lane]]) -> list[int]:
-    """Which lanes are shown: in which anything happens in either half, the busiest."""
-    busy_ns = [max(lane.busy_ns for lane in pair) for pair in zip(*lanes, strict=True)]
-    used = [i for i, pair in enumerate(zip(*lanes, strict=True)) if any(map(marks_in, zip(pair)))]
-    busiest = sorted(used, key=lambda i: -busy_ns[i])[:_MOST_LANES]
-    return sorted(busiest)
+def _kept(halves: Sequence[_Half]) -> set[tuple[int | None, str]]:
+    """Which lanes are shown: those in which anything happens in either half, the busiest."""
+    busy_ns: dict[tuple[int | None, str], int] = {}
+    for lane in (lane for half in halves for lane in half.lanes if marks_in([lane])):
+        busy_ns[_key(lane)] = max(lane.busy_ns, busy_ns.get(_key(lane), 0))
+    return set(sorted(busy_ns, key=lambda key: -busy_ns[key])[:_MOST_LANES])
 
 
-def _draw(half: _Half, sheet: Sheet, left_out: int) -> None:
+def _key(lane: Lane) -> tuple[int | None, str]:
+    return lane.device, lane.label
+
+
+def _draw(half: _Half, sheet: Sheet, widest: Grid) -> None:
     busy = busy_devices(half.lanes)
     idle = {device: visible_idle(work, half.grid) for device, work in busy.items()}
     draw_lanes(sheet, half.events, idle)
     draw_labels(sheet, {device: measure(work) for device, work in busy.items()})
-    draw_axis(sheet)
+    draw_axis(sheet, widest)
     parts = [f"a replayed step: {duration_text(half.grid.length_ns)}"]
     if half.runs_ahead:
         parts.append("the host runs ahead of the GPU")
-    if left_out:
-        shown = len(half.lanes)
-        parts.append(f"the {shown} busiest of {shown + left_out:,} lanes")
+    if len(half.lanes) >= _MOST_LANES:
+        parts.append(f"the {len(half.lanes)} busiest lanes")
     parts.append(f"low bars: busy share of one pixel ({duration_text(round(half.grid.pixel_ns))})")
     draw_header(sheet, half.title, "  ·  ".join(parts))
