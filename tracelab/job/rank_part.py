@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.passes import NO_PASSES, Passes, find_passes
+from tracelab.job.path_part import NO_PATH, PathPart, path_part
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.model.call_sites import CallSite, call_sites
@@ -57,6 +58,7 @@ _WORK_OF_KIND = {
     Kind.MEMSET: Work.COPY,
 }
 _WORK_OF_IDLE = {cause: Work.__members__.get(cause.name, Work.OTHER_IDLE) for cause in Cause}
+_PATH_CUTS = 64  # in the length of a step
 _MOST_WORK = 5_000  # kernels whose call sites are looked for, the longest
 _OF_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY)
 
@@ -143,6 +145,7 @@ class RankPart(Frozen):
             since the operation before it started; ABSENT without any.
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
+        ways: the ways back from its operations and from the ends of its steps.
         is_rank_known: the number is its rank, not its file's place among the files.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
@@ -188,6 +191,7 @@ class RankPart(Frozen):
     culprit_index: NDArray[np.int32]
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
+    ways: PathPart = NO_PATH
     is_rank_known: bool = True
 
     def __len__(self) -> int:
@@ -241,6 +245,7 @@ def rank_part(
     work_before = partial(
         _work_before, _times_of_work(timeline, bubbles, device), timeline.windows[0].start_ns
     )
+    steps = _part_steps(timeline, windows)
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -251,7 +256,7 @@ def rank_part(
         culprits=culprits,
         kernel_names=tuple(trace.strings[index] for index in name_index.tolist()),
         work_sites=work_sites,
-        steps=_part_steps(timeline, windows),
+        steps=steps,
         work_site_ns=work_site_ns,
         start_ns=start_ns,
         end_ns=end_ns,
@@ -281,6 +286,7 @@ def rank_part(
             if (collectives.peer_rank != ABSENT).any()
             else NO_PASSES
         ),
+        ways=path_part(graph, row, lines, _path_cuts(steps)),
     )
 
 
@@ -317,6 +323,18 @@ def _part_steps(timeline: Timeline, windows: Sequence[Window]) -> PartSteps:
         end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
         is_steady=is_steady,
     )
+
+
+def _path_cuts(steps: PartSteps) -> Int64Array:
+    """int64[x], ns, ascending, when a job's window may begin.
+
+    That is at the start of a step, or, where another rank begins first, some time before that of
+    the first steady one.
+    """
+    first = np.flatnonzero(steps.is_steady)[:1]
+    start_ns, length_ns = steps.start_ns[first], (steps.end_ns - steps.start_ns)[first]
+    before_ns = start_ns - length_ns * np.arange(1, _PATH_CUTS + 1) // _PATH_CUTS
+    return np.unique(np.concatenate((steps.start_ns, before_ns if len(first) else start_ns)))
 
 
 def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:

@@ -57,24 +57,16 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     def outermost_of(event_id: NDArray[np.integer[Any]], cause: Cause) -> Int64Array:
         is_cause = bubbles.cause == cause
         culprit_id = np.full(len(middle_ns), ABSENT, dtype=np.int64)
-        culprit_id[is_cause] = _outermost(
+        culprit_id[is_cause] = outermost_around(
             trace, event_id, middle_ns[is_cause], thread_index[is_cause]
         )
         return culprit_id
 
     blocking_id = outermost_of(graph.host.blocking_calls.event_id, Cause.HOST_BLOCKED)
     stalling_id = _stalling_allocations(graph.host, middle_ns, thread_index)
-    operators = trace.of_category(Category.OPERATOR)
-    is_engine = match_names(trace, operators, is_engine_operator)
-    busy_id = outermost_of(operators, Cause.HOST_BUSY)
-    # Autograd's engine calls hooks of the program as well as operators.
-    in_operator = outermost_of(operators[~is_engine], Cause.HOST_BUSY) != ABSENT
-    index = np.flatnonzero((bubbles.cause == Cause.HOST_BUSY) & ~in_operator)
-    function_id = innermost_functions(trace, middle_ns[index], thread_index[index])
-    is_inside = function_id != ABSENT
-    is_inside &= trace.start_ns[function_id] >= trace.start_ns[busy_id[index]]
-    is_inside |= busy_id[index] == ABSENT
-    busy_id[index] = np.where(is_inside, function_id, busy_id[index])
+    busy_id = np.full(len(middle_ns), ABSENT, dtype=np.int64)
+    is_busy = bubbles.cause == Cause.HOST_BUSY
+    busy_id[is_busy] = busy_with(trace, middle_ns[is_busy], thread_index[is_busy])
     source_id = np.where(source_row == ABSENT, ABSENT, timeline.event_id[source_row])
     of_cause = {
         Cause.HOST_BLOCKED: np.where(stalling_id == ABSENT, blocking_id, stalling_id),
@@ -86,6 +78,36 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     }
     is_cause = [bubbles.cause == cause for cause in of_cause]
     return read_only(np.select(is_cause, list(of_cause.values()), ABSENT).astype(np.int64))
+
+
+def busy_with(
+    trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+) -> Int64Array:
+    """The operator or else the Python function that the host was in at some moments.
+
+    Also one that autograd's engine called, but not the engine's own operator where there is one.
+
+    Args:
+        trace: the file's events.
+        times_ns: int64[k], ns.
+        thread_index: int[k], the thread that is asked about, of operators another one where it is
+            in none.
+
+    Returns:
+        int64[k], event ids, ABSENT where it was in none.
+    """
+    operators = trace.of_category(Category.OPERATOR)
+    is_engine = match_names(trace, operators, is_engine_operator)
+    busy_id = outermost_around(trace, operators, times_ns, thread_index)
+    # Autograd's engine calls hooks of the program as well as operators.
+    of_program = outermost_around(trace, operators[~is_engine], times_ns, thread_index)
+    index = np.flatnonzero(of_program == ABSENT)
+    function_id = innermost_functions(trace, times_ns[index], thread_index[index])
+    is_inside = function_id != ABSENT
+    is_inside &= trace.start_ns[function_id] >= trace.start_ns[busy_id[index]]
+    is_inside |= busy_id[index] == ABSENT
+    busy_id[index] = np.where(is_inside, function_id, busy_id[index])
+    return busy_id
 
 
 def _rows_of(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
@@ -150,7 +172,7 @@ def _last_around(
     return last
 
 
-def _outermost(
+def outermost_around(
     trace: Trace,
     event_id: NDArray[np.integer[Any]],
     times_ns: Int64Array,
