@@ -13,6 +13,7 @@ from tracelab.job.bandwidth import BandwidthMetrics, bandwidths, find_transfers
 from tracelab.job.clocks import Alignment, align
 from tracelab.job.collective_metrics import CollectiveMetrics, collective_rows
 from tracelab.job.collectives import match
+from tracelab.job.critical_path import JobPath, find_job_path
 from tracelab.job.lateness import find_lateness
 from tracelab.job.peers import with_known_peers
 from tracelab.job.pipeline import Pipeline, find_pipeline
@@ -55,6 +56,8 @@ class Job(OneLine):
         bandwidths: how fast collectives move data, by group, operation and size.
         per_rank: how each rank spent its steps.
         unmatched: communication that only one of the files has.
+        critical_path: which work on which rank its steps took so long for; None where the ranks
+            have no operation in common, and in a job of saved reports.
     """
 
     ranks: tuple[int, ...]
@@ -65,6 +68,7 @@ class Job(OneLine):
     bandwidths: tuple[BandwidthMetrics, ...] = field(default=(), metadata=_ADDED)
     per_rank: tuple[RankTimes, ...] = field(default=(), metadata=_ADDED)
     unmatched: tuple[Unmatched, ...] = field(default=(), metadata=_ADDED)
+    critical_path: JobPath | None = field(default=None, metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -128,6 +132,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
             )
             if count
         ),
+        critical_path=find_job_path(parts, matches, clocks, waits),
     )
     return Merged(job, parts, wait_ns)
 

@@ -211,7 +211,7 @@ class _Walk:
     def __init__(self, links: PathLinks, rows: NDArray[np.intp]) -> None:
         timeline = links.timeline
         self._links = links
-        self._first_ns = timeline.windows[0].start_ns
+        self._first_ns = min(window.start_ns for window in timeline.windows)
         self._start_ns: list[int] = timeline.start_ns.tolist()
         self._kind: list[int] = timeline.kind.tolist()
         self._event_id: list[int] = timeline.event_id.tolist()
@@ -419,9 +419,7 @@ def _with_host_work(graph: Graph, pieces: _Pieces) -> _Pieces:
     loading_id = outermost_around(trace, graph.host.loading_id, middle_ns, thread_index)
     is_loading = (loading_id != ABSENT) & (trace.thread_index[loading_id] == thread_index)
     event_id = cut.event_id.copy()
-    event_id[of_host] = np.where(
-        is_loading, loading_id, busy_with(trace, middle_ns, thread_index)
-    )
+    event_id[of_host] = np.where(is_loading, loading_id, busy_with(trace, middle_ns, thread_index))
     return replace(cut, event_id=event_id)
 
 
@@ -445,7 +443,9 @@ def _summed(
     """The lengths by node, kind and place, ascending; four times int64[sums]."""
     order = np.lexsort((place, kind, node))
     keys = np.stack((node, kind, place))[:, order]
-    is_new = np.append(np.ones(min(1, len(order)), dtype=np.bool_), (np.diff(keys) != 0).any(axis=0))
+    is_new = np.append(
+        np.ones(min(1, len(order)), dtype=np.bool_), (np.diff(keys) != 0).any(axis=0)
+    )
     total_ns = (
         np.add.reduceat(length_ns[order], np.flatnonzero(is_new)) if len(order) else length_ns
     )

@@ -328,13 +328,12 @@ def _part_steps(timeline: Timeline, windows: Sequence[Window]) -> PartSteps:
 def _path_cuts(steps: PartSteps) -> Int64Array:
     """int64[x], ns, ascending, when a job's window may begin.
 
-    That is at the start of a step, or, where another rank begins first, some time before that of
-    the first steady one.
+    That is at the start of a step, or, where another rank begins last, in the first steady one.
     """
     first = np.flatnonzero(steps.is_steady)[:1]
     start_ns, length_ns = steps.start_ns[first], (steps.end_ns - steps.start_ns)[first]
-    before_ns = start_ns - length_ns * np.arange(1, _PATH_CUTS + 1) // _PATH_CUTS
-    return np.unique(np.concatenate((steps.start_ns, before_ns if len(first) else start_ns)))
+    inside_ns = start_ns + length_ns * np.arange(_PATH_CUTS if len(first) else 0) // _PATH_CUTS
+    return np.unique(np.concatenate((steps.start_ns, inside_ns)))
 
 
 def _host_ns(graph: Graph, launch_id: Int64Array) -> Int64Array:
