@@ -73,6 +73,14 @@ def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
     it and for the compute beside it. `groups` are those of each collective of a step, all ranks
     unless given: ``[[(0, 1), (2, 3)], [(0, 2), (1, 3)]]``.
     """
+    rows, matches = rows_of_job(
+        *ranks, transfer=transfer, collectives_per_step=collectives_per_step, groups=groups
+    )
+    return [part_of(rank, of_rank) for rank, of_rank in enumerate(rows)], matches
+
+
+def rows_of_job(*ranks, transfer, collectives_per_step, groups=None):
+    """The rows of the ranks of `job_of`, in microseconds, and their matches."""
     turns = [[Turn(x) if isinstance(x, int) else x for x in rank] for rank in ranks]
     groups = groups or [[tuple(range(len(ranks)))]]
     now, begun = [100] * len(ranks), [90] * len(ranks)
@@ -92,7 +100,7 @@ def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
                 if (number + 1) % collectives_per_step == 0:
                     rows[rank].append(step(number, begun[rank], launched))
                     begun[rank] = launched
-    return [part_of(rank, of_rank) for rank, of_rank in enumerate(rows)], matches_of(*matches)
+    return rows, matches_of(*matches)
 
 
 def _rows(turn, number, at, arrival, end):
