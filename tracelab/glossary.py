@@ -326,7 +326,9 @@ PATH_KINDS = Group(
     "Kinds of time on the critical path",
     "a kind of time on the critical path",
     "The critical path is the chain of work that decided how long a window took; its parts add up "
-    "to the window's length. `critical_path[].by_kind` in the JSON.",
+    "to the window's length. That of a job goes from rank to rank: a collective counts from the "
+    "moment on at which the last rank had arrived, and before that the path is on that rank. "
+    "`critical_path[].by_kind` and `job.critical_path.by_kind` in the JSON.",
     (
         *KINDS.terms,
         Term("launch", "from the launch call to the start of the activity"),

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from tracelab.job.clocks import Alignment, RankClock
 from tracelab.job.collective_metrics import CollectiveMetrics
+from tracelab.job.critical_path import JobPath, PathSegment, PathStretch, RankOnPath
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline, StageMetrics
 from tracelab.job.rank_times import RankStep, RankTimes
 from tracelab.job.stragglers import Straggler
+from tracelab.measures.critical_path import PathKind
 
 MS = 1_000_000
 
@@ -93,6 +97,37 @@ def job(*per_rank, alignment=None, **facts):
     ranks = tuple(times.rank for times in per_rank)
     clocks = alignment or Alignment(5_000, ranks[0], tuple(map(clock, ranks)))
     return Job(ranks, alignment=clocks, per_rank=per_rank, **facts)
+
+
+def segment(rank, kind, ms, name="gemm", **site):
+    """What the critical path spends on one thing."""
+    nowhere = dict.fromkeys(("operator", "function", "file", "line", "call"))
+    return PathSegment(rank, kind, name=name, **nowhere | site, count=1, total_ns=round(ms * MS))
+
+
+def critical_path(*segments, steps=(1, 2)):
+    """The critical path that these segments make up, one after the other from 0."""
+    total_ns = sum(x.total_ns for x in segments)
+
+    def by_kind(some):
+        return {
+            kind.name.lower(): sum(x.total_ns for x in some if x.kind == kind.name.lower())
+            for kind in PathKind
+        }
+
+    of_rank = {
+        rank: [x for x in segments if x.rank == rank] for rank in {x.rank: 0 for x in segments}
+    }
+    by_rank = tuple(
+        RankOnPath(rank, sum(x.total_ns for x in some), by_kind(some))
+        for rank, some in sorted(of_rank.items())
+    )
+    ends_ns = np.cumsum([x.total_ns for x in by_rank]).tolist()
+    stretches = tuple(
+        PathStretch(x.rank, end_ns - x.total_ns, end_ns)
+        for x, end_ns in zip(by_rank, ends_ns, strict=True)
+    )
+    return JobPath(steps, 0, total_ns, total_ns, by_kind(segments), by_rank, segments, stretches)
 
 
 def stage(number, **figures):

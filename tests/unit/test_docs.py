@@ -36,11 +36,15 @@ def test_graph_examples_run(tmp_path, monkeypatch):
 
 def test_document_on_jobs_shows_what_is_printed(tracelab, monkeypatch):
     document = ROOT / "tracelab" / "docs" / "jobs.md"
-    [screen] = re.findall(r"^```text\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL)
+    screen, path = re.findall(
+        r"^```text\n(.*?)^```", document.read_text(), re.MULTILINE | re.DOTALL
+    )
     [block] = python_blocks(document)
     monkeypatch.chdir(ROOT)
     traces = [f"traces/straggler_more_work_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
     assert screen in tracelab("analyze", *traces).out
+    traces = [f"traces/pipeline_1f1b_few_4_rank{rank}.pt.trace.json.gz" for rank in range(4)]
+    assert path in tracelab("analyze", "--full", *traces).out
     printed = io.StringIO()
     with contextlib.redirect_stdout(printed):
         exec(compile(block, "jobs.md", "exec"), {})

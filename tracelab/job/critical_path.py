@@ -47,12 +47,13 @@ class PathSegment(OneLine):
         name: the activity or call; of "launch" and "queue" the activity that it delayed; of "host"
             the operator or function that the host was in; of communication its operation; "others"
             for all smaller ones of the rank and kind.
-        operator, function, file, line: where in the program that is, or was launched.
+        operator, function, file, line, call: where in the program that is, or was launched.
         count: how many stretches of the path, between two communication operations, hold it.
         total_ns: ns.
 
     Example row: ``PathSegment(rank=0, kind="compute", name="gemm", operator="aten::mm",
-    function="train", file="train.py", line=None, count=5, total_ns=98_000_000)``.
+    function="train", file="train.py", line=None, call="__matmul__", count=5,
+    total_ns=98_000_000)``.
     """
 
     rank: int
@@ -62,6 +63,7 @@ class PathSegment(OneLine):
     function: str | None
     file: str | None
     line: int | None
+    call: str | None
     count: int
     total_ns: int
 
@@ -413,6 +415,7 @@ def _segments(ranks: Sequence[int], spent: Mapping[_Key, Sequence[int]]) -> tupl
                 function=site.function,
                 file=site.file,
                 line=site.line,
+                call=site.call,
                 count=count,
                 total_ns=total_ns,
             )

@@ -253,9 +253,9 @@ class _Walk:
         reached_ns[node[ends]] = np.array(self._reached_ns, dtype=np.int64)[ends]
         at_ns = np.array(self._time_ns, dtype=np.int64)[is_node]
         columns = np.array(self._pieces, dtype=np.int64).reshape(-1, 6).T
-        state, start_ns, end_ns, kind, event_id, thread_index = columns
+        of_state, start_ns, end_ns, kind, event_id, thread_index = columns
         pieces = _Pieces(
-            node[state], start_ns, end_ns, kind.astype(np.int8), event_id, thread_index
+            node[of_state], start_ns, end_ns, kind.astype(np.int8), event_id, thread_index
         )
         return _Tree(at_ns, next_node, reached_ns), pieces
 

@@ -10,15 +10,21 @@ from typing import TypeVar
 from tracelab.glossary import LATENESS
 from tracelab.job.clocks import Alignment
 from tracelab.job.collective_metrics import CollectiveMetrics
+from tracelab.job.critical_path import JobPath, PathSegment
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import Pipeline, StageMetrics
-from tracelab.render.text.cells import meaning_of, percent_text, time_text
+from tracelab.measures.ranking import per_step
+from tracelab.model.call_sites import CallSite
+from tracelab.model.wording import describe, short_kernel_name
+from tracelab.render.text.cells import counted, largest, meaning_of, percent_text, time_text
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, percent, rank_shares
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.report.schema import Report
 
 _MOST_ROWS = 24
+_MOST_SEGMENTS, _LEAST_SHARE = 12, 0.001  # of the critical path, and of its length
+_MOST_RANKS_NAMED = 4
 _IN_PAIRS = "send_recv"
 _HOST = "Host is what its host takes to launch a microbatch, with the profiler."
 _UNITS = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
@@ -45,6 +51,8 @@ def job_sections(report: Report, lengths: Sequence[str]) -> list[Section]:
         sections += _pipeline(job.pipeline)
     if job.collectives or job.unmatched:
         sections.append(_collectives(job))
+    if job.critical_path is not None and job.critical_path.total_ns:
+        sections.append(_critical_path(job.critical_path))
     if job.alignment is not None:
         sections.append(_clocks(job.alignment))
     return sections
@@ -110,6 +118,67 @@ def _ranks(job: Job, shares: Sequence[RankShares]) -> Section:
         ),
         notes=(*notes, note),
     )
+
+
+def _critical_path(path: JobPath) -> Section:
+    """Which work on which rank the steps took so long for, the largest first."""
+    steps = len(path.steps)
+    if steps:
+        a_step = time_text(per_step(path.total_ns, steps))
+        length = f"{counted(steps, 'steady step', 'steady steps')} of all ranks, {a_step} a step"
+    else:
+        length = f"the {time_text(path.total_ns)} in which all ranks were recorded"
+    by_rank = sorted((x for x in path.by_rank if x.total_ns), key=lambda x: -x.total_ns)
+    on_ranks = [f"{percent_text(x.total_ns, path.total_ns)} on rank {x.rank}" for x in by_rank]
+    by_kind = [
+        f"{kind} {percent_text(kind_ns, path.total_ns)}" for kind, kind_ns in largest(path.by_kind)
+    ]
+    large = [x for x in path.segments if x.total_ns >= _LEAST_SHARE * path.total_ns]
+    shown = large[:_MOST_SEGMENTS]
+    left = len(path.segments) - len(shown)
+    return Section(
+        "Critical path of the job",
+        (
+            f"What decided the length of {length}: {_first(on_ranks)}.",
+            f"By kind: {', '.join(by_kind)}.",
+        ),
+        columns=(
+            *map(Column, ("rank", "kind", "share", "a step" if steps else "time")),
+            Column("what", Fit.LABEL),
+            Column("where", Fit.PROSE),
+        ),
+        rows=tuple(
+            (
+                str(x.rank),
+                x.kind,
+                percent_text(x.total_ns, path.total_ns),
+                time_text(per_step(x.total_ns, steps or None)),
+                short_kernel_name(x.name),
+                _where(x),
+            )
+            for x in shown
+        ),
+        notes=(f"… and {counted(left, 'more row', 'more rows')} {ALL_IN_JSON}.",) if left else (),
+    )
+
+
+def _first(texts: Sequence[str]) -> str:
+    """The first of some texts, and how many there are besides."""
+    left = len(texts) - _MOST_RANKS_NAMED
+    more = [f"the rest on {left:,} others"] if left > 0 else []
+    return ", ".join([*texts[:_MOST_RANKS_NAMED], *more])
+
+
+def _where(segment: PathSegment) -> str:
+    site = CallSite(
+        operator=segment.operator,
+        function=segment.function,
+        file=segment.file,
+        line=segment.line,
+        call=segment.call,
+    )
+    # A function that called nothing is where the host itself was.
+    return describe(site, "" if segment.file is None else segment.name)
 
 
 def _collectives(job: Job) -> Section:

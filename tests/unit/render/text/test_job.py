@@ -312,6 +312,40 @@ class TestTables:
             "4 not in the recordings" in x for x in section_of(report_of(job), "Collectives").notes
         )
 
+    def test_critical_path_by_rank_and_kind_and_what_it_consists_of(self):
+        path = jobs.critical_path(
+            jobs.segment(1, "compute", 15, "void gemm<4>(int)", call="mm", operator="aten::mm"),
+            jobs.segment(0, "host", 4, "next", function="train", file="train.py"),
+            jobs.segment(0, "comm", 0.999, "all_reduce"),
+            jobs.segment(0, "queue", 0.001),
+        )
+        section = section_of(
+            report_of(jobs.job(*FOUR, critical_path=path)), "Critical path of the job"
+        )
+        assert section.lines == (
+            "What decided the length of 2 steady steps of all ranks, 10.00 ms a step: 75.0 % on "
+            "rank 1, 25.0 % on rank 0.",
+            "By kind: compute 75.0 %, host 20.0 %, comm 5.0 %, queue <0.1 %.",
+        )
+        assert section.rows == (
+            ("1", "compute", "75.0 %", "7.50 ms", "gemm", "`mm`"),
+            ("0", "host", "20.0 %", "2.00 ms", "next", "`next` in train (train.py)"),
+            ("0", "comm", "5.0 %", "499.5 µs", "all_reduce", ""),
+        )
+        assert section.notes == ("… and 1 more row (all of them in --json).",)
+
+    def test_critical_path_of_many_ranks_and_without_steps(self):
+        segments = [jobs.segment(rank, "compute", 10 - rank) for rank in range(7)]
+        path = jobs.critical_path(*segments, steps=())
+        section = section_of(
+            report_of(jobs.job(*FOUR, critical_path=path)), "Critical path of the job"
+        )
+        assert section.lines[0] == (
+            "What decided the length of the 49.00 ms in which all ranks were recorded: 20.4 % on "
+            "rank 0, 18.4 % on rank 1, 16.3 % on rank 2, 14.3 % on rank 3, the rest on 3 others."
+        )
+        assert [column.title for column in section.columns][3] == "time"
+
     def test_communication_with_ranks_without_a_file_has_a_column(self):
         times = tuple(jobs.rank_times(x, (0, 1, 2), unmatched=2, transfer=1) for x in range(2))
         report = report_of(jobs.job(*times))
