@@ -359,8 +359,10 @@ def fitted(lengths_ns: Int64Array, total_ns: int) -> Int64Array | None:
 
 def operation_place(part: RankPart, operation_index: int) -> PathPlace:
     """What a kernel that communicates is called, and where it is launched."""
-    is_of_kernel = part.kernel_id == part.kernel_id[operation_index]
-    operations = set(part.operation[is_of_kernel].tolist())
+    node, end = part.ways.node, operation_index
+    while end < len(part) and node[end] == node[operation_index]:  # those of a kernel in a row
+        end += 1
+    operations = set(part.operation[operation_index:end].tolist())
     operation = operations.pop() if len(operations) == 1 else Operation.SEND_RECV
     name = Operation(operation).name.lower()
     if operation == Operation.UNKNOWN:
