@@ -25,6 +25,8 @@ class NodeKind(IntEnum):
     CALL = 0  # a host call that launches or blocks has returned
     BEGIN = 1  # such a call begins, where what it launches starts before it returns
     ACTIVITY = 2  # a GPU activity has ended
+    ARRIVAL = 3  # of a job: an activity that needs other ranks has begun
+    MEETING = 4  # of a job: all of them have
 
 
 class Via(IntEnum):
@@ -39,6 +41,7 @@ class Via(IntEnum):
     SM = 6  # kernels of another stream, which left no multiprocessor free
     WAIT = 7  # a blocking call returns after what it waited for
     LIMIT = 8  # a launch waits until the queue of its stream has room
+    MEETING = 9  # of a job: another rank has arrived
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
