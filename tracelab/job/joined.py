@@ -70,6 +70,7 @@ class Joined(Frozen):
         ends: of each program intp[nodes], the nodes that they have become.
         entries: the same, but of activities that meet others their arrivals, where edges to them
             now lead.
+        meeting_nodes: of each program int64[v], the activities that meet others, ascending.
     """
 
     program: Program
@@ -78,6 +79,7 @@ class Joined(Frozen):
     programs: tuple[Program, ...]
     ends: tuple[NDArray[np.intp], ...]
     entries: tuple[NDArray[np.intp], ...]
+    meeting_nodes: tuple[Int64Array, ...]
 
     def edited(self, programs: Mapping[int, Program]) -> Program:
         """The program with other costs and edges of some ranks.
@@ -190,6 +192,9 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
         programs=tuple(programs),
         ends=ends,
         entries=entries,
+        meeting_nodes=tuple(
+            visits.node[visits.rank_index == rank] for rank in range(len(programs))
+        ),
     )
 
 

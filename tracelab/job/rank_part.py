@@ -20,6 +20,7 @@ from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.job.passes import NO_PASSES, Passes, find_passes
 from tracelab.job.path_part import NO_PATH, PathPart, path_part
+from tracelab.job.rank_program import RankProgram, rank_program
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.model.call_sites import CallSite, call_sites
@@ -31,6 +32,7 @@ from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.baseline import Baseline
 
 _Value = TypeVar("_Value")
 
@@ -146,6 +148,7 @@ class RankPart(Frozen):
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
         ways: the ways back from its operations and from the ends of its steps.
+        program: its steady steps as they are replayed, or why they are not.
         is_rank_known: the number is its rank, not its file's place among the files.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
@@ -192,6 +195,7 @@ class RankPart(Frozen):
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
     ways: PathPart = NO_PATH
+    program: RankProgram | str = "It is not replayed."
     is_rank_known: bool = True
 
     def __len__(self) -> int:
@@ -213,6 +217,7 @@ def rank_part(
     lines: SourceLines,
     rank: int,
     windows: Sequence[Window],
+    baseline: Baseline,
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
@@ -228,6 +233,7 @@ def rank_part(
         lines: where its source is looked for.
         rank: its rank.
         windows: what is reported: of one step that one alone is steady.
+        baseline: its steady steps, replayed unchanged.
     """
     timeline, row = graph.host.timeline, collectives.row
     device = timeline.busiest_device(timeline.windows[0])
@@ -287,6 +293,7 @@ def rank_part(
             else NO_PASSES
         ),
         ways=path_part(graph, row, lines, _path_cuts(steps)),
+        program=rank_program(timeline, baseline),
     )
 
 

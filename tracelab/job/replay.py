@@ -1,0 +1,295 @@
+"""The replay of a job: all ranks at once, and what its step takes when some of them change.
+
+How long a rank waits for the others follows from the replay. So does how much less the others wait
+once it is faster, and that nothing is saved where another rank decides.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.job.collectives import Basis, Matches
+from tracelab.job.joined import Joined, find_meetings, join
+from tracelab.job.rank_part import RankPart
+from tracelab.job.rank_program import RankProgram, first_steps
+from tracelab.job.waits import Waits
+from tracelab.job.work_edits import Stretches, balance, find_stretches, level, without_work
+from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.program import Program
+from tracelab.simulate.replay import replay
+
+MOST_RANKS = 16  # that are replayed together
+_MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
+
+# What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
+# 132 multiprocessors; kernels of captures took 1.14 to 1.39 times as long beside one.
+_SLOWED, _SLOWED_MOST = 24 / 132, 0.28
+# How far levelled steps were from their predictions: GPUs that do not wait clock lower, the same
+# products took up to 12 % longer.
+_MARGIN = (0.08, 0.08)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JobBaseline(OneLine):
+    """How well the ranks of a job replay unchanged, all at once.
+
+    Example: ``JobBaseline(steps=(3, 4, 5), step_ns=29_300_000, replayed_ns=29_296_000,
+    basis="profiled", error=0.0)``.
+
+    Attributes:
+        steps: the numbers of the steps that are replayed.
+        step_ns: ns, the measured mean step. Ranks agree on it but for what they run ahead: of what
+            they say it is the nearest to the replayed one. None where nothing is replayed.
+        replayed_ns: ns, what the replay says.
+        basis: whether these are lengths with the profiler or without it, as of `SteadyMetrics`.
+        error: by how much the replay is off, as a share of the measured step.
+        not_replayed: why there are no predictions, a sentence; None where there are.
+    """
+
+    steps: tuple[int, ...] = ()
+    step_ns: int | None = None
+    replayed_ns: int | None = None
+    basis: str = PROFILED
+    error: float | None = None
+    not_replayed: str | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class JobReplay(Frozen):
+    """The ranks of a job as they are replayed.
+
+    Attributes:
+        baseline: how they replay unchanged.
+        joined: all of them as one program; None where they are not replayed.
+        stretches: the work of each.
+        slowed_ns: int64[n], ns, for how long each node of the joined program computed beside a
+            kernel of its rank that waited for other ranks.
+        waited_ns: int64[r], ns, how long each rank waits in the replay.
+    """
+
+    baseline: JobBaseline
+    joined: Joined | None = None
+    stretches: tuple[Stretches, ...] = ()
+    slowed_ns: Int64Array | None = None
+    waited_ns: Int64Array | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Change(OneLine):
+    """A change of some ranks: the programs that they have with it, by their index.
+
+    Attributes:
+        programs: what is predicted.
+        low, high: the bounds that the change leaves open, the faster one first.
+        margin: how far the step of a program that was really changed may be from what is predicted,
+            as shares of it: shorter, longer.
+    """
+
+    programs: Mapping[int, Program]
+    low: Mapping[int, Program]
+    high: Mapping[int, Program]
+    margin: tuple[float, float] = (0.0, 0.0)
+
+    @property
+    def all_programs(self) -> tuple[Mapping[int, Program], ...]:
+        """What is replayed of it."""
+        return self.programs, self.low, self.high
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class JobPrediction(OneLine):
+    """What the job's step takes with a change, ns.
+
+    Example: ``JobPrediction(predicted_ns=20_100_000, low_ns=19_400_000, high_ns=21_000_000)``.
+    """
+
+    predicted_ns: int
+    low_ns: int
+    high_ns: int
+
+
+def replay_job(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> JobReplay:
+    """Replay the ranks of a job unchanged.
+
+    Args:
+        parts: its ranks.
+        matches: which of their operations are one.
+        waits: how long each of them waited.
+    """
+    if len(parts) > MOST_RANKS:
+        why = f"A job of more than {MOST_RANKS} ranks is not replayed."
+        return JobReplay(JobBaseline(not_replayed=why))
+    ranks = _common_steps(parts)
+    if isinstance(ranks, str):
+        return JobReplay(JobBaseline(not_replayed=ranks))
+    programs = [rank.program for rank in ranks]
+    meetings = find_meetings(parts, matches, waits, programs)
+    joined = join(programs, meetings)
+    if joined is None:
+        why = "The ranks' communication fits no order that all of them could have."
+        return JobReplay(JobBaseline(not_replayed=why))
+    replayed = replay([joined.program])
+    baseline = _baseline(parts, ranks, int(replayed.step_ns[0]))
+    if baseline.not_replayed is not None:
+        return JobReplay(baseline)
+    in_pairs = bool((matches.basis == Basis.PEERS).any())
+    return JobReplay(
+        baseline=baseline,
+        joined=joined,
+        stretches=find_stretches(programs, joined.meeting_nodes, in_pairs=in_pairs),
+        slowed_ns=_slowed_ns(parts, matches, waits, joined),
+        waited_ns=_waited_ns(joined, joined.program, replayed.time_ns[:, 0]),
+    )
+
+
+def _common_steps(parts: Sequence[RankPart]) -> tuple[RankProgram, ...] | str:
+    """The programs of the steps that all ranks replay, or why there are none."""
+    ranks = []
+    for part in parts:
+        if not isinstance(part.program, RankProgram):
+            return f"Rank {part.rank}: {part.program}"
+        ranks.append(part.program)
+    if len({rank.basis for rank in ranks}) > 1:
+        return "Only of some ranks the step without the profiler is known."
+    count = min(len(rank.steps) for rank in ranks)
+    if len({rank.steps[:count] for rank in ranks}) > 1:
+        return "The steps that can be replayed are not the same on all ranks."
+    return tuple(first_steps(rank, count) for rank in ranks)
+
+
+def _baseline(
+    parts: Sequence[RankPart], ranks: Sequence[RankProgram], replayed_ns: int
+) -> JobBaseline:
+    steps, basis = ranks[0].steps, ranks[0].basis
+    measured_ns = [_step_ns(*of_rank) for of_rank in zip(parts, ranks, strict=True)]
+    step_ns = min(max(replayed_ns, min(measured_ns)), max(measured_ns))
+    error = replayed_ns / step_ns - 1
+    why = None
+    if abs(error) > _MOST_ERROR:
+        longer = "longer" if error > 0 else "shorter"
+        why = f"The replay of the job's unchanged step is {abs(error):.1%} {longer} than the step."
+    return JobBaseline(steps, step_ns, replayed_ns, basis, round(error, 6), why)
+
+
+def _step_ns(part: RankPart, rank: RankProgram) -> int:
+    """The measured mean length of the steps of a rank that are replayed, ns."""
+    if rank.basis == UNPROFILED:
+        return rank.step_ns
+    [first], [last] = (np.flatnonzero(part.steps.number == rank.steps[i]) for i in (0, -1))
+    return int(part.steps.end_ns[last] - part.steps.start_ns[first]) // len(rank.steps)
+
+
+# --- predictions ---
+
+
+def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPrediction, ...]:
+    """What the job's step takes with each change; nothing where the job is not replayed.
+
+    Where a rank waits less with a change, its compute no longer shares the GPU with a kernel that
+    waits, and takes less: by how much is known within bounds.
+    """
+    joined, step_ns = job.joined, job.baseline.step_ns
+    if joined is None or step_ns is None:
+        return ()
+    given = {id(one): one for change in changes for one in change.all_programs}
+    position = {key: index for index, key in enumerate(given)}
+    programs = [joined.edited(one) for one in given.values()]
+    # As slow as beside a waiting kernel; then with what the ranks really wait, within bounds.
+    first = replay([joined.program, *programs])
+    waited_ns = [
+        _waited_ns(joined, program, first.time_ns[:, 1 + index])
+        for index, program in enumerate(programs)
+    ]
+    freed = [
+        [_freed(job, program, of_one, share) for share in (_SLOWED, _SLOWED_MOST)]
+        for program, of_one in zip(programs, waited_ns, strict=True)
+    ]
+    second = replay([joined.program, *(program for of_one in freed for program in of_one)])
+    base_ns = int(first.step_ns[0])
+    slow_ns, freed_ns = first.step_ns[1:], second.step_ns[1:].reshape(-1, 2)
+    return tuple(
+        _prediction(
+            change,
+            step_ns,
+            np.maximum(step_ns - base_ns + np.array((
+                freed_ns[position[id(change.programs)], 0],
+                freed_ns[position[id(change.low)], 1],
+                slow_ns[position[id(change.high)]],
+            )), 0),
+        )
+        for change in changes
+    )
+
+
+def level_change(job: JobReplay, rank: int, surplus_ns: int | None = None) -> Change:
+    """A rank, by its index, that works as the median rank does."""
+    assert job.joined is not None
+    programs, stretches = job.joined.programs, job.stretches
+    leveled = {rank: level(programs[rank], rank, stretches, surplus_ns)}
+    return Change(leveled, {rank: without_work(programs[rank])}, leveled, _MARGIN)
+
+
+def balance_change(job: JobReplay) -> Change:
+    """All ranks do the mean of the work."""
+    assert job.joined is not None
+    balanced = balance(job.joined.programs, job.stretches)
+    return Change(balanced, balanced, balanced, _MARGIN)
+
+
+def _prediction(change: Change, step_ns: int, new_ns: Int64Array) -> JobPrediction:
+    """Bounds around what is predicted, which are no further from it than what it changes."""
+    predicted_ns = int(new_ns[0])
+    shorter_ns, longer_ns = (
+        min(int(margin * predicted_ns), abs(step_ns - predicted_ns)) for margin in change.margin
+    )
+    return JobPrediction(
+        predicted_ns=predicted_ns,
+        low_ns=max(0, int(new_ns.min()) - shorter_ns),
+        high_ns=int(new_ns.max()) + longer_ns,
+    )
+
+
+def _slowed_ns(
+    parts: Sequence[RankPart], matches: Matches, waits: Waits, joined: Joined
+) -> Int64Array:
+    """int64[n], ns, how long each node computed beside a kernel of its rank that waited."""
+    slowed_ns = np.zeros(len(joined.program), dtype=np.int64)
+    for index, (part, program) in enumerate(zip(parts, joined.programs, strict=True)):
+        members = np.flatnonzero(matches.part_index == index)
+        start_ns = part.start_ns[matches.operation_index[members]]
+        waiting = union(start_ns, start_ns + waits.wait_ns[members])
+        node = np.flatnonzero(program.activity_kind == Kind.COMPUTE)
+        end_ns = program.moment_ns[node]
+        slowed_ns[joined.ends[index][node]] = measure_within(
+            waiting, end_ns - program.cost_ns[node], end_ns
+        )
+    return slowed_ns
+
+
+def _waited_ns(joined: Joined, program: Program, time_ns: Int64Array) -> Int64Array:
+    """int64[r], ns, how long each rank waits for others in a replay."""
+    waited_ns = []
+    for nodes, ends, entries in zip(
+        joined.meeting_nodes, joined.ends, joined.entries, strict=True
+    ):
+        end = ends[nodes]
+        waited_ns.append(int((time_ns[end] - program.cost_ns[end] - time_ns[entries[nodes]]).sum()))
+    return np.array(waited_ns, dtype=np.int64)
+
+
+def _freed(job: JobReplay, program: Program, waited_ns: Int64Array, slowed: float) -> Program:
+    """A changed program whose compute is as fast as it is beside kernels that wait less."""
+    assert job.joined is not None
+    less = 1 - np.clip(waited_ns / np.maximum(job.waited_ns, 1), 0, 1)
+    of_rank = np.where(job.joined.rank_index == ABSENT, 0.0, less[job.joined.rank_index])
+    beside = job.slowed_ns / np.maximum(job.joined.program.cost_ns, 1)
+    cost_ns = program.cost_ns * (1 - slowed * beside * of_rank)
+    return replace(program, cost_ns=np.rint(cost_ns).astype(np.int64))

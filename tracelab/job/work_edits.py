@@ -1,0 +1,169 @@
+"""Edits of a job's work: a rank as the median rank, all ranks alike, a rank that nobody waits for.
+
+Ranks do the same between the same collectives, so their work is compared stretch by stretch: what
+the host launched from one of them to the next, and how long it took to do so. Where ranks meet in
+pairs only, as the stages of a pipeline do, a stretch is the whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import groups_of
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
+
+_Share = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Stretches(Frozen):
+    """The work of one rank by stretch; s stretches, the same on all ranks.
+
+    Attributes:
+        node_stretch: intp[n], of each node of its program; ABSENT of communication.
+        edge_stretch: intp[e], of edges that are the host's work and of those that are blocking
+            calls' waits, else ABSENT.
+        gpu_ns: int64[s], ns, how long its activities take.
+        host_ns: int64[s], ns, how long the host works between and in its calls.
+        waits: int64[s], how many calls wait for the GPU.
+
+    Example row: ``(gpu_ns=8_400_000, host_ns=900_000, waits=0)``.
+    """
+
+    node_stretch: NDArray[np.intp]
+    edge_stretch: NDArray[np.intp]
+    gpu_ns: Int64Array
+    host_ns: Int64Array
+    waits: Int64Array
+
+
+def find_stretches(
+    programs: Sequence[Program], meeting_nodes: Sequence[Int64Array], *, in_pairs: bool
+) -> tuple[Stretches, ...]:
+    """The work of each rank by stretch.
+
+    Args:
+        programs: of each rank.
+        meeting_nodes: of each rank the activities that meet others.
+        in_pairs: whether some meet in pairs only.
+    """
+    are_alike = len({len(nodes) for nodes in meeting_nodes}) == 1 and not in_pairs
+    return tuple(
+        _stretches(program, nodes if are_alike else nodes[:0])
+        for program, nodes in zip(programs, meeting_nodes, strict=True)
+    )
+
+
+def level(
+    program: Program, rank: int, stretches: Sequence[Stretches], surplus_ns: int | None
+) -> Program:
+    """A rank's work as the median rank's, where it is more.
+
+    Args:
+        program: of the rank.
+        rank: its index.
+        stretches: the work of each rank.
+        surplus_ns: ns, what its GPU computes too much in all steps, at its own speed, where that is
+            known: GPUs that wait clock higher, so that the others are no measure of its speed.
+    """
+    own, usual = stretches[rank], _usual(stretches, rank)
+    too_much_ns = np.maximum(own.gpu_ns - usual["gpu_ns"], 0)
+    if surplus_ns is not None:
+        too_much_ns = too_much_ns * min(1.0, surplus_ns / max(1, int(too_much_ns.sum())))
+    gpu = 1 - too_much_ns / np.maximum(own.gpu_ns, 1)
+    host = np.minimum(1, usual["host_ns"] / np.maximum(own.host_ns, 1))
+    return _without_waits(_scaled(program, own, gpu, host), own, usual["waits"])
+
+
+def balance(
+    programs: Sequence[Program], stretches: Sequence[Stretches]
+) -> dict[int, Program]:
+    """All ranks do the mean of the GPU work."""
+    mean_ns = np.mean([of_rank.gpu_ns for of_rank in stretches], axis=0)
+    return {
+        rank: _scaled(program, own, mean_ns / np.maximum(own.gpu_ns, 1), np.ones(len(mean_ns)))
+        for rank, (program, own) in enumerate(zip(programs, stretches, strict=True))
+    }
+
+
+def without_work(program: Program) -> Program:
+    """A rank that does nothing but communicate: nobody waits for it."""
+    is_comm = program.activity_kind == Kind.COMM
+    is_there = program.latency_ns != NEVER
+    return replace(
+        program,
+        cost_ns=np.where(is_comm, program.cost_ns, 0),
+        latency_ns=np.where(is_there, 0, NEVER),
+    )
+
+
+def _stretches(program: Program, meeting_nodes: Int64Array) -> Stretches:
+    launched = np.sort(program.launch_node[meeting_nodes])
+    is_comm = program.activity_kind == Kind.COMM
+    is_activity = program.kind == NodeKind.ACTIVITY
+    call = np.where(is_activity, program.launch_node, np.arange(len(program)))
+    stretch = np.searchsorted(launched, call, side="left")
+    node_stretch = np.where(is_comm, ABSENT, stretch)
+    is_host = (program.via == Via.HOST) & (program.latency_ns != NEVER)
+    is_wait = (program.via == Via.WAIT) & (program.latency_ns != NEVER)
+    edge_stretch = np.where(is_host | is_wait, stretch[program.target], ABSENT)
+    waiting = np.unique(program.target[is_wait])
+    return Stretches(
+        node_stretch=node_stretch,
+        edge_stretch=edge_stretch,
+        gpu_ns=_sums(stretch, program.cost_ns, is_activity & ~is_comm, len(launched) + 1),
+        host_ns=_sums(stretch, program.cost_ns, ~is_activity, len(launched) + 1)
+        + _sums(stretch[program.target], program.latency_ns, is_host, len(launched) + 1),
+        waits=np.bincount(stretch[waiting], minlength=len(launched) + 1).astype(np.int64),
+    )
+
+
+def _sums(
+    stretch: NDArray[np.intp], ns: Int64Array, chosen: NDArray[np.bool_], count: int
+) -> Int64Array:
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, stretch[chosen], ns[chosen])
+    return sums
+
+
+def _usual(stretches: Sequence[Stretches], rank: int) -> Mapping[str, Int64Array]:
+    """The median of the other ranks by stretch, the lower of two; by name of the column."""
+    others = [of_rank for index, of_rank in enumerate(stretches) if index != rank]
+    middle = (len(others) - 1) // 2
+    return {
+        name: np.sort([getattr(of_rank, name) for of_rank in others], axis=0)[middle]
+        for name in ("gpu_ns", "host_ns", "waits")
+    }
+
+
+def _scaled(program: Program, own: Stretches, gpu: _Share, host: _Share) -> Program:
+    """A program whose work takes other times by stretch, as shares of its own."""
+    is_activity = program.kind == NodeKind.ACTIVITY
+    share = np.where(is_activity, gpu[own.node_stretch], host[own.node_stretch])
+    cost_ns = np.where(own.node_stretch == ABSENT, program.cost_ns, program.cost_ns * share)
+    is_host = (program.via == Via.HOST) & (own.edge_stretch != ABSENT)
+    latency_ns = np.where(is_host, program.latency_ns * host[own.edge_stretch], program.latency_ns)
+    return replace(
+        program,
+        cost_ns=np.rint(cost_ns).astype(np.int64),
+        latency_ns=np.where(is_host, np.rint(latency_ns), program.latency_ns).astype(np.int64),
+    )
+
+
+def _without_waits(program: Program, own: Stretches, usual: Int64Array) -> Program:
+    """A program whose host waits for the GPU no more often than is usual, by stretch."""
+    latency_ns = program.latency_ns.copy()
+    is_wait = (program.via == Via.WAIT) & (own.edge_stretch != ABSENT)
+    for stretch, edges in groups_of(np.where(is_wait, own.edge_stretch, ABSENT)):
+        calls = np.unique(program.target[edges])
+        kept = calls[max(0, len(calls) - int(usual[stretch])) :]
+        latency_ns[edges[~np.isin(program.target[edges], kept)]] = NEVER
+    return replace(program, latency_ns=latency_ns)
