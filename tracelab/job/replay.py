@@ -19,7 +19,7 @@ from tracelab.job.joined import Joined, find_meetings, join
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_program import RankProgram, first_steps
 from tracelab.job.waits import Waits
-from tracelab.job.work_edits import Stretches, balance, find_stretches, level, without_work
+from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
@@ -141,11 +141,16 @@ def replay_job(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Job
     if baseline.not_replayed is not None:
         return JobReplay(baseline)
     in_pairs = bool((matches.basis == Basis.PEERS).any())
+    slowed_ns = _slowed_ns(parts, matches, waits, joined)
+    unslowed = [
+        replace(program, cost_ns=program.cost_ns - np.rint(_SLOWED * slowed_ns[end]).astype(np.int64))
+        for program, end in zip(programs, joined.ends, strict=True)
+    ]
     return JobReplay(
         baseline=baseline,
         joined=joined,
-        stretches=find_stretches(programs, joined.meeting_nodes, in_pairs=in_pairs),
-        slowed_ns=_slowed_ns(parts, matches, waits, joined),
+        stretches=find_stretches(unslowed, joined.meeting_nodes, in_pairs=in_pairs),
+        slowed_ns=slowed_ns,
         waited_ns=_waited_ns(joined, joined.program, replayed.time_ns[:, 0]),
     )
 
@@ -234,7 +239,7 @@ def level_change(job: JobReplay, rank: int, surplus_ns: int | None = None) -> Ch
     assert job.joined is not None
     programs, stretches = job.joined.programs, job.stretches
     leveled = {rank: level(programs[rank], rank, stretches, surplus_ns)}
-    return Change(leveled, {rank: without_work(programs[rank])}, leveled, _MARGIN)
+    return Change(leveled, leveled, leveled, _MARGIN)
 
 
 def balance_change(job: JobReplay) -> Change:

@@ -20,8 +20,6 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
-_Share = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Stretches(Frozen):
@@ -78,9 +76,8 @@ def level(
     too_much_ns = np.maximum(own.gpu_ns - usual["gpu_ns"], 0)
     if surplus_ns is not None:
         too_much_ns = too_much_ns * min(1.0, surplus_ns / max(1, int(too_much_ns.sum())))
-    gpu = 1 - too_much_ns / np.maximum(own.gpu_ns, 1)
-    host = np.minimum(1, usual["host_ns"] / np.maximum(own.host_ns, 1))
-    return _without_waits(_scaled(program, own, gpu, host), own, usual["waits"])
+    scaled = _scaled(program, own, 1 - too_much_ns / np.maximum(own.gpu_ns, 1))
+    return _without_waits(_capped(scaled, own, usual["host_ns"]), own, usual["waits"])
 
 
 def balance(
@@ -89,20 +86,9 @@ def balance(
     """All ranks do the mean of the GPU work."""
     mean_ns = np.mean([of_rank.gpu_ns for of_rank in stretches], axis=0)
     return {
-        rank: _scaled(program, own, mean_ns / np.maximum(own.gpu_ns, 1), np.ones(len(mean_ns)))
+        rank: _scaled(program, own, mean_ns / np.maximum(own.gpu_ns, 1))
         for rank, (program, own) in enumerate(zip(programs, stretches, strict=True))
     }
-
-
-def without_work(program: Program) -> Program:
-    """A rank that does nothing but communicate: nobody waits for it."""
-    is_comm = program.activity_kind == Kind.COMM
-    is_there = program.latency_ns != NEVER
-    return replace(
-        program,
-        cost_ns=np.where(is_comm, program.cost_ns, 0),
-        latency_ns=np.where(is_there, 0, NEVER),
-    )
 
 
 def _stretches(program: Program, meeting_nodes: Int64Array) -> Stretches:
@@ -144,18 +130,42 @@ def _usual(stretches: Sequence[Stretches], rank: int) -> Mapping[str, Int64Array
     }
 
 
-def _scaled(program: Program, own: Stretches, gpu: _Share, host: _Share) -> Program:
-    """A program whose work takes other times by stretch, as shares of its own."""
-    is_activity = program.kind == NodeKind.ACTIVITY
-    share = np.where(is_activity, gpu[own.node_stretch], host[own.node_stretch])
-    cost_ns = np.where(own.node_stretch == ABSENT, program.cost_ns, program.cost_ns * share)
-    is_host = (program.via == Via.HOST) & (own.edge_stretch != ABSENT)
-    latency_ns = np.where(is_host, program.latency_ns * host[own.edge_stretch], program.latency_ns)
-    return replace(
-        program,
-        cost_ns=np.rint(cost_ns).astype(np.int64),
-        latency_ns=np.where(is_host, np.rint(latency_ns), program.latency_ns).astype(np.int64),
-    )
+def _scaled(program: Program, own: Stretches, share: NDArray[np.float64]) -> Program:
+    """A program whose GPU work takes other times by stretch, as shares of its own."""
+    is_work = (program.kind == NodeKind.ACTIVITY) & (own.node_stretch != ABSENT)
+    cost_ns = np.rint(program.cost_ns * share[own.node_stretch]).astype(np.int64)
+    return replace(program, cost_ns=np.where(is_work, cost_ns, program.cost_ns))
+
+
+def _capped(program: Program, own: Stretches, most_ns: Int64Array) -> Program:
+    """A program whose host works no longer than so, by stretch.
+
+    What is too much is taken off its longest pieces: ranks that run the same program differ by what
+    one of them does beside it.
+    """
+    call = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
+    edge = np.flatnonzero((program.via == Via.HOST) & (own.edge_stretch != ABSENT))
+    stretch = np.concatenate((own.node_stretch[call], own.edge_stretch[edge]))
+    piece_ns = np.concatenate((program.cost_ns[call], program.latency_ns[edge]))
+    for index, pieces in groups_of(np.where(own.host_ns[stretch] > most_ns[stretch], stretch, ABSENT)):
+        piece_ns[pieces] = np.minimum(piece_ns[pieces], _cap_ns(piece_ns[pieces], most_ns[index]))
+    cost_ns, latency_ns = program.cost_ns.copy(), program.latency_ns.copy()
+    cost_ns[call], latency_ns[edge] = piece_ns[: len(call)], piece_ns[len(call) :]
+    return replace(program, cost_ns=cost_ns, latency_ns=latency_ns)
+
+
+def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
+    """How long pieces may be, ns, to be no longer than that together.
+
+    >>> _cap_ns(np.array([10, 2, 7]), 12), _cap_ns(np.array([10, 2, 7]), 3)
+    (5, 1)
+    """
+    ordered = np.sort(piece_ns)
+    left = np.arange(len(ordered), 0, -1)
+    # With a cap at the piece before: that and all shorter ones whole, the others as long as it.
+    shorter_ns = np.cumsum(ordered) - ordered
+    first = int(np.argmax(shorter_ns + left * ordered > most_ns))
+    return max(0, int(most_ns - shorter_ns[first]) // int(left[first]))
 
 
 def _without_waits(program: Program, own: Stretches, usual: Int64Array) -> Program:
