@@ -14,7 +14,7 @@ from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
-from tracelab.findings.prices import Priced, price_findings
+from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.findings.savings import Savings
@@ -331,6 +331,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("whatif", predict_changes),
     Stage("causal", profile_causes),
     # what its job needs of it
+    Stage("changes", changed_programs),
     Stage("part", rank_part),
     # report
     Stage("trace_info", build_trace_info),

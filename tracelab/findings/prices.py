@@ -17,14 +17,15 @@ from tracelab.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.edited import Edited
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
-from tracelab.simulate.predict import Fix, Prediction, predict
+from tracelab.simulate.predict import Fix, Prediction, apply_changes, predict
 from tracelab.simulate.program import Program, Via
 from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
 TRUE_DEPENDENCY, NOT_IN_STEPS, NO_PLACE = "true_dependency", "not_in_steps", "no_place"
-_TOGETHER = "all together"
+ALL = "all together"
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
 
@@ -63,7 +64,7 @@ def price_findings(
         for i, (finding, edits) in enumerate(edited)
         if edits and finding.saves_reason is None
     }
-    together = Fix(_TOGETHER, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
+    together = Fix(ALL, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
     *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
     by_index = dict(zip(fixes, alone, strict=True))
     findings = [
@@ -72,9 +73,27 @@ def price_findings(
     ]
     steps = max(1, len(context.typical_steps))
     return Priced(
-        tuple(sorted(findings, key=lambda finding: _order(finding, steps))),
+        tuple(sorted(findings, key=lambda finding: order_of(finding, steps))),
         (_savings(context, baseline, of_all if fixes else None),),
     )
+
+
+def changed_programs(
+    findings: tuple[Finding, ...], baseline: Baseline, sites: Sites | None
+) -> dict[str, Edited]:
+    """The steady steps with the edit of each finding, by its text, and with all of them: `ALL`.
+
+    A job replays them beside its other ranks.
+    """
+    if sites is None or baseline.program is None:
+        return {}
+    by_text = {
+        finding.edit: edits_of(finding)
+        for finding in findings
+        if finding.edit is not None and finding.saves_reason is None
+    }
+    by_text[ALL] = tuple(dict.fromkeys(edit for edits in by_text.values() for edit in edits))
+    return {text: apply_changes(edits, baseline.program, sites) for text, edits in by_text.items()}
 
 
 def edits_of(finding: Finding) -> tuple[Edit, ...]:
@@ -97,7 +116,7 @@ def _with_price(finding: Finding, prediction: Prediction) -> Finding:
     )
 
 
-def _order(finding: Finding, steps: int) -> tuple[float, int, int, str]:
+def order_of(finding: Finding, steps: int) -> tuple[float, int, int, str]:
     """What is saved of a step first, or attributed to a finding without a prediction."""
     value_ns = finding.bound_ns / steps if finding.saves_ns is None else finding.saves_ns
     if finding.saves_reason == TRUE_DEPENDENCY:

@@ -274,9 +274,7 @@ def _take_turns(
     absent = np.bincount(meetings.meeting_index, minlength=len(meetings)).tolist()
     open_count = (np.bincount(visits.of_member[waiting], minlength=visit_count) + 1).tolist()
     meetings_of = _grouped(meetings.meeting_index, visits.of_member, visit_count)
-    waiting_of = _grouped(
-        visits.of_member[waiting], meetings.meeting_index[waiting], len(meetings)
-    )
+    waiting_of = _grouped(visits.of_member[waiting], meetings.meeting_index[waiting], len(meetings))
     stops = [_stops(program, rank, visits) for rank, program in enumerate(programs)]
     reached = [0] * len(programs)
     turn = np.full(total + visit_count + len(meetings), ABSENT, dtype=np.int64)
@@ -356,13 +354,13 @@ def _node_columns(
     for name in _OF_RANK:  # no two ranks have the same one
         stride = 1 + max(int(getattr(program, name).max(initial=0)) for program in programs)
         columns[name] = np.concatenate(
-            [
-                _moved(getattr(program, name), rank * stride)
-                for rank, program in enumerate(programs)
-            ]
+            [_moved(getattr(program, name), rank * stride) for rank, program in enumerate(programs)]
         )
     columns["launch_node"] = np.concatenate(
-        [_moved(program.launch_node, begin) for program, begin in zip(programs, first, strict=False)]
+        [
+            _moved(program.launch_node, begin)
+            for program, begin in zip(programs, first, strict=False)
+        ]
     )
     return columns
 

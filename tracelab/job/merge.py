@@ -19,6 +19,7 @@ from tracelab.job.peers import with_known_peers
 from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_times import RankTimes, rank_times
+from tracelab.job.replay import JobBaseline, JobReplay, replay_job
 from tracelab.job.stragglers import Straggler, find_stragglers
 from tracelab.job.waits import find_waits, waits_of_parts
 from tracelab.job.work_compared import Tables, more_work
@@ -58,6 +59,8 @@ class Job(OneLine):
         unmatched: communication that only one of the files has.
         critical_path: which work on which rank its steps took so long for; None where the ranks
             have no operation in common, and in a job of saved reports.
+        baseline: how well the job replays unchanged, all ranks at once; None where nothing was to
+            be predicted.
     """
 
     ranks: tuple[int, ...]
@@ -69,6 +72,7 @@ class Job(OneLine):
     per_rank: tuple[RankTimes, ...] = field(default=(), metadata=_ADDED)
     unmatched: tuple[Unmatched, ...] = field(default=(), metadata=_ADDED)
     critical_path: JobPath | None = field(default=None, metadata=_ADDED)
+    baseline: JobBaseline | None = field(default=None, metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -80,11 +84,13 @@ class Merged(OneLine):
         parts: what was known of each, by rank.
         wait_ns: of each part int64[c], ns, how long the kernel of each operation waited, ABSENT
             where that is not known.
+        replay: the ranks as they are replayed; None where nothing is to be predicted.
     """
 
     job: Job
     parts: tuple[RankPart, ...]
     wait_ns: tuple[Int64Array, ...]
+    replay: JobReplay | None = None
 
 
 def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
@@ -105,6 +111,7 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     transfers = find_transfers(parts, matches, waits)
     wait_ns = waits_of_parts(parts, matches, waits)
     pipeline = find_pipeline(parts, matches, clocks, waits)
+    replayed = replay_job(parts, more_of, matches, waits)
     job = Job(
         ranks=tuple(part.rank for part in parts),
         alignment=clocks.alignment,
@@ -133,8 +140,9 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
             if count
         ),
         critical_path=find_job_path(parts, matches, clocks, waits),
+        baseline=None if replayed is None else replayed.baseline,
     )
-    return Merged(job, parts, wait_ns)
+    return Merged(job, parts, wait_ns, replayed)
 
 
 def _by_rank(tables: Tables) -> Mapping[int, Tables]:

@@ -7,7 +7,7 @@ The running totals of that time are half of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -33,6 +33,7 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.edited import Edited
 
 _Value = TypeVar("_Value")
 
@@ -148,7 +149,8 @@ class RankPart(Frozen):
         culprit_ns: int64[c], ns, for how long.
         passes: when its forward and backward passes ran, of a rank that sends or receives.
         ways: the ways back from its operations and from the ends of its steps.
-        program: its steady steps as they are replayed, or why they are not.
+        program: its steady steps as they are replayed, or why they are not; None where
+            nobody wanted it.
         is_rank_known: the number is its rank, not its file's place among the files.
 
     Example row: ``(start_ns=120_000, end_ns=190_000, kernel_id=17,
@@ -195,7 +197,7 @@ class RankPart(Frozen):
     culprit_ns: Int64Array
     passes: Passes = NO_PASSES
     ways: PathPart = NO_PATH
-    program: RankProgram | str = "It is not replayed."
+    program: RankProgram | str | None = None
     is_rank_known: bool = True
 
     def __len__(self) -> int:
@@ -218,6 +220,7 @@ def rank_part(
     rank: int,
     windows: Sequence[Window],
     baseline: Baseline,
+    changes: Mapping[str, Edited],
 ) -> RankPart:
     """Reduce one analyzed file to what its job needs of it.
 
@@ -234,6 +237,7 @@ def rank_part(
         rank: its rank.
         windows: what is reported: of one step that one alone is steady.
         baseline: its steady steps, replayed unchanged.
+        changes: those steps with the changes of its findings, by what they are called.
     """
     timeline, row = graph.host.timeline, collectives.row
     device = timeline.busiest_device(timeline.windows[0])
@@ -293,7 +297,7 @@ def rank_part(
             else NO_PASSES
         ),
         ways=path_part(graph, row, lines, _path_cuts(steps)),
-        program=rank_program(timeline, baseline),
+        program=rank_program(timeline, baseline, changes),
     )
 
 

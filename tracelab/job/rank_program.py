@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -34,14 +35,22 @@ class RankProgram(Frozen):
     node_step: NDArray[np.int16]
     step_ns: int
     basis: str
-    changes: dict[str, Edited] = field(default_factory=dict)
+    changes: Mapping[str, Edited] = field(default_factory=dict)
 
 
-def rank_program(timeline: Timeline, baseline: Baseline) -> RankProgram | str:
-    """A rank's program, or why there is none."""
+def rank_program(
+    timeline: Timeline, baseline: Baseline, changes: Mapping[str, Edited]
+) -> RankProgram | str | None:
+    """A rank's program, or why there is none; None where nobody wanted it.
+
+    Args:
+        timeline: the GPU activities in order.
+        baseline: its steady steps, replayed unchanged.
+        changes: as of `RankProgram`.
+    """
     program, step_ns = baseline.program, baseline.step_ns
     if program is None or step_ns is None:
-        return baseline.not_replayed or "It is not replayed."
+        return baseline.not_replayed
     if not baseline.steps:
         return "The file has no steps."
     trace = timeline.trace
@@ -57,6 +66,7 @@ def rank_program(timeline: Timeline, baseline: Baseline) -> RankProgram | str:
         node_step=np.maximum(node_step, 0).astype(np.int16),
         step_ns=step_ns,
         basis=baseline.basis,
+        changes=changes,
     )
 
 

@@ -6,11 +6,10 @@ once it is faster, and that nothing is saved where another rank decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, measure_within, union
@@ -19,6 +18,7 @@ from tracelab.job.joined import Joined, find_meetings, join
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_program import RankProgram, first_steps
 from tracelab.job.waits import Waits
+from tracelab.job.work_compared import MoreWork
 from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
@@ -32,9 +32,7 @@ _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predict
 # What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
 # 132 multiprocessors; kernels of captures took 1.14 to 1.39 times as long beside one.
 _SLOWED, _SLOWED_MOST = 24 / 132, 0.28
-# How far levelled steps were from their predictions: GPUs that do not wait clock lower, the same
-# products took up to 12 % longer.
-_MARGIN = (0.08, 0.08)
+_MORE_OFTEN = 1.02  # times as many calls: a step may be cut
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,16 +66,21 @@ class JobReplay(Frozen):
 
     Attributes:
         baseline: how they replay unchanged.
+        ranks: the program of each; none where they are not replayed.
         joined: all of them as one program; None where they are not replayed.
         stretches: the work of each.
+        surplus_ns: of each rank that launches more than the others what its GPU computes too much
+            in all steps, at its own speed, ns; else None.
         slowed_ns: int64[n], ns, for how long each node of the joined program computed beside a
             kernel of its rank that waited for other ranks.
         waited_ns: int64[r], ns, how long each rank waits in the replay.
     """
 
     baseline: JobBaseline
+    ranks: tuple[RankProgram, ...] = ()
     joined: Joined | None = None
     stretches: tuple[Stretches, ...] = ()
+    surplus_ns: tuple[int | None, ...] = ()
     slowed_ns: Int64Array | None = None
     waited_ns: Int64Array | None = None
 
@@ -116,14 +119,22 @@ class JobPrediction(OneLine):
     high_ns: int
 
 
-def replay_job(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> JobReplay:
-    """Replay the ranks of a job unchanged.
+def replay_job(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    waits: Waits,
+) -> JobReplay | None:
+    """Replay the ranks of a job unchanged; None where nobody wanted it.
 
     Args:
         parts: its ranks.
+        more_of: what the GPU of each does more than those of the others.
         matches: which of their operations are one.
         waits: how long each of them waited.
     """
+    if any(part.program is None for part in parts):
+        return None
     if len(parts) > MOST_RANKS:
         why = f"A job of more than {MOST_RANKS} ranks is not replayed."
         return JobReplay(JobBaseline(not_replayed=why))
@@ -143,13 +154,17 @@ def replay_job(parts: Sequence[RankPart], matches: Matches, waits: Waits) -> Job
     in_pairs = bool((matches.basis == Basis.PEERS).any())
     slowed_ns = _slowed_ns(parts, matches, waits, joined)
     unslowed = [
-        replace(program, cost_ns=program.cost_ns - np.rint(_SLOWED * slowed_ns[end]).astype(np.int64))
+        replace(
+            program, cost_ns=program.cost_ns - np.rint(_SLOWED * slowed_ns[end]).astype(np.int64)
+        )
         for program, end in zip(programs, joined.ends, strict=True)
     ]
     return JobReplay(
         baseline=baseline,
+        ranks=ranks,
         joined=joined,
         stretches=find_stretches(unslowed, joined.meeting_nodes, in_pairs=in_pairs),
+        surplus_ns=tuple(_surplus_ns(more, baseline) for more in more_of),
         slowed_ns=slowed_ns,
         waited_ns=_waited_ns(joined, joined.program, replayed.time_ns[:, 0]),
     )
@@ -224,29 +239,47 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
         _prediction(
             change,
             step_ns,
-            np.maximum(step_ns - base_ns + np.array((
-                freed_ns[position[id(change.programs)], 0],
-                freed_ns[position[id(change.low)], 1],
-                slow_ns[position[id(change.high)]],
-            )), 0),
+            np.maximum(
+                step_ns
+                - base_ns
+                + np.array(
+                    (
+                        freed_ns[position[id(change.programs)], 0],
+                        freed_ns[position[id(change.low)], 1],
+                        slow_ns[position[id(change.high)]],
+                    )
+                ),
+                0,
+            ),
         )
         for change in changes
     )
 
 
-def level_change(job: JobReplay, rank: int, surplus_ns: int | None = None) -> Change:
-    """A rank, by its index, that works as the median rank does."""
+def leveled(job: JobReplay, programs: Mapping[int, Program], rank: int) -> dict[int, Program]:
+    """Programs of a job in which one rank works as the median rank does.
+
+    Args:
+        job: a job that is replayed.
+        programs: edits of its ranks' programs, by their index.
+        rank: its index.
+    """
     assert job.joined is not None
-    programs, stretches = job.joined.programs, job.stretches
-    leveled = {rank: level(programs[rank], rank, stretches, surplus_ns)}
-    return Change(leveled, leveled, leveled, _MARGIN)
+    program = programs.get(rank, job.joined.programs[rank])
+    return {**programs, rank: level(program, rank, job.stretches, job.surplus_ns[rank])}
 
 
-def balance_change(job: JobReplay) -> Change:
-    """All ranks do the mean of the work."""
+def balanced(job: JobReplay, programs: Mapping[int, Program]) -> dict[int, Program]:
+    """Programs of a job in which all ranks do the mean of the work; as of `leveled`."""
     assert job.joined is not None
-    balanced = balance(job.joined.programs, job.stretches)
-    return Change(balanced, balanced, balanced, _MARGIN)
+    return balance({**dict(enumerate(job.joined.programs)), **programs}, job.stretches)
+
+
+def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
+    """Of `JobReplay`: GPUs that wait clock higher, so that what others take is no measure of it."""
+    if more is None or more.calls <= _MORE_OFTEN * more.usual_calls:
+        return None
+    return more.surplus_ns * len(baseline.steps)
 
 
 def _prediction(change: Change, step_ns: int, new_ns: Int64Array) -> JobPrediction:
@@ -282,9 +315,7 @@ def _slowed_ns(
 def _waited_ns(joined: Joined, program: Program, time_ns: Int64Array) -> Int64Array:
     """int64[r], ns, how long each rank waits for others in a replay."""
     waited_ns = []
-    for nodes, ends, entries in zip(
-        joined.meeting_nodes, joined.ends, joined.entries, strict=True
-    ):
+    for nodes, ends, entries in zip(joined.meeting_nodes, joined.ends, joined.entries, strict=True):
         end = ends[nodes]
         waited_ns.append(int((time_ns[end] - program.cost_ns[end] - time_ns[entries[nodes]]).sum()))
     return np.array(waited_ns, dtype=np.int64)

@@ -80,14 +80,17 @@ def level(
     return _without_waits(_capped(scaled, own, usual["host_ns"]), own, usual["waits"])
 
 
-def balance(
-    programs: Sequence[Program], stretches: Sequence[Stretches]
-) -> dict[int, Program]:
-    """All ranks do the mean of the GPU work."""
+def balance(programs: Mapping[int, Program], stretches: Sequence[Stretches]) -> dict[int, Program]:
+    """All ranks do the mean of the GPU work.
+
+    Args:
+        programs: of all ranks, by their index.
+        stretches: the work of each.
+    """
     mean_ns = np.mean([of_rank.gpu_ns for of_rank in stretches], axis=0)
     return {
-        rank: _scaled(program, own, mean_ns / np.maximum(own.gpu_ns, 1))
-        for rank, (program, own) in enumerate(zip(programs, stretches, strict=True))
+        rank: _scaled(programs[rank], own, mean_ns / np.maximum(own.gpu_ns, 1))
+        for rank, own in enumerate(stretches)
     }
 
 
@@ -144,10 +147,13 @@ def _capped(program: Program, own: Stretches, most_ns: Int64Array) -> Program:
     one of them does beside it.
     """
     call = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
-    edge = np.flatnonzero((program.via == Via.HOST) & (own.edge_stretch != ABSENT))
+    shared = len(own.edge_stretch)  # an edit may have added further ones
+    edge = np.flatnonzero((program.via[:shared] == Via.HOST) & (own.edge_stretch != ABSENT))
     stretch = np.concatenate((own.node_stretch[call], own.edge_stretch[edge]))
     piece_ns = np.concatenate((program.cost_ns[call], program.latency_ns[edge]))
-    for index, pieces in groups_of(np.where(own.host_ns[stretch] > most_ns[stretch], stretch, ABSENT)):
+    for index, pieces in groups_of(
+        np.where(own.host_ns[stretch] > most_ns[stretch], stretch, ABSENT)
+    ):
         piece_ns[pieces] = np.minimum(piece_ns[pieces], _cap_ns(piece_ns[pieces], most_ns[index]))
     cost_ns, latency_ns = program.cost_ns.copy(), program.latency_ns.copy()
     cost_ns[call], latency_ns[edge] = piece_ns[: len(call)], piece_ns[len(call) :]
@@ -171,7 +177,7 @@ def _cap_ns(piece_ns: Int64Array, most_ns: int) -> int:
 def _without_waits(program: Program, own: Stretches, usual: Int64Array) -> Program:
     """A program whose host waits for the GPU no more often than is usual, by stretch."""
     latency_ns = program.latency_ns.copy()
-    is_wait = (program.via == Via.WAIT) & (own.edge_stretch != ABSENT)
+    is_wait = (program.via[: len(own.edge_stretch)] == Via.WAIT) & (own.edge_stretch != ABSENT)
     for stretch, edges in groups_of(np.where(is_wait, own.edge_stretch, ABSENT)):
         calls = np.unique(program.target[edges])
         kept = calls[max(0, len(calls) - int(usual[stretch])) :]

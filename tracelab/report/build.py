@@ -9,6 +9,7 @@ from typing import Any
 
 from tracelab.findings.finding import Finding
 from tracelab.findings.job_findings import find_in_job
+from tracelab.findings.job_prices import price_in_job
 from tracelab.findings.rules import tl909_other_ranks
 from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
@@ -131,6 +132,7 @@ def merge_reports(
         key: tuple(row for report in numbered for row in report.tables.get(key, ())) for key in keys
     }
     findings = _merge_findings(numbered, decision)
+    savings = tuple(row for report in numbered for row in report.savings)
     job = Job(decision.recordings[0]) if decision.is_job else None
     known = [
         replace(part, rank=rank, is_rank_known=rank_source != "position")
@@ -143,6 +145,8 @@ def merge_reports(
         findings = find_in_job(
             findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline, options.step
         )
+        if merged.replay is not None:
+            findings, savings = price_in_job(findings, savings, job.ranks, merged.replay)
     return replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),
@@ -150,7 +154,7 @@ def merge_reports(
         tables=tables,
         findings=findings,
         notes=tuple(note for report in numbered for note in report.notes),
-        savings=tuple(row for report in numbered for row in report.savings),
+        savings=savings,
         # A prediction is of one file's step; its findings are numbered in that file's report.
         whatif=numbered[0].whatif if len(traces) == 1 else None,
         job=job,

@@ -15,8 +15,10 @@ from tracelab.simulate.costs import comm, host, load, remove, scale
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.program import Program
 from tracelab.simulate.side_stream import side_stream
-from tracelab.simulate.sites import Sites
+from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import no_wait, queues, unblock
+
+ONLY_IN_JOB = "it compares the ranks of a job, and needs the files of all of them"
 
 
 class Kind(NamedTuple):
@@ -33,6 +35,11 @@ class Kind(NamedTuple):
     about: str
     has_value: bool = False
     needs_place: bool = False
+
+
+def of_job(program: Program, selection: Selection) -> Edited:  # noqa: ARG001
+    """An edit that compares ranks: the program of one alone stays as it is."""
+    return Edited.exactly(program, 0, ONLY_IN_JOB)
 
 
 EDITS: Mapping[str, Kind] = MappingProxyType(
@@ -52,6 +59,8 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "fuse": Kind(fuse, "its launches become one, GPU time stays"),
         "graph": Kind(graph, "its launches replayed as one CUDA graph"),
         "comm": Kind(comm, "its communication takes so many times as long", has_value=True),
+        "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
+        "balance": Kind(of_job, "all ranks do the mean work"),
     }
 )
 

@@ -198,12 +198,18 @@ def _margin_ns(changes: Sequence[Change], step_ns: int, predicted_ns: int) -> tu
 
     No more than what the fix changes: one that changes nothing is predicted exactly.
     """
-    margins = [
-        _MARGIN[change.kind] if isinstance(change, Edit) else _UNKNOWN_MARGIN for change in changes
-    ]
     at_most_ns = abs(step_ns - predicted_ns)
-    shorter, longer = (max((margin[i] for margin in margins), default=0.0) for i in (0, 1))
+    shorter, longer = margin_of(changes)
     return (
         min(int(shorter * predicted_ns), at_most_ns),
         min(int(longer * predicted_ns), at_most_ns),
     )
+
+
+def margin_of(changes: Sequence[Change]) -> tuple[float, float]:
+    """By which shares of its prediction a step may be shorter and longer."""
+    margins = [
+        _MARGIN[change.kind] if isinstance(change, Edit) else _UNKNOWN_MARGIN for change in changes
+    ]
+    shorter, longer = (max((margin[i] for margin in margins), default=0.0) for i in (0, 1))
+    return shorter, longer

@@ -194,9 +194,7 @@ class Sites:
         line = _LINE.match(place)
         if line is not None:
             file, number = line["file"], int(line["line"])
-            return self._of_call_sites(
-                place, lambda x: x.line == number and _is_file(x.file, file)
-            )
+            return self._of_call_sites(place, lambda x: x.line == number and _is_file(x.file, file))
         function, _, called = place.rpartition(".")
         if function and not self._is_name(place):
             return self._of_call_sites(place, lambda x: (x.function, x.call) == (function, called))

@@ -87,7 +87,7 @@ def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...
         f"{_same_time(straggler, own)}",
         steps_seen=straggler.steps_seen if straggler.steps else None,
         spread_ns=straggler.spread_ns,
-        edit=f"level:rank:{straggler.rank}",
+        edit="balance" if straggler.cause == UNEVEN_WORK else f"level:rank:{straggler.rank}",
     )
 
 

@@ -1,0 +1,122 @@
+"""What the findings of a job's ranks save of the job's step, by a replay of all ranks at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from tracelab.findings.finding import Finding, severity_of
+from tracelab.findings.places import JOINT
+from tracelab.findings.prices import ALL, order_of
+from tracelab.findings.savings import Savings
+from tracelab.job.explain import MORE_WORK
+from tracelab.job.replay import Change, JobPrediction, JobReplay, balanced, leveled, predict_job
+from tracelab.simulate.edits import Edit, parse_edit
+from tracelab.simulate.predict import margin_of
+from tracelab.simulate.program import Program
+
+_LEVEL, _BALANCE = "level", "balance"
+_RANK = "rank:"
+
+
+def price_in_job(
+    findings: Sequence[Finding], savings: Sequence[Savings], ranks: Sequence[int], job: JobReplay
+) -> tuple[tuple[Finding, ...], tuple[Savings, ...]]:
+    """The findings with what they save of the job's step, and what all of them save together.
+
+    A change is made on all ranks that have a finding with it. Where the job is not replayed, what
+    the findings save of the step of their own rank remains, of which the collectives are as long as
+    they were recorded.
+
+    Args:
+        findings: those of the job.
+        savings: a row of each rank, of its own step.
+        ranks: the ranks, in the order in which they are replayed.
+        job: how they are replayed.
+    """
+    step_ns = job.baseline.step_ns
+    if job.baseline.not_replayed is not None or step_ns is None:
+        return tuple(findings), tuple(savings)
+    by_text = {
+        finding.edit: finding.cause
+        for finding in findings
+        if finding.edit is not None and finding.saves_reason is None
+    }
+    changes = [_change([text], cause, ranks, job) for text, cause in by_text.items()]
+    together = _change(by_text, "", ranks, job)
+    *alone, of_all = predict_job(job, [*changes, together])
+    predicted = dict(zip(by_text, alone, strict=True))
+    priced = tuple(
+        _with_price(finding, predicted[finding.edit], step_ns)
+        if finding.edit in predicted and finding.saves_reason is None
+        else finding
+        for finding in findings
+    )
+    saves_ns, low_ns, high_ns = _saved_ns(of_all, step_ns)
+    rows = tuple(
+        replace(
+            row,
+            step_ns=step_ns,
+            basis=job.baseline.basis,
+            saves_ns=saves_ns if by_text else None,
+            saves_low_ns=low_ns if by_text else None,
+            saves_high_ns=high_ns if by_text else None,
+            edits=tuple(dict.fromkeys(edit for text in by_text for edit in text.split(JOINT))),
+        )
+        for row in savings
+    )
+    steps = len(job.baseline.steps)
+    return tuple(sorted(priced, key=lambda x: (x.rank, order_of(x, steps)))), rows
+
+
+def _change(texts: Iterable[str], cause: str, ranks: Sequence[int], job: JobReplay) -> Change:
+    """The programs of a job's ranks with some edits, which are those of findings."""
+    texts = list(texts)
+    edits = [parse_edit(edit) for text in texts for edit in text.split(JOINT)]
+    name = texts[0] if len(texts) == 1 else ALL
+    of_ranks = {
+        index: rank.changes[name] for index, rank in enumerate(job.ranks) if name in rank.changes
+    }
+    return Change(
+        programs=_compared({i: of.program for i, of in of_ranks.items()}, edits, ranks, job),
+        low=_compared({i: of.low for i, of in of_ranks.items()}, edits, ranks, job),
+        high=(
+            # Work that has to be done somewhere can only be shared out.
+            balanced(job, {})
+            if cause == MORE_WORK and not of_ranks
+            else _compared({i: of.high for i, of in of_ranks.items()}, edits, ranks, job)
+        ),
+        margin=margin_of(edits),
+    )
+
+
+def _compared(
+    programs: dict[int, Program], edits: Iterable[Edit], ranks: Sequence[int], job: JobReplay
+) -> dict[int, Program]:
+    """Programs of some ranks with the edits that compare ranks."""
+    for edit in edits:
+        if edit.kind == _BALANCE:
+            programs = balanced(job, programs)
+        elif edit.kind == _LEVEL and edit.place is not None:
+            programs = leveled(job, programs, ranks.index(int(edit.place.removeprefix(_RANK))))
+    return programs
+
+
+def _with_price(finding: Finding, prediction: JobPrediction, step_ns: int) -> Finding:
+    saves_ns, low_ns, high_ns = _saved_ns(prediction, step_ns)
+    return replace(
+        finding,
+        severity=severity_of(saves_ns, step_ns, finding.spread_ns or 0),
+        saves_ns=saves_ns,
+        saves_low_ns=low_ns,
+        saves_high_ns=high_ns,
+    )
+
+
+def _saved_ns(prediction: JobPrediction, step_ns: int) -> tuple[int, int, int]:
+    """What is saved, and at least, and at most, ns."""
+    saves_ns, low_ns, high_ns = (
+        max(0, step_ns - ns)
+        for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
+    )
+    return saves_ns, low_ns, high_ns
