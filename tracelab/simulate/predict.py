@@ -28,7 +28,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
     {
         "unblock": (0.03, 0.03),
         "pin": (0.03, 0.03),
-        "prefetch": (0.03, 0.03),
+        "prefetch": (0.03, 0.10),
         "no-wait": (0.03, 0.10),
         "queues": (0.03, 0.10),
         "side-stream": (0.03, 0.10),
@@ -188,7 +188,7 @@ def _prediction(
         step_ns=step_ns,
         predicted_ns=predicted_ns,
         low_ns=max(int(new_ns.min()) - shorter_ns, 0),
-        high_ns=int(new_ns.max()) + longer_ns,
+        high_ns=min(int(new_ns.max()) + longer_ns, max(step_ns, predicted_ns + longer_ns)),
         reason=edited[0].reason,
     )
 

@@ -25,9 +25,8 @@ from tracelab.simulate.sites import Selection, Sites
 
 _MAY_FILL_GPU = "whether these kernels leave multiprocessors free for others is not known"
 _USE_UNKNOWN = "where the result is used is not known: at the latest at the end of the step"
-# NCCL's kernels took 16 to 32 of 132 multiprocessors in the captures of H200s; where one ran, a
-# matrix product took longer by about that share.
-_COMM_SHARE = 0.15
+# NCCL's kernels had 24 blocks, of 132 multiprocessors, in the captures of H200s.
+_COMM_SHARE = 24 / 132
 
 
 def side_stream(program: Program, selection: Selection) -> Edited:
@@ -35,9 +34,10 @@ def side_stream(program: Program, selection: Selection) -> Edited:
 
     They begin once what came before them in their stream is over, which may be their input; a copy
     from the host has none. Where a result is used the file does not say. Predicted is the next time
-    that the same stream waits for such an activity, at the latest the end of the step; the lower
-    bound is the end of the step, the upper one what waits now. Compute that moves may find no free
-    multiprocessor: of that only the bounds are known.
+    that the same stream waits for such an activity, at the latest the end of the step. The lower
+    bound is the end of the step, and communication that needs no input, since what a collective
+    waited for may be more than its input; the upper one is what waits now. Compute that moves may
+    find no free multiprocessor: of that only the bounds are known.
     """
     sites, nodes = selection.sites, selection.activities
     count = int(nodes.sum())
@@ -45,7 +45,9 @@ def side_stream(program: Program, selection: Selection) -> Edited:
         return Edited.exactly(program, 0)
     feeds = _find_feeds(program, sites, nodes)
     moved = _moved(program, sites, nodes)
-    low = _waited_for(moved, sites, feeds, feeds.step_end)
+    is_comm = nodes & (program.activity_kind == Kind.COMM)
+    inputs = np.isin(moved.via, (Via.LAUNCH, Via.EVENT)) & is_comm[moved.target]
+    low = _waited_for(without(moved, inputs), sites, feeds, feeds.step_end)
     if (program.activity_kind[nodes] == Kind.COMPUTE).any():
         return Edited(program, low, program, count, _MAY_FILL_GPU)
     middle = _waited_for(moved, sites, feeds, feeds.next_wait)

@@ -38,6 +38,7 @@ class Selection(OneLine):
         place: as it was written, None for everywhere.
         calls: bool[n], the nodes of host calls that were made there.
         activities: bool[n], those that these calls launched, or whose name it is.
+        made_there: of some host events (int64[k], event ids), bool[k], which were made there.
         share_of: a function that gives `host_share`.
     """
 
@@ -45,6 +46,7 @@ class Selection(OneLine):
     place: str | None
     calls: NDArray[np.bool_]
     activities: NDArray[np.bool_]
+    made_there: Callable[[Int64Array], NDArray[np.bool_]]
     share_of: Callable[[], NDArray[np.float64]]
 
     @cached_property
@@ -205,11 +207,11 @@ class Sites:
     def _everything(self) -> Selection:
         is_host_work = np.isin(self.program.via, (Via.HOST, Via.THREAD))
         share = is_host_work.astype(np.float64)
-        return Selection(self, None, self._is_host, ~self._is_host, lambda: share)
+        return Selection(self, None, self._is_host, ~self._is_host, _all_of, lambda: share)
 
     def _nothing(self, place: str) -> Selection:
         none = np.zeros(len(self.program.kind), dtype=np.bool_)
-        return Selection(self, place, none, none, self._no_share)
+        return Selection(self, place, none, none, _none_of, self._no_share)
 
     def _no_share(self) -> NDArray[np.float64]:
         return np.zeros(len(self.program.via))
@@ -228,9 +230,7 @@ class Sites:
         calls = self._is_host & np.isin(
             self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
         )
-        return Selection(
-            self, f"{_KERNEL}{pattern}", calls, activities, lambda: np.zeros(len(self.program.via))
-        )
+        return Selection(self, place, calls, activities, _none_of, self._no_share)
 
     def _is_name(self, name: str) -> bool:
         """Whether anything in the file is called so."""
@@ -241,32 +241,39 @@ class Sites:
         events = trace.of_category(*_NAMED)
         events = events[match_names(trace, events, lambda text: _is_named(text, place))]
         regions = self.regions(events)
-        calls = self._is_host.copy()
-        calls[calls] = match_names(trace, self.program.event_id[calls], lambda text: text == place)
-        return self._of_calls(place, calls | self.inside(regions), lambda: regions)
+
+        def made_there(events: Int64Array) -> NDArray[np.bool_]:
+            is_named = match_names(trace, events, lambda text: text == place)
+            return is_named | self._are_inside(events, regions)
+
+        return self._of_calls(place, made_there, lambda: regions)
 
     def _of_call_sites(self, place: str, is_chosen: Callable[[CallSite], bool]) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
             sites = call_sites(self.timeline, events, self.lines)
             return np.array(list(map(cache(is_chosen), sites)), dtype=np.bool_)
 
-        calls = self._is_host.copy()
-        calls[calls] = made_there(self.program.event_id[calls])
-
         def regions() -> Mapping[int, Intervals]:
             events = self.timeline.trace.of_category(Category.OPERATOR, Category.PYTHON)
             return self.regions(events[made_there(events.astype(np.int64))])
 
-        return self._of_calls(place, calls, regions)
+        return self._of_calls(place, made_there, regions)
 
     # --- calls and regions ---
 
     def _of_calls(
-        self, place: str, calls: NDArray[np.bool_], regions: Callable[[], Mapping[int, Intervals]]
+        self,
+        place: str,
+        made_there: Callable[[Int64Array], NDArray[np.bool_]],
+        regions: Callable[[], Mapping[int, Intervals]],
     ) -> Selection:
+        calls = self._is_host.copy()
+        calls[calls] = made_there(self.program.event_id[calls])
         launch = self.program.launch_node
         activities = (launch != ABSENT) & calls[launch]
-        return Selection(self, place, calls, activities, lambda: self.share_within(regions()))
+        return Selection(
+            self, place, calls, activities, made_there, lambda: self.share_within(regions())
+        )
 
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
         """When each thread was in some events (event ids)."""
@@ -277,19 +284,33 @@ class Sites:
         }
 
     def inside(self, regions: Mapping[int, Intervals]) -> NDArray[np.bool_]:
-        """bool[n], the nodes of host calls that were made in some regions.
+        """bool[n], the nodes of host calls that were made in some regions."""
+        inside = self._is_host.copy()
+        inside[inside] = self._are_inside(self.program.event_id[inside], regions)
+        return inside
+
+    def _are_inside(
+        self, events: Int64Array, regions: Mapping[int, Intervals]
+    ) -> NDArray[np.bool_]:
+        """bool[k], which host events (event ids) were made in some regions.
 
         What a thread without any Python of its own did meanwhile, autograd's, was for them, too.
         """
-        trace, program = self.timeline.trace, self.program
-        inside = np.zeros(len(program.kind), dtype=np.bool_)
-        with_python = set(trace.thread_index[trace.of_category(Category.PYTHON)].tolist())
-        for thread, nodes in groups_of(np.where(self._is_host, program.thread_index, ABSENT)):
-            start_ns = trace.start_ns[program.event_id[nodes]]
+        trace = self.timeline.trace
+        inside = np.zeros(len(events), dtype=np.bool_)
+        for thread, index in groups_of(trace.thread_index[events]):
+            start_ns = trace.start_ns[events[index]]
+            is_helper = thread not in self._python_threads
             for other, region in regions.items():
-                if other == thread or (thread not in with_python and other in with_python):
-                    inside[nodes] |= measure_within(region, start_ns, start_ns + 1) > 0
+                if other == thread or (is_helper and other in self._python_threads):
+                    inside[index] |= measure_within(region, start_ns, start_ns + 1) > 0
         return inside
+
+    @cached_property
+    def _python_threads(self) -> frozenset[int]:
+        """Index into `Trace.threads` of those that ran Python functions."""
+        trace = self.timeline.trace
+        return frozenset(trace.thread_index[trace.of_category(Category.PYTHON)].tolist())
 
     def share_within(self, regions: Mapping[int, Intervals]) -> NDArray[np.float64]:
         """float64[e], of each edge of host work the share that lies in some regions.
@@ -333,3 +354,11 @@ def _is_file(recorded: str | None, file: str) -> bool:
         return False
     parts, wanted = re.split(r"[\\/]", recorded), re.split(r"[\\/]", file)
     return parts[-len(wanted) :] == wanted
+
+
+def _all_of(events: Int64Array) -> NDArray[np.bool_]:
+    return np.ones(len(events), dtype=np.bool_)
+
+
+def _none_of(events: Int64Array) -> NDArray[np.bool_]:
+    return np.zeros(len(events), dtype=np.bool_)

@@ -7,8 +7,9 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
+from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import (
     Edited,
@@ -44,9 +45,9 @@ _ASYNCHRONOUS_CALL_NS = 5_000  # of a copy, where the trace shows none
 def unblock(program: Program, selection: Selection) -> Edited:
     """The host does not wait there; a copy that only fed the wait goes, too.
 
-    What the wait kept in order on two streams stays so, as by an event wait, and as a bound does
-    not. Where data decide the size of an operator's result, the bounds are that only its waits go
-    and that the operator goes.
+    What the wait kept in order on two streams stays so, as by an event wait, unless the program
+    makes its streams wait for something else there; as a bound it does not. Where data decide the
+    size of an operator's result, the bounds are that only its waits go and that the operator goes.
     """
     sites = selection.sites
     calls = with_same_operator(sites, selection.calls & waits_for_gpu(sites))
@@ -63,15 +64,58 @@ def unblock(program: Program, selection: Selection) -> Edited:
 
 
 def no_wait(program: Program, selection: Selection) -> Edited:
-    """The stream does not wait there for another one."""
-    waits = (program.via == Via.EVENT) & selection.activities[program.target]
+    """The stream does not wait there for another one.
+
+    A wait is that of the call which made the stream wait, or of what was launched after it.
+    """
+    waits = program.via == Via.EVENT
+    waits &= (selection.activities | _after_waits_of(program, selection))[program.target]
     return Edited.exactly(without(program, waits), int(waits.sum()))
+
+
+def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]:
+    """bool[n], what was launched first in its stream after stream waits that were called there."""
+    sites, launch = selection.sites, program.launch_node
+    trace = sites.timeline.trace
+    waits = calls_of_name(trace, is_stream_wait).astype(np.int64)
+    waits = waits[selection.made_there(waits)]
+    follows = np.zeros(len(program.kind), dtype=np.bool_)
+    for _, activities in groups_of(np.where(launch == ABSENT, ABSENT, program.stream_index)):
+        call_id = program.event_id[launch[activities]]
+        for thread, index in groups_of(trace.thread_index[call_id]):
+            wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
+            waits_before = np.searchsorted(np.sort(wait_ns), trace.start_ns[call_id[index]])
+            follows[activities[index]] = np.diff(waits_before, prepend=0) > 0
+    return follows
 
 
 def queues(program: Program, selection: Selection) -> Edited:
     """Each stream has a hardware queue of its own."""
     shared = (program.via == Via.QUEUE) & selection.activities[program.target]
     return Edited.exactly(without(program, shared), int(shared.sum()))
+
+
+def _waits_between(
+    sites: Sites, call: NDArray[np.intp], launch: NDArray[np.intp]
+) -> NDArray[np.bool_]:
+    """bool[k], whether the thread of a call made a stream wait between it and a later launch.
+
+    Then the program says itself what its streams wait for.
+
+    Args:
+        sites: whose places they are.
+        call: intp[k], nodes.
+        launch: intp[k], nodes; one before its call is the launch of the next repetition.
+    """
+    trace, event_id = sites.timeline.trace, sites.program.event_id
+    waits = calls_of_name(trace, is_stream_wait)
+    found = np.zeros(len(call), dtype=np.bool_)
+    for thread, index in groups_of(sites.program.thread_index[call]):
+        wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
+        before_call = np.searchsorted(wait_ns, trace.start_ns[event_id[call[index]]])
+        before_launch = np.searchsorted(wait_ns, trace.start_ns[event_id[launch[index]]])
+        found[index] = before_launch != before_call
+    return found
 
 
 def asynchronous_call_ns(program: Program) -> int:
@@ -207,6 +251,8 @@ def _in_order(
         index = np.searchsorted(np.maximum.accumulate(program.launch_node[launched]), call)
         is_next = index == len(launched)
         other = (program.stream_index[source] != stream) & (lag + is_next < 2) & (len(launched) > 0)
+        first = launched[np.where(is_next, 0, index)] if len(launched) else index
+        other &= ~_waits_between(sites, call, program.launch_node[first])
         target = launched[np.where(is_next, 0, index)[other]]
         for of_lag in (0, 1):
             edges = np.flatnonzero(lag[other] + is_next[other] == of_lag)
