@@ -53,8 +53,8 @@ class CausalMetrics(OneLine):
         step_ns: the step as it is, ns.
         free_ns: the step if this cost nothing, ns: neither host work nor GPU activities nor waits;
             of a finding the step with its fix.
-        half_ns: the step if host work and activities took half as long, ns; None where it waits
-            for a GPU, for half of a wait means nothing.
+        half_ns: the step if its host work and activities took half as long, ns; None where it
+            mostly waits for a GPU, for half of a wait means nothing.
         no_wait_ns: the step if its blocking calls did not wait, ns; None where none does.
         count: its launches and blocking calls, or its activities, per step.
         host_ns, gpu_ns: its own host work and GPU activities, ns per step.
@@ -170,9 +170,12 @@ def _answered(part: _Part, step_ns: int, answers_ns: Iterator[int]) -> CausalMet
 
 
 def _by_saving(rows: Iterable[CausalMetrics | None]) -> tuple[CausalMetrics, ...]:
-    """Rows, that which saves most first."""
-    known = [row for row in rows if row is not None]
-    return tuple(sorted(known, key=lambda row: (row.free_ns, row.name, row.where or "")))
+    """Rows, that which saves most first; of those that save as much, that with most time."""
+
+    def order(row: CausalMetrics) -> tuple[int, int, str, str]:
+        return row.free_ns, -(row.host_ns or 0) - (row.gpu_ns or 0), row.name, row.where or ""
+
+    return tuple(sorted((row for row in rows if row is not None), key=order))
 
 
 def _of_finding(step_ns: int, finding: PricedFinding) -> CausalMetrics | None:
@@ -236,6 +239,7 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
     host_ns = items.node_sums(np.where(is_activity, 0, program.cost_ns))
     host_ns += items.host_sums(_work_ns(program))
     gpu_ns = items.node_sums(np.where(is_activity, program.cost_ns, 0))
+    own_ns, waited_ns = host_ns + gpu_ns, items.node_sums(_waited_ns(sites))
     critical_ns = _critical_ns(items, cycle)
 
     def part(name: ItemName, numbers: list[int]) -> _Part:
@@ -246,28 +250,33 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
             **_figures(calls, on_host_ns, on_gpu_ns, program.steps),
             "critical_ns": int(critical_ns[numbers].sum()) // cycle.steps,
         }
-        return _of_kernels(selection, known) if by == KERNEL else _of_host(selection, known)
+        if by == KERNEL:
+            return _of_kernels(selection, known)
+        mostly_waits = bool(waited_ns[numbers].sum() > own_ns[numbers].sum())
+        return _of_host(selection, known, mostly_waits=mostly_waits)
 
-    own_ns = host_ns + gpu_ns + items.node_sums(_waited_ns(sites))
-    kept, rest = ranked(own_ns, [" ".join(filter(None, name)) for name in items.names], _MOST_ITEMS)
+    names = [" ".join(filter(None, name)) for name in items.names]
+    kept, rest = ranked(own_ns + waited_ns, names, _MOST_ITEMS)
     parts = [part(items.names[number], [number]) for number in kept]
     return parts, [part(ItemName(OTHERS), rest)] if rest else []
 
 
-def _of_host(selection: Selection, known: Mapping[str, Any]) -> _Part:
+def _of_host(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bool) -> _Part:
     """What is asked of host work with all that it launches."""
     program = selection.sites.program
-
-    def half() -> Program:
-        return scale(host(program, selection, 0.5).program, selection, 0.5).program
+    blocks = bool((selection.calls & _blocks(selection.sites)).any())
 
     def no_wait() -> Program:
         return unblock(program, selection).program
 
-    if (selection.calls & _blocks(selection.sites)).any():
+    def free() -> Program:
         # What the waits kept in order on two streams stays so.
-        return _Part(known, lambda: remove(no_wait(), selection).program, no_wait=no_wait)
-    return _Part(known, lambda: remove(program, selection).program, half)
+        return remove(no_wait() if blocks else program, selection).program
+
+    def half() -> Program:
+        return scale(host(program, selection, 0.5).program, selection, 0.5).program
+
+    return _Part(known, free, None if mostly_waits else half, no_wait if blocks else None)
 
 
 def _of_kernels(selection: Selection, known: Mapping[str, Any]) -> _Part:

@@ -39,8 +39,8 @@ def render_predictions(report: Report, *, width: int, color: bool) -> str:
         shown += sections(report.whatif)
         if report.whatif.predictions:
             shown.append(Section("", notes=(COMPARE_WITH_PREDICTION,)))
-    if report.causal:
-        shown.append(causal_section(report.causal))
+    if report.causal or report.whatif is None:
+        shown.append(causal_section(report.causal, next(iter(report.savings), None)))
     return draw([Chapter("", tuple(shown))], width=width, color=color)
 
 
