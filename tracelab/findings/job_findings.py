@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,6 +19,8 @@ from tracelab.findings.finding import (
     WARNING_SHARE,
     Finding,
     call_site_of,
+    order_of,
+    severity_of,
 )
 from tracelab.findings.rules import tl202_comm_overlap
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
@@ -28,6 +30,7 @@ from tracelab.job.pipeline import Pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.stragglers import Straggler
 from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.measures.steady import SteadyMetrics
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import short_kernel_name
 
@@ -55,7 +58,7 @@ def find_in_job(
         step: the only one that is reported, None for the steady steps.
 
     Returns:
-        the findings; ranks one after another, the largest bound first.
+        the findings; ranks one after another, what saves most first.
     """
     of_pipeline = pipeline_finding(pipeline, parts) if pipeline is not None else None
     found: list[Finding] = []
@@ -71,10 +74,63 @@ def find_in_job(
         if of_pipeline is not None and of_pipeline.rank == part.rank:
             of_job.append(of_pipeline)
         of_job = [replace(finding, step=step) for finding in of_job]
-        found += sorted(
-            (*of_job, *remaining), key=lambda finding: (-finding.bound_ns, -finding.cost_ns)
-        )
+        steps = max(1, int(part.steps.is_steady.sum()))
+        found += sorted((*of_job, *remaining), key=lambda finding: order_of(finding, steps))
     return tuple(found)
+
+
+def deciding_ranks(parts: Sequence[RankPart], wait_ns: Sequence[Int64Array]) -> frozenset[int]:
+    """The ranks that decide how long the job's step takes: they hardly ever wait for another.
+
+    Args:
+        parts: the job's ranks.
+        wait_ns: as of `find_in_job`; what is not known counts as a wait.
+    """
+    return frozenset(
+        part.rank
+        for part, waited_ns in zip(parts, wait_ns, strict=True)
+        if part.steps.is_steady.any() and _waits_little(part, waited_ns)
+    )
+
+
+def _waits_little(part: RankPart, wait_ns: Int64Array) -> bool:
+    steady = part.steps.is_steady
+    start_ns, end_ns = part.steps.start_ns[steady], part.steps.end_ns[steady]
+    until_ns = np.where(wait_ns == ABSENT, part.end_ns, part.start_ns + wait_ns)
+    waited_ns = measure_within(union(part.start_ns, until_ns), start_ns, end_ns)
+    return int(waited_ns.sum()) < WARNING_SHARE * int((end_ns - start_ns).sum())
+
+
+def of_the_job(
+    findings: Iterable[Finding], deciding: Container[int], steady: Iterable[SteadyMetrics]
+) -> tuple[Finding, ...]:
+    """The findings of ranks, with what they save only where that is of the job's step, too.
+
+    A replay of one file knows when the other ranks arrived, and not when they would: on a rank that
+    waits for others a fix makes the wait longer, and nobody faster.
+
+    Args:
+        findings: those of the files.
+        deciding: the ranks that decide how long the job's step takes.
+        steady: the steady steps of the files.
+    """
+    by_rank = {row.rank: row for row in steady}
+    return tuple(
+        finding
+        if finding.saves_ns is None or finding.rank in deciding
+        else _by_share(finding, by_rank.get(finding.rank))
+        for finding in findings
+    )
+
+
+def _by_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:
+    """A finding as it is without a replay: judged by the share that is attributed to it."""
+    severity = INFO
+    if steady is not None:
+        length_ns = steady.unprofiled_ns or steady.length_ns
+        spread_ns = (finding.spread_ns or 0) * len(steady.steps)
+        severity = severity_of(finding.bound_ns, length_ns, spread_ns)
+    return replace(finding, severity=severity, saves_ns=None, saves_low_ns=None, saves_high_ns=None)
 
 
 def _without_waits(finding: Finding, part: RankPart, wait_ns: Int64Array) -> Finding | None:

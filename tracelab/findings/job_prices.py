@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tracelab.findings.finding import Finding, severity_of
+from tracelab.findings.finding import Finding, order_of, severity_of
 from tracelab.findings.places import JOINT
-from tracelab.findings.prices import ALL, order_of
+from tracelab.findings.prices import ALL
 from tracelab.findings.savings import Savings
 from tracelab.job.explain import MORE_WORK
 from tracelab.job.replay import Change, JobPrediction, JobReplay, balanced, leveled, predict_job
@@ -24,19 +24,16 @@ def price_in_job(
 ) -> tuple[tuple[Finding, ...], tuple[Savings, ...]]:
     """The findings with what they save of the job's step, and what all of them save together.
 
-    A change is made on all ranks that have a finding with it. Where the job is not replayed, what
-    the findings save of the step of their own rank remains, of which the collectives are as long as
-    they were recorded.
+    A change is made on all ranks that have a finding with it.
 
     Args:
         findings: those of the job.
         savings: a row of each rank, of its own step.
         ranks: the ranks, in the order in which they are replayed.
-        job: how they are replayed.
+        job: how they are replayed; a job that is.
     """
     step_ns = job.baseline.step_ns
-    if job.baseline.not_replayed is not None or step_ns is None:
-        return tuple(findings), tuple(savings)
+    assert step_ns is not None  # it is replayed
     by_text = {
         finding.edit: finding.cause
         for finding in findings

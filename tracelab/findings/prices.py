@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO, Finding, call_site_of, severity_of
+from tracelab.findings.finding import INFO, Finding, call_site_of, order_of, severity_of
 from tracelab.findings.places import JOINT, places_of
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
@@ -26,6 +26,7 @@ from tracelab.simulate.sites import Selection, Sites
 # Why a replay says nothing about the edit of a finding.
 TRUE_DEPENDENCY, NOT_IN_STEPS, NO_PLACE = "true_dependency", "not_in_steps", "no_place"
 ALL = "all together"
+_LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
 
@@ -116,14 +117,6 @@ def _with_price(finding: Finding, prediction: Prediction) -> Finding:
     )
 
 
-def order_of(finding: Finding, steps: int) -> tuple[float, int, int, str]:
-    """What is saved of a step first, or attributed to a finding without a prediction."""
-    value_ns = finding.bound_ns / steps if finding.saves_ns is None else finding.saves_ns
-    if finding.saves_reason == TRUE_DEPENDENCY:
-        value_ns = 0
-    return -value_ns, -finding.bound_ns, -finding.cost_ns, finding.rule
-
-
 def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
     saves_ns, low_ns, high_ns = (
         (None, None, None)
@@ -183,10 +176,8 @@ class _Place(Enum):
 
 def _how_exact(finding: Finding, edit: Edit, sites: Sites, context: Context) -> _Place:
     selection = sites.select(edit.place)
-    if edit.kind == "host":  # what launches cannot be taken out of the thread that launches
-        if selection.calls.any():
-            return _Place.SHARED
-        return _Place.OWN if selection.host_share.any() else _Place.EMPTY
+    if edit.kind == "host":
+        return _how_exact_on_host(finding, selection, sites, context)
     call_id = np.unique(_changed_calls(edit.kind, selection, sites))
     if not len(call_id):
         return _Place.EMPTY
@@ -197,6 +188,20 @@ def _how_exact(finding: Finding, edit: Edit, sites: Sites, context: Context) -> 
         is_own = not any(site.function or site.operator for site in made_at)
     else:
         is_own = made_at == {call_site_of(finding.where)}
+    return _Place.OWN if is_own else _Place.SHARED
+
+
+def _how_exact_on_host(
+    finding: Finding, selection: Selection, sites: Sites, context: Context
+) -> _Place:
+    """The same of host work: what launches cannot be taken out of the thread that launches."""
+    program, share = sites.program, selection.host_share
+    work_ns = float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
+    if not work_ns:
+        return _Place.EMPTY
+    cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
+    # Where the GPU waited for next to nothing of it, another finding is about that work.
+    is_own = not selection.calls.any() and cost_ns >= _LEAST_COST * work_ns
     return _Place.OWN if is_own else _Place.SHARED
 
 

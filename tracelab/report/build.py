@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from tracelab.findings.finding import Finding
-from tracelab.findings.job_findings import find_in_job
+from tracelab.findings.job_findings import deciding_ranks, find_in_job, of_the_job
 from tracelab.findings.job_prices import price_in_job
 from tracelab.findings.rules import tl909_other_ranks
 from tracelab.findings.savings import Savings
@@ -133,20 +133,26 @@ def merge_reports(
     }
     findings = _merge_findings(numbered, decision)
     savings = tuple(row for report in numbered for row in report.savings)
-    job = Job(decision.recordings[0]) if decision.is_job else None
     known = [
         replace(part, rank=rank, is_rank_known=rank_source != "position")
         for part, (rank, rank_source) in zip(parts, numbers, strict=True)
         if part is not None
     ]
-    if job is not None and len(known) == len(traces):
+    job = Job(decision.recordings[0]) if decision.is_job else None
+    if decision.is_job and len(known) == len(traces):
         merged = merge(sorted(known, key=lambda part: part.rank), tables)
         job = merged.job
         findings = find_in_job(
             findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline, options.step
         )
-        if merged.replay is not None:
+        if merged.replay is not None and merged.replay.baseline.not_replayed is None:
             findings, savings = price_in_job(findings, savings, job.ranks, merged.replay)
+        else:
+            deciding = deciding_ranks(merged.parts, merged.wait_ns)
+            findings = of_the_job(findings, deciding, tables.get("steady", ()))
+            savings = tuple(row for row in savings if row.rank in deciding)
+    elif decision.is_job:
+        findings, savings = of_the_job(findings, (), tables.get("steady", ())), ()
     return replace(
         numbered[0],
         provenance=_provenance(paths, options, unread, decision if len(traces) > 1 else None),

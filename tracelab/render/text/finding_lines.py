@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
-from tracelab.render.text.cells import percent_text
+from tracelab.render.text.cells import PART, percent_text
 from tracelab.render.text.savings import REASONS, interval, of_what, saving
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import is_large
@@ -89,9 +89,8 @@ def finding_lines(
         fixes = [before + first_clause(fix, room - len(before))]
     else:
         fixes = paragraph(before + fix, room, fix_lines)
-    labels = [f"{number}. {share}"]
-    labels += [f"   {text}" for text in (interval(finding, scope), clean(finding.rule)) if text]
-    labels += [f"   {text}" for text in (*where, *seen_in(finding, scope))]
+    below = [interval(finding, scope), clean(finding.rule), *where, *seen_in(finding, scope)]
+    labels = [f"{number}. {share}", *(f"   {text}" for text in _packed(list(filter(None, below))))]
     is_dim = tone is Tone.DIM
     texts = [Span(text, Tone.DIM if is_dim else Tone.STRONG) for text in title]
     texts += [Span(text, Tone.DIM if is_dim else Tone.PLAIN) for text in fixes]
@@ -103,6 +102,17 @@ def finding_lines(
         Line((label, text))
         for label, text in zip_longest(label_spans, texts, fillvalue=Span(" " * _LABEL_WIDTH))
     ]
+
+
+def _packed(labels: Sequence[str]) -> list[str]:
+    """Labels in as few lines as their place allows."""
+    lines: list[str] = []
+    for label in labels:
+        if lines and len(lines[-1]) + len(PART) + len(label) <= _LABEL_WIDTH - 4:
+            lines[-1] += PART + label
+        else:
+            lines.append(label)
+    return lines
 
 
 def _title(finding: Finding, room: int) -> list[str]:
