@@ -9,6 +9,7 @@ from typing import Any
 
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, call_site_of
+from tracelab.findings.places import JOINT
 from tracelab.findings.prices import edits_of
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
@@ -41,10 +42,9 @@ def choose_fixes(
     Raises:
         UsageError: one of them is none of these.
     """
-    changes = [parse_edit(edit) if isinstance(edit, str) else edit for edit in edits]
     alone = [
         *(fix for text in fixes for fix in _of_findings(text, findings)),
-        *(Fix(describe_change(edit), (edit,)) for edit in changes),
+        *map(_of_edit, edits),
     ]
     alone = list(dict.fromkeys(alone))
     if len(alone) < 2:
@@ -81,7 +81,7 @@ def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], 
             )
     for edit in edits:
         if isinstance(edit, str):
-            parse_edit(edit)
+            edits_in(edit)
 
 
 def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
@@ -100,6 +100,24 @@ def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
         of_how_many = f" ({len(indices)} findings)" if len(indices) > 1 else ""
         name = _name(findings[indices[0]]) if len(indices) == 1 else f"{rule}{of_how_many}"
         yield _fix(name, findings, indices)
+
+
+def edits_in(text: str) -> tuple[Edit, ...]:
+    """The edits that a text is, such as one of a finding.
+
+    >>> [edit.kind for edit in edits_in("unblock:train.py:40 + load=0")]
+    ['unblock', 'load']
+
+    Raises:
+        UsageError: it is not one.
+    """
+    return tuple(map(parse_edit, text.split(JOINT)))
+
+
+def _of_edit(edit: str | Callable[[Any], Any]) -> Fix:
+    """An edit, or several as a finding has them, or a function of the user's own."""
+    changes = edits_in(edit) if isinstance(edit, str) else (edit,)
+    return Fix(JOINT.join(map(describe_change, changes)), changes)
 
 
 def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
