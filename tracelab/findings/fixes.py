@@ -14,7 +14,7 @@ from tracelab.findings.prices import edits_of
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edits import parse_edit
+from tracelab.simulate.edits import Edit, parse_edit
 from tracelab.simulate.predict import Fix, Prediction, describe as describe_change, predict
 from tracelab.simulate.sites import Sites
 

@@ -237,6 +237,8 @@ def replayed_lanes(
     for stream in _used(program.stream_index):
         of_stream = program.stream_index == stream
         for name, of_lane in (("", ~is_moved), (", new", is_moved)):
+            if not (of_stream & of_lane).any():
+                continue
             layers = tuple(
                 layer(mark, of_stream & of_lane & (program.activity_kind == kind))
                 for kind, mark in KIND_MARKS.items()

@@ -32,8 +32,8 @@ def predictions(diffs: Sequence[PredictionDiff]) -> list[Section]:
     return [
         Section(
             "Predicted savings",
-            columns=(Column("change", Fit.LABEL), Column("saves (interval)"), Column("measured")),
-            rows=tuple((x.name, _interval(x), _measured(x)) for x in diffs),
+            columns=(Column("change", Fit.LABEL), Column("saves (interval)")),
+            rows=tuple((x.name, _interval(x)) for x in diffs),
         )
     ]
 
@@ -44,10 +44,6 @@ def _what(diff: PredictionDiff) -> str:
 
 def _interval(diff: PredictionDiff) -> str:
     return interval_text(diff.saves_ns, diff.saves_low_ns, diff.saves_high_ns)
-
-
-def _measured(diff: PredictionDiff) -> str:
-    return "-" if diff.measured_ns is None else _time(diff.measured_ns)
 
 
 def _time(time_ns: int) -> str:
