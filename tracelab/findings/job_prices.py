@@ -78,12 +78,22 @@ def _change(texts: Iterable[str], cause: str, ranks: Sequence[int], job: JobRepl
         programs=_compared({i: of.program for i, of in of_ranks.items()}, edits, ranks, job),
         low=_compared({i: of.low for i, of in of_ranks.items()}, edits, ranks, job),
         high=(
-            # Work that has to be done somewhere can only be shared out.
+            # Larger work, not more of it, may have to be done by another rank.
             balanced(job, {})
-            if cause == MORE_WORK and not of_ranks
+            if cause == MORE_WORK and _is_larger(edits, ranks, job)
             else _compared({i: of.high for i, of in of_ranks.items()}, edits, ranks, job)
         ),
         margin=margin_of(edits),
+    )
+
+
+def _is_larger(edits: Sequence[Edit], ranks: Sequence[int], job: JobReplay) -> bool:
+    """Whether a rank that is made level launches as much as the others, and takes longer."""
+    leveled_ranks = [edit.place for edit in edits if edit.kind == _LEVEL]
+    return all(
+        job.surplus_ns[ranks.index(int(place.removeprefix(_RANK)))] is None
+        for place in leveled_ranks
+        if place is not None
     )
 
 
