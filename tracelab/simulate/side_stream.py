@@ -11,12 +11,12 @@ from tracelab.arrays import Frozen
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.contention import slower_beside_comm
 from tracelab.simulate.edited import (
     Edited,
     in_order,
     kept_before,
     out_of_stream,
-    with_cost,
     with_edges,
     without,
 )
@@ -25,8 +25,6 @@ from tracelab.simulate.sites import Selection, Sites
 
 _MAY_FILL_GPU = "whether these kernels leave multiprocessors free for others is not known"
 _USE_UNKNOWN = "where the result is used is not known: at the latest at the end of the step"
-# NCCL's kernels had 24 blocks, of 132 multiprocessors, in the captures of H200s.
-_COMM_SHARE = 24 / 132
 
 
 def side_stream(program: Program, selection: Selection) -> Edited:
@@ -51,7 +49,9 @@ def side_stream(program: Program, selection: Selection) -> Edited:
     if (program.activity_kind[nodes] == Kind.COMPUTE).any():
         return Edited(program, low, program, count, _MAY_FILL_GPU)
     middle = _waited_for(moved, sites, feeds, feeds.next_wait)
-    return Edited(_slower_beside_comm(middle, feeds), low, program, count, _USE_UNKNOWN)
+    return Edited(
+        slower_beside_comm(middle, feeds.source, feeds.target), low, program, count, _USE_UNKNOWN
+    )
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -140,22 +140,3 @@ def _waited_for(program: Program, sites: Sites, feeds: _Feeds, uses: _Uses) -> P
         latency_ns = sites.event_ns[program.activity_kind[target]]
         program = with_edges(program, source, target, Via.EVENT, latency_ns, lag)
     return program
-
-
-def _slower_beside_comm(program: Program, feeds: _Feeds) -> Program:
-    """The same, where compute takes longer for as long as communication now runs beside it."""
-    is_beside = np.zeros(len(program.kind), dtype=np.bool_)
-    of_comm = program.activity_kind[feeds.source] == Kind.COMM
-    source, target = feeds.source[of_comm], feeds.target[of_comm]
-    for stream, index in groups_of(program.stream_index[target]):
-        on_stream = np.flatnonzero(program.stream_index == stream)
-        ended_ns = np.cumsum(program.cost_ns[on_stream])
-        first = np.searchsorted(on_stream, target[index])
-        until_ns = ended_ns[first] - program.cost_ns[target[index]] + program.cost_ns[source[index]]
-        last = np.searchsorted(ended_ns, until_ns, side="right")
-        begins = np.bincount(first, minlength=len(on_stream) + 1)
-        ends = np.bincount(np.maximum(last, first), minlength=len(on_stream) + 1)
-        is_beside[on_stream] = np.cumsum(begins - ends)[:-1] > 0
-    is_beside &= program.activity_kind == Kind.COMPUTE
-    slower_ns = (program.cost_ns / (1 - _COMM_SHARE)).astype(np.int64)
-    return with_cost(program, is_beside, slower_ns)

@@ -11,6 +11,7 @@ from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.contention import slower_beside_comm
 from tracelab.simulate.edited import (
     Edited,
     with_cost,
@@ -70,7 +71,10 @@ def no_wait(program: Program, selection: Selection) -> Edited:
     """
     waits = program.via == Via.EVENT
     waits &= (selection.activities | _after_waits_of(program, selection))[program.target]
-    return Edited.exactly(without(program, waits), int(waits.sum()))
+    changed = slower_beside_comm(
+        without(program, waits), program.source[waits], program.target[waits]
+    )
+    return Edited.exactly(changed, int(waits.sum()))
 
 
 def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]:
@@ -92,7 +96,16 @@ def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]
 def queues(program: Program, selection: Selection) -> Edited:
     """Each stream has a hardware queue of its own."""
     shared = (program.via == Via.QUEUE) & selection.activities[program.target]
-    return Edited.exactly(without(program, shared), int(shared.sum()))
+    changed = without(program, shared)
+    # What stood behind work that waited for communication now runs beside the communication.
+    awaited = np.full(len(program.kind), ABSENT, dtype=np.intp)
+    of_comm = program.activity_kind[program.source] == Kind.COMM
+    of_comm &= (program.via == Via.EVENT) & (program.latency_ns != NEVER)
+    awaited[program.target[of_comm]] = program.source[of_comm]
+    source, target = awaited[program.source[shared]], program.target[shared]
+    is_comm = source != ABSENT
+    changed = slower_beside_comm(changed, source[is_comm], target[is_comm])
+    return Edited.exactly(changed, int(shared.sum()))
 
 
 def _waits_between(
@@ -228,7 +241,8 @@ def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     reads = _enclosing(sites, calls, _READS | _SIZED_BY_DATA)
     is_read = calls & sites.inside(sites.regions(sites.timeline.operators.event_id[reads]))
     launch = sites.program.launch_node
-    return (sites.copy_direction == "d2h") & (launch != ABSENT) & is_read[launch]
+    copies: NDArray[np.bool_] = sites.copy_direction == "d2h"
+    return copies & (launch != ABSENT) & is_read[launch]
 
 
 def _in_order(
