@@ -49,7 +49,7 @@ def graph(program: Program, selection: Selection) -> Edited:
     """Its launches are replayed as one CUDA graph: one call, and short gaps between its nodes."""
     runs = _find_runs(program, selection)
     changed = _in_one_call(program, runs)
-    if selection.place is not None:
+    if not selection.is_everywhere:
         changed = with_less_host_work(changed, selection.host_share, 0)
     middle, low, high = (
         _with_gaps(

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.model.kernel_kinds import Kind
-from tracelab.simulate.edited import Edited, with_cost
+from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
 from tracelab.simulate.waits import with_less_host_work, without_host_work
@@ -20,8 +20,7 @@ def remove(program: Program, selection: Selection) -> Edited:
 
 def host(program: Program, selection: Selection, value: float) -> Edited:
     """Its host time, with all that it calls, takes `value` times as long; the GPU's stays."""
-    cost_ns = (program.cost_ns * value).astype(np.int64)
-    changed = with_cost(program, selection.calls, cost_ns)
+    changed = with_cost(program, selection.calls, times(program.cost_ns, value))
     changed = with_less_host_work(changed, selection.host_share, value)
     return Edited.exactly(changed, _count(selection))
 
@@ -47,8 +46,8 @@ def comm(program: Program, selection: Selection, value: float) -> Edited:
 
 
 def _scaled(program: Program, nodes: NDArray[np.bool_], factor: float) -> Edited:
-    cost_ns = (program.cost_ns * factor).astype(np.int64)
-    return Edited.exactly(with_cost(program, nodes, cost_ns), int(nodes.sum()))
+    changed = with_cost(program, nodes, times(program.cost_ns, factor))
+    return Edited.exactly(changed, int(nodes.sum()))
 
 
 def _count(selection: Selection) -> int:

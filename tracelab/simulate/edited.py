@@ -47,6 +47,12 @@ def with_cost(program: Program, nodes: NDArray[np.bool_], cost_ns: ArrayLike) ->
     return replace(program, cost_ns=np.where(nodes, cost_ns, program.cost_ns))
 
 
+def times(ns: Int64Array, factor: ArrayLike) -> Int64Array:
+    """int64[k], times or costs that are so many times as long, to the nearest ns."""
+    scaled: Int64Array = np.rint(ns * np.asarray(factor)).astype(np.int64)
+    return scaled
+
+
 def with_latency(program: Program, edges: NDArray[np.bool_], latency_ns: ArrayLike) -> Program:
     """The same, where some edges take so long; those that were taken away stay away.
 

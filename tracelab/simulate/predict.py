@@ -19,7 +19,8 @@ from tracelab.simulate.sites import Sites
 
 Change = Edit | Callable[[Program], Program]
 
-_AT_ONCE = 64  # programs in one replay: more of them take no less time each, and more memory
+_AT_ONCE = 64  # programs in one replay: more take no less time each, and more memory
+_PER_BASE = 3  # programs that a fix makes of a baseline: what is predicted, and both bounds
 
 # By kind of edit, how far the step of the fixed program was from its prediction, as a share of that
 # prediction: shared/REPLAY.md, "what to expect", of 19 fixes that were made and captured. The first
@@ -105,14 +106,28 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     if baseline.program is None or baseline.step_ns is None:
         return ()
     bases = (baseline.program, *baseline.loose)
-    edited = [[apply_changes(fix.edits, base, sites) for base in bases] for fix in fixes]
-    wanted = [list(_programs(of_fix)) for of_fix in edited]
-    step_ns = iter(_replayed([*bases, *(program for of_fix in wanted for program in of_fix)]))
-    base_ns = [next(step_ns) for _ in bases]
+    at_once = max(1, _AT_ONCE // (_PER_BASE * len(bases)))
     return tuple(
-        _prediction(baseline.step_ns, fix, of_fix, base_ns, [next(step_ns) for _ in programs])
-        for fix, of_fix, programs in zip(fixes, edited, wanted, strict=True)
+        prediction
+        for first in range(0, len(fixes), at_once)
+        for prediction in _predict_some(
+            bases, baseline.step_ns, sites, fixes[first : first + at_once]
+        )
     )
+
+
+def _predict_some(
+    bases: Sequence[Program], step_ns: int, sites: Sites, fixes: Sequence[Fix]
+) -> Iterator[Prediction]:
+    """Predictions of some fixes, in one replay."""
+    edited = [[apply_changes(fix.edits, base, sites) for base in bases] for fix in fixes]
+    wanted = [program for of_fix in edited for program in _programs(of_fix)]
+    base_ns, *replayed_ns = np.split(
+        _replayed([*bases, *wanted]),
+        np.arange(len(bases), len(bases) + len(wanted), _PER_BASE * len(bases)),
+    )
+    for fix, of_fix, of_programs_ns in zip(fixes, edited, replayed_ns, strict=True):
+        yield _prediction(step_ns, fix, of_fix, base_ns, of_programs_ns)
 
 
 def describe(change: Change) -> str:
@@ -149,24 +164,23 @@ def _changed(change: Change, program: Program, sites: Sites) -> Edited:
 
 
 def _programs(edited: Sequence[Edited]) -> Iterator[Program]:
-    """The programs that a fix needs: three for each baseline."""
+    """The programs that a fix needs: `_PER_BASE` for each baseline."""
     for of_base in edited:
         yield from (of_base.program, of_base.low, of_base.high)
 
 
-def _replayed(programs: Sequence[Program]) -> list[int]:
-    """What a step of each program takes, ns; each of them is replayed once."""
+def _replayed(programs: Sequence[Program]) -> Int64Array:
+    """int64[p], ns, what a step of each program takes; each of them is replayed once.
+
+    The first is the baseline that the others are edits of.
+    """
     different = list({id(program): program for program in programs}.values())
-    step_ns: dict[int, int] = {}
-    for first in range(0, len(different), _AT_ONCE):
-        some = different[first : first + _AT_ONCE]
-        replayed = replay(some).step_ns.tolist()
-        step_ns |= zip(map(id, some), replayed, strict=True)
-    return [step_ns[id(program)] for program in programs]
+    step_ns = dict(zip(map(id, different), replay(different).step_ns.tolist(), strict=True))
+    return np.array([step_ns[id(program)] for program in programs], dtype=np.int64)
 
 
 def _prediction(
-    step_ns: int, fix: Fix, edited: Sequence[Edited], base_ns: list[int], replayed_ns: list[int]
+    step_ns: int, fix: Fix, edited: Sequence[Edited], base_ns: Int64Array, replayed_ns: Int64Array
 ) -> Prediction:
     """What the replays say of a fix.
 
@@ -177,7 +191,7 @@ def _prediction(
         base_ns: the replayed step of each baseline.
         replayed_ns: those of `_programs`.
     """
-    saved_ns: Int64Array = np.repeat(base_ns, 3) - np.array(replayed_ns)
+    saved_ns = np.repeat(base_ns, _PER_BASE) - replayed_ns
     new_ns = np.maximum(step_ns - saved_ns, 0)
     predicted_ns = int(new_ns[0])
     shorter_ns, longer_ns = _margin_ns(fix.edits, step_ns, predicted_ns)

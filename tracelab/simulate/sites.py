@@ -29,25 +29,33 @@ _LINE = re.compile(r"^(?P<file>.+\.pyx?):(?P<line>\d+)$")
 _NAMED = (Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
 
 
+def _all_of(events: Int64Array) -> NDArray[np.bool_]:
+    return np.ones(len(events), dtype=np.bool_)
+
+
+def _none_of(events: Int64Array) -> NDArray[np.bool_]:
+    return np.zeros(len(events), dtype=np.bool_)
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Selection(OneLine):
     """The part of a program that a place is.
 
     Attributes:
         sites: whose place it is.
-        place: as it was written, None for everywhere.
         calls: bool[n], the nodes of host calls that were made there.
         activities: bool[n], those that these calls launched, or whose name it is.
-        made_there: of some host events (int64[k], event ids), bool[k], which were made there.
         share_of: a function that gives `host_share`.
+        made_there: of some host events (int64[k], event ids), bool[k], which were made there.
+        is_everywhere: whether it is all of the program.
     """
 
     sites: Sites
-    place: str | None
     calls: NDArray[np.bool_]
     activities: NDArray[np.bool_]
-    made_there: Callable[[Int64Array], NDArray[np.bool_]]
     share_of: Callable[[], NDArray[np.float64]]
+    made_there: Callable[[Int64Array], NDArray[np.bool_]] = _none_of
+    is_everywhere: bool = False
 
     @cached_property
     def host_share(self) -> NDArray[np.float64]:
@@ -188,18 +196,18 @@ class Sites:
         if place.startswith(_KERNEL):
             return self._of_kernels(place)
         if place.startswith(_RANK):
-            number = place.removeprefix(_RANK)
-            if not number.isdecimal():
+            rank = place.removeprefix(_RANK)
+            if not rank.isdecimal():
                 raise UsageError(f"{place!r} names no rank: write it as rank:0")
-            is_rank = self.timeline.trace.info.rank == int(number)
-            return self._everything() if is_rank else self._nothing(place)
+            is_rank = self.timeline.trace.info.rank == int(rank)
+            return self._everything() if is_rank else self._nothing()
         line = _LINE.match(place)
         if line is not None:
             file, number = line["file"], int(line["line"])
-            return self._of_call_sites(place, lambda x: x.line == number and _is_file(x.file, file))
+            return self._of_call_sites(lambda x: x.line == number and _is_file(x.file, file))
         function, _, called = place.rpartition(".")
         if function and not self._is_name(place):
-            return self._of_call_sites(place, lambda x: (x.function, x.call) == (function, called))
+            return self._of_call_sites(lambda x: (x.function, x.call) == (function, called))
         return self._of_name(place)
 
     # --- kinds of places ---
@@ -207,11 +215,11 @@ class Sites:
     def _everything(self) -> Selection:
         is_host_work = np.isin(self.program.via, (Via.HOST, Via.THREAD))
         share = is_host_work.astype(np.float64)
-        return Selection(self, None, self._is_host, ~self._is_host, _all_of, lambda: share)
+        return Selection(self, self._is_host, ~self._is_host, lambda: share, _all_of, True)
 
-    def _nothing(self, place: str) -> Selection:
+    def _nothing(self) -> Selection:
         none = np.zeros(len(self.program.kind), dtype=np.bool_)
-        return Selection(self, place, none, none, _none_of, self._no_share)
+        return Selection(self, none, none, self._no_share)
 
     def _no_share(self) -> NDArray[np.float64]:
         return np.zeros(len(self.program.via))
@@ -230,7 +238,7 @@ class Sites:
         calls = self._is_host & np.isin(
             self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
         )
-        return Selection(self, place, calls, activities, _none_of, self._no_share)
+        return Selection(self, calls, activities, self._no_share)
 
     def _is_name(self, name: str) -> bool:
         """Whether anything in the file is called so."""
@@ -246,9 +254,9 @@ class Sites:
             is_named = match_names(trace, events, lambda text: text == place)
             return is_named | self._are_inside(events, regions)
 
-        return self._of_calls(place, made_there, lambda: regions)
+        return self._of_calls(made_there, lambda: regions)
 
-    def _of_call_sites(self, place: str, is_chosen: Callable[[CallSite], bool]) -> Selection:
+    def _of_call_sites(self, is_chosen: Callable[[CallSite], bool]) -> Selection:
         def made_there(events: Int64Array) -> NDArray[np.bool_]:
             sites = call_sites(self.timeline, events, self.lines)
             return np.array(list(map(cache(is_chosen), sites)), dtype=np.bool_)
@@ -257,13 +265,12 @@ class Sites:
             events = self.timeline.trace.of_category(Category.OPERATOR, Category.PYTHON)
             return self.regions(events[made_there(events.astype(np.int64))])
 
-        return self._of_calls(place, made_there, regions)
+        return self._of_calls(made_there, regions)
 
     # --- calls and regions ---
 
     def _of_calls(
         self,
-        place: str,
         made_there: Callable[[Int64Array], NDArray[np.bool_]],
         regions: Callable[[], Mapping[int, Intervals]],
     ) -> Selection:
@@ -271,9 +278,7 @@ class Sites:
         calls[calls] = made_there(self.program.event_id[calls])
         launch = self.program.launch_node
         activities = (launch != ABSENT) & calls[launch]
-        return Selection(
-            self, place, calls, activities, made_there, lambda: self.share_within(regions())
-        )
+        return Selection(self, calls, activities, lambda: self.share_within(regions()), made_there)
 
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
         """When each thread was in some events (event ids)."""
@@ -354,11 +359,3 @@ def _is_file(recorded: str | None, file: str) -> bool:
         return False
     parts, wanted = re.split(r"[\\/]", recorded), re.split(r"[\\/]", file)
     return parts[-len(wanted) :] == wanted
-
-
-def _all_of(events: Int64Array) -> NDArray[np.bool_]:
-    return np.ones(len(events), dtype=np.bool_)
-
-
-def _none_of(events: Int64Array) -> NDArray[np.bool_]:
-    return np.zeros(len(events), dtype=np.bool_)

@@ -14,6 +14,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.contention import slower_beside_comm
 from tracelab.simulate.edited import (
     Edited,
+    times,
     with_cost,
     with_edges,
     with_latency,
@@ -177,8 +178,8 @@ def with_less_host_work(program: Program, share: NDArray[np.float64], factor: fl
     """The same, where a share of the work between calls takes `factor` times as long."""
     of_edge = np.zeros(len(program.via))
     of_edge[: len(share)] = share
-    latency_ns = program.latency_ns * (1 - of_edge * (1 - factor))
-    return with_latency(program, of_edge > 0, latency_ns.astype(np.int64))
+    latency_ns = times(program.latency_ns, 1 - of_edge * (1 - factor))
+    return with_latency(program, of_edge > 0, latency_ns)
 
 
 def waits_for_gpu(sites: Sites) -> NDArray[np.bool_]:
@@ -242,7 +243,8 @@ def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     is_read = calls & sites.inside(sites.regions(sites.timeline.operators.event_id[reads]))
     launch = sites.program.launch_node
     copies: NDArray[np.bool_] = sites.copy_direction == "d2h"
-    return copies & (launch != ABSENT) & is_read[launch]
+    copies &= (launch != ABSENT) & is_read[launch]
+    return copies
 
 
 def _in_order(
