@@ -12,13 +12,11 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.measures.measure import constrained
 from tracelab.measures.ranking import OTHERS, ranked
-from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.costs import host, remove, scale
 from tracelab.simulate.critical_cycle import CriticalCycle, critical_cycle
@@ -26,7 +24,7 @@ from tracelab.simulate.items import ItemName, Items, kernels_of, lines_of, opera
 from tracelab.simulate.program import NodeKind, Program, Via
 from tracelab.simulate.replay import replay, replay_edits
 from tracelab.simulate.sites import Selection, Sites
-from tracelab.simulate.waits import unblock
+from tracelab.simulate.waits import unblock, waits_for_gpu
 
 ALL, FINDING, LINE, OPERATOR, KERNEL = "all", "finding", "line", "operator", "kernel"
 HOST, GPU = "host", "GPU"
@@ -59,7 +57,8 @@ class CausalMetrics(OneLine):
         count: its launches and blocking calls, or its activities, per step.
         host_ns, gpu_ns: its own host work and GPU activities, ns per step.
         critical_ns: how much of the step it decides, ns: what of it is on the critical cycle of
-            the replay. More than that is only saved where something else is behind it.
+            the replay. It saves less where something else takes nearly as long, and more where it
+            keeps other work waiting.
 
     Example row: ``CausalMetrics(rank=0, by="line", name="train_epoch", where="train.py:40",
     names=1, step_ns=12_400_000, free_ns=10_100_000, half_ns=None, no_wait_ns=10_200_000, count=1.0,
@@ -205,7 +204,7 @@ def _whole(sites: Sites, cycle: CriticalCycle) -> list[_Part]:
     calls, activities = int((program.kind == NodeKind.CALL).sum()), int(is_activity.sum())
     host_ns = int(_work_ns(program).sum() + program.cost_ns[~is_activity].sum())
     gpu_ns = int(program.cost_ns[is_activity].sum())
-    blocks = bool(_blocks(sites).any())
+    blocks = bool(waits_for_gpu(sites).any())
     per_step = program.steps
     return [
         _Part(
@@ -264,7 +263,7 @@ def _parts(items: Items, cycle: CriticalCycle, by: str) -> tuple[list[_Part], li
 def _of_host(selection: Selection, known: Mapping[str, Any], *, mostly_waits: bool) -> _Part:
     """What is asked of host work with all that it launches."""
     program = selection.sites.program
-    blocks = bool((selection.calls & _blocks(selection.sites)).any())
+    blocks = bool((selection.calls & waits_for_gpu(selection.sites)).any())
 
     def no_wait() -> Program:
         return unblock(program, selection).program
@@ -304,16 +303,11 @@ def _work_ns(program: Program) -> Int64Array:
     return np.where(is_work, program.latency_ns, 0)
 
 
-def _blocks(sites: Sites) -> NDArray[np.bool_]:
-    """bool[n], the calls that waited for a GPU."""
-    return np.isin(sites.blocking, (*RETURNS_WHEN_DONE, Blocking.COPY))
-
-
 def _waited_ns(sites: Sites) -> Int64Array:
     """int64[n], ns, how long the blocking calls were recorded beyond what they cost themselves."""
     program, trace = sites.program, sites.timeline.trace
     waited_ns = trace.duration_ns[program.event_id] - program.cost_ns
-    return np.where(_blocks(sites), np.maximum(waited_ns, 0), 0)
+    return np.where(waits_for_gpu(sites), np.maximum(waited_ns, 0), 0)
 
 
 def _critical_ns(items: Items, cycle: CriticalCycle) -> Int64Array:

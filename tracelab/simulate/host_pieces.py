@@ -23,7 +23,7 @@ class HostPieces(Frozen):
     stands for was done in event 840 itself, outside all that it calls.
 
     Attributes:
-        edge_index: intp[k], ascending, edges by which one host call comes after another.
+        edge_index: intp[k], by thread, edges by which one host call comes after another.
         event_id: int64[k], the innermost operator, Python function or call that ran, else ABSENT.
         share: float64[k], of the edge's work; those of an edge add up to 1.
     """

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_work import OUTSIDE_OPERATORS
+from tracelab.measures.ranking import OTHERS
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.host_pieces import HostPieces, host_pieces
@@ -66,7 +67,8 @@ class Items(Frozen):
             edge_index, share = self.pieces.edge_index[pieces], self.pieces.share[pieces]
             return np.minimum(np.bincount(edge_index, share, len(program.via)), 1)
 
-        return Selection(self.sites, nodes & ~is_activity, nodes & is_activity, share)
+        place = self.names[chosen[0]].name if len(chosen) == 1 else OTHERS
+        return Selection(self.sites, place, nodes & ~is_activity, nodes & is_activity, share)
 
     def host_sums(self, of_edge: Int64Array) -> Int64Array:
         """int64[items], the sum over the host's work of each item, of a value of each edge."""
