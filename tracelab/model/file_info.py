@@ -31,7 +31,8 @@ class FileInfo(OneLine):
             it; None if it did not.
         unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
             the time until the GPU was done is not in it.
-        unprofiled_block_steps: how many steps it timed at once, from empty queues on.
+        unprofiled_block_steps: how many steps it timed at once, from empty queues on; None where
+            it did not say: the first recorders timed two, and took longer to begin to wait.
         world_groups: how many process groups have all ranks in them; None where the file does not
             list its groups.
         clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
@@ -50,7 +51,7 @@ class FileInfo(OneLine):
     )
     unprofiled_step_ns: float | None = None
     unprofiled_host_step_ns: float | None = None
-    unprofiled_block_steps: int = 2
+    unprofiled_block_steps: int | None = None
     world_groups: int | None = None
     clock_base_ns: int = 0
     platform: str = ""

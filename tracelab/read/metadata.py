@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
@@ -118,7 +119,6 @@ def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:
     return time_ns if 0 < time_ns < math.inf else None
 
 
-def _unprofiled_block_steps(recorder: Mapping[str, str]) -> int:
-    """How many steps the recorder timed at once; the first recorders, which do not say so, two."""
+def _unprofiled_block_steps(recorder: Mapping[str, str]) -> int | None:
     steps = recorder.get("unprofiled_block_steps", "")
-    return int(steps) if steps.isdecimal() and 0 < int(steps) < 2**31 else 2
+    return int(steps) if re.fullmatch(r"[1-9][0-9]{0,8}", steps) else None

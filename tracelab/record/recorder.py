@@ -14,6 +14,7 @@ import re
 import sys
 import time
 import warnings
+from collections.abc import Iterable
 from contextlib import nullcontext
 from pathlib import Path
 from types import TracebackType
@@ -130,6 +131,7 @@ class Recorder:
         self._process_id = os.getpid()
         self._profiler: torch.profiler.profile | None = None
         self._timing_start_s = 0.0
+        self._devices: tuple[int, ...] = ()  # those that were in use as the timing began
         self._baseline_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
 
     @property
@@ -217,7 +219,7 @@ class Recorder:
         if timed_steps % block_steps == 0 or timed_steps == self._baseline:
             steps = (timed_steps - 1) % block_steps + 1
             host_ms = self._step_ms(steps)
-            self._synchronize()
+            _synchronize(self._devices)
             self._baseline_ms.append((self._step_ms(steps), host_ms))
             self._begin_timing()
         if timed_steps == self._baseline:
@@ -225,6 +227,7 @@ class Recorder:
             step_ms, host_ms = sorted(self._baseline_ms)[(len(self._baseline_ms) - 1) // 2]
             self._metadata["unprofiled_step_ms"] = f"{step_ms:.3f}"
             self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.3f}"
+            self._metadata["unprofiled_block_steps"] = f"{block_steps}"
             self._arm()
 
     def _step_under_profiler(self, profiler: torch.profiler.profile) -> None:
@@ -294,22 +297,14 @@ class Recorder:
             self._profiler.add_metadata_json(SOURCE_KEY, describe_source(_source_folders()))
 
     def _begin_timing(self) -> None:
-        self._synchronize()
+        # Looking for them takes longer than some steps do, so not when the time is up.
+        self._devices = _devices_in_use() if self.has_gpu else ()
+        _synchronize(self._devices)
         self._timing_start_s = time.perf_counter()
 
     def _step_ms(self, steps: int) -> float:
         """The mean time of a step since the timing began, in milliseconds."""
         return (time.perf_counter() - self._timing_start_s) * 1000 / steps
-
-    def _synchronize(self) -> None:
-        """Wait for the work of every device that this process uses."""
-        if self.has_gpu:
-            import torch
-
-            for device in range(torch.cuda.device_count()):
-                # Asking a device that this process does not use would cost memory on it.
-                if torch.cuda.memory_allocated(device) or device == torch.cuda.current_device():
-                    torch.cuda.synchronize(device)
 
     def _provenance(self) -> dict[str, str]:
         """What the trace was made on, as it is stored in the file."""
@@ -346,6 +341,25 @@ class Recorder:
         self.done = True
         if self.has_gpu:
             self.waits_are_resolved = every_wait_is_resolved(self.path)
+
+
+def _devices_in_use() -> tuple[int, ...]:
+    """The devices that this process uses, by number: asking another one would cost memory on it."""
+    import torch
+
+    return tuple(
+        device
+        for device in range(torch.cuda.device_count())
+        if torch.cuda.memory_allocated(device) or device == torch.cuda.current_device()
+    )
+
+
+def _synchronize(devices: Iterable[int]) -> None:
+    """Wait for the work of devices."""
+    import torch
+
+    for device in devices:
+        torch.cuda.synchronize(device)
 
 
 def _rank() -> int | None:

@@ -28,9 +28,11 @@ _MOST_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
 # What little is recorded in a stretch of time is at most nine tenths of it.
 _LEAST_LEFT = 0.1
-# From the host's part to the end of the wait for the GPU: 98 to 250 us in captures whose host
-# decides how long a step takes.
-_SYNCHRONIZE_NS = 100_000
+# How long it takes from the end of the host's part to that of the wait for the GPU where that is
+# done already. The first recorders looked for the devices in use meanwhile: 98 to 250 us in
+# captures whose host decides how long a step takes.
+_WAIT_NS = (5_000, 60_000)
+_FIRST_BLOCK_STEPS, _FIRST_WAIT_NS = 2, (95_000, 250_000)
 # Two blocks of steps without the profiler differ by as much. Where the host waits for the GPU, all
 # costs in a wide range fit as well as that.
 _SAME = 0.02
@@ -66,6 +68,8 @@ class Calibration(OneLine):
         event_ns: the fitted cost of one recorded event, ns.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
         step_ns: what a step takes, timed like that, ns: some steps at once, from empty queues on.
+            How long the recorder took itself is not known exactly; of the lengths that are
+            possible it is the one nearest to what was timed.
         ends: with the least and the most cost that fit as well, where they differ much; often none.
     """
 
@@ -86,11 +90,12 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
         program: its steps as they were recorded.
 
     Returns:
-        None where the recorder did not time the host without the profiler.
+        None where the recorder did not time the host without the profiler, or where the thread of
+        the steps neither launches nor waits.
     """
     info = graph.host.timeline.trace.info
-    measured_ns = info.unprofiled_host_step_ns
-    if measured_ns is None or not program.is_repeated:
+    timed_ns, measured_ns = info.unprofiled_step_ns, info.unprofiled_host_step_ns
+    if timed_ns is None or measured_ns is None or not _calls_of_steps(graph, program).any():
         return None
     recording = count_recorded(graph, program)
     blocks = _Blocks(graph, program, info.unprofiled_block_steps)
@@ -101,16 +106,14 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
         _cost_at(host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
     )
     fitted = without_profiler(program, recording, event_ns)
-    is_vague = most_ns - least_ns > _VAGUE_NS
-    [of_host_ns], [of_step_ns] = blocks.measure([fitted])
+    [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted])
+    ends_ns = (least_ns, most_ns) if most_ns - least_ns > _VAGUE_NS else ()
     return Calibration(
         program=fitted,
         event_ns=event_ns,
-        host_ns=round(of_host_ns),
-        step_ns=round(of_step_ns),
-        ends=tuple(without_profiler(program, recording, end_ns) for end_ns in (least_ns, most_ns))
-        if is_vague
-        else (),
+        host_ns=round(fitted_host_ns),
+        step_ns=round(min(max(timed_ns, shortest_ns), longest_ns)),
+        ends=tuple(without_profiler(program, recording, end_ns) for end_ns in ends_ns),
     )
 
 
@@ -293,16 +296,28 @@ class _Recorded:
 # --- how long blocks of steps take ---
 
 
+def _calls_of_steps(graph: Graph, program: Program) -> NDArray[np.bool_]:
+    """bool[n], which nodes are calls of the thread whose annotations are the steps."""
+    timeline = graph.host.timeline
+    if not program.is_repeated:
+        return np.zeros(len(program), dtype=np.bool_)
+    thread = timeline.trace.thread_index[timeline.steps[0].event_id]
+    is_of_thread: NDArray[np.bool_] = program.thread_index == thread
+    return is_of_thread
+
+
 class _Blocks:
     """The steps of a program as the recorder timed them: some at once, from empty queues on.
 
     Args:
         graph: the file's dependencies.
         program: its steps.
-        block_steps: how many the recorder timed at once; the last block may be shorter.
+        block_steps: how many the recorder timed at once; None for the first recorders.
     """
 
-    def __init__(self, graph: Graph, program: Program, block_steps: int) -> None:
+    def __init__(self, graph: Graph, program: Program, block_steps: int | None) -> None:
+        self._wait_ns = np.array(_FIRST_WAIT_NS if block_steps is None else _WAIT_NS)
+        block_steps = block_steps or _FIRST_BLOCK_STEPS
         trace, steps = graph.host.timeline.trace, graph.host.timeline.steps
         event_id = np.array([step.event_id for step in steps], dtype=np.intp)
         start_ns = trace.start_ns[event_id]
@@ -310,9 +325,12 @@ class _Blocks:
         begin_ns = trace.start_ns[program.event_id[call]]
         step_index = np.searchsorted(start_ns, begin_ns, side="right") - 1
         block = (step_index - step_index.min()) // block_steps
-        on_thread = np.flatnonzero(program.thread_index == trace.thread_index[event_id[0]])
+        on_thread = np.flatnonzero(_calls_of_steps(graph, program))
         _, first = np.unique(block[on_thread], return_index=True)
         self._steps = program.steps
+        # A last block of fewer steps would count too much of what comes once a block.
+        self._whole_blocks = max(1, program.steps // block_steps)
+        self._whole_block_steps = min(program.steps, block_steps)
         self._order = np.argsort(block, kind="stable")
         self._starts = np.searchsorted(block[self._order], np.unique(block[on_thread]))
         self._entry = on_thread[first]
@@ -332,8 +350,8 @@ class _Blocks:
         """What a step takes in programs of the same edges.
 
         Returns:
-            float64[p], ns, until the host goes on with the next step; and float64[p], ns, until
-            the GPU is done, too.
+            float64[p], ns, until the host goes on with the next step; and float64[p, 2], ns, until
+            the GPU is done, too: at least and at most.
         """
         alone = [
             replace(
@@ -353,7 +371,7 @@ class _Blocks:
         until_ns = np.concatenate((begun_ns[1:], onward_ns.max(axis=0, keepdims=True)))
         head_ns = self._head_share * latency_ns[self._wrap].sum(axis=0)
         done_ns = np.maximum.reduceat(time_ns[self._order], self._starts) + head_ns
-        # The recorder looks which devices the program uses before it waits for them.
-        done_ns = np.maximum(done_ns, until_ns + _SYNCHRONIZE_NS)
-        host_ns, step_ns = (moment_ns - begun_ns for moment_ns in (until_ns, done_ns))
-        return host_ns.sum(axis=0) / self._steps, step_ns.sum(axis=0) / self._steps
+        host_ns = (until_ns[-1] - begun_ns[0]) / self._steps
+        left_ns = (done_ns - until_ns)[: self._whole_blocks, :, np.newaxis]
+        left_ns = np.maximum(left_ns, self._wait_ns).mean(axis=0)
+        return host_ns, host_ns[:, np.newaxis] + left_ns / self._whole_block_steps
