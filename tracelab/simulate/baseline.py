@@ -34,8 +34,7 @@ _NOT_TIMED = (
     "with it."
 )
 _NOT_EXPLAINED = (
-    "Without the profiler {} {}, the replay without its cost says {}: predictions are of the step "
-    "with the profiler."
+    "Without the profiler {} {} a step, but {} in the replay: predictions are of the step with it."
 )
 
 
@@ -92,7 +91,7 @@ def find_baseline(graph: Graph) -> Baseline:
         steps=numbers,
         step_ns=step_ns,
         replayed_ns=replayed_ns,
-        not_calibrated=_NOT_TIMED,
+        not_calibrated=None if why else _NOT_TIMED,
         error=error,
         not_replayed=why,
         is_share=not program.is_repeated,
@@ -111,7 +110,7 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     if abs(calibration.host_ns - host_ns) > _MOST_ERROR * timed_ns:
         why = _NOT_EXPLAINED.format("the host took", _ms(host_ns), _ms(calibration.host_ns))
     elif abs(error) > _MOST_ERROR:
-        why = _NOT_EXPLAINED.format("a step took", _ms(timed_ns), _ms(calibration.step_ns))
+        why = _NOT_EXPLAINED.format("the program took", _ms(timed_ns), _ms(calibration.step_ns))
     if why:
         return replace(recorded, loose=(calibration.program,), not_calibrated=why)
     replayed_ns = int(replay([calibration.program]).step_ns[0])
@@ -142,13 +141,14 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
     """Why a replay does not count, if it does not."""
     late = _late_share(graph, program)
     waits = _unknown_wait_share(graph, program)
+    what = "step" if program.is_repeated else "trace"
     if late > _MOST_UNEXPLAINED:
-        return f"{late:.0%} of the step are late starts of GPU work that the file does not explain."
+        return f"GPU work starts late for {_percent(late)} of the {what} for an unknown reason."
     if waits > _MOST_UNEXPLAINED:
-        return f"For {waits:.0%} of the step the host waited for something that is not in the file."
+        return f"The host waits for {_percent(waits)} of the {what} for an unknown reason."
     if abs(error) > _MOST_ERROR:
         longer = "longer" if error > 0 else "shorter"
-        return f"The replay of the unchanged step is {abs(error):.1%} {longer} than the step."
+        return f"Replayed unchanged, the {what} is {_percent(abs(error))} {longer} than measured."
     return None
 
 
@@ -176,6 +176,10 @@ def _unknown_wait_share(graph: Graph, program: Program) -> float:
         for _, indices in groups_of(program.thread_index[node])
     ]
     return max(waited_ns, default=0) / program.length_ns
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
 
 def _ms(length_ns: float) -> str:

@@ -227,7 +227,7 @@ def _between_calls(
 
 
 class _Recorded:
-    """What was recorded of each thread of a file, and when it was in the profiler.
+    """What was recorded of each thread of a file but its steps, and when it was in the profiler.
 
     Args:
         graph: the file's dependencies.
@@ -239,6 +239,7 @@ class _Recorded:
             *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
         )
         event_id = event_id[~is_inside(trace, event_id, graph.host.profiler_calls)]
+        event_id = np.setdiff1d(event_id, [step.event_id for step in graph.host.timeline.steps])
         thread = trace.thread_index[event_id]
         self._marks_ns = {
             index: np.sort(

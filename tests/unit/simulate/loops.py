@@ -1,0 +1,54 @@
+"""A loop whose host decides, with what is recorded of it counted in the open.
+
+A step of 100 us, in us:
+
+    0 to 100    the step
+    5 to 25     an operator, which launches from 10 to 20
+    50 to 75    another one, which launches from 60 to 70
+
+So each launch has 2 events in the call, itself and what it launches. From the first to the second
+it is one event: the end of an operator and the begin of another one; likewise from there to the
+next step, as the steps themselves do not count. That makes 6 a step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tests.build import rows
+from tests.build.rows import US
+from tracelab.model.file_info import FileInfo
+from tracelab.model.graph import Graph, build_graph
+from tracelab.model.host import observe_host
+from tracelab.model.timeline import build_timeline
+from tracelab.options import PROFILER_STEP
+
+STEP_US, EVENTS_A_STEP = 100, 6
+
+
+def recorded_steps(*, count: int = 4, apart_us: int = 0, kernel_us: int = 8) -> list[rows.Row]:
+    """The rows of some such steps; between two of them the profiler's step call."""
+    some = []
+    for number in range(count):
+        start = number * (STEP_US + apart_us) * US
+        some.append(rows.step(number, start, start + STEP_US * US))
+        for index, (begin, end) in enumerate(((5, 25), (50, 75))):
+            correlation, call = 1 + 2 * number + index, start + (10 + 50 * index) * US
+            some.append(rows.operator("aten::add", start + begin * US, start + end * US))
+            some.append(rows.launch(call, call + 10 * US, correlation))
+            kernel = call + 12_112
+            some.append(rows.kernel(kernel, kernel + kernel_us * US, correlation=correlation))
+    return some
+
+
+def graph_of(*some: rows.Row, host_us: float | None = None, step_us: float | None = None) -> Graph:
+    """Their graph; the recorder timed blocks of two steps without the profiler."""
+    info = FileInfo()
+    if host_us is not None:
+        info = FileInfo(
+            unprofiled_step_ns=(step_us or host_us) * US,
+            unprofiled_host_step_ns=host_us * US,
+            unprofiled_block_steps=2,
+        )
+    trace = replace(rows.trace(*some), info=info)
+    return build_graph(observe_host(build_timeline(trace, step_pattern=PROFILER_STEP)))

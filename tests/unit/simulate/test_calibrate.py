@@ -1,0 +1,152 @@
+"""The cost of recording, fitted to what the host takes without it: see `loops` for the counts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from tests.build import rows
+from tests.build.rows import AUTOGRAD, US
+from tests.unit.simulate.loops import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
+from tracelab.model.graph import Graph
+from tracelab.simulate.calibrate import calibrate, count_recorded, without_profiler
+from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.recorded import record_program
+from tracelab.simulate.repeat import repeat
+from tracelab.simulate.replay import replay
+
+
+def program_of(graph: Graph) -> Program:
+    """All steps but the first."""
+    return repeat(graph, record_program(graph), 1, len(graph.host.timeline.steps) - 1)
+
+
+def test_events_are_counted_where_they_were_recorded():
+    graph = graph_of(*recorded_steps(count=3))
+    program = program_of(graph)
+    recording = count_recorded(graph, program)
+    assert recording.of_node[program.kind == NodeKind.CALL].tolist() == [2, 2, 2, 2]
+    assert recording.of_node[program.kind == NodeKind.ACTIVITY].tolist() == [0, 0, 0, 0]
+    by_host = program.via == Via.HOST
+    assert recording.of_edge[by_host & (program.lag == 0)].tolist() == [1, 1, 1]
+    assert recording.of_edge[by_host & (program.lag == 1)].tolist() == [1]
+    assert not recording.of_edge[~by_host].any()
+    assert not recording.profiler_ns.any()
+
+
+@pytest.mark.parametrize("event_us", [0, 1, 3])
+def test_the_fitted_cost_is_what_each_event_took(event_us):
+    # GIVEN a host that took so much less without the profiler
+    host_us = STEP_US - EVENTS_A_STEP * event_us
+    graph = graph_of(*recorded_steps(), host_us=host_us)
+    # WHEN, THEN
+    calibration = calibrate(graph, program_of(graph))
+    assert calibration.event_ns == pytest.approx(event_us * US, abs=5)
+    assert calibration.host_ns == pytest.approx(host_us * US, abs=50)
+    assert replay([calibration.program]).step_ns[0] == pytest.approx(host_us * US, abs=50)
+    assert calibration.ends == ()
+
+
+def test_the_profilers_own_code_goes_first():
+    # GIVEN 10 us in the profiler between two steps, and a host that took just those less
+    graph = graph_of(*recorded_steps(apart_us=10), host_us=STEP_US)
+    program = program_of(graph)
+    # THEN the events cost nothing
+    assert replay([program]).step_ns.tolist() == [110 * US]
+    calibration = calibrate(graph, program)
+    assert calibration.event_ns == 0
+    assert replay([calibration.program]).step_ns.tolist() == [STEP_US * US]
+
+
+def test_no_stretch_of_time_vanishes():
+    # GIVEN a cost of 10 us for each event, as much as a call with two of them took in all
+    graph = graph_of(*recorded_steps())
+    program = program_of(graph)
+    fast = without_profiler(program, count_recorded(graph, program), 10.0 * US)
+    # THEN a tenth of each call is left; the 40 us between calls lose one event
+    assert fast.cost_ns[program.kind == NodeKind.CALL].tolist() == [US] * 6
+    host_ns = fast.latency_ns[(program.via == Via.HOST) & (program.lag == 0)]
+    assert host_ns.tolist() == [30 * US] * 5
+    assert np.array_equal(
+        fast.cost_ns[program.kind == NodeKind.ACTIVITY],
+        program.cost_ns[program.kind == NodeKind.ACTIVITY],
+    )
+
+
+def test_a_long_event_is_never_scaled():
+    # GIVEN a host that took a tenth without the profiler, more than 6 events can explain
+    graph = graph_of(*recorded_steps(), host_us=STEP_US / 10)
+    calibration = calibrate(graph, program_of(graph))
+    # THEN the highest cost comes nearest: 2 us in calls and 60 us between them are left
+    assert calibration.event_ns == 10 * US
+    assert calibration.host_ns == 62 * US
+
+
+def test_where_the_host_waits_many_costs_fit():
+    # GIVEN a synchronization after a kernel of 500 us, in each step
+    some = []
+    for number in range(4):
+        start = number * 600 * US
+        correlation = 1 + 2 * number
+        some += [
+            rows.step(number, start, start + 600 * US),
+            rows.operator("aten::add", start + 5 * US, start + 25 * US),
+            rows.launch(start + 10 * US, start + 20 * US, correlation),
+            rows.kernel(start + 22_112, start + 522_112, correlation=correlation),
+            rows.call(
+                "cudaStreamSynchronize",
+                start + 30 * US,
+                start + 527_035,
+                correlation=correlation + 1,
+            ),
+            rows.sync_row(
+                "Stream Sync",
+                start + 30 * US,
+                start + 527_035,
+                correlation=correlation + 1,
+                stream=7,
+            ),
+        ]
+    graph = graph_of(*some, host_us=595)
+    low, high = calibrate(graph, program_of(graph)).ends
+    # THEN the programs with least and most cost are those of 2 % more and less
+    slow_ns, fast_ns = replay([low]).step_ns[0], replay([high]).step_ns[0]
+    assert fast_ns < 595 * US < slow_ns
+
+
+def test_what_two_threads_record_counts_once_each():
+    # GIVEN autograd's thread, which goes on 40 us after the main thread's launch
+    graph = graph_of(
+        rows.step(0, 0, 300 * US),
+        rows.operator("aten::add", 5 * US, 25 * US),
+        rows.launch(10 * US, 20 * US, 1),
+        rows.operator("backward", 50 * US, 90 * US, thread=AUTOGRAD),
+        rows.launch(60 * US, 70 * US, 2, thread=AUTOGRAD),
+        rows.kernel(22_112, 30 * US, correlation=1),
+        rows.kernel(72_112, 90 * US, correlation=2),
+    )
+    program = record_program(graph).program
+    [edge] = np.flatnonzero(program.via == Via.THREAD)
+    # THEN the main thread's operator ends meanwhile, and autograd's begins
+    assert count_recorded(graph, program).of_edge[edge] == 1
+
+
+def test_without_the_hosts_time_there_is_nothing_to_fit():
+    graph = graph_of(*recorded_steps())
+    assert calibrate(graph, program_of(graph)) is None
+
+
+def test_a_thread_of_steps_that_launches_nothing_cannot_be_compared():
+    some = [
+        rows.step(number, number * 100 * US, (number + 1) * 100 * US) for number in range(3)
+    ] + [
+        row
+        for number in range(3)
+        for start in [number * 100 * US]
+        for row in (
+            rows.launch(start + 10 * US, start + 20 * US, 1 + number, thread=AUTOGRAD),
+            rows.kernel(start + 22_112, start + 50 * US, correlation=1 + number),
+        )
+    ]
+    graph = graph_of(*some, host_us=90)
+    assert calibrate(graph, program_of(graph)) is None
