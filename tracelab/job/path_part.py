@@ -27,6 +27,7 @@ from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
+_NOT_YET = -2  # in the place of a state: it is worked out when the walk comes there
 _MOST_PLACES = 8  # of a way, the longest; the rest is told by kind alone
 _CHUNK_NS, _MOST_CHUNKS = 50_000, 16  # into which host work is cut, to ask what the host did
 
@@ -185,7 +186,7 @@ def path_part(
     return PathPart(
         places=places,
         node=node.reshape(-1).astype(np.int32),
-        end_node=np.arange(len(own_rows), walk.starts, dtype=np.int32),
+        end_node=np.arange(len(own_rows), len(walk.starts), dtype=np.int32),
         at_ns=tree.at_ns,
         operation_index=np.append(operation_index, others).astype(np.int32),
         next_node=tree.next_node.astype(np.int32),
@@ -201,98 +202,142 @@ class _Walk:
     """All ways back from communication kernels and ends of steps, as far as the beginning.
 
     A state is a row that was passed and the time then; the way from it does not depend on how it
-    was reached, so that each is gone through once.
+    was reached, so that each is gone through once. The states of rows that are passed at their
+    start, nearly all of them, have the row's number, and those that lead to another row have been
+    worked out before the walk: it calls nothing for them.
 
     Attributes:
-        starts: how many states the walk begins with: they come first, those of kernels by row, then
-            those of the ends of steps and of the trace.
+        starts: intp[x], the states that the walk begins with: those of kernels by row, then those
+            of the ends of steps and of the trace.
     """
 
     def __init__(self, links: PathLinks, rows: NDArray[np.intp]) -> None:
         timeline = links.timeline
-        self._links = links
+        self._links, self._rows = links, rows
         self._first_ns = min(window.start_ns for window in timeline.windows)
-        self._start_ns: list[int] = timeline.start_ns.tolist()
-        self._kind: list[int] = timeline.kind.tolist()
-        self._event_id: list[int] = timeline.event_id.tolist()
         self._operation_rows = frozenset(rows.tolist())
+        self._upstream_ns = np.array(links.upstream_end_ns, dtype=np.int64)
+        self._upstream_row = np.array(links.upstream_row, dtype=np.int64)
+        next_state, reached_ns = self._worked_out()
+        self._next_state: list[int] = next_state.tolist()
+        self._reached_ns: list[int] = reached_ns.tolist()
+        self._row = list(range(len(next_state)))
+        self._time_ns: list[int] = timeline.start_ns.tolist()
+        self._is_passed = [False] * len(next_state)
         self._state_of: dict[tuple[int, int], int] = {}
-        self._row: list[int] = []
-        self._time_ns: list[int] = []
-        self._next_state: list[int] = []
-        self._reached_ns: list[int] = []
         self._pieces: list[tuple[int, int, int, int, int, int]] = []
-        for row in rows.tolist():
-            self._state(row, self._start_ns[row])
         ends = [
             (step.end_ns, int(timeline.trace.thread_index[step.event_id]))
             for step in timeline.steps
         ]
         ends.append((timeline.windows[0].end_ns, ABSENT))
-        from_end = [(self._add(ABSENT, end_ns), thread) for end_ns, thread in ends]
-        self.starts = len(self._row)
-        for state, thread in from_end:
-            self._begin(state, thread)
-        for state in range(self.starts):
+        from_end = [self._begin(end_ns, thread) for end_ns, thread in ends]
+        self.starts = np.append(rows, from_end).astype(np.intp)
+        for state in self.starts.tolist():
             self._follow(state)
 
     def tree(self) -> tuple[_Tree, _Pieces]:
         """The states that the walk began with and those in which ways meet, and what is between."""
-        next_state = np.array(self._next_state, dtype=np.int64)
-        leads_on = next_state != ABSENT
+        next_state, is_passed = np.array(self._next_state), np.array(self._is_passed)
+        leads_on = is_passed & (next_state != ABSENT)
         is_node = np.bincount(next_state[leads_on], minlength=len(next_state)) > 1
-        is_node[: self.starts] = True
-        node = np.cumsum(is_node) - 1  # of the others the way that passes them is not known yet
-        for state in np.flatnonzero(leads_on).tolist():
-            following = next_state[state]
-            if not is_node[following]:
-                node[following] = node[state]
-        ends = np.flatnonzero(~leads_on | is_node[next_state])
-        next_node, reached_ns = np.full((2, int(is_node.sum())), ABSENT, dtype=np.int64)
+        is_node[self.starts] = True
+        meetings = np.setdiff1d(np.flatnonzero(is_node), self.starts)
+        nodes = np.append(self.starts, meetings)
+        node = self._of_states(nodes, is_node)
+        ends = np.flatnonzero(is_passed & (~leads_on | is_node[next_state]))
+        next_node, reached_ns = np.full((2, len(nodes)), ABSENT, dtype=np.int64)
         next_node[node[ends]] = np.where(leads_on[ends], node[next_state[ends]], ABSENT)
-        reached_ns[node[ends]] = np.array(self._reached_ns, dtype=np.int64)[ends]
-        at_ns = np.array(self._time_ns, dtype=np.int64)[is_node]
-        columns = np.array(self._pieces, dtype=np.int64).reshape(-1, 6).T
-        of_state, start_ns, end_ns, kind, event_id, thread_index = columns
+        reached_ns[node[ends]] = np.array(self._reached_ns)[ends]
+        at_ns = np.array(self._time_ns)[nodes]
+        state, start_ns, end_ns, kind, event_id, thread_index = self._all_pieces(is_passed)
         pieces = _Pieces(
-            node[of_state], start_ns, end_ns, kind.astype(np.int8), event_id, thread_index
+            node[state], start_ns, end_ns, kind.astype(np.int8), event_id, thread_index
         )
         return _Tree(at_ns, next_node, reached_ns), pieces
 
+    def _worked_out(self) -> tuple[Int64Array, Int64Array]:
+        """Of each row that is passed at its start the next state and when it is reached.
+
+        _NOT_YET where it waited for the host, for nothing known, or for a row that had not begun.
+        """
+        upstream_row, upstream_ns = self._upstream_row, self._upstream_ns
+        start_ns = self._links.timeline.start_ns[np.maximum(upstream_row, 0)]
+        is_known = (upstream_row >= 0) & (upstream_ns > self._first_ns) & (upstream_ns >= start_ns)
+        reached_ns = np.where(np.isin(upstream_row, self._rows), upstream_ns, start_ns)
+        return np.where(is_known, upstream_row, _NOT_YET), reached_ns
+
+    def _all_pieces(self, is_passed: NDArray[np.bool_]) -> Int64Array:
+        """int64[6, k], the state and the other columns of all pieces."""
+        links, timeline = self._links, self._links.timeline
+        was_worked_out = self._worked_out()[0] != _NOT_YET
+        row = np.flatnonzero(is_passed[: len(was_worked_out)] & was_worked_out)
+        upstream_row, upstream_ns = self._upstream_row[row], self._upstream_ns[row]
+        between = np.where(links.is_unknown[row], PathKind.UNKNOWN, PathKind.QUEUE)
+        none = np.full(len(row), ABSENT)
+        waits = (row, upstream_ns, timeline.start_ns[row], between, timeline.event_id[row], none)
+        of_upstream = (
+            timeline.start_ns[upstream_row],
+            upstream_ns,
+            timeline.kind[upstream_row],
+            timeline.event_id[upstream_row],
+        )
+        runs = np.stack((row, *of_upstream, none))[:, ~np.isin(upstream_row, self._rows)]
+        others = np.array(self._pieces, dtype=np.int64).reshape(-1, 6).T
+        pieces = np.concatenate((np.stack(waits), runs, others), axis=1)
+        return pieces[:, pieces[1] < pieces[2]]
+
+    def _of_states(self, nodes: NDArray[np.intp], is_node: NDArray[np.bool_]) -> Int64Array:
+        """int64[states], the node from which the way leads that passes each state."""
+        node, is_end = [ABSENT] * len(is_node), is_node.tolist()
+        next_state = self._next_state
+        for number, state in enumerate(nodes.tolist()):
+            node[state] = number
+            following = next_state[state]
+            while following != ABSENT and not is_end[following]:
+                node[following] = number
+                following = next_state[following]
+        return np.array(node, dtype=np.int64)
+
+    def _follow(self, state: int) -> None:
+        """Go on from a state to one that the walk has been at before."""
+        next_state, is_passed = self._next_state, self._is_passed
+        while state != ABSENT and not is_passed[state]:
+            is_passed[state] = True
+            if next_state[state] == _NOT_YET:
+                self._go_on(state)
+            state = next_state[state]
+
     def _state(self, row: int, time_ns: int) -> int:
-        """The state of having passed a row, a new one unless the walk has been there."""
-        state = self._state_of.setdefault((row, time_ns), len(self._row))
-        if state == len(self._row):
-            self._add(row, time_ns)
-        return state
+        """The state of having passed a row at a moment."""
+        if self._time_ns[row] == time_ns:
+            return row
+        if (row, time_ns) not in self._state_of:
+            self._state_of[row, time_ns] = self._add(row, time_ns)
+        return self._state_of[row, time_ns]
 
     def _add(self, row: int, time_ns: int) -> int:
         self._row.append(row)
         self._time_ns.append(time_ns)
-        self._next_state.append(ABSENT)
+        self._next_state.append(_NOT_YET)
         self._reached_ns.append(ABSENT)
+        self._is_passed.append(False)
         return len(self._row) - 1
 
-    def _begin(self, state: int, thread: int) -> None:
-        """Go back from the end of a window, as the critical path of one file does."""
-        links, end_ns = self._links, self._time_ns[state]
+    def _begin(self, end_ns: int, thread: int) -> int:
+        """Go back from the end of a window, as the critical path of one file does; its state."""
+        links, state = self._links, self._add(ABSENT, end_ns)
         row, stretches = links.last_ended(end_ns), list[HostStretch]()
         if row == ABSENT or links.timeline.end_ns[row] < end_ns:
             row, stretches = through_host(links, thread, ABSENT, end_ns, self._first_ns)
         self._arrive(state, row, stretches)
-
-    def _follow(self, state: int) -> None:
-        """Go on from a state that the walk begins with to one that it has been at before."""
-        if self._row[state] == ABSENT:
-            state = self._next_state[state]
-        while state != ABSENT and self._reached_ns[state] == ABSENT:
-            self._go_on(state)
-            state = self._next_state[state]
+        return state
 
     def _go_on(self, state: int) -> None:
         """Find what the row of a state waited for."""
         links, row = self._links, self._row[state]
-        event_id, upstream_row = self._event_id[row], links.upstream_row[row]
+        event_id = int(links.timeline.event_id[row])
+        upstream_row = links.upstream_row[row]
         upstream_ns = min(self._time_ns[state], links.upstream_end_ns[row])
         kind = PathKind.LAUNCH if upstream_row == HOST else PathKind.QUEUE
         kind = PathKind.UNKNOWN if links.is_unknown[row] else kind
@@ -312,10 +357,11 @@ class _Walk:
             stretches = [*stretches, HostStretch(first_ns, PathKind.UNKNOWN, ABSENT, ABSENT)]
         for stretch in stretches:
             now_ns = self._spend(state, now_ns, *stretch)
+        self._next_state[state] = ABSENT
         if row != ABSENT and now_ns > first_ns:
-            start_ns = self._start_ns[row]
+            timeline, start_ns = self._links.timeline, self._time_ns[row]
             if row not in self._operation_rows or now_ns < start_ns:
-                kind, event_id = self._kind[row], self._event_id[row]
+                kind, event_id = int(timeline.kind[row]), int(timeline.event_id[row])
                 now_ns = self._spend(state, now_ns, start_ns, kind, event_id, ABSENT)
                 start_ns = now_ns
             self._next_state[state] = self._state(row, start_ns)
@@ -326,8 +372,7 @@ class _Walk:
     ) -> int:
         """Add the time from then to now, if it is any, and go there."""
         since_ns = min(now_ns, max(since_ns, self._first_ns))
-        if since_ns < now_ns:
-            self._pieces.append((state, since_ns, now_ns, kind, event_id, thread_index))
+        self._pieces.append((state, since_ns, now_ns, kind, event_id, thread_index))
         return since_ns
 
 
