@@ -10,7 +10,15 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO, Finding, call_site_of, order_of, severity_of
+from tracelab.findings.finding import (
+    CRITICAL_SHARE,
+    INFO,
+    WARNING_SHARE,
+    Finding,
+    call_site_of,
+    order_of,
+    severity_of,
+)
 from tracelab.findings.places import JOINT, places_of
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
@@ -107,13 +115,24 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
 
 
 def _with_price(finding: Finding, prediction: Prediction) -> Finding:
-    saves_ns = max(0, prediction.step_ns - prediction.predicted_ns)
+    """A finding with what its edit saves, judged by that.
+
+    Where that may be anything from next to nothing to an alarm, the attributed share is all that is
+    known.
+    """
+    step_ns = prediction.step_ns
+    saves_ns, low_ns, high_ns = (
+        max(0, step_ns - ns)
+        for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
+    )
+    is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
+    severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
     return replace(
         finding,
-        severity=severity_of(saves_ns, prediction.step_ns, finding.spread_ns or 0),
+        severity=finding.severity if is_open else severity,
         saves_ns=saves_ns,
-        saves_low_ns=max(0, prediction.step_ns - prediction.high_ns),
-        saves_high_ns=max(0, prediction.step_ns - prediction.low_ns),
+        saves_low_ns=low_ns,
+        saves_high_ns=high_ns,
     )
 
 

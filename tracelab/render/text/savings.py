@@ -80,9 +80,10 @@ def _interval(saves_ns: int | None, low_ns: int | None, high_ns: int | None, sco
     if scope.savings is not None and scope.savings.is_of_trace:
         whole = scope.savings.step_ns or 0
         return f"({_number(100 * low_ns / whole)} to {_number(100 * high_ns / whole)})"
-    unit, unit_ns = time_unit(saves_ns or high_ns)
-    unit = "" if saves_ns else f" {unit}"
-    return f"({_number(low_ns / unit_ns)} to {_number(high_ns / unit_ns)}{unit})"
+    if not low_ns and (not saves_ns or time_unit(saves_ns) != time_unit(high_ns)):
+        return f"(0 to {duration_text(high_ns)})"
+    _, unit_ns = time_unit(saves_ns)
+    return f"({_number(low_ns / unit_ns)} to {_number(high_ns / unit_ns)})"
 
 
 def _number(value: float) -> str:
