@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from tracelab.arrays import OneLine
 from tracelab.measures.measure import constrained
@@ -125,6 +125,29 @@ def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
     if time_ns >= CRITICAL_SHARE * of_ns:
         return CRITICAL
     return WARNING if time_ns >= WARNING_SHARE * of_ns and time_ns > spread_ns else INFO
+
+
+def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) -> Finding:
+    """A finding with what its edit saves, judged by that.
+
+    Where that may be anything from next to nothing to an alarm, the attributed share, by which it
+    was judged before, is all that is known.
+
+    Args:
+        finding: as it is judged by its share.
+        step_ns: the step, ns.
+        saved_ns: what is saved of it, and at least, and at most.
+    """
+    saves_ns, low_ns, high_ns = saved_ns
+    is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
+    severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
+    return replace(
+        finding,
+        severity=finding.severity if is_open else severity,
+        saves_ns=saves_ns,
+        saves_low_ns=low_ns,
+        saves_high_ns=high_ns,
+    )
 
 
 def order_of(finding: Finding, steps: int) -> tuple[float, int, int, str]:

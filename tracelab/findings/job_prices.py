@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from tracelab.findings.finding import Finding, order_of, severity_of
+from tracelab.findings.finding import Finding, order_of, with_saving
 from tracelab.findings.places import JOINT
 from tracelab.findings.prices import ALL
 from tracelab.findings.savings import Savings
@@ -27,7 +27,7 @@ def price_in_job(
     A change is made on all ranks that have a finding with it.
 
     Args:
-        findings: those of the job.
+        findings: those of the job, judged by the share that is attributed to them.
         savings: a row of each rank, of its own step.
         ranks: the ranks, in the order in which they are replayed.
         job: how they are replayed; a job that is.
@@ -44,7 +44,7 @@ def price_in_job(
     *alone, of_all = predict_job(job, [*changes, together])
     predicted = dict(zip(by_text, alone, strict=True))
     priced = tuple(
-        _with_price(finding, predicted[finding.edit], step_ns)
+        with_saving(finding, step_ns, _saved_ns(predicted[finding.edit], step_ns))
         if finding.edit in predicted and finding.saves_reason is None
         else finding
         for finding in findings
@@ -107,17 +107,6 @@ def _compared(
         elif edit.kind == _LEVEL and edit.place is not None:
             programs = leveled(job, programs, ranks.index(int(edit.place.removeprefix(_RANK))))
     return programs
-
-
-def _with_price(finding: Finding, prediction: JobPrediction, step_ns: int) -> Finding:
-    saves_ns, low_ns, high_ns = _saved_ns(prediction, step_ns)
-    return replace(
-        finding,
-        severity=severity_of(saves_ns, step_ns, finding.spread_ns or 0),
-        saves_ns=saves_ns,
-        saves_low_ns=low_ns,
-        saves_high_ns=high_ns,
-    )
 
 
 def _saved_ns(prediction: JobPrediction, step_ns: int) -> tuple[int, int, int]:

@@ -10,15 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
 from tracelab.findings.context import Context
-from tracelab.findings.finding import (
-    CRITICAL_SHARE,
-    INFO,
-    WARNING_SHARE,
-    Finding,
-    call_site_of,
-    order_of,
-    severity_of,
-)
+from tracelab.findings.finding import INFO, Finding, call_site_of, order_of, with_saving
 from tracelab.findings.places import JOINT, places_of
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
@@ -77,7 +69,7 @@ def price_findings(
     *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
     by_index = dict(zip(fixes, alone, strict=True))
     findings = [
-        _with_price(finding, by_index[i]) if i in by_index else finding
+        with_saving(finding, baseline.step_ns, saved_ns(by_index[i])) if i in by_index else finding
         for i, (finding, _) in enumerate(edited)
     ]
     steps = max(1, len(context.typical_steps))
@@ -114,37 +106,17 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
-def _with_price(finding: Finding, prediction: Prediction) -> Finding:
-    """A finding with what its edit saves, judged by that.
-
-    Where that may be anything from next to nothing to an alarm, the attributed share is all that is
-    known.
-    """
-    step_ns = prediction.step_ns
+def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
+    """What a fix saves of a step, and at least, and at most, ns; what makes it longer saves nothing."""
     saves_ns, low_ns, high_ns = (
-        max(0, step_ns - ns)
+        max(0, prediction.step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
     )
-    is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
-    severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
-    return replace(
-        finding,
-        severity=finding.severity if is_open else severity,
-        saves_ns=saves_ns,
-        saves_low_ns=low_ns,
-        saves_high_ns=high_ns,
-    )
+    return saves_ns, low_ns, high_ns
 
 
 def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
-    saves_ns, low_ns, high_ns = (
-        (None, None, None)
-        if together is None
-        else (
-            max(0, together.step_ns - ns)
-            for ns in (together.predicted_ns, together.high_ns, together.low_ns)
-        )
-    )
+    saves_ns, low_ns, high_ns = (None, None, None) if together is None else saved_ns(together)
     return Savings(
         rank=context.rank,
         step=None,

@@ -146,6 +146,7 @@ def merge_reports(
             findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline, options.step
         )
         if merged.replay is not None and merged.replay.baseline.not_replayed is None:
+            findings = of_the_job(findings, (), tables.get("steady", ()))
             findings, savings = price_in_job(findings, savings, job.ranks, merged.replay)
         else:
             deciding = deciding_ranks(merged.parts, merged.wait_ns)
