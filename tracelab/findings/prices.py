@@ -107,7 +107,7 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
 
 
 def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
-    """What a fix saves of a step, and at least, and at most, ns; what makes it longer saves nothing."""
+    """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer."""
     saves_ns, low_ns, high_ns = (
         max(0, prediction.step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)

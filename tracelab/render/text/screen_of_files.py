@@ -16,6 +16,7 @@ from tracelab.render.text.files import hardware
 from tracelab.render.text.finding_lines import TONES, amount, caption, finding_lines, worth_showing
 from tracelab.render.text.hints import JOB
 from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, rank_shares
+from tracelab.render.text.savings import saved_together
 from tracelab.render.text.screen import (
     MOST_FINDINGS,
     MOST_LINES,
@@ -269,6 +270,7 @@ def _verdict(report: Report, rows: Sequence[_Row], shares: Sequence[RankShares])
     if not shares:
         sentences.append(_busy(rows))
     longest = max(rows, key=lambda row: row.step_ns)
+    sentences += next(filter(None, (saved_together(row.scope) for row in rows)), [])
     if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
         sentences.append(none_is_large(longest.scope))
     return sentences
