@@ -1,4 +1,6 @@
+import gzip
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import jsonschema
@@ -115,8 +117,6 @@ def test_trace_that_cannot_be_replayed_says_why(tracelab, tmp_path):
 
 
 def _unpacked(path):
-    import gzip
-
     return gzip.decompress(path.read_bytes())
 
 
@@ -188,9 +188,7 @@ def test_diff_with_the_saved_prediction_says_what_became_of_it(tracelab, tmp_pat
     assert json.loads(tracelab("diff", PREFETCH, AHEAD, "--json", "-").out)["predictions"] == []
 
 
-def test_python_predicts_the_same_and_takes_functions(tracelab):
-    from dataclasses import replace
-
+def test_python_predicts_the_same_and_takes_functions():
     def slower_kernels(program):
         is_activity = program.row >= 0
         return replace(program, cost_ns=program.cost_ns * (1 + is_activity))

@@ -185,12 +185,14 @@ def moved_activities(before: Program, after: Program) -> NDArray[np.bool_]:
 
 
 def _is_apart(program: Program) -> NDArray[np.bool_]:
-    """bool[n], the activities that do not run in order with most of their stream."""
+    """bool[n], the activities that do not run in order with most of the compute of their stream."""
     root = stream_roots(program)
     is_apart = np.zeros(len(program), dtype=np.bool_)
     for _, nodes in groups_of(program.stream_index):
         roots, nth, counts = np.unique(root[nodes], return_inverse=True, return_counts=True)
-        is_apart[nodes] = roots[nth] != roots[counts.argmax()]
+        is_compute = program.activity_kind[nodes] == Kind.COMPUTE
+        compute_counts = np.bincount(nth, weights=is_compute, minlength=len(roots))
+        is_apart[nodes] = nth != np.lexsort((counts, compute_counts))[-1]
     return is_apart
 
 
