@@ -479,6 +479,12 @@ TERMS = Group(
             "explain attributed`.",
         ),
         Term(
+            "what-if",
+            "what a steady step takes with a change, predicted by a replay of the steady steps",
+            "`tracelab whatif` predicts the fix of each finding, and any other change. A change is "
+            "written KIND[:PLACE][=VALUE], for example `unblock:train.py:40` or `load=0`.",
+        ),
+        Term(
             "saves",
             "what a fix makes a steady step shorter by, as a replay of the steps predicts it",
             "Behind it in brackets between what and what it is expected. `saves_ns`, "
@@ -596,7 +602,7 @@ FINDING_FIELDS = Group(
         Term(
             "edit",
             "the change of the program that a replay makes for it; null where nothing can be done",
-            "As `tracelab whatif --edit` takes it; several are joined by ` + `.",
+            "As `tracelab whatif` takes it; several are joined by ` + `.",
         ),
         Term(
             "saves_ns",
@@ -617,6 +623,30 @@ FINDING_FIELDS = Group(
         Term("evidence", "ids of the events that show it, the most expensive first"),
         Term("fix", "what to change"),
         Term("about", "`program`, or `trace` for what the file itself lacks"),
+    ),
+)
+
+PREDICTION_FIELDS = Group(
+    "prediction",
+    "Fields of a prediction",
+    "a field of a prediction",
+    "`whatif` in the JSON: what the steady steps take with a change, by a replay of them. "
+    "`report.whatif` in Python, or `tracelab.whatif(path)`.",
+    (
+        Term(
+            "baseline_error",
+            "by which share of a step the replay without a change is off",
+            "0.01 where it is 1 % longer. Beyond 2 % nothing is predicted.",
+        ),
+        Term("not_replayed", "why nothing is predicted; null where it is"),
+        Term("is_of_trace", "whether the trace has no steps, and all of it is replayed once"),
+        Term("name", "the finding that is fixed, or the edit"),
+        Term("edits", "the changes of the program that are replayed"),
+        Term("findings", "of which findings they are, by their position from 0 on"),
+        Term("predicted_ns", "what a step takes with the change"),
+        Term("low_ns", "the least that it takes, as far as is known"),
+        Term("high_ns", "the most that it takes, as far as is known"),
+        Term("reason", "why a change has no effect, or a wide interval; null without one"),
     ),
 )
 
@@ -657,6 +687,7 @@ GROUPS = (
     EDGE_KINDS,
     PHASES,
     FINDING_FIELDS,
+    PREDICTION_FIELDS,
     SEVERITIES,
     LOSS_KINDS,
 )
