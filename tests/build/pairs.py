@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from statistics import median
 
 from tracelab import Options, Report, WhatIf, analyze, whatif
 from tracelab.report.schema import Prediction

@@ -6,11 +6,10 @@ once it is faster, and that nothing is saved where another rank decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, measure_within, union
