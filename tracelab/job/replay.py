@@ -23,6 +23,7 @@ from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.predict import bounds_ns
 from tracelab.simulate.program import Program
 from tracelab.simulate.replay import replay
 
@@ -283,18 +284,9 @@ def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
 
 
 def _prediction(change: Change, step_ns: int, new_ns: Int64Array) -> JobPrediction:
-    """Bounds around what is predicted, which are no further from it than what it changes."""
-    new_ns = np.maximum(new_ns, 0)
-    predicted_ns = int(new_ns[0])
-    shorter_ns, longer_ns = (
-        min(int(max(margin, _MARGIN) * predicted_ns), abs(step_ns - predicted_ns))
-        for margin in change.margin
-    )
-    return JobPrediction(
-        predicted_ns=predicted_ns,
-        low_ns=max(0, int(new_ns.min()) - shorter_ns),
-        high_ns=int(new_ns.max()) + longer_ns,
-    )
+    """Bounds around what is predicted."""
+    shorter, longer = (max(margin, _MARGIN) for margin in change.margin)
+    return JobPrediction(*bounds_ns(step_ns, np.maximum(new_ns, 0), (shorter, longer)))
 
 
 def _slowed_ns(

@@ -44,6 +44,9 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "comm": (0.03, 0.03),
     }
 )
+# By how much kernels may take longer on a GPU that hardly idles any more: the same matrix product
+# took 171 us in a step with waits and 191 us in one without (shared/REPLAY.md).
+_CLOCKS = 0.1
 _UNKNOWN_MARGIN = (0.03, 0.03)  # of a function of the user's own
 
 
@@ -191,32 +194,42 @@ def _prediction(
         base_ns: the replayed step of each baseline.
         replayed_ns: those of `_programs`.
     """
-    saved_ns = np.repeat(base_ns, _PER_BASE) - replayed_ns
-    new_ns = np.maximum(step_ns - saved_ns, 0)
-    predicted_ns = int(new_ns[0])
-    shorter_ns, longer_ns = _margin_ns(fix.edits, step_ns, predicted_ns)
+    # By how much the replay is off without a change, it is with one, in proportion.
+    new_ns = np.rint(replayed_ns * (step_ns / np.repeat(base_ns, _PER_BASE))).astype(np.int64)
+    predicted_ns, low_ns, high_ns = bounds_ns(step_ns, new_ns, margin_of(fix.edits))
     return Prediction(
         name=fix.name,
         edits=tuple(map(describe, fix.edits)),
         findings=fix.findings,
         step_ns=step_ns,
         predicted_ns=predicted_ns,
-        low_ns=max(int(new_ns.min()) - shorter_ns, 0),
-        high_ns=min(int(new_ns.max()) + longer_ns, max(step_ns, predicted_ns + longer_ns)),
+        low_ns=low_ns,
+        high_ns=high_ns,
         reason=edited[0].reason,
     )
 
 
-def _margin_ns(changes: Sequence[Change], step_ns: int, predicted_ns: int) -> tuple[int, int]:
-    """How much shorter and longer the step may be than predicted, ns.
+def bounds_ns(
+    step_ns: int, new_ns: Int64Array, margin: tuple[float, float]
+) -> tuple[int, int, int]:
+    """What is predicted, at least and at most, ns.
 
-    No more than what the fix changes: one that changes nothing is predicted exactly.
+    A fix is not worth less or more by a margin than what it changes: one that changes nothing is
+    predicted exactly. A GPU that idles less runs at lower clocks.
+
+    Args:
+        step_ns: the step without the fix.
+        new_ns: int64[k], what replays with it say, the likeliest first.
+        margin: by which shares of its prediction the step may be shorter and longer.
     """
-    at_most_ns = abs(step_ns - predicted_ns)
-    shorter, longer = margin_of(changes)
+    predicted_ns, at_most_ns = int(new_ns[0]), abs(step_ns - int(new_ns[0]))
+    denser = max(0.0, 1 - predicted_ns / step_ns)
+    shorter_ns = min(int(margin[0] * predicted_ns), at_most_ns)
+    longer_ns = min(int((margin[1] + _CLOCKS * denser) * predicted_ns), at_most_ns)
     return (
-        min(int(shorter * predicted_ns), at_most_ns),
-        min(int(longer * predicted_ns), at_most_ns),
+        predicted_ns,
+        max(int(new_ns.min()) - shorter_ns, 0),
+        min(int(new_ns.max()) + longer_ns, max(step_ns, predicted_ns + longer_ns)),
     )
 
 

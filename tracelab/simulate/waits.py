@@ -48,8 +48,8 @@ def unblock(program: Program, selection: Selection) -> Edited:
     """The host does not wait there; a copy that only fed the wait goes, too.
 
     What the wait kept in order on two streams stays so, as by an event wait, unless the program
-    makes its streams wait for something else there; as a bound it does not. Where data decide the
-    size of an operator's result, the bounds are that only its waits go and that the operator goes.
+    makes its streams wait for something else there. Where data decide the size of an operator's
+    result, the bounds are that only its waits go and that the operator goes.
     """
     sites = selection.sites
     calls = with_same_operator(sites, selection.calls & waits_for_gpu(sites))
@@ -60,9 +60,10 @@ def unblock(program: Program, selection: Selection) -> Edited:
     unblocked = without_activities(unblocked, read_copies, sites.gap_ns)
     ordered = _in_order(unblocked, program, sites, calls)
     sized = _outermost(sites, _enclosing(sites, calls, _SIZED_BY_DATA))
-    gone = without_operators(unblocked, sites, sized) if len(sized) else unblocked
-    reason = _DATA_DECIDES if len(sized) else None
-    return Edited(ordered, gone, ordered, int(calls.sum()), reason)
+    if not len(sized):
+        return Edited.exactly(ordered, int(calls.sum()))
+    gone = without_operators(ordered, sites, sized)
+    return Edited(ordered, gone, ordered, int(calls.sum()), _DATA_DECIDES)
 
 
 def no_wait(program: Program, selection: Selection) -> Edited:

@@ -24,13 +24,13 @@ def predictions(the_scene, *fixes, **columns):
     return predict(baseline_of(the_scene, **columns), the_scene.sites, some)
 
 
-def test_a_prediction_is_the_step_without_what_the_replay_saves():
+def test_a_prediction_is_as_far_off_the_replay_as_the_baseline_is():
     the_scene = synchronized()
     baseline = baseline_of(the_scene)
     measured = replace(baseline, step_ns=baseline.step_ns + 700)
     [found] = predict(measured, the_scene.sites, [Fix("TL101", (parse_edit("unblock"),), (3,))])
-    saved_ns = the_scene.step_ns() - the_scene.step_ns("unblock")
-    assert found.predicted_ns == measured.step_ns - saved_ns
+    share = the_scene.step_ns("unblock") / the_scene.step_ns()
+    assert found.predicted_ns == round(share * measured.step_ns)
     assert (found.step_ns, found.name, found.findings) == (measured.step_ns, "TL101", (3,))
     assert found.edits == ("unblock",)
     assert found.low_ns < found.predicted_ns < found.high_ns < found.step_ns
