@@ -488,8 +488,9 @@ TERMS = Group(
             "saves",
             "what a fix makes a steady step shorter by, as a replay of the steps predicts it",
             "Behind it in brackets between what and what it is expected. `saves_ns`, "
-            "`saves_low_ns` and `saves_high_ns` in the JSON. Fixes do not add up: `savings` has all "
-            "of them together. A fix that saves nothing is `info`, however long its call blocks.",
+            "`saves_low_ns` and `saves_high_ns` in the JSON. Fixes do not add up: `savings` has "
+            "all of them together. A fix that saves nothing is `info`, however long its call "
+            "blocks.",
         ),
         Term(
             "takes",
@@ -607,9 +608,9 @@ FINDING_FIELDS = Group(
         Term(
             "saves_ns",
             "what that change saves of a steady step, by a replay; null without one",
-            "Of a file without steps it is of the whole trace. It may be larger than the share that "
-            "is attributed to the finding: a call that drains the queue leaves the host behind for "
-            "the rest of the step.",
+            "Of a file without steps it is of the whole trace. It may be larger than the share "
+            "that is attributed to the finding: a call that drains the queue leaves the host "
+            "behind for the rest of the step.",
         ),
         Term("saves_low_ns", "the least that the change saves, as far as is known"),
         Term("saves_high_ns", "the most that the change saves, as far as is known"),

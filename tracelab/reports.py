@@ -11,18 +11,26 @@ from typing import Any
 from tracelab.analysis import Analysis, analyze_source, predict_changes
 from tracelab.arrays import OneLine
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
-from tracelab.findings.fixes import ALL, require_choices
+from tracelab.findings.fixes import (
+    ALL,
+    choose_fixes,
+    predictions_of,
+    require_choices,
+)
+from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.job.rank_part import RankPart
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
+from tracelab.measures.steady import PROFILED
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, one_source, path_names
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
 from tracelab.report.schema import Report, UnreadFile, WhatIf
+from tracelab.simulate.predict import Fix, Prediction
 from tracelab.simulate.program import Program
 
 
@@ -82,20 +90,20 @@ def analyze(
 
 
 def whatif(
-    trace: str | PathLike[str] | Source | Analysis,
+    trace: str | PathLike[str] | Source | Analysis | Sequence[str | PathLike[str]],
     *,
     fixes: str | int | Sequence[str | int] = (),
     edits: str | Callable[[Program], Program] | Sequence[str | Callable[[Program], Program]] = (),
     options: Options = DEFAULTS,
 ) -> WhatIf:
-    """Predict what a step of a trace takes with changes: each alone, then all together.
+    """Predict what a step of a trace, or of a job, takes with changes: each alone, then all.
 
     Args:
-        trace: a file, a URL, or what `analyze_source` made of one.
+        trace: a file, a URL, what `analyze_source` made of one, or the files of a job's ranks.
         fixes: of which findings: numbers in the report from 1 on, ids of rules, or "all", which is
             the default where no edit is given either.
         edits: texts such as "unblock:train.py:40", or functions from a `Program` of
-            `tracelab.simulate.program` to the changed one.
+            `tracelab.simulate.program` to the changed one. In a job they are made on every rank.
         options: how a file is analyzed.
 
     Example:
@@ -104,14 +112,73 @@ def whatif(
         [('unblock:events.py:65',)]
 
     Raises:
-        UsageError: one of them is neither a fix nor an edit.
+        UsageError: one of them is neither a fix nor an edit, or files are not one job.
         TracelabError: the file cannot be analyzed.
     """
     asked = with_changes(options, fixes, edits)
-    analysis = trace if isinstance(trace, Analysis) else analyze_source(one_source(trace), options)
-    found = predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
+    if isinstance(trace, Sequence) and not isinstance(trace, str):
+        names = path_names(trace)
+        found = whatif_of_job(find_sources(names), names, asked).whatif
+    else:
+        analysis = (
+            trace if isinstance(trace, Analysis) else analyze_source(one_source(trace), options)
+        )
+        found = predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
     assert found is not None  # something is asked for
     return found
+
+
+def whatif_of_job(
+    sources: Sequence[Source],
+    paths: Sequence[str],
+    options: Options,
+    run: Callable[..., Iterable[Any]] = map,
+) -> Report:
+    """The report of a job, with what its step takes with the changes that are asked for.
+
+    The findings of the job say what their fixes are; then all ranks are replayed with those.
+
+    Args:
+        sources: the files of the ranks.
+        paths: what was asked for.
+        options: how files are analyzed, with the fixes and the edits.
+        run: as of `analyze`.
+
+    Raises:
+        UsageError: the files are not one job.
+        TracelabError: nothing could be analyzed.
+    """
+    plain = replace(options, fixes=(), edits=())
+    report = merge_results(run(partial(analyze_file, options=plain), sources), paths, plain)
+    if report.job is None:
+        raise UsageError(
+            f"whatif predicts the step of one file or of one job; these {len(sources)} files are "
+            "not one job (--job says that they are)"
+        )
+    fixes = choose_fixes(report.findings, options.fixes, options.edits)
+    edits = tuple(
+        dict.fromkeys(_as_edit(fix) for fix in fixes if fix.edits and fix.name != TOGETHER)
+    )
+    baseline = report.job.baseline
+    if baseline is None or baseline.step_ns is None or baseline.not_replayed is not None:
+        why = None if baseline is None else baseline.not_replayed
+        unknown = WhatIf(PROFILED, None, (), why or "The ranks cannot be replayed together.")
+        return replace(report, whatif=unknown)
+    known: dict[str, Prediction] = {}
+    if edits:
+        changed = replace(plain, edits=edits, prices=False)
+        replayed = merge_results(
+            run(partial(analyze_file, options=changed), sources), paths, changed
+        )
+        known = {one.name: one for one in replayed.whatif.predictions} if replayed.whatif else {}
+    predictions = predictions_of(fixes, known, report.findings, baseline.step_ns)
+    return replace(report, whatif=WhatIf(baseline.basis, baseline.error, predictions))
+
+
+def _as_edit(fix: Fix) -> str | Callable[[Program], Program]:
+    """The edits of a fix in one text; a function of the user's own as it is."""
+    first = fix.edits[0]
+    return first if callable(first) else JOINT.join(map(str, fix.edits))
 
 
 def with_changes(

@@ -30,7 +30,10 @@ class By(StrEnum):
 
 def whatif(
     paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="A trace (.json, .json.gz) or URL.")
+        list[str],
+        typer.Argument(
+            metavar="PATH...", help="A trace (.json, .json.gz) or URL, or those of a job."
+        ),
     ],
     fix: Annotated[
         list[str] | None,
@@ -75,7 +78,7 @@ def whatif(
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.whatif import render_predictions
-    from tracelab.reports import analyze_file, merge_results
+    from tracelab.reports import analyze_file, merge_results, whatif_of_job
 
     if not (fix or edit or by):
         fix = [ALL]
@@ -83,28 +86,31 @@ def whatif(
         raise UsageError("--png draws a step before and after a change: add --fix or --edit")
     require_choices(fix or (), edit or ())
     sources = find_sources(paths)
-    if len(sources) > 1:
-        raise UsageError(f"whatif predicts the step of one file; these are {len(sources)}")
+    if len(sources) > 1 and (by or png):
+        raise UsageError("--by and --png are of one file: give that of one rank")
     require_outputs(sources, files=[json], pictures=[png])
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         source_folders=tuple(source or ()),
-        processes=processes_for_one(1),
+        processes=processes_for_one(len(sources)),
         fixes=tuple(fix or ()),
         edits=tuple(edit or ()),
         profile_by=by,
     )
-    read = partial(analyze_file, options=options, then=None if png is None else _kept)
-    [result] = map_files(read, sources)
-    report = merge_results([result], paths, options)
+    if len(sources) > 1:
+        report, kept = whatif_of_job(sources, paths, options, map_files), None
+    else:
+        read = partial(analyze_file, options=options, then=None if png is None else _kept)
+        [result] = map_files(read, sources)
+        report, kept = merge_results([result], paths, options), result.more
     if json == "-":
         write_result(report.to_json().decode())
     else:
         if json is not None:
             report.save(json)
         write_result(render_predictions(report, width=output_width(), color=output_in_color()))
-    if png is not None:
-        _draw(result.more, options, png)
+    if png is not None and kept is not None:
+        _draw(kept, options, png)
 
 
 def _kept(analysis: Analysis) -> Analysis:

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, call_site_of
-from tracelab.findings.places import JOINT
-from tracelab.findings.prices import edits_of
+from tracelab.findings.places import JOINT, TOGETHER
+from tracelab.findings.prices import changes_in, edits_of
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edits import Edit, parse_edit
 from tracelab.simulate.predict import Fix, Prediction, describe as describe_change, predict
 from tracelab.simulate.sites import Sites
 
 ALL = "all"
-TOGETHER = "all together"
 NO_FINDING, NO_EDIT = "no_finding", "no_edit"  # why there is nothing to replay
 
 _NUMBER = re.compile(r"[1-9][0-9]*", re.ASCII)
@@ -60,6 +58,34 @@ def predict_choices(
     return tuple(x if x.edits else _unchanged(x, findings) for x in predictions)
 
 
+def predictions_of(
+    fixes: Sequence[Fix],
+    known: Mapping[str, Prediction],
+    findings: Sequence[Finding],
+    step_ns: int,
+) -> tuple[Prediction, ...]:
+    """The predictions of fixes that were replayed by the texts of their edits.
+
+    Args:
+        fixes: what `choose_fixes` chose.
+        known: what was replayed, by the text; all together as `TOGETHER`.
+        findings: those of the report.
+        step_ns: the step without a change, ns: that of a fix without edits.
+    """
+    predictions = []
+    for fix in fixes:
+        texts = tuple(map(describe_change, fix.edits))
+        found = known.get(TOGETHER if fix.name == TOGETHER else JOINT.join(texts))
+        if found is None and fix.name == TOGETHER and len(known) == 1:
+            [found] = known.values()  # all others change nothing
+        if found is None:
+            unchanged = Prediction(fix.name, (), fix.findings, step_ns, step_ns, step_ns, step_ns)
+            predictions.append(_unchanged(unchanged, findings))
+        else:
+            predictions.append(replace(found, name=fix.name, edits=texts, findings=fix.findings))
+    return tuple(predictions)
+
+
 def _unchanged(prediction: Prediction, findings: Sequence[Finding]) -> Prediction:
     """The step as it is, with the reason."""
     reasons = [findings[i].saves_reason or NO_EDIT for i in prediction.findings]
@@ -80,8 +106,7 @@ def require_choices(fixes: Iterable[str], edits: Iterable[str | Callable[[Any], 
                 option="fixes",
             )
     for edit in edits:
-        if isinstance(edit, str):
-            edits_in(edit)
+        changes_in(edit)
 
 
 def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
@@ -102,21 +127,9 @@ def _of_findings(text: str, findings: Sequence[Finding]) -> Iterator[Fix]:
         yield _fix(name, findings, indices)
 
 
-def edits_in(text: str) -> tuple[Edit, ...]:
-    """The edits that a text is, such as one of a finding.
-
-    >>> [edit.kind for edit in edits_in("unblock:train.py:40 + load=0")]
-    ['unblock', 'load']
-
-    Raises:
-        UsageError: it is not one.
-    """
-    return tuple(map(parse_edit, text.split(JOINT)))
-
-
 def _of_edit(edit: str | Callable[[Any], Any]) -> Fix:
     """An edit, or several as a finding has them, or a function of the user's own."""
-    changes = edits_in(edit) if isinstance(edit, str) else (edit,)
+    changes = changes_in(edit)
     return Fix(JOINT.join(map(describe_change, changes)), changes)
 
 

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from tracelab.findings.finding import Finding, order_of, with_saving
-from tracelab.findings.places import JOINT
-from tracelab.findings.prices import ALL
+from tracelab.findings.places import JOINT, TOGETHER
+from tracelab.findings.prices import changes_in
 from tracelab.findings.savings import Savings
 from tracelab.job.explain import MORE_WORK
 from tracelab.job.replay import Change, JobPrediction, JobReplay, balanced, leveled, predict_job
-from tracelab.simulate.edits import Edit, parse_edit
-from tracelab.simulate.predict import margin_of
+from tracelab.simulate.edits import Edit
+from tracelab.simulate.predict import Prediction, describe, margin_of
 from tracelab.simulate.program import Program
 
 _LEVEL, _BALANCE = "level", "balance"
@@ -39,9 +40,13 @@ def price_in_job(
         for finding in findings
         if finding.edit is not None and finding.saves_reason is None
     }
-    changes = [_change([text], cause, ranks, job) for text, cause in by_text.items()]
-    together = _change(by_text, "", ranks, job)
-    *alone, of_all = predict_job(job, [*changes, together])
+    changes = [
+        _change(text, changes_in(text), cause, ranks, job) for text, cause in by_text.items()
+    ]
+    together = _change(
+        TOGETHER, [edit for text in by_text for edit in changes_in(text)], "", ranks, job
+    )
+    *alone, predicted_together = predict_job(job, [*changes, together])
     predicted = dict(zip(by_text, alone, strict=True))
     priced = tuple(
         with_saving(finding, step_ns, _saved_ns(predicted[finding.edit], step_ns))
@@ -49,7 +54,7 @@ def price_in_job(
         else finding
         for finding in findings
     )
-    saves_ns, low_ns, high_ns = _saved_ns(of_all, step_ns)
+    saves_ns, low_ns, high_ns = _saved_ns(predicted_together, step_ns)
     rows = tuple(
         replace(
             row,
@@ -66,11 +71,59 @@ def price_in_job(
     return tuple(sorted(priced, key=lambda x: (x.rank, order_of(x, steps)))), rows
 
 
-def _change(texts: Iterable[str], cause: str, ranks: Sequence[int], job: JobReplay) -> Change:
-    """The programs of a job's ranks with some edits, which are those of findings."""
-    texts = list(texts)
-    edits = [parse_edit(edit) for text in texts for edit in text.split(JOINT)]
-    name = texts[0] if len(texts) == 1 else ALL
+def predict_in_job(
+    edits: Sequence[str | Callable[[Any], Any]], ranks: Sequence[int], job: JobReplay
+) -> tuple[Prediction, ...]:
+    """What the job's step takes with each edit, made on all ranks, and with all of them last.
+
+    Args:
+        edits: as `Options.edits`.
+        ranks: the ranks, in the order in which they are replayed.
+        job: how they are replayed; a job that is.
+    """
+    step_ns = job.baseline.step_ns
+    assert step_ns is not None  # it is replayed
+    by_text = {JOINT.join(map(describe, changes)): changes for changes in map(changes_in, edits)}
+    if len(by_text) > 1:
+        by_text[TOGETHER] = tuple(
+            dict.fromkeys(edit for changes in by_text.values() for edit in changes)
+        )
+    changes = [_change(text, some, "", ranks, job) for text, some in by_text.items()]
+    return tuple(
+        Prediction(
+            name=text,
+            edits=tuple(map(describe, some)),
+            findings=(),
+            step_ns=step_ns,
+            predicted_ns=predicted.predicted_ns,
+            low_ns=predicted.low_ns,
+            high_ns=predicted.high_ns,
+            reason=_reason(text, some, job),
+        )
+        for (text, some), predicted in zip(by_text.items(), predict_job(job, changes), strict=True)
+    )
+
+
+def _reason(
+    name: str, edits: Sequence[Edit | Callable[[Program], Program]], job: JobReplay
+) -> str | None:
+    """Why nothing better can be said, of the ranks where the edit changes something if there are."""
+    if any(isinstance(edit, Edit) and edit.kind in (_LEVEL, _BALANCE) for edit in edits):
+        return None
+    of_ranks = [rank.changes[name] for rank in job.ranks if name in rank.changes]
+    changed = [edited for edited in of_ranks if edited.count] or of_ranks
+    return next((edited.reason for edited in changed if edited.reason is not None), None)
+
+
+def _change(
+    name: str,
+    changes: Sequence[Edit | Callable[[Program], Program]],
+    cause: str,
+    ranks: Sequence[int],
+    job: JobReplay,
+) -> Change:
+    """The programs of a job's ranks with some changes, those of a finding for one."""
+    edits = [edit for edit in changes if isinstance(edit, Edit)]
     of_ranks = {
         index: rank.changes[name] for index, rank in enumerate(job.ranks) if name in rank.changes
     }
@@ -83,7 +136,7 @@ def _change(texts: Iterable[str], cause: str, ranks: Sequence[int], job: JobRepl
             if cause == MORE_WORK and _is_larger(edits, ranks, job)
             else _compared({i: of.high for i, of in of_ranks.items()}, edits, ranks, job)
         ),
-        margin=margin_of(edits),
+        margin=margin_of(changes),
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from tracelab.findings.finding import Where
 
 JOINT = " + "  # between the edits of one finding
+TOGETHER = "all together"  # the name of all changes at once
 _PLACE = "{place}"
 # Not `re.escape`: it escapes blanks and hyphens as well, which nobody wants to read.
 _SPECIAL, _ESCAPED = re.compile(r"[][.^$*+?{}()|\\]"), r"\\\g<0>"

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,21 +13,21 @@ from numpy.typing import NDArray
 from tracelab.arrays import OneLine
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO, Finding, call_site_of, order_of, with_saving
-from tracelab.findings.places import JOINT, places_of
+from tracelab.findings.places import JOINT, TOGETHER, places_of
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.options import Options
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
-from tracelab.simulate.predict import Fix, Prediction, apply_changes, predict
+from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
 from tracelab.simulate.program import Program, Via
 from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
 TRUE_DEPENDENCY, NOT_IN_STEPS, NO_PLACE = "true_dependency", "not_in_steps", "no_place"
-ALL = "all together"
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -65,7 +67,7 @@ def price_findings(
         for i, (finding, edits) in enumerate(edited)
         if edits and finding.saves_reason is None
     }
-    together = Fix(ALL, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
+    together = Fix(TOGETHER, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
     *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
     by_index = dict(zip(fixes, alone, strict=True))
     findings = [
@@ -80,21 +82,38 @@ def price_findings(
 
 
 def changed_programs(
-    findings: tuple[Finding, ...], baseline: Baseline, sites: Sites | None
+    findings: tuple[Finding, ...], baseline: Baseline, sites: Sites | None, options: Options
 ) -> dict[str, Edited]:
-    """The steady steps with the edit of each finding, by its text, and with all of them: `ALL`.
+    """The steady steps with the edit of each finding, by its text, and with all of them.
 
-    A job replays them beside its other ranks.
+    A job replays them beside its other ranks. Where edits are asked for, it is these instead.
     """
     if sites is None or baseline.program is None:
         return {}
-    by_text = {
+    by_text: dict[str, tuple[Change, ...]] = {
         finding.edit: edits_of(finding)
         for finding in findings
         if finding.edit is not None and finding.saves_reason is None
     }
-    by_text[ALL] = tuple(dict.fromkeys(edit for edits in by_text.values() for edit in edits))
+    if options.edits:
+        by_text = {
+            JOINT.join(map(describe, changes)): changes
+            for changes in map(changes_in, options.edits)
+        }
+    by_text[TOGETHER] = tuple(dict.fromkeys(edit for edits in by_text.values() for edit in edits))
     return {text: apply_changes(edits, baseline.program, sites) for text, edits in by_text.items()}
+
+
+def changes_in(edit: str | Callable[[Any], Any]) -> tuple[Change, ...]:
+    """The edits that a text is, such as one of a finding; or a function of the user's own.
+
+    >>> list(map(str, changes_in("unblock:train.py:40 + load=0")))
+    ['unblock:train.py:40', 'load=0']
+
+    Raises:
+        UsageError: it is not one.
+    """
+    return tuple(map(parse_edit, edit.split(JOINT))) if isinstance(edit, str) else (edit,)
 
 
 def edits_of(finding: Finding) -> tuple[Edit, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, measure_within, union
@@ -244,8 +245,8 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
             change,
             step_ns,
             step_ns
-            - base_ns
-            + np.array(
+            / base_ns
+            * np.array(
                 (
                     freed_ns[position[id(change.programs)], 0],
                     freed_ns[position[id(change.low)], 1],
@@ -283,10 +284,10 @@ def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
     return more.surplus_ns * len(baseline.steps)
 
 
-def _prediction(change: Change, step_ns: int, new_ns: Int64Array) -> JobPrediction:
+def _prediction(change: Change, step_ns: int, new_ns: NDArray[np.float64]) -> JobPrediction:
     """Bounds around what is predicted."""
     shorter, longer = (max(margin, _MARGIN) for margin in change.margin)
-    return JobPrediction(*bounds_ns(step_ns, np.maximum(new_ns, 0), (shorter, longer)))
+    return JobPrediction(*bounds_ns(step_ns, np.rint(new_ns).astype(np.int64), (shorter, longer)))
 
 
 def _slowed_ns(

@@ -9,11 +9,12 @@ from typing import Any
 
 from tracelab.findings.finding import Finding
 from tracelab.findings.job_findings import deciding_ranks, find_in_job, of_the_job
-from tracelab.findings.job_prices import price_in_job
+from tracelab.findings.job_prices import predict_in_job, price_in_job
 from tracelab.findings.rules import tl909_other_ranks
 from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job, merge
 from tracelab.job.rank_part import RankPart
+from tracelab.job.replay import JobReplay
 from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
@@ -138,6 +139,8 @@ def merge_reports(
         for part, (rank, rank_source) in zip(parts, numbers, strict=True)
         if part is not None
     ]
+    # A prediction is of one file's step; its findings are numbered in that file's report.
+    whatif = numbered[0].whatif if len(traces) == 1 else None
     job = Job(decision.recordings[0]) if decision.is_job else None
     if decision.is_job and len(known) == len(traces):
         merged = merge(sorted(known, key=lambda part: part.rank), tables)
@@ -145,6 +148,8 @@ def merge_reports(
         findings = find_in_job(
             findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline, options.step
         )
+        if options.edits and merged.replay is not None:
+            whatif = _whatif_in_job(options, job, merged.replay)
         if merged.replay is not None and merged.replay.baseline.not_replayed is None:
             findings = of_the_job(findings, (), tables.get("steady", ()))
             findings, savings = price_in_job(findings, savings, job.ranks, merged.replay)
@@ -162,10 +167,20 @@ def merge_reports(
         findings=findings,
         notes=tuple(note for report in numbered for note in report.notes),
         savings=savings,
-        # A prediction is of one file's step; its findings are numbered in that file's report.
-        whatif=numbered[0].whatif if len(traces) == 1 else None,
+        whatif=whatif,
         job=job,
         causal=tuple(row for report in numbered for row in report.causal),
+    )
+
+
+def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
+    """What the job's step takes with the edits that are asked for."""
+    baseline, is_replayed = replay.baseline, replay.baseline.not_replayed is None
+    return WhatIf(
+        basis=baseline.basis,
+        baseline_error=baseline.error,
+        predictions=predict_in_job(options.edits, job.ranks, replay) if is_replayed else (),
+        not_replayed=baseline.not_replayed,
     )
 
 

@@ -5,7 +5,8 @@ import pytest
 from tests.unit.render.text.hand_made import make_finding
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Where
-from tracelab.findings.fixes import choose_fixes, edits_in, require_choices
+from tracelab.findings.fixes import choose_fixes, require_choices
+from tracelab.findings.prices import changes_in
 from tracelab.simulate.edits import Edit
 
 HERE = Where(3, operator="aten::item", function="train", file="train.py", line=40, call="item")
@@ -77,7 +78,7 @@ def test_fix_that_matches_nothing_changes_nothing(findings, fix, name, indices):
 def test_text_of_several_edits_is_one_change():
     [fix] = choose_fixes((), (), ["unblock:train.py:40 + load=0"])
     assert (fix.name, fix.edits) == ("unblock:train.py:40 + load=0", (WAIT, LOAD))
-    assert edits_in(fix.name) == fix.edits
+    assert changes_in(fix.name) == fix.edits
 
 
 @pytest.mark.parametrize("fix", ["0", "-1", "01", "first", "", "TL", "all,1"])

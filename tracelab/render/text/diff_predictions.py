@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelab.comparison.predicted import PredictionDiff
-from tracelab.findings.fixes import TOGETHER
+from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import UNPROFILED
 from tracelab.render.text.cells import interval_text
 from tracelab.render.text.sections import Column, Fit, Section

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tracelab.findings.fixes import NO_EDIT, NO_FINDING, TOGETHER
+from tracelab.findings.fixes import NO_EDIT, NO_FINDING
+from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import UNPROFILED
 from tracelab.render.text.causal_profile import causal_section
 from tracelab.render.text.cells import PART, interval_text, listed, percent_text, time_text
@@ -33,8 +34,9 @@ def render_predictions(report: Report, *, width: int, color: bool) -> str:
     """All that ``tracelab whatif`` prints of a report: predictions, then the causal profile."""
     from tracelab.render.text.terminal import draw
 
-    [trace] = report.traces
-    shown = [Section("", (f"tracelab {report.version}{PART}{trace.path}",))]
+    first, *others = report.traces
+    what = f"a job of {len(report.traces)} ranks{PART}{first.path}" if others else first.path
+    shown = [Section("", (f"tracelab {report.version}{PART}{what}",))]
     if report.whatif is not None:
         shown += sections(report.whatif)
         if report.whatif.predictions:

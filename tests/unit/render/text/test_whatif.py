@@ -1,6 +1,7 @@
 """The words of predictions."""
 
-from tracelab.findings.fixes import NO_EDIT, TOGETHER
+from tracelab.findings.fixes import NO_EDIT
+from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.render.text.whatif import picture_titles, render_whatif, sections
 from tracelab.report.schema import WhatIf
