@@ -68,7 +68,15 @@ class Items(Frozen):
             return np.minimum(np.bincount(edge_index, share, len(program.via)), 1)
 
         place = self.names[chosen[0]].name if len(chosen) == 1 else OTHERS
-        return Selection(self.sites, place, nodes & ~is_activity, nodes & is_activity, share)
+        made_id = program.event_id[nodes & ~is_activity]
+        return Selection(
+            sites=self.sites,
+            place=place,
+            calls=nodes & ~is_activity,
+            activities=nodes & is_activity,
+            made_there=lambda events: np.isin(events, made_id),
+            share_of=share,
+        )
 
     def host_sums(self, of_edge: Int64Array) -> Int64Array:
         """int64[items], the sum over the host's work of each item, of a value of each edge."""

@@ -118,7 +118,7 @@ def _notes(
     one, many = _ONE_AND_MANY[by]
     if left:
         yield f"… and {counted(left, 'row', 'rows')} more ({MORE_IN_JSON})."
-    if useless:
+    if useless and by != FINDING:
         count = sum(row.names for row in useless)
         of = counted(sum(row.names for row in items), one, many)
         yield f"{count:,} of {of} could take no time without making the step shorter."
