@@ -12,7 +12,7 @@ from hypothesis import given, strategies as st
 from tests.reference.replay import replay_one
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
-from tracelab.simulate.replay import replay
+from tracelab.simulate.replay import replay, replay_edits
 
 EDITS_OF_EDGES = st.sampled_from((0, 1, 900, NEVER))
 
@@ -200,7 +200,17 @@ def test_a_program_that_runs_once_takes_from_its_first_to_its_last_node():
 def test_more_programs_than_one_pass_takes_give_the_same():
     base = host_and_gpu(host_ns=10, gpu_ns=100)
     edits = [replace(base, cost_ns=base.cost_ns * number) for number in range(70)]
-    assert replay([base, *edits]).step_ns.tolist() == [
-        202,
-        *(max(20 * k, 2 + 200 * k) for k in range(70)),
-    ]
+    # As an edit may: the first kernel waits for itself, one repetition before.
+    edits[3] = replace(
+        edits[3],
+        source=np.append(base.source, 1),
+        target=np.append(base.target, 1),
+        via=np.append(base.via, np.int8(Via.EVENT)),
+        lag=np.append(base.lag, np.int8(1)),
+        latency_ns=np.append(base.latency_ns, 7_000),
+    )
+    expected = [max(20 * number, 2 + 200 * number) for number in range(70)]
+    expected[3] = 7_300
+    assert replay([base, *edits]).step_ns.tolist() == [202, *expected]
+    assert list(replay_edits(base, iter(edits))) == expected
+    assert list(replay_edits(base, reversed(edits))) == expected[::-1]
