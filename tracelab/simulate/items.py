@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.measures.host_work import OUTSIDE_OPERATORS
-from tracelab.measures.ranking import OTHERS
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.host_pieces import HostPieces, host_pieces
@@ -67,16 +66,7 @@ class Items(Frozen):
             edge_index, share = self.pieces.edge_index[pieces], self.pieces.share[pieces]
             return np.minimum(np.bincount(edge_index, share, len(program.via)), 1)
 
-        place = self.names[chosen[0]].name if len(chosen) == 1 else OTHERS
-        made_id = program.event_id[nodes & ~is_activity]
-        return Selection(
-            sites=self.sites,
-            place=place,
-            calls=nodes & ~is_activity,
-            activities=nodes & is_activity,
-            made_there=lambda events: np.isin(events, made_id),
-            share_of=share,
-        )
+        return Selection(self.sites, nodes & ~is_activity, nodes & is_activity, share)
 
     def host_sums(self, of_edge: Int64Array) -> Int64Array:
         """int64[items], the sum over the host's work of each item, of a value of each edge."""
