@@ -419,6 +419,23 @@ TERMS = Group(
         Term("steady window", "from the start of the first steady step to the end of the last"),
         Term("steady step", "the median length of the steady steps", "`steady[].step_ns`."),
         Term(
+            "replay",
+            "the steady steps computed from their calls, launches, streams and waits",
+            "With a change it predicts what a step then takes. Without one it has to take what was "
+            "measured: by how much it is off is `steady[].baseline_error`. From 2 % on, or where "
+            "more than that of a step is not explained, nothing is predicted, and "
+            "`steady[].not_replayed` says why. `steady[].replayed_steps` are the steps; a single "
+            "one is repeated.",
+        ),
+        Term(
+            "calibration",
+            "what the profiler costs per recorded event, fitted to the host without it",
+            "Predictions are then of a step without the profiler: `steady[].basis` says so, and "
+            "`steady[].not_calibrated` why not. Such a step follows another one, while the "
+            "recorder timed a few at once, from an idle GPU on: it may be shorter than "
+            "`unprofiled_step_ns`.",
+        ),
+        Term(
             "GPU floor",
             "the median busy time of the busiest GPU per steady step",
             "A step cannot take less unless its GPU work changes.",

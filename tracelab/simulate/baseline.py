@@ -143,9 +143,15 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
     waits = _unknown_wait_share(graph, program)
     what = "step" if program.is_repeated else "trace"
     if late > _MOST_UNEXPLAINED:
-        return f"GPU work starts late for {_percent(late)} of the {what} for an unknown reason."
+        return (
+            f"Work starts late on the GPU for {_percent(late)} of the {what}, and the file does "
+            "not show why."
+        )
     if waits > _MOST_UNEXPLAINED:
-        return f"The host waits for {_percent(waits)} of the {what} for an unknown reason."
+        return (
+            f"The host waits for {_percent(waits)} of the {what} for something that the file does "
+            "not show."
+        )
     if abs(error) > _MOST_ERROR:
         longer = "longer" if error > 0 else "shorter"
         return f"Replayed unchanged, the {what} is {_percent(abs(error))} {longer} than measured."

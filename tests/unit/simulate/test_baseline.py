@@ -1,0 +1,121 @@
+"""Whether the steps as they are can be replayed, and what predictions are of."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.build import rows
+from tests.build.rows import US
+from tests.unit.simulate.loops import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
+from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.simulate.baseline import find_baseline
+
+
+def test_steps_that_replay_as_they_were():
+    baseline = find_baseline(graph_of(*recorded_steps()))
+    assert baseline.program is not None
+    assert baseline.steps == (1, 2, 3)
+    assert baseline.step_ns == baseline.replayed_ns == STEP_US * US
+    assert (baseline.error, baseline.not_replayed, baseline.is_share) == (0, None, False)
+    # A stock recording: with the profiler.
+    assert baseline.basis == PROFILED
+    assert baseline.not_calibrated.startswith("The file does not say what a step takes without")
+
+
+def test_one_step_is_repeated():
+    baseline = find_baseline(graph_of(*recorded_steps(count=1)))
+    assert baseline.steps == (0,)
+    assert baseline.error == 0
+
+
+def test_without_steps_it_is_the_whole_trace_once():
+    without_steps = [row for row in recorded_steps() if not row.name.startswith("ProfilerStep")]
+    baseline = find_baseline(graph_of(*without_steps))
+    assert (baseline.steps, baseline.is_share) == ((), True)
+    assert baseline.error == pytest.approx(0, abs=0.02)
+
+
+def test_without_launches_there_is_nothing_to_replay():
+    baseline = find_baseline(graph_of(rows.kernel(0, 10 * US), rows.kernel(20 * US, 30 * US)))
+    assert baseline.program is baseline.error is None
+    assert baseline.not_replayed == "The file has no calls that launch its GPU work."
+
+
+def test_late_starts_that_nothing_explains():
+    # GIVEN a kernel in each step that starts 32.112 us after its launch, though its stream was idle
+    some = [
+        rows.kernel(row.start + 30 * US, row.end + 30 * US, correlation=row.correlation)
+        if row.name == "gemm" and row.correlation % 2
+        else row
+        for row in recorded_steps()
+    ]
+    baseline = find_baseline(graph_of(*some))
+    assert baseline.program is None
+    assert baseline.not_replayed == (
+        "Work starts late on the GPU for 32.1 % of the step, and the file does not show why."
+    )
+    assert baseline.error == 0
+
+
+def test_a_wait_for_something_that_is_not_in_the_file():
+    # GIVEN an event synchronize of 22 us in each step, during which no kernel ends
+    some = recorded_steps(kernel_us=2)
+    for number in range(4):
+        start = number * STEP_US * US
+        some.append(
+            rows.call("cudaEventSynchronize", start + 27 * US, start + 49 * US, correlation=90)
+        )
+    baseline = find_baseline(graph_of(*some))
+    assert baseline.program is None
+    assert baseline.not_replayed == (
+        "The host waits for 22.0 % of the step for something that the file does not show."
+    )
+
+
+def test_a_replay_that_is_off():
+    # GIVEN kernels of 80 us in one stream, which would take 160 us a step if they did not overlap
+    some = recorded_steps(kernel_us=8)
+    late = [
+        rows.kernel(row.start, row.start + 80 * US, correlation=row.correlation, stream=7)
+        if row.name == "gemm"
+        else row
+        for row in some
+    ]
+    baseline = find_baseline(graph_of(*late))
+    assert baseline.program is None
+    assert baseline.error > 0.02
+    assert baseline.not_replayed.startswith("Replayed unchanged, the step is ")
+    assert baseline.not_replayed.endswith(" longer than measured.")
+
+
+class TestWithoutTheProfiler:
+    host_us = STEP_US - 3 * EVENTS_A_STEP
+
+    def test_predictions_are_of_the_step_without_it(self):
+        # GIVEN a recorder whose last wait took 2 x 10 us for two steps
+        graph = graph_of(*recorded_steps(), host_us=self.host_us, step_us=self.host_us + 10)
+        baseline = find_baseline(graph)
+        # THEN a step that follows another one does not take these
+        assert baseline.basis == UNPROFILED
+        assert baseline.not_calibrated is None
+        assert baseline.error == pytest.approx(0, abs=1e-3)
+        assert baseline.step_ns == pytest.approx(self.host_us * US, abs=50)
+        assert baseline.loose == ()
+
+    def test_a_host_whose_time_no_cost_explains(self):
+        baseline = find_baseline(graph_of(*recorded_steps(), host_us=STEP_US / 10))
+        # THEN it is of the step with it, and the fastest host is possible as well
+        assert (baseline.basis, baseline.step_ns) == (PROFILED, STEP_US * US)
+        assert baseline.not_calibrated == (
+            "Without the profiler the host took 0.01 ms a step, but 0.06 ms in the replay: "
+            "predictions are of the step with it."
+        )
+        assert len(baseline.loose) == 1
+
+    def test_a_step_whose_gpu_took_longer_without_it(self):
+        graph = graph_of(*recorded_steps(), host_us=self.host_us, step_us=300)
+        baseline = find_baseline(graph)
+        assert baseline.basis == PROFILED
+        assert baseline.not_calibrated.startswith(
+            "Without the profiler the program took 0.30 ms a step, but 0.1"
+        )
