@@ -151,8 +151,8 @@ def count_recorded(graph: Graph, program: Program) -> Recording:
     begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
     call = np.flatnonzero(program.kind == NodeKind.CALL)
     inside = _Stretches(program.thread_index[call], begin_ns[call], program.moment_ns[call] + 1)
-    edge, between = _between_calls(graph, program, begin_ns)
     recorded = _Recorded(graph)
+    edge, between = _between_calls(recorded, program, begin_ns)
     of_node, of_edge = np.zeros(len(program)), np.zeros(len(program.source))
     # Recording its activities takes a call longer, that of a CUDA graph most of all.
     launch_node = program.launch_node[program.launch_node != ABSENT]
@@ -179,7 +179,7 @@ class _Stretches(Frozen):
 
 
 def _between_calls(
-    graph: Graph, program: Program, begin_ns: Int64Array
+    recorded: _Recorded, program: Program, begin_ns: Int64Array
 ) -> tuple[NDArray[np.intp], _Stretches]:
     """The time that edges of the host stand for: intp[k], edges, and the stretches of each.
 
@@ -187,7 +187,6 @@ def _between_calls(
     From the end of the last step to the begin of the next it is the end of the one, and the
     beginning of the other.
     """
-    steps, trace = graph.host.timeline.steps, graph.host.timeline.trace
     source, target, via = program.source, program.target, program.via
     thread = program.thread_index
     since_ns, until_ns = program.moment_ns[source], begin_ns[target]
@@ -195,10 +194,9 @@ def _between_calls(
     is_new = program.event_id[source] != program.event_id[target]
     direct = np.flatnonzero((program.lag == 0) & is_new & np.isin(via, (Via.HOST, Via.THREAD)))
     handed = direct[via[direct] == Via.THREAD]
-    woke_ns = _Recorded(graph).next_ns(thread[target[handed]], since_ns[handed])
+    woke_ns = recorded.next_ns(thread[target[handed]], since_ns[handed])
     wrap = np.flatnonzero((program.lag == 1) & (via == Via.HOST))
-    event_id = np.array([step.event_id for step in steps], dtype=np.intp)
-    step_start_ns, step_end_ns = trace.start_ns[event_id], trace.end_ns[event_id]
+    step_start_ns, step_end_ns = recorded.step_start_ns, recorded.step_end_ns
     first = np.searchsorted(step_start_ns, until_ns[wrap], side="right") - 1
     last = np.searchsorted(step_start_ns, begin_ns[source[wrap]], side="right") - 1
     edge = np.concatenate((direct, handed, wrap, wrap))
@@ -231,15 +229,22 @@ class _Recorded:
 
     Args:
         graph: the file's dependencies.
+
+    Attributes:
+        step_start_ns, step_end_ns: int64[steps], ns, the host's part of the steps.
     """
 
     def __init__(self, graph: Graph) -> None:
         trace, self._host = graph.host.timeline.trace, graph.host
+        step_id = np.array([step.event_id for step in graph.host.timeline.steps], dtype=np.intp)
+        self.step_start_ns, self.step_end_ns = trace.start_ns[step_id], trace.end_ns[step_id]
         event_id = trace.of_category(
             *HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION
         )
-        event_id = event_id[~is_inside(trace, event_id, graph.host.profiler_calls)]
-        event_id = np.setdiff1d(event_id, [step.event_id for step in graph.host.timeline.steps])
+        is_left_out = is_inside(trace, event_id, graph.host.profiler_calls)
+        is_step = np.zeros(len(trace), dtype=np.bool_)
+        is_step[step_id] = True
+        event_id = event_id[~is_left_out & ~is_step[event_id]]
         thread = trace.thread_index[event_id]
         self._marks_ns = {
             index: np.sort(
@@ -285,13 +290,14 @@ class _Recorded:
     def between_steps_ns(self) -> int:
         """How long the thread is in the profiler between two steps, as a rule, ns."""
         timeline = self._host.timeline
-        trace = timeline.trace
-        event_id = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
-        calls = self._host.profiler_calls.get(int(trace.thread_index[event_id[0]]))
-        if calls is None or len(event_id) < 2:
+        if len(timeline.steps) < 2:
             return 0
-        end_ns, start_ns = trace.end_ns[event_id[:-1]], trace.start_ns[event_id[1:]]
-        return int(np.median(measure_within(calls, end_ns, np.maximum(start_ns, end_ns))))
+        thread = int(timeline.trace.thread_index[timeline.steps[0].event_id])
+        calls = self._host.profiler_calls.get(thread)
+        if calls is None:
+            return 0
+        since_ns, until_ns = self.step_end_ns[:-1], self.step_start_ns[1:]
+        return int(np.median(measure_within(calls, since_ns, np.maximum(since_ns, until_ns))))
 
 
 # --- how long blocks of steps take ---
