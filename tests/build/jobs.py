@@ -16,6 +16,7 @@ from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.model.collectives import collectives
 from tracelab.model.source_lines import SourceLines
+from tracelab.simulate.baseline import Baseline, find_baseline
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,7 @@ class Turn:
     beside: int = 0  # compute that runs beside the collective
 
 
-def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
+def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None, is_replayed=False):
     """The parts of ranks that meet in an all-reduce after each `Turn`, and their matches.
 
     The collective moves data for `transfer` us once all of its group have come; the host waits for
@@ -76,7 +77,8 @@ def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None):
     rows, matches = rows_of_job(
         *ranks, transfer=transfer, collectives_per_step=collectives_per_step, groups=groups
     )
-    return [part_of(rank, of_rank) for rank, of_rank in enumerate(rows)], matches
+    parts = [part_of(*of_rank, is_replayed=is_replayed) for of_rank in enumerate(rows)]
+    return parts, matches
 
 
 def rows_of_job(*ranks, transfer, collectives_per_step, groups=None):
@@ -122,7 +124,7 @@ def _rows(turn, number, at, arrival, end):
     return rows
 
 
-def part_of(rank, rows):
+def part_of(rank, rows, *, is_replayed=False):
     """What a rank's file gives to its job; times of rows are in microseconds."""
     made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
     idle = bubbles(made)
@@ -135,6 +137,8 @@ def part_of(rank, rows):
         SourceLines(()),
         rank,
         made.host.timeline.windows,
+        find_baseline(made) if is_replayed else Baseline(),
+        {},
     )
 
 

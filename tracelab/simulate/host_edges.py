@@ -127,8 +127,12 @@ def _full_queues(graph: Graph, nodes: Nodes, cost_ns: Int64Array) -> Edges:
         launch = nodes.launch_call[row]
         is_first = (launch != ABSENT) & np.append(True, launch[1:] != launch[:-1])
         row, launch = row[is_first], launch[is_first]
-        sources.append(row[:-LAUNCHES_IN_QUEUE])
-        targets.append(launch[LAUNCHES_IN_QUEUE:])
+        waiting = launch[LAUNCHES_IN_QUEUE:]
+        source, before = row[:-LAUNCHES_IN_QUEUE], row[np.maximum(np.arange(len(waiting)) - 1, 0)]
+        # Some queues take one more: one that had done only the launch before that by then.
+        is_done = timeline.end_ns[source] <= calls.end_ns[waiting]
+        sources.append(np.where(is_done, source, before))
+        targets.append(waiting)
     row, call = np.concatenate(sources), np.concatenate(targets)
     # Where the recording shows a longer queue, this one is no limit.
     is_limit = timeline.end_ns[row] <= calls.end_ns[call]

@@ -26,6 +26,7 @@ from tracelab.model.collectives import collectives
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.baseline import Baseline
 
 
 def part_of(*rows):
@@ -40,6 +41,8 @@ def part_of(*rows):
         SourceLines(()),
         3,
         made_graph.host.timeline.windows,
+        Baseline(),
+        {},
     )
 
 

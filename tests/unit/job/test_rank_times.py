@@ -16,6 +16,7 @@ from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import collectives
 from tracelab.model.source_lines import SourceLines
+from tracelab.simulate.baseline import Baseline
 
 
 class SetClock:
@@ -43,6 +44,8 @@ def steps_of(*rows, waits, clocks):
         SourceLines(()),
         0,
         timeline.windows,
+        Baseline(),
+        {},
     )
     windows = window_times(made, None, idle, alone, blocking_calls(made, idle))
     wait_ns = np.array(waits, dtype=np.int64) * US
