@@ -17,9 +17,10 @@ class Entry:
         gpus: how many NVIDIA GPUs it needs.
         ranks: whether it is one process a GPU, rather than one process.
         environment: variables that must be set before CUDA starts.
+        is_bundled: whether traces/ has a capture of it; the others are only measured.
 
     Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the host.",
-    gpus=1, ranks=False, environment={})``
+    gpus=1, ranks=False, environment={}, is_bundled=True)``
     """
 
     workload: str
@@ -28,6 +29,7 @@ class Entry:
     gpus: int = 1
     ranks: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
+    is_bundled: bool = True
 
 
 def find(workload: str, variant: str) -> Entry:
@@ -131,6 +133,21 @@ CATALOG = (
     Entry("hiccup", "never", "The same loop without the stall."),
     Entry("inline_loader", "numpy", "The thread that launches makes the batches, with numpy."),
     Entry("inline_loader", "workers", "The fix: worker processes make them ahead of the loop."),
+    Entry(
+        "three_defects", "all_three", "A batch made in the loop, a pageable copy, a number read."
+    ),
+    Entry("three_defects", "fixed", "The same loop without any of them."),
+    *(
+        Entry("three_defects", variant, shows, is_bundled=False)
+        for variant, shows in (
+            ("without_read", "All but the read."),
+            ("without_copy", "All but the pageable copy."),
+            ("without_batch", "All but the batch made in the loop."),
+            ("only_batch", "The batch made in the loop alone: it costs nothing."),
+            ("only_copy", "The pageable copy alone."),
+            ("only_read", "The read alone."),
+        )
+    ),
     Entry("first_use", "warm_up", "A recording without a warm-up: kernels load, memory is asked."),
     Entry("first_use", "settled", "The same steps after a warm-up."),
     Entry("first_use", "growing", "Attention over a growing cache: each length is planned anew."),
