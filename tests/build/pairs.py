@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from tracelab import Options, Report, WhatIf, analyze, whatif
+from tracelab import Report, WhatIf, analyze, whatif
 from tracelab.report.schema import Prediction
 
 FOLDER = Path(__file__).parents[2] / "traces"
@@ -70,12 +70,12 @@ PAIRS = (
     Pair(QUEUES, "ddp_hook_side_stream_one_queue", ("queues",), "ddp_hook_side_stream"),
     Pair(LOADER, "inline_loader_numpy", ("load=0",), "inline_loader_workers"),
     Pair(LOADER, "prefetch_loader_alone", ("load=0", "prefetch"), "prefetch_loader_pinned"),
-    Pair(RANKS, "straggler_more_work", ("level",), "straggler_even"),
+    Pair(RANKS, "straggler_more_work", ("level:rank:0",), "straggler_even"),
     Pair(RANKS, "straggler_slow_loader", ("load=0",), "straggler_even"),
-    Pair(RANKS, "waiting_rank_uneven", ("level",), "waiting_rank_even"),
-    Pair(RANKS, "late_launch_checksum", ("level",), "late_launch_even"),
+    Pair(RANKS, "waiting_rank_uneven", ("level:rank:1",), "waiting_rank_even"),
+    Pair(RANKS, "late_launch_checksum", ("level:rank:0",), "late_launch_even"),
     Pair(RANKS, "backward_delay_logs_gradient", ("remove:log_histogram",), "backward_delay_even"),
-    Pair(RANKS, "two_groups_one_late", ("level",), "two_groups_even"),
+    Pair(RANKS, "two_groups_one_late", ("level:rank:1",), "two_groups_even"),
     Pair(RANKS, "tensor_parallel_uneven", ("balance",), "tensor_parallel_even"),
     Pair(RANKS, "uneven_lengths_drawn", ("balance",), "uneven_lengths_bucketed"),
     Pair(BATCHING, "two_streams_small", ("graph",), "two_streams_small_graph"),
@@ -135,9 +135,8 @@ class Outcome:
 
     @property
     def width(self) -> float:
-        """The width of the interval as a share of the predicted step."""
-        low_ns, high_ns = self.prediction.low_ns, self.prediction.high_ns
-        return (high_ns - low_ns) / self.prediction.predicted_ns
+        """The width of the interval as a share of the step without the fix."""
+        return (self.prediction.high_ns - self.prediction.low_ns) / self.prediction.step_ns
 
 
 def outcome(pair: Pair) -> Outcome | None:
@@ -145,17 +144,19 @@ def outcome(pair: Pair) -> Outcome | None:
     found = _whatif(pair)
     if not found.predictions:
         return None
-    return Outcome(
-        pair, found.basis, found.predictions[-1], step_ns(_report(pair.fix), found.basis)
-    )
+    return Outcome(pair, found.basis, found.predictions[-1], step_ns(_report(pair.fix)))
 
 
-def step_ns(report: Report, basis: str) -> float:
-    """What a step takes on the slowest rank, with the profiler or without it, ns."""
-    unprofiled_ns = [row.unprofiled_step_ns for row in report.steady if row.unprofiled_step_ns]
-    if basis == "unprofiled" and unprofiled_ns:
-        return max(unprofiled_ns)
-    return max((row.end_ns - row.start_ns) / len(row.steps) for row in report.steady)
+def step_ns(report: Report) -> int:
+    """What a step of a capture takes: what predictions of its own would start from, ns.
+
+    It is the mean of its typical steps, without the profiler where the capture knows that; the
+    first recorded step began with an idle GPU and is none of them.
+    """
+    lengths_ns = [row.step_ns for row in report.savings]
+    if report.job is not None and report.job.baseline is not None:
+        lengths_ns.append(report.job.baseline.step_ns)
+    return max(length_ns for length_ns in lengths_ns if length_ns is not None)
 
 
 def paths(name: str) -> list[Path]:
@@ -166,7 +167,7 @@ def paths(name: str) -> list[Path]:
 
 @cache
 def _report(name: str) -> Report:
-    return analyze(paths(name), Options(prices=False))
+    return analyze(paths(name))
 
 
 def _whatif(pair: Pair) -> WhatIf:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tracelab.model.kernel_kinds import Kind
@@ -32,7 +34,7 @@ def rank_of(*activities, steps=1):
     edges += [(call[i], activity[i], Via.LAUNCH, 0, 0) for i in range(count)]
     for number in np.unique(stream):
         own = activity[stream == number]
-        edges += [(a, b, Via.STREAM, 0, 0) for a, b in zip(own, own[1:], strict=False)]
+        edges += [(a, b, Via.STREAM, 0, 0) for a, b in pairwise(own)]
         edges.append((own[-1], own[0], Via.STREAM, 1, 0))
     source, target, via, lag, latency = np.array(edges, dtype=np.int64).T
     is_activity = np.arange(2 * count) % 2 == 1

@@ -215,7 +215,8 @@ def bounds_ns(
     """What is predicted, at least and at most, ns.
 
     A fix is not worth less or more by a margin than what it changes: one that changes nothing is
-    predicted exactly. A GPU that idles less runs at lower clocks.
+    predicted exactly. But what runs side by side slows each other, so that a step may get longer
+    by it. A GPU that idles less runs at lower clocks.
 
     Args:
         step_ns: the step without the fix.
@@ -224,8 +225,11 @@ def bounds_ns(
     """
     predicted_ns, at_most_ns = int(new_ns[0]), abs(step_ns - int(new_ns[0]))
     denser = max(0.0, 1 - predicted_ns / step_ns)
-    shorter_ns = min(int(margin[0] * predicted_ns), at_most_ns)
-    longer_ns = min(int((margin[1] + _CLOCKS * denser) * predicted_ns), at_most_ns)
+    shorter, longer = margin
+    shorter_ns = min(int(shorter * predicted_ns), at_most_ns)
+    longer_ns = int((longer + _CLOCKS * denser) * predicted_ns)
+    if longer <= shorter or not at_most_ns:
+        longer_ns = min(longer_ns, at_most_ns)
     return (
         predicted_ns,
         max(int(new_ns.min()) - shorter_ns, 0),

@@ -32,10 +32,9 @@ def side_stream(program: Program, selection: Selection) -> Edited:
 
     They begin once what came before them in their stream is over, which may be their input; a copy
     from the host has none. Where a result is used the file does not say. Predicted is the next time
-    that the same stream waits for such an activity, at the latest the end of the step. The lower
-    bound is the end of the step, and communication that needs no input, since what a collective
-    waited for may be more than its input; the upper one is what waits now. Compute that moves may
-    find no free multiprocessor: of that only the bounds are known.
+    that the same stream waits for such an activity, at the latest the end of the step, which is the
+    lower bound. Compute that moves may find no free multiprocessor: of that only the bounds are
+    known.
     """
     sites, nodes = selection.sites, selection.activities
     count = int(nodes.sum())
@@ -43,15 +42,13 @@ def side_stream(program: Program, selection: Selection) -> Edited:
         return Edited.exactly(program, 0)
     feeds = _find_feeds(program, sites, nodes)
     moved = _moved(program, sites, nodes)
-    is_comm = nodes & (program.activity_kind == Kind.COMM)
-    inputs = np.isin(moved.via, (Via.LAUNCH, Via.EVENT)) & is_comm[moved.target]
-    low = _waited_for(without(moved, inputs), sites, feeds, feeds.step_end)
-    if (program.activity_kind[nodes] == Kind.COMPUTE).any():
-        return Edited(program, low, program, count, _MAY_FILL_GPU)
-    middle = _waited_for(moved, sites, feeds, feeds.next_wait)
-    return Edited(
-        slower_beside_comm(middle, feeds.source, feeds.target), low, program, count, _USE_UNKNOWN
+    by_step_end, by_next_wait = (
+        slower_beside_comm(_waited_for(moved, sites, feeds, uses), feeds.source, feeds.target)
+        for uses in (feeds.step_end, feeds.next_wait)
     )
+    if (program.activity_kind[nodes] == Kind.COMPUTE).any():
+        return Edited(program, by_step_end, program, count, _MAY_FILL_GPU)
+    return Edited(by_next_wait, by_step_end, by_next_wait, count, _USE_UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
