@@ -11,6 +11,7 @@ from tracelab.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.contention import slower_beside
 from tracelab.simulate.edited import (
     Edited,
     in_order,
@@ -149,6 +150,9 @@ def _ahead(program: Program, sites: Sites, copies: NDArray[np.bool_]) -> Program
     feeds &= copies[program.source] & ~copies[program.target]
     waits = np.isin(program.via, (Via.LAUNCH, Via.EVENT)) & copies[program.target]
     changed = out_of_stream(without(program, waits), copies, sites.gap_ns)
+    changed = slower_beside(
+        changed, sites.copy_direction, program.source[feeds], program.target[feeds]
+    )
     for lag in (0, 1):
         edges = feeds & (program.lag == lag)
         source, target = program.source[edges], program.target[edges]

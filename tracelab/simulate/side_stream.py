@@ -11,7 +11,7 @@ from tracelab.arrays import Frozen
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.contention import slower_beside_comm
+from tracelab.simulate.contention import slower_beside
 from tracelab.simulate.edited import (
     Edited,
     in_order,
@@ -43,7 +43,9 @@ def side_stream(program: Program, selection: Selection) -> Edited:
     feeds = _find_feeds(program, sites, nodes)
     moved = _moved(program, sites, nodes)
     by_step_end, by_next_wait = (
-        slower_beside_comm(_waited_for(moved, sites, feeds, uses), feeds.source, feeds.target)
+        slower_beside(
+            _waited_for(moved, sites, feeds, uses), sites.copy_direction, feeds.source, feeds.target
+        )
         for uses in (feeds.step_end, feeds.next_wait)
     )
     if (program.activity_kind[nodes] == Kind.COMPUTE).any():

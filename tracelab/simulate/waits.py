@@ -11,7 +11,7 @@ from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.contention import slower_beside_comm
+from tracelab.simulate.contention import slower_beside
 from tracelab.simulate.edited import (
     Edited,
     times,
@@ -73,8 +73,9 @@ def no_wait(program: Program, selection: Selection) -> Edited:
     """
     waits = program.via == Via.EVENT
     waits &= (selection.activities | _after_waits_of(program, selection))[program.target]
-    changed = slower_beside_comm(
-        without(program, waits), program.source[waits], program.target[waits]
+    direction = selection.sites.copy_direction
+    changed = slower_beside(
+        without(program, waits), direction, program.source[waits], program.target[waits]
     )
     return Edited.exactly(changed, int(waits.sum()))
 
@@ -106,7 +107,8 @@ def queues(program: Program, selection: Selection) -> Edited:
     awaited[program.target[of_comm]] = program.source[of_comm]
     source, target = awaited[program.source[shared]], program.target[shared]
     is_comm = source != ABSENT
-    changed = slower_beside_comm(changed, source[is_comm], target[is_comm])
+    direction = selection.sites.copy_direction
+    changed = slower_beside(changed, direction, source[is_comm], target[is_comm])
     return Edited.exactly(changed, int(shared.sum()))
 
 

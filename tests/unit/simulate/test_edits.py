@@ -172,7 +172,9 @@ def test_a_copy_of_unknown_size_is_only_asynchronous():
 
 
 def test_a_prefetched_copy_takes_no_time_of_its_stream():
-    assert pageable_copy().step_ns("prefetch") == 60 * US + GAP
+    # Beside it compute takes 1 % longer: 15.7 us at that speed.
+    beside_ns = int((1_000 + int(500_000 / 34)) / 1.01)
+    assert pageable_copy().step_ns("prefetch") == 60 * US + int(beside_ns * 0.01) + GAP
 
 
 def test_a_prefetched_copy_that_takes_longer_decides_the_step():
