@@ -55,6 +55,8 @@ def test_all_that_a_capture_says():
                 "torch": "2.13.0",
                 "source_folders": os.pathsep.join(["/home/me", "", "/opt/train"]),
                 "unprofiled_step_ms": "9.5",
+                "unprofiled_host_step_ms": "4.5",
+                "unprofiled_block_steps": "3",
             },
         }
     ) == FileInfo(
@@ -65,6 +67,8 @@ def test_all_that_a_capture_says():
         device_names={0: "NVIDIA H200"},
         source_folders=("/home/me", "/opt/train"),
         unprofiled_step_ns=9_500_000.0,
+        unprofiled_host_step_ns=4_500_000.0,
+        unprofiled_block_steps=3,
     )
 
 
@@ -89,6 +93,11 @@ def test_a_step_without_the_profiler_that_is_not_a_time(step_ms):
 @pytest.mark.parametrize("step_ms", [0.25, "0.25", "250e-3"])
 def test_a_step_without_the_profiler(step_ms):
     assert recorded(unprofiled_step_ms=step_ms).unprofiled_step_ns == 250_000.0
+
+
+@pytest.mark.parametrize("steps", [0, -1, "2.5", "many", "", "²", None, 10**9])
+def test_a_number_of_steps_that_is_none(steps):
+    assert recorded(unprofiled_block_steps=steps).unprofiled_block_steps is None
 
 
 def test_what_was_read_cannot_be_changed():

@@ -73,6 +73,7 @@ def test_time_without_the_profiler_is_the_median_of_blocks(tmp_path, monkeypatch
     expected = means[(len(means) - 1) // 2]
     assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(expected * 1e3, abs=1e-3)
     assert (expected == pytest.approx(0.01)) == (len(blocks) > 1)
+    assert int(metadata_of(path)["unprofiled_block_steps"]) == max(blocks)
 
 
 def test_further_steps_change_nothing(tmp_path):
