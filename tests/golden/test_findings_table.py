@@ -1,16 +1,17 @@
-"""The tables of tracelab/docs/findings.md against the bundled captures.
+"""The tables of tracelab/docs/findings.md against the bundled captures, without predictions.
 
 ``python -m tests.golden.test_findings_table`` prints them anew.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
-from tests import bundled_traces
 from tests.bundled_traces import FOLDER, MANIFEST
+from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
 
 ROOT = Path(__file__).parents[2]
@@ -57,8 +58,9 @@ BEYOND = {
 NOISE = 0.01  # of the step: as much as runs of one program differ
 
 
+@cache
 def report_of(name):
-    return bundled_traces.report_of(FOLDER / f"{name}.pt.trace.json.gz")
+    return analyze(FOLDER / f"{name}.pt.trace.json.gz", Options(prices=False))
 
 
 def name_of(line):

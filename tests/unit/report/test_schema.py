@@ -81,6 +81,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "notes",
         "savings",
         "whatif",
+        "causal",
         "job",
     ]
     assert (data["schema"], data["whatif"], data["job"]) == ("tracelab.report/1", None, None)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import zip_longest
 
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
-from tracelab.render.text.cells import PART, percent_text
+from tracelab.render.text.cells import percent_text
 from tracelab.render.text.savings import REASONS, interval, of_what, saving
 from tracelab.render.text.sections import Line, Span, Tone
 from tracelab.render.text.verdict import is_large
@@ -46,14 +46,21 @@ def seen_in(finding: Finding, scope: Scope) -> list[str]:
     return [f"{finding.steps_seen} of {scope.steps} steps"]
 
 
-def caption(shown: Sequence[tuple[Finding, Scope]], shares_of: str) -> Line:
-    """The line above the findings, which says what their savings and shares are of."""
+def caption(shown: Sequence[tuple[Finding, Scope]], shares_of: str, of_all: str = "") -> Line:
+    """The line above the findings, which says what their savings and shares are of.
+
+    Args:
+        shown: the findings, each with what it is about.
+        shares_of: what shares are of.
+        of_all: what all fixes save together, where the line is to say that.
+    """
     priced = [scope for finding, scope in shown if finding.saves_ns is not None]
     if not priced:
         text = f"Findings, each with its share of {shares_of}:"
     else:
         others = "" if len(priced) == len(shown) else ", or its share"
-        text = f"Findings, each with what its fix saves of {of_what(priced[0])}{others}:"
+        together = f" (all together {of_all})" if of_all else ""
+        text = f"Findings, each with what its fix saves of {of_what(priced[0])}{together}{others}:"
     return Line((Span(text, Tone.DIM),))
 
 
@@ -108,8 +115,8 @@ def _packed(labels: Sequence[str]) -> list[str]:
     """Labels in as few lines as their place allows."""
     lines: list[str] = []
     for label in labels:
-        if lines and len(lines[-1]) + len(PART) + len(label) <= _LABEL_WIDTH - 4:
-            lines[-1] += PART + label
+        if lines and len(f"{lines[-1]}, {label}") <= _LABEL_WIDTH - 4:
+            lines[-1] += f", {label}"
         else:
             lines.append(label)
     return lines

@@ -11,7 +11,7 @@ from tracelab.report.views import Scope
 # Why a finding says what it takes, and not what its fix saves.
 REASONS = {
     "true_dependency": "No saving is predicted: what follows needs the value at once.",
-    "not_in_steps": "No saving is predicted: it is not in the steps that were replayed.",
+    "not_in_steps": "No saving is predicted: the replayed steps have nothing that it would change.",
     "no_place": "No saving is predicted: nothing in the trace tells its calls from others.",
 }
 _WORTH_A_WORD = 0.005  # of a step
@@ -50,11 +50,18 @@ def saved_together(scope: Scope) -> list[str]:
     if savings.saves_ns < _WORTH_A_WORD * savings.step_ns:
         return []
     range_ = _interval(savings.saves_ns, savings.saves_low_ns, savings.saves_high_ns, scope)
-    text = _saving(savings.saves_ns, scope).removeprefix("saves ")
+    text = all_save(scope)
     fixes = "All fixes together save" if len(savings.edits) > 1 else "The fix below saves"
     profiled = "a profiled" if savings.basis == PROFILED else "a"
     whole = of_what(scope).replace("a", profiled, 1) if not savings.is_of_trace else "the trace"
     return [f"{fixes} {text}{_after(range_)} of {whole}."]
+
+
+def all_save(scope: Scope) -> str:
+    """What all fixes save together: ``"4.10 ms"``; "" where that is not known."""
+    if scope.savings is None or scope.savings.saves_ns is None:
+        return ""
+    return _saving(scope.savings.saves_ns, scope).removeprefix("saves ")
 
 
 def not_predicted(scope: Scope) -> list[str]:

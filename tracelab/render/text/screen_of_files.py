@@ -16,7 +16,7 @@ from tracelab.render.text.files import hardware
 from tracelab.render.text.finding_lines import TONES, amount, caption, finding_lines, worth_showing
 from tracelab.render.text.hints import JOB
 from tracelab.render.text.job import RankShares, is_unmatched, job_verdict, rank_shares
-from tracelab.render.text.savings import saved_together
+from tracelab.render.text.savings import all_save
 from tracelab.render.text.screen import (
     MOST_FINDINGS,
     MOST_LINES,
@@ -155,10 +155,11 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
         if different
         else []
     )
+    of_all = next(filter(None, (all_save(row.scope) for row in rows)), "")
     lines: list[Line] = []
     for count, row_count, fix_lines in _sizes(len(groups), len(rows)):
         pairs = [(group.finding, group.scope) for group in groups[:count]]
-        shown = [caption(pairs, _shares_of(groups[:count]))] if count else []
+        shown = [caption(pairs, _shares_of(groups[:count]), of_all)] if count else []
         for number, group in enumerate(groups[:count], 1):
             shown += finding_lines(
                 number,
@@ -270,7 +271,6 @@ def _verdict(report: Report, rows: Sequence[_Row], shares: Sequence[RankShares])
     if not shares:
         sentences.append(_busy(rows))
     longest = max(rows, key=lambda row: row.step_ns)
-    sentences += next(filter(None, (saved_together(row.scope) for row in rows)), [])
     if not any(is_large(x, row.scope) for row in rows for x in row.rank.main.findings):
         sentences.append(none_is_large(longest.scope))
     return sentences

@@ -290,8 +290,7 @@ class TestJob:
             "",
             "Findings, each with its share of the steady steps:",
             "1. up to 20.0 %   `item` in train (train.py:84) makes the host wait for the GPU.",
-            "   TL101          Fix: Read it later.",
-            "   rank 1",
+            "   TL101, rank 1  Fix: Read it later.",
             "",
             "More: --full (every table), --png FILE (the timeline), tracelab explain TL101",
         ]
@@ -322,7 +321,7 @@ class TestJob:
         findings = [make_finding(rank=rank, bound_ns=(1 + rank) * MS) for rank in range(4)]
         lines = lines_of(self.make_job(4, findings=findings))
         assert any(line.startswith("1. 5.0 to 20.0 %") for line in lines)
-        assert "   4 ranks" in lines
+        assert any(line.startswith("   TL101, 4 ranks ") for line in lines)
         assert not any(line.startswith("Left out") for line in lines)
 
     def test_the_largest_comes_first_though_its_rank_has_shorter_steps(self):

@@ -1,0 +1,219 @@
+"""What findings save, by a replay of hand-made steps.
+
+A step of 915 us, in us: the host launches a kernel of 400 (0 to 5), which runs from 5 to 405; reads
+a value of it (10 to 415), is busy until 510, and launches another kernel of 400 (510 to 515), which
+runs from 515 to 915. Without the read the GPU never waits: a step takes 800, and two pauses of some us.
+"""
+
+import json
+
+import pytest
+
+from tests.build import files
+from tests.build.rows import US
+from tracelab import Options, analyze, load_report
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where, with_saving
+from tracelab.findings.prices import NO_PLACE, NOT_IN_STEPS
+from tracelab.findings.rule import Rule
+
+STEP = 915
+
+
+def steps(*, count=5, functions=("read",), steps_are_named=True):
+    """Some such steps; in each of these functions a value is read, one after the other."""
+    events = []
+    for number in range(count):
+        at = number * STEP
+        own = [
+            files.python("train.py(3): train", 1, STEP - 402),
+            files.launch(0, 5, 10 * number + 1),
+            files.kernel(5, 405, correlation=10 * number + 1),
+            files.launch(510, 515, 10 * number + 2),
+            files.kernel(515, 915, correlation=10 * number + 2),
+        ]
+        for index, function in enumerate(functions):
+            begin = 10 if index == 0 else 415 + 5 * index
+            end = 415 if index == 0 else begin + 4
+            own += [
+                files.python(f"train.py({9 * index + 9}): {function}", begin - 1, end + 1),
+                files.operator("aten::item", begin, end),
+                files.call("cudaStreamSynchronize", begin, end),
+            ]
+        if steps_are_named:
+            own.append(files.step(number, 0, 913))
+        events += [shifted(event, at) for event in own]
+    return events
+
+
+def shifted(event, at):
+    """An event of a step, in us, as one of the file."""
+    return event | {"ts": event["ts"] * US + at, "dur": event["dur"] * US}
+
+
+@pytest.fixture
+def report_of(tmp_path):
+    def report(events, options=None, **more):
+        return analyze(files.write(tmp_path / "hand.json", events), options or Options(), **more)
+
+    return report
+
+
+def of_program(report):
+    return [finding for finding in report.findings if finding.about == "program"]
+
+
+def test_a_finding_saves_what_the_replay_says(report_of):
+    report = report_of(steps())
+    first, *_ = of_program(report)
+    assert (first.rule, first.edit) == ("TL101", "unblock:read.item")
+    assert first.saves_ns == pytest.approx(115 * US, abs=8 * US)
+    assert first.saves_low_ns <= first.saves_ns <= first.saves_high_ns
+    assert (first.severity, first.saves_reason) == (CRITICAL, None)
+    [savings] = report.savings
+    assert savings.step_ns == pytest.approx(STEP * US, abs=2 * US)
+    assert savings.saves_ns >= first.saves_ns - US
+    assert "unblock:read.item" in savings.edits
+    assert not savings.is_of_trace
+    assert savings.not_replayed is None
+
+
+def test_without_predictions_findings_have_shares(report_of):
+    report = report_of(steps(), Options(prices=False))
+    first, *_ = of_program(report)
+    assert (first.edit, first.saves_ns, first.saves_reason) == ("unblock:read.item", None, None)
+    assert report.savings == ()
+    assert report.steady[0].baseline_error is None
+
+
+def test_of_one_step_nothing_is_predicted(report_of):
+    report = report_of(steps(), Options(step=2))
+    assert all(finding.saves_ns is None for finding in report.findings)
+    assert report.savings == ()
+
+
+def test_without_steps_savings_are_of_the_trace(report_of):
+    [savings] = report_of(steps(steps_are_named=False)).savings
+    assert savings.is_of_trace
+    assert savings.step_ns == pytest.approx(5 * STEP * US, abs=10 * US)
+
+
+def test_a_trace_without_launches_says_why(report_of):
+    kernels = [files.kernel(x * US, (x + 5) * US) for x in range(0, 100, 10)]
+    report = report_of([*kernels, files.operator("aten::item", 0, US)])
+    [savings] = report.savings
+    assert savings.saves_ns is None
+    assert savings.not_replayed
+
+
+def test_a_saved_report_keeps_what_was_predicted(report_of, tmp_path):
+    report = report_of(steps())
+    report.save(tmp_path / "report.json")
+    assert load_report(tmp_path / "report.json") == report
+
+
+# --- places ---
+
+
+def rule_of(edit, **where):
+    """A rule that finds one thing, with this edit, at this place."""
+
+    def find(context):
+        lost = {0: context.idle(0)}
+        return [Candidate("Title", "cause", Where(count=1, **where), lost=lost, edit=edit)]
+
+    return Rule(id="MY1", name="", matters="", decides="", find=find)
+
+
+def finding_of(report_of, rule, **more):
+    [finding] = [x for x in report_of(steps(**more), rules=(rule,)).findings if x.rule == "MY1"]
+    return finding
+
+
+@pytest.mark.parametrize("function", ["read", "look"])
+def test_the_place_is_the_first_that_is_its_own_alone(report_of, function):
+    # GIVEN two functions that read a value: `train` calls both, and `aten::item` is in both
+    where = {"operator": "aten::item", "function": function, "file": "train.py", "call": "item"}
+    rule = rule_of("unblock:{place}", **where)
+    # WHEN / THEN
+    finding = finding_of(report_of, rule, functions=("read", "look"))
+    assert (finding.edit, finding.saves_reason) == (f"unblock:{function}.item", None)
+    assert finding.saves_ns is not None
+
+
+def test_a_place_that_others_share_says_nothing(report_of):
+    rule = rule_of("unblock:{place}", function="train", file="train.py")
+    finding = finding_of(report_of, rule, functions=("read", "look"))
+    assert (finding.saves_ns, finding.saves_reason) == (None, NO_PLACE)
+    assert finding.severity == CRITICAL  # by its share
+
+
+def test_a_place_that_is_not_in_the_steps_says_nothing(report_of):
+    finding = finding_of(report_of, rule_of("unblock:{place}", function="elsewhere"))
+    assert (finding.saves_ns, finding.saves_reason) == (None, NOT_IN_STEPS)
+
+
+def test_an_edit_that_changes_nothing_saves_nothing_known(report_of):
+    finding = finding_of(report_of, rule_of("load=0"))
+    assert (finding.saves_ns, finding.saves_reason) == (None, NOT_IN_STEPS)
+
+
+def test_what_saves_nothing_is_for_information(report_of):
+    # GIVEN the second of two reads, which blocks for nothing
+    where = {"operator": "aten::item", "function": "look", "file": "train.py", "call": "item"}
+    rule = rule_of("unblock:{place}", **where)
+    finding = finding_of(report_of, rule, functions=("read", "look"))
+    assert finding.saves_ns < 0.02 * STEP * US
+    assert finding.severity == INFO
+
+
+# --- severity ---
+
+
+def finding(severity=WARNING, spread_ns=None):
+    return Finding(
+        rule="TL101",
+        title="Title",
+        severity=severity,
+        rank=0,
+        step=None,
+        cause="host_sync",
+        cost_ns=50,
+        bound_ns=50,
+        where=Where(1),
+        evidence=(),
+        fix="",
+        spread_ns=spread_ns,
+    )
+
+
+@pytest.mark.parametrize(
+    ("saved", "spread", "severity"),
+    [
+        ((100, 90, 110), None, CRITICAL),
+        ((20, 15, 30), None, WARNING),
+        ((19, 15, 30), None, INFO),
+        ((20, 15, 30), 25, INFO),  # steps differ by more
+        ((0, 0, 99), None, INFO),
+        ((0, 0, 100), None, WARNING),  # it may be anything: by its share
+    ],
+)
+def test_severity_is_that_of_the_saving(saved, spread, severity):
+    judged = with_saving(finding(spread_ns=spread), 1_000, saved)
+    assert judged.severity == severity
+    assert (judged.saves_ns, judged.saves_low_ns, judged.saves_high_ns) == saved
+
+
+def test_a_report_of_before_there_were_predictions_loads(report_of, tmp_path):
+    report, path = report_of(steps(), Options(prices=False)), tmp_path / "report.json"
+    data = json.loads(report.to_json())
+    del data["savings"]
+    for row in data["findings"]:
+        for name in list(row):
+            if name.startswith(("saves_", "spread_", "edit")):
+                del row[name]
+    path.write_text(json.dumps(data))
+    old = load_report(path)
+    assert old.savings == ()
+    assert [x.severity for x in old.findings] == [x.severity for x in report.findings]
+    assert "saves" not in str(old)
