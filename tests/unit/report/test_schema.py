@@ -107,6 +107,12 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "fix",
         "about",
         "steps_seen",
+        "spread_ns",
+        "edit",
+        "saves_ns",
+        "saves_low_ns",
+        "saves_high_ns",
+        "saves_reason",
     ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)
