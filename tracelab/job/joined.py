@@ -13,10 +13,9 @@ rank 1  ──────── arrives ─┘             └── transfer �
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import count, repeat
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -24,36 +23,9 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.job.collectives import ENDS_TOGETHER, Matches
-from tracelab.job.rank_part import RankPart
-from tracelab.job.waits import Waits
+from tracelab.job.meetings import Meetings, Visits, find_visits, take_turns
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NodeKind, Program, Via
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Meetings(Frozen):
-    """Which activities of the ranks' programs meet: k members of m meetings.
-
-    Example row: ``(meeting_index=0, rank_index=1, node=57, waits=True)``.
-
-    Attributes:
-        meeting_index: int64[k], ascending, each of 0 to m - 1.
-        rank_index: int64[k], into the programs.
-        node: int64[k], of that program, the activity; the same in several meetings where one kernel
-            carries out several operations.
-        waits: bool[k], the activity ends after all have met; else it ends without the others, as a
-            sender does whose message a buffer holds.
-    """
-
-    meeting_index: Int64Array
-    rank_index: Int64Array
-    node: Int64Array
-    waits: NDArray[np.bool_]
-
-    def __len__(self) -> int:
-        """How many meetings there are."""
-        return int(self.meeting_index.max(initial=-1)) + 1
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -104,35 +76,6 @@ class Joined(Frozen):
         return _with_edges(replace(self.program, cost_ns=cost_ns, latency_ns=latency_ns), added)
 
 
-def find_meetings(
-    parts: Sequence[RankPart], matches: Matches, waits: Waits, programs: Sequence[Program]
-) -> Meetings:
-    """The matched operations whose activities all stand in the programs of their ranks.
-
-    Args:
-        parts: the ranks.
-        matches: which of their operations are one.
-        waits: how long each of them waited.
-        programs: of each rank.
-    """
-    node = matches.of_members(
-        [_activity_nodes(*of_rank) for of_rank in zip(programs, parts, strict=True)]
-    )
-    is_whole = np.ones(len(matches), dtype=np.bool_)
-    is_whole[matches.match_index[node == ABSENT]] = False
-    chosen = np.flatnonzero(is_whole[matches.match_index])
-    # Who ended before the last one came did not need it.
-    awaited_ns = np.maximum.reduceat(waits.arrival_ns, matches.first[:-1])[matches.match_index]
-    ends_ns = waits.arrival_ns + waits.wait_ns + waits.transfer_ns
-    ends_together = np.isin(matches.of_members([x.operation for x in parts]), ENDS_TOGETHER)
-    return Meetings(
-        meeting_index=(np.cumsum(is_whole) - 1)[matches.match_index[chosen]].astype(np.int64),
-        rank_index=matches.part_index[chosen].astype(np.int64),
-        node=node[chosen],
-        waits=(ends_together | (ends_ns >= awaited_ns))[chosen],
-    )
-
-
 def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     """Make one program of those of several ranks.
 
@@ -143,8 +86,8 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     Returns:
         None where no order of the meetings fits all ranks.
     """
-    visits = _find_visits(programs, meetings)
-    turn = _take_turns(programs, meetings, visits)
+    visits = find_visits(programs, meetings)
+    turn = take_turns(programs, meetings, visits)
     if turn is None:
         return None
     sizes = [len(program.kind) for program in programs]
@@ -160,14 +103,14 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     position[order] = np.arange(len(order))
     entry = position[:total].copy()
     entry[visited] = position[arrival]
-    ranges = [slice(*bounds) for bounds in zip(first, first[1:], strict=False)]
+    ranges = [slice(*bounds) for bounds in pairwise(first)]
     ends = tuple(position[:total][of_rank] for of_rank in ranges)
     entries = tuple(entry[of_rank] for of_rank in ranges)
     transfer_ns = np.full(len(order), ABSENT, dtype=np.int64)
     transfer_ns[position[visited]] = visits.transfer_ns
     # An arrival is of the same event as what it is the arrival of; a meeting of none.
     like = np.concatenate((np.arange(total), visited))
-    nodes = {
+    nodes: _Columns = {
         name: _laid_out(columns[like], len(meetings), order)
         for name, columns in _node_columns(programs, first).items()
     }
@@ -177,17 +120,17 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     nodes["kind"][position[meeting]] = NodeKind.MEETING
     nodes["cost_ns"][position[arrival]] = nodes["cost_ns"][position[meeting]] = 0
     nodes["cost_ns"][position[visited]] = visits.transfer_ns
+    nodes |= {name: np.zeros(0, dtype=dtype) for name, dtype in _EDGE_COLUMNS.items()}
     base = replace(
         programs[0],
         **nodes,
-        **{name: np.zeros(0, dtype=dtype) for name, dtype in _EDGE_COLUMNS.items()},
         length_ns=max(program.length_ns for program in programs),
     )
     of_ranks = [_edges_of(*of_rank, 0) for of_rank in zip(programs, ends, entries, strict=True)]
     of_meetings = _meeting_edges(meetings, visits, position, visited)
     return Joined(
         program=_with_edges(base, (*of_ranks, of_meetings)),
-        rank_index=_laid_out(rank_index[like], len(meetings), order),
+        rank_index=_laid_out(rank_index[like], len(meetings), order).astype(np.int64),
         transfer_ns=transfer_ns,
         programs=tuple(programs),
         ends=ends,
@@ -198,7 +141,7 @@ def join(programs: Sequence[Program], meetings: Meetings) -> Joined | None:
     )
 
 
-_Edges = dict[str, NDArray[np.int64]]
+_Columns = dict[str, Any]  # arrays by the name of the column
 _EDGE_COLUMNS = {
     "source": np.intp,
     "target": np.intp,
@@ -217,135 +160,7 @@ _NODE_COLUMNS = (
 _OF_RANK = ("thread_index", "stream_index")  # columns with numbers of one file
 
 
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class _Visits(Frozen):
-    """The activities that meet others, each once; v of them.
-
-    Attributes:
-        rank_index, node: int64[v], ascending.
-        transfer_ns: int64[v], ns, what is left of each once all have met.
-        of_member: intp[k], of each member of a meeting its activity.
-    """
-
-    rank_index: Int64Array
-    node: Int64Array
-    transfer_ns: Int64Array
-    of_member: NDArray[np.intp]
-
-
-def _activity_nodes(program: Program, part: RankPart) -> Int64Array:
-    """int64[c], the node of each operation's activity; ABSENT where the program lacks it."""
-    node = np.flatnonzero(program.kind == NodeKind.ACTIVITY)
-    order = np.argsort(program.event_id[node], kind="stable")
-    event_id = program.event_id[node[order]]
-    place = np.minimum(np.searchsorted(event_id, part.kernel_id), max(0, len(node) - 1))
-    if not len(node):
-        return np.full(len(part), ABSENT, dtype=np.int64)
-    return np.where(event_id[place] == part.kernel_id, node[order[place]], ABSENT)
-
-
-def _find_visits(programs: Sequence[Program], meetings: Meetings) -> _Visits:
-    key = np.stack((meetings.rank_index, meetings.node))
-    (rank_index, node), of_member = np.unique(key, axis=1, return_inverse=True)
-    of_member = of_member.reshape(-1)
-    first = np.cumsum([0, *(len(program.kind) for program in programs)])
-    cost_ns = np.concatenate([program.cost_ns for program in programs])[first[rank_index] + node]
-    # The rank that comes last does not wait: its activity takes as long as the transfer.
-    shortest_ns = np.full(len(meetings), np.iinfo(np.int64).max)
-    np.minimum.at(shortest_ns, meetings.meeting_index, cost_ns[of_member])
-    transfer_ns = np.zeros(len(node), dtype=np.int64)
-    np.maximum.at(transfer_ns, of_member, shortest_ns[meetings.meeting_index])
-    return _Visits(rank_index, node, transfer_ns, of_member)
-
-
-def _take_turns(
-    programs: Sequence[Program], meetings: Meetings, visits: _Visits
-) -> Int64Array | None:
-    """In which turn each node, arrival and meeting is reached; None if no order fits all ranks.
-
-    In a turn a rank goes on in its own order, up to what has to wait for the end of an activity
-    that has not met the others; or some meet; or an activity ends, once it has met all.
-    """
-    sizes = [len(program.kind) for program in programs]
-    first, total = np.cumsum([0, *sizes]).tolist(), sum(sizes)
-    visit_count = len(visits.node)
-    visited = (np.array(first)[visits.rank_index] + visits.node).tolist()
-    waiting = np.flatnonzero(meetings.waits)
-    absent = np.bincount(meetings.meeting_index, minlength=len(meetings)).tolist()
-    open_count = (np.bincount(visits.of_member[waiting], minlength=visit_count) + 1).tolist()
-    meetings_of = _grouped(meetings.meeting_index, visits.of_member, visit_count)
-    waiting_of = _grouped(visits.of_member[waiting], meetings.meeting_index[waiting], len(meetings))
-    stops = [_stops(program, rank, visits) for rank, program in enumerate(programs)]
-    reached = [0] * len(programs)
-    turn = np.full(total + visit_count + len(meetings), ABSENT, dtype=np.int64)
-    turns = count()
-    goes_on = True
-    while goes_on:
-        goes_on = False
-        for rank, of_rank in enumerate(stops):
-            now, until, arrived = next(turns), sizes[rank], []
-            while of_rank:
-                node, is_arrival, visit = of_rank[0]
-                if not is_arrival and open_count[visit]:
-                    until = node
-                    break
-                of_rank.popleft()
-                if is_arrival:
-                    arrived.append(visit)
-            goes_on |= until > reached[rank]
-            turn[first[rank] + reached[rank] : first[rank] + until] = now
-            reached[rank] = until
-            for visit in arrived:
-                turn[total + visit] = now
-                ended = [visit]
-                for meeting in meetings_of[visit]:
-                    absent[meeting] -= 1
-                    if not absent[meeting]:
-                        turn[total + visit_count + meeting] = next(turns)
-                        ended += waiting_of[meeting]
-                for other in ended:
-                    open_count[other] -= 1
-                    if not open_count[other]:
-                        turn[visited[other]] = next(turns)
-    return turn if reached == sizes else None
-
-
-def _stops(program: Program, rank: int, visits: _Visits) -> deque[tuple[int, bool, int]]:
-    """Where a rank arrives, and what waits for the end of what meets others, in its own order.
-
-    Returns:
-        node, whether it arrives there, and the activity, an index into `visits`.
-    """
-    index = np.flatnonzero(visits.rank_index == rank)
-    visit_of = np.full(len(program.kind), ABSENT, dtype=np.int64)
-    visit_of[visits.node[index]] = index
-    edge = np.flatnonzero((program.lag == 0) & (visit_of[program.source] != ABSENT))
-    ends = zip(
-        program.target[edge].tolist(),
-        repeat(False),
-        visit_of[program.source[edge]].tolist(),
-        strict=False,
-    )
-    arrivals = zip(visits.node[index].tolist(), repeat(True), index.tolist(), strict=False)
-    return deque(sorted((*ends, *arrivals)))
-
-
-def _grouped(
-    values: NDArray[np.integer[Any]], group: NDArray[np.integer[Any]], group_count: int
-) -> list[list[int]]:
-    """The values of each group.
-
-    >>> _grouped(np.array([7, 8, 9]), np.array([1, 0, 1]), 3)
-    [[8], [7, 9], []]
-    """
-    order = np.argsort(group, kind="stable")
-    bounds = np.searchsorted(group[order], np.arange(1, group_count))
-    return [part.tolist() for part in np.split(values[order], bounds)]
-
-
-def _node_columns(
-    programs: Sequence[Program], first: Int64Array
-) -> dict[str, NDArray[np.integer[Any]]]:
+def _node_columns(programs: Sequence[Program], first: Int64Array) -> _Columns:
     """The columns of the nodes of all programs, one after another."""
     columns = {
         name: np.concatenate([getattr(program, name) for program in programs])
@@ -378,7 +193,7 @@ def _laid_out(
 
 def _edges_of(
     program: Program, ends: NDArray[np.intp], entries: NDArray[np.intp], first: int
-) -> _Edges:
+) -> _Columns:
     """The edges of a rank from some on: they come from ends and lead to entries."""
     return {
         "source": ends[program.source[first:]],
@@ -390,8 +205,8 @@ def _edges_of(
 
 
 def _meeting_edges(
-    meetings: Meetings, visits: _Visits, position: NDArray[np.intp], visited: Int64Array
-) -> _Edges:
+    meetings: Meetings, visits: Visits, position: NDArray[np.intp], visited: Int64Array
+) -> _Columns:
     """From arrivals to meetings and to what ends; from meetings to the ends that wait for them."""
     total = len(position) - len(visited) - len(meetings)
     arrival = total + np.arange(len(visited))
@@ -409,13 +224,11 @@ def _meeting_edges(
     }
 
 
-def _with_edges(program: Program, edges: Iterable[_Edges]) -> Program:
+def _with_edges(program: Program, edges: Iterable[_Columns]) -> Program:
     """The program with more edges after its own."""
     all_edges = [{name: getattr(program, name) for name in _EDGE_COLUMNS}, *edges]
-    return replace(
-        program,
-        **{
-            name: np.concatenate([of[name] for of in all_edges]).astype(dtype)
-            for name, dtype in _EDGE_COLUMNS.items()
-        },
-    )
+    columns: _Columns = {
+        name: np.concatenate([of[name] for of in all_edges]).astype(dtype)
+        for name, dtype in _EDGE_COLUMNS.items()
+    }
+    return replace(program, **columns)

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.job.collectives import Basis, Matches
-from tracelab.job.joined import Joined, find_meetings, join
+from tracelab.job.joined import Joined, join
+from tracelab.job.meetings import find_meetings
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_program import RankProgram, first_steps
 from tracelab.job.waits import Waits
@@ -37,6 +38,7 @@ _SLOWED, _SLOWED_MOST = 24 / 132, 0.28
 # How far the steps of jobs may be from their predictions at least: GPUs that wait less clock lower,
 # and the same products took up to 12 % longer.
 _MARGIN = 0.08
+_NONE = np.zeros(0, dtype=np.int64)
 _MORE_OFTEN = 1.02  # times as many calls: a step may be cut
 
 
@@ -87,8 +89,8 @@ class JobReplay(Frozen):
     joined: Joined | None = None
     stretches: tuple[Stretches, ...] = ()
     surplus_ns: tuple[int | None, ...] = ()
-    slowed_ns: Int64Array | None = None
-    waited_ns: Int64Array | None = None
+    slowed_ns: Int64Array = _NONE
+    waited_ns: Int64Array = _NONE
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -7,7 +7,8 @@ from hypothesis import given, settings, strategies as st
 
 from tests.build.programs import comm, compute, rank_of
 from tests.reference.replay import replay_one
-from tracelab.job.joined import Meetings, join
+from tracelab.job.joined import join
+from tracelab.job.meetings import Meetings
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NodeKind
 from tracelab.simulate.replay import replay
