@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,7 +25,8 @@ def price_in_job(
 ) -> tuple[tuple[Finding, ...], tuple[Savings, ...]]:
     """The findings with what they save of the job's step, and what all of them save together.
 
-    A change is made on all ranks that have a finding with it.
+    A change is made on all ranks that have a finding with it, as their programs are alike. Of what
+    it saves a rank where it hardly matters has only what it adds to the others.
 
     Args:
         findings: those of the job, judged by the share that is attributed to them.
@@ -43,14 +44,27 @@ def price_in_job(
     changes = [
         _change(text, changes_in(text), cause, ranks, job) for text, cause in by_text.items()
     ]
+    main = {text: _main_ranks(text, findings) for text in by_text}
+    of_main = [
+        _change(text, changes_in(text), cause, ranks, job, main[text])
+        for text, cause in by_text.items()
+    ]
     together = _change(
         TOGETHER, [edit for text in by_text for edit in changes_in(text)], "", ranks, job
     )
-    *alone, predicted_together = predict_job(job, [*changes, together])
-    predicted = dict(zip(by_text, alone, strict=True))
+    *alone, predicted_together = predict_job(job, [*changes, *of_main, together])
+    saved = [_saved_ns(predicted, step_ns) for predicted in alone]
+    on_all = dict(zip(by_text, saved, strict=False))
+    on_main = dict(zip(by_text, saved[len(by_text) :], strict=True))
     priced = tuple(
-        with_saving(finding, step_ns, _saved_ns(predicted[finding.edit], step_ns))
-        if finding.edit in predicted and finding.saves_reason is None
+        with_saving(
+            finding,
+            step_ns,
+            on_all[finding.edit]
+            if finding.rank in main[finding.edit]
+            else _added_ns(on_all[finding.edit], on_main[finding.edit]),
+        )
+        if finding.edit in by_text and finding.saves_reason is None
         else finding
         for finding in findings
     )
@@ -121,11 +135,23 @@ def _change(
     cause: str,
     ranks: Sequence[int],
     job: JobReplay,
+    at: Container[int] | None = None,
 ) -> Change:
-    """The programs of a job's ranks with some changes, those of a finding for one."""
+    """The programs of a job's ranks with some changes, those of a finding for one.
+
+    Args:
+        name: what the changes are called.
+        changes: the changes.
+        cause: of the finding.
+        ranks: the ranks, in the order in which they are replayed.
+        job: how they are replayed.
+        at: the ranks on which they are made; None for all that have them.
+    """
     edits = [edit for edit in changes if isinstance(edit, Edit)]
     of_ranks = {
-        index: rank.changes[name] for index, rank in enumerate(job.ranks) if name in rank.changes
+        index: rank.changes[name]
+        for index, rank in enumerate(job.ranks)
+        if name in rank.changes and (at is None or ranks[index] in at)
     }
     return Change(
         programs=_compared({i: of.program for i, of in of_ranks.items()}, edits, ranks, job),
@@ -160,6 +186,21 @@ def _compared(
         elif edit.kind == _LEVEL and edit.place is not None:
             programs = leveled(job, programs, ranks.index(int(edit.place.removeprefix(_RANK))))
     return programs
+
+
+def _main_ranks(edit: str, findings: Iterable[Finding]) -> frozenset[int]:
+    """The ranks of findings with an edit, without those where they cost less than half as much."""
+    costs_ns = {x.rank: x.cost_ns for x in findings if x.edit == edit and x.saves_reason is None}
+    most_ns = max(costs_ns.values())
+    return frozenset(rank for rank, cost_ns in costs_ns.items() if 2 * cost_ns >= most_ns)
+
+
+def _added_ns(on_all: tuple[int, int, int], on_main: tuple[int, int, int]) -> tuple[int, int, int]:
+    """What further ranks save, and at least, and at most, ns; as of `_saved_ns`."""
+    low_ns, saves_ns, high_ns = sorted(
+        max(0, of_all - of_main) for of_all, of_main in zip(on_all, on_main, strict=True)
+    )
+    return saves_ns, low_ns, high_ns
 
 
 def _saved_ns(prediction: JobPrediction, step_ns: int) -> tuple[int, int, int]:

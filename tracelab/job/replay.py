@@ -7,7 +7,8 @@ once it is faster, and that nothing is saved where another rank decides.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,7 +39,7 @@ _SLOWED, _SLOWED_MOST = 24 / 132, 0.28
 # How far the steps of jobs may be from their predictions at least: GPUs that wait less clock lower,
 # and the same products took up to 12 % longer.
 _MARGIN = 0.08
-_NONE = np.zeros(0, dtype=np.int64)
+_none = partial(np.zeros, 0, dtype=np.int64)
 _MORE_OFTEN = 1.02  # times as many calls: a step may be cut
 
 
@@ -89,8 +90,8 @@ class JobReplay(Frozen):
     joined: Joined | None = None
     stretches: tuple[Stretches, ...] = ()
     surplus_ns: tuple[int | None, ...] = ()
-    slowed_ns: Int64Array = _NONE
-    waited_ns: Int64Array = _NONE
+    slowed_ns: Int64Array = field(default_factory=_none)
+    waited_ns: Int64Array = field(default_factory=_none)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
