@@ -21,6 +21,7 @@ from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.job.rank_part import RankPart
+from tracelab.job.replay import MOST_RANKS, TOO_MANY_RANKS
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import PROFILED
@@ -240,7 +241,7 @@ def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: 
     Raises:
         TracelabError: none could be analyzed; the first error.
     """
-    results = list(results)
+    results = _gathered(results)
     reports = [result.report for result in results if result.report is not None]
     parts = [result.part for result in results if result.report is not None]
     failed = [(result.source, result.error) for result in results if result.error is not None]
@@ -248,3 +249,24 @@ def merge_results(results: Iterable[FileResult], paths: Sequence[str], options: 
         raise failed[0][1]
     unread = [UnreadFile(source.path, str(error)) for source, error in failed]
     return merge_reports(reports, parts, paths, options, unread)
+
+
+def _gathered(results: Iterable[FileResult]) -> list[FileResult]:
+    """The results of all files; of more than are replayed together, without their programs.
+
+    These are most of what a file's result takes, and a job may have thousands of ranks.
+    """
+    gathered: list[FileResult] = []
+    for result in results:
+        gathered.append(result)
+        if len(gathered) == MOST_RANKS + 1:
+            gathered = list(map(_without_program, gathered))
+        elif len(gathered) > MOST_RANKS:
+            gathered[-1] = _without_program(result)
+    return gathered
+
+
+def _without_program(result: FileResult) -> FileResult:
+    if result.part is None:
+        return result
+    return replace(result, part=replace(result.part, program=TOO_MANY_RANKS))

@@ -42,6 +42,8 @@ def find_in_job(
     stragglers: Sequence[Straggler],
     pipeline: Pipeline | None,
     step: int | None,
+    *,
+    is_replayed: bool = False,
 ) -> tuple[Finding, ...]:
     """All findings of a job: those of its ranks without the time that they waited, and its own.
 
@@ -56,6 +58,7 @@ def find_in_job(
         stragglers: the ranks that the others wait for.
         pipeline: what they are stages of, if they are.
         step: the only one that is reported, None for the steady steps.
+        is_replayed: whether a replay of all ranks says what the job would gain.
 
     Returns:
         the findings; ranks one after another, what saves most first.
@@ -67,7 +70,7 @@ def find_in_job(
         kept = [_without_waits(finding, part, waited_ns) for finding in own]
         remaining = tuple(finding for finding in kept if finding is not None)
         of_job = [
-            straggler_finding(straggler, part.device, remaining)
+            straggler_finding(straggler, part.device, remaining, is_replayed=is_replayed)
             for straggler in stragglers
             if straggler.rank == part.rank
         ]

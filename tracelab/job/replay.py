@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +30,7 @@ from tracelab.simulate.program import Program
 from tracelab.simulate.replay import replay
 
 MOST_RANKS = 16  # that are replayed together
+TOO_MANY_RANKS = f"A job of more than {MOST_RANKS} ranks is not replayed."
 _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
 
 # What compute beside a waiting kernel of NCCL would take less without it. Its 24 blocks take 24 of
@@ -39,8 +39,11 @@ _SLOWED, _SLOWED_MOST = 24 / 132, 0.28
 # How far the steps of jobs may be from their predictions at least: GPUs that wait less clock lower,
 # and the same products took up to 12 % longer.
 _MARGIN = 0.08
-_none = partial(np.zeros, 0, dtype=np.int64)
 _MORE_OFTEN = 1.02  # times as many calls: a step may be cut
+
+
+def _none() -> Int64Array:
+    return np.zeros(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -145,8 +148,7 @@ def replay_job(
     if any(part.program is None for part in parts):
         return None
     if len(parts) > MOST_RANKS:
-        why = f"A job of more than {MOST_RANKS} ranks is not replayed."
-        return JobReplay(JobBaseline(not_replayed=why))
+        return JobReplay(JobBaseline(not_replayed=TOO_MANY_RANKS))
     ranks = _common_steps(parts)
     if isinstance(ranks, str):
         return JobReplay(JobBaseline(not_replayed=ranks))

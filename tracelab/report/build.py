@@ -145,14 +145,23 @@ def merge_reports(
     if decision.is_job and len(known) == len(traces):
         merged = merge(sorted(known, key=lambda part: part.rank), tables)
         job = merged.job
+        replayed = merged.replay
+        if replayed is not None and replayed.baseline.not_replayed is not None:
+            replayed = None
         findings = find_in_job(
-            findings, merged.parts, merged.wait_ns, job.stragglers, job.pipeline, options.step
+            findings,
+            merged.parts,
+            merged.wait_ns,
+            job.stragglers,
+            job.pipeline,
+            options.step,
+            is_replayed=replayed is not None,
         )
         if options.edits and merged.replay is not None:
             whatif = _whatif_in_job(options, job, merged.replay)
-        if merged.replay is not None and merged.replay.baseline.not_replayed is None:
+        if replayed is not None:
             findings = of_the_job(findings, (), tables.get("steady", ()))
-            findings, savings = price_in_job(findings, savings, job.ranks, merged.replay)
+            findings, savings = price_in_job(findings, savings, job.ranks, replayed)
         else:
             deciding = deciding_ranks(merged.parts, merged.wait_ns)
             findings = of_the_job(findings, deciding, tables.get("steady", ()))

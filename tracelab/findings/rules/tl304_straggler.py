@@ -55,13 +55,16 @@ def find(context: Context) -> list[Candidate]:  # noqa: ARG001
     return []
 
 
-def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...]) -> Finding:
+def straggler_finding(
+    straggler: Straggler, device: int, own: tuple[Finding, ...], *, is_replayed: bool = False
+) -> Finding:
     """The finding of a straggler, on the rank where the cure is.
 
     Args:
         straggler: the rank, and what it costs the job.
         device: the GPU on which it computes.
         own: the findings of its own file.
+        is_replayed: whether a replay of all ranks says what the job would gain.
     """
     total_ns = straggler.cost_ns * max(1, straggler.steps)
     return Finding(
@@ -83,7 +86,7 @@ def straggler_finding(straggler: Straggler, device: int, own: tuple[Finding, ...
             call=straggler.call,
         ),
         evidence=straggler.evidence,
-        fix=f"{_FIXES.get(straggler.cause, _UNKNOWN_FIX)} {_figures(straggler)}"
+        fix=f"{_FIXES.get(straggler.cause, _UNKNOWN_FIX)} {_figures(straggler, is_replayed)}"
         f"{_same_time(straggler, own)}",
         steps_seen=straggler.steps_seen if straggler.steps else None,
         spread_ns=straggler.spread_ns,
@@ -99,11 +102,14 @@ def _title(straggler: Straggler) -> str:
     return f"{waiting} {wait} for rank {straggler.rank}, which {straggler.what}"
 
 
-def _figures(straggler: Straggler) -> str:
+def _figures(straggler: Straggler, is_replayed: bool) -> str:
     """What it does and costs, in a sentence."""
     least, most = (f"{f(straggler.wait_ns) / 1e6:,.1f}" for f in (min, max))
     each = least if least == most else f"{least} to {most}"
     period = "per step" if straggler.steps else "in the recording"
+    waits = f"wait {each} ms {period} with no compute beside it."
+    if is_replayed:
+        return f"Rank {straggler.rank} {straggler.why}. The others {waits}"
     gain = f"up to {straggler.cost_ns / 1e6:,.1f} ms {period} ({100 * straggler.share:.1f} %)"
     if straggler.shared_out_ns == straggler.cost_ns:
         gain += " if all ranks did the same work in each step"
@@ -111,10 +117,7 @@ def _figures(straggler: Straggler) -> str:
         gain += " if it kept up with the next rank"
         if straggler.shared_out_ns is not None:
             gain += f", {straggler.shared_out_ns / 1e6:,.1f} ms if its surplus were shared out"
-    return (
-        f"Rank {straggler.rank} {straggler.why}. The job would gain {gain}; the others wait {each} "
-        f"ms {period} with no compute beside it."
-    )
+    return f"Rank {straggler.rank} {straggler.why}. The job would gain {gain}; the others {waits}"
 
 
 def _same_time(straggler: Straggler, own: tuple[Finding, ...]) -> str:
