@@ -1,4 +1,4 @@
-"""What was predicted of each fix, and what it took: ``python tests/benchmarks/predictions.py``.
+"""What was predicted of each fix, and what it took: ``python -m tests.benchmarks.predictions``.
 
 Every bundled capture of a defect is replayed with the edit that its fix is. The predicted step
 stands beside that of the captured fix: without the profiler where both captures know that. Nothing

@@ -51,6 +51,15 @@ def test_document_on_jobs_shows_what_is_printed(tracelab, monkeypatch):
     assert printed.getvalue().splitlines() == re.findall(r"^# (.*)", block, re.MULTILINE)
 
 
+def test_edit_of_ones_own_is_predicted(monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    [code] = python_blocks(ROOT / "tracelab" / "docs" / "whatif.md")
+    exec(compile(code, "whatif.md", "exec"), {"__name__": "__main__"})
+    predicted, _, _ = capsys.readouterr().out.partition(" ms")
+    shorter_ms, step_ms = map(float, predicted.split(" of "))
+    assert 0 < shorter_ms < step_ms
+
+
 def test_architecture_runs_the_stages_one_by_one(monkeypatch):
     [block] = python_blocks(ROOT / "tracelab" / "docs" / "architecture.md")
     monkeypatch.chdir(ROOT)
