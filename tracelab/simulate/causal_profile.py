@@ -130,7 +130,9 @@ def causal_profile(
     whole, (parts, others) = _whole(sites, cycle), _parts(items, cycle, by)
     asked = [*whole, *parts, *others]
     steps_ns = replay_edits(program, (change() for part in asked for change in part.changes))
-    answers_ns = (max(baseline.step_ns - replayed_ns + step_ns, 0) for step_ns in steps_ns)
+    # By how much the replay is off without a change, it is with one, in proportion.
+    per_replayed = baseline.step_ns / replayed_ns
+    answers_ns = (round(step_ns * per_replayed) for step_ns in steps_ns)
     rows = [_answered(part, baseline.step_ns, answers_ns) for part in asked]
     first, last = len(whole), len(whole) + len(parts)
     return (*rows[:first], *_by_saving(rows[first:last]), *rows[last:])

@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.driver_api import is_free
 from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import match_names
 from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
@@ -13,9 +16,24 @@ from tracelab.simulate.waits import with_less_host_work, without_host_work
 
 
 def remove(program: Program, selection: Selection) -> Edited:
-    """The call site costs no host time and launches nothing."""
-    changed = without_host_work(program, selection.sites, selection.calls, selection.host_share)
+    """The call site costs no host time and launches nothing.
+
+    Without any call that frees memory, as of ``empty_cache``, none has to be allocated again.
+    """
+    calls = selection.calls | _allocated_again(selection)
+    changed = without_host_work(program, selection.sites, calls, selection.host_share)
     return Edited.exactly(changed, _count(selection))
+
+
+def _allocated_again(selection: Selection) -> NDArray[np.bool_]:
+    """bool[n], the calls that allocate, if a place has all those that free; else none."""
+    sites = selection.sites
+    allocates = sites.blocking == Blocking.ALLOCATION
+    frees = allocates.copy()
+    frees[frees] = match_names(sites.timeline.trace, sites.program.event_id[frees], is_free)
+    if not frees.any() or not selection.calls[frees].all():
+        return np.zeros(len(frees), dtype=np.bool_)
+    return np.asarray(allocates & ~frees)
 
 
 def host(program: Program, selection: Selection, value: float) -> Edited:

@@ -33,7 +33,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "no-wait": (0.03, 0.10),
         "queues": (0.03, 0.10),
         "side-stream": (0.03, 0.10),
-        "load": (0.03, 0.03),
+        "load": (0.03, 0.10),  # workers share the processors with the thread that launches
         "remove": (0.15, 0.15),
         "scale": (0.03, 0.03),
         "host": (0.03, 0.03),
