@@ -52,14 +52,23 @@ def host_pieces(trace: Trace, program: Program) -> HostPieces:
     woken = np.zeros(len(program.kind), dtype=np.bool_)
     woken[program.target[program.via == Via.THREAD]] = True
     sleeps = woken[target] & (program.via[edges] == Via.HOST) & is_recorded
-    host = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
-    nesting = Nesting(trace, host[np.isin(trace.thread_index[host], program.thread_index)])
+    nesting = Nesting(trace, _host_events(trace, start_ns, end_ns))
     parts = [
         _of_thread(nesting, thread, edges[own], start_ns[own], end_ns[own], sleeps[own])
         for thread, own in groups_of(program.thread_index[target])
     ]
     none = HostPieces(np.zeros(0, np.intp), np.zeros(0, np.int64), np.zeros(0))
     return concatenated([none, *parts])
+
+
+def _host_events(trace: Trace, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.intp]:
+    """Event ids of what the host ran from the first of some starts to the last of some ends."""
+    if not len(start_ns):
+        return np.zeros(0, dtype=np.intp)
+    host = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    in_time = (trace.end_ns[host] > start_ns.min()) & (trace.start_ns[host] < end_ns.max())
+    events: NDArray[np.intp] = host[in_time]
+    return events
 
 
 def _of_thread(
@@ -72,7 +81,8 @@ def _of_thread(
 ) -> HostPieces:
     """The pieces along the edges to the calls of one thread."""
     own = nesting.of_thread(thread)
-    moments_ns = np.unique(
+    # Times that occur twice make pieces without a length; `unique` would take many times as long.
+    moments_ns = np.sort(
         np.concatenate((nesting.start_ns[own], nesting.end_ns[own], start_ns, end_ns))
     )
     first, last = np.searchsorted(moments_ns, start_ns), np.searchsorted(moments_ns, end_ns)
@@ -83,7 +93,7 @@ def _of_thread(
         begin, end = bounds[edge : edge + 2].tolist()
         length_ns[begin + int(length_ns[begin:end].argmax())] = 0
     entry = nesting.innermost_at(thread, moments_ns)[piece]
-    event_id = np.where(entry == ABSENT, ABSENT, nesting.event_id[entry])
+    event_id = np.append(nesting.event_id, ABSENT)[entry]  # ABSENT is the last one
     work_ns = np.bincount(of_edge, length_ns, len(edges))
     is_work = length_ns > 0
     share = length_ns[is_work] / work_ns[of_edge[is_work]]

@@ -87,9 +87,10 @@ def lines_of(sites: Sites) -> Items:
 
     def names(events: Int64Array) -> tuple[list[ItemName], NDArray[np.intp]]:
         found = call_sites(sites.timeline, events, sites.lines)
-        numbers = {site: number for number, site in enumerate(dict.fromkeys(found))}
-        index = np.fromiter(map(numbers.__getitem__, found), dtype=np.intp, count=len(found))
-        return list(map(_line_name, numbers)), index
+        sites_by_id = {id(site): site for site in found}  # what is alike is mostly one object
+        numbers = {key: number for number, key in enumerate(sites_by_id)}
+        index = np.fromiter(map(numbers.__getitem__, map(id, found)), np.intp, len(found))
+        return list(map(_line_name, sites_by_id.values())), index
 
     return _by_host_work(sites, OUTSIDE_FUNCTIONS, names)
 
