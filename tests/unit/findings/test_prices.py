@@ -2,7 +2,7 @@
 
 A step of 915 us, in us: the host launches a kernel of 400 (0 to 5), which runs from 5 to 405; reads
 a value of it (10 to 415), is busy until 510, and launches another kernel of 400 (510 to 515), which
-runs from 515 to 915. Without the read the GPU never waits: a step takes 800, and two pauses of some us.
+runs from 515 to 915. Without the read the GPU never waits: a step takes 800, and two short pauses.
 """
 
 import json
