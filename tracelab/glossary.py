@@ -633,7 +633,8 @@ FINDING_FIELDS = Group(
         Term("saves_high_ns", "the most that the change saves, as far as is known"),
         Term(
             "saves_reason",
-            "why there is an edit and no saving: `true_dependency`, `not_in_steps`, `no_place`",
+            "why there is an edit and no saving: `true_dependency`, `not_in_steps`, "
+            "`no_place`, `launches`",
         ),
         Term("spread_ns", "by how much steady steps differ for other reasons"),
         Term("steps_seen", "the number of steady steps in which it occurred"),

@@ -27,7 +27,8 @@ from tracelab.simulate.program import Program, Via
 from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
-TRUE_DEPENDENCY, NOT_IN_STEPS, NO_PLACE = "true_dependency", "not_in_steps", "no_place"
+TRUE_DEPENDENCY, NOT_IN_STEPS = "true_dependency", "not_in_steps"
+NO_PLACE, LAUNCHES = "no_place", "launches"
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -164,7 +165,8 @@ def _edited(finding: Finding, sites: Sites, context: Context) -> tuple[Finding, 
             for place in reversed(places_of(finding.where))
         }
         if _Place.OWN not in choices:
-            reason = NO_PLACE if _Place.SHARED in choices else NOT_IN_STEPS
+            shared = LAUNCHES if edits[0].kind == "host" else NO_PLACE
+            reason = shared if _Place.SHARED in choices else NOT_IN_STEPS
             return replace(finding, saves_reason=reason), ()
         edits = (replace(edits[0], place=choices[_Place.OWN]),)
         finding = replace(finding, edit=str(edits[0]))

@@ -90,7 +90,7 @@ def finding_lines(
     title = _title(finding, room)
     before = "Fix: " if finding.bound_ns else ""
     fix = clean(finding.fix)
-    if finding.saves_reason in REASONS:
+    if finding.saves_reason in REASONS and fix_lines > 1:
         before, fix = "", f"{REASONS[finding.saves_reason]} {before}{fix}"
     if fix_lines == 1:
         fixes = [before + first_clause(fix, room - len(before))]

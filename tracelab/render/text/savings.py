@@ -12,6 +12,7 @@ from tracelab.report.views import Scope
 REASONS = {
     "true_dependency": "No saving is predicted: what follows needs the value at once.",
     "not_in_steps": "No saving is predicted: the replayed steps have nothing that it would change.",
+    "launches": "No saving is predicted: what the host does there launches work as well.",
     "no_place": "No saving is predicted: nothing in the trace tells its calls from others.",
 }
 _WORTH_A_WORD = 0.005  # of a step
@@ -86,7 +87,8 @@ def _interval(saves_ns: int | None, low_ns: int | None, high_ns: int | None, sco
         return ""
     if scope.savings is not None and scope.savings.is_of_trace:
         whole = scope.savings.step_ns or 0
-        return f"({_number(100 * low_ns / whole)} to {_number(100 * high_ns / whole)})"
+        low, high = (percent_text(ns, whole).removesuffix(" %") for ns in (low_ns, high_ns))
+        return f"({low} to {high})"
     if not low_ns and (not saves_ns or time_unit(saves_ns) != time_unit(high_ns)):
         return f"(0 to {duration_text(high_ns)})"
     _, unit_ns = time_unit(saves_ns)

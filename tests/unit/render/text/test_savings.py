@@ -86,7 +86,7 @@ def test_of_a_trace_without_steps_savings_are_shares():
     of_all = savings((MS, MS // 2, 2 * MS), is_of_trace=True)
     report = report_of(saving(MS, MS // 2, 2 * MS), of_all=of_all, steady=False)
     text = "\n".join(lines_of(report))
-    assert "All fixes together save 10.0 % (5.00 to 20.0) of the trace." in text
+    assert "All fixes together save 10.0 % (5.0 to 20.0) of the trace." in text
     assert "1. saves 10.0 %" in text
 
 
