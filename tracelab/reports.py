@@ -26,7 +26,7 @@ from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.steady import PROFILED
 from tracelab.options import DEFAULTS, Options
-from tracelab.read.sources import find_sources, one_source, path_names
+from tracelab.read.sources import find_sources, path_names
 from tracelab.read.streams import Source
 from tracelab.report.build import merge_reports
 from tracelab.report.load import is_saved_report, is_saved_report_in_any_order, load_source
@@ -100,7 +100,8 @@ def whatif(
     """Predict what a step of a trace, or of a job, takes with changes: each alone, then all.
 
     Args:
-        trace: a file, a URL, what `analyze_source` made of one, or the files of a job's ranks.
+        trace: a file, a URL, what `analyze_source` made of one, or the files of a job's ranks or
+            their folder.
         fixes: of which findings: numbers in the report from 1 on, ids of rules, or "all", which is
             the default where no edit is given either.
         edits: texts such as "unblock:train.py:40", or functions from a `Program` of
@@ -117,16 +118,22 @@ def whatif(
         TracelabError: the file cannot be analyzed.
     """
     asked = with_changes(options, fixes, edits)
-    if isinstance(trace, Sequence) and not isinstance(trace, str):
-        names = path_names(trace)
-        found = whatif_of_job(find_sources(names), names, asked).whatif
+    if isinstance(trace, Analysis):
+        found = _whatif_of(trace, asked)
+    elif isinstance(trace, Source):
+        found = _whatif_of(analyze_source(trace, options), asked)
     else:
-        analysis = (
-            trace if isinstance(trace, Analysis) else analyze_source(one_source(trace), options)
-        )
-        found = predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
+        names = path_names(trace)
+        sources = find_sources(names)
+        if len(sources) == 1:
+            return whatif(sources[0], fixes=fixes, edits=edits, options=options)
+        found = whatif_of_job(sources, names, asked).whatif
     assert found is not None  # something is asked for
     return found
+
+
+def _whatif_of(analysis: Analysis, asked: Options) -> WhatIf | None:
+    return predict_changes(analysis.baseline, analysis.sites, analysis.report.findings, asked)
 
 
 def whatif_of_job(
@@ -146,15 +153,18 @@ def whatif_of_job(
         run: as of `analyze`.
 
     Raises:
-        UsageError: the files are not one job.
+        UsageError: no file is given, or the files are not one job.
         TracelabError: nothing could be analyzed.
     """
+    if not sources:
+        raise UsageError("no file, folder or URL to analyze was given")
     plain = replace(options, fixes=(), edits=())
     report = merge_results(run(partial(analyze_file, options=plain), sources), paths, plain)
     if report.job is None:
         raise UsageError(
             f"whatif predicts the step of one file or of one job; these {len(sources)} files are "
-            "not one job (--job says that they are)"
+            "not one job (`job` says that they are)",
+            option="job",
         )
     fixes = choose_fixes(report.findings, options.fixes, options.edits)
     edits = tuple(

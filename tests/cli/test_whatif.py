@@ -130,7 +130,8 @@ def _unpacked(path):
         (("--fix", "first"), "--fix takes the number of a finding"),
         (("--by", "line", "--png", "a.png"), "add --fix or --edit"),
         (("--png", "a.gif"), ".png, .svg or .pdf"),
-        ((WAIT,), "whatif predicts the step of one file; these are 2"),
+        ((WAIT,), "these 2 files are not one job (--job says that they are)"),
+        ((WAIT, "--by", "line"), "--by and --png are of one file"),
     ],
 )
 def test_wrong_usage_is_one_sentence(tracelab, arguments, sentence):
@@ -161,6 +162,21 @@ def test_saved_report_is_of_the_schema_and_loads_as_it_was(tracelab, tmp_path):
 def test_report_that_was_not_asked_has_neither(tracelab):
     report = json.loads(tracelab("analyze", ITEM, "--json", "-").out)
     assert (report["whatif"], report["causal"]) == (None, [])
+
+
+def test_step_of_a_job(tracelab):
+    ranks = [trace(f"straggler_more_work_rank{rank}") for rank in (0, 1)]
+    ran = tracelab("whatif", *ranks, "--fix", "1")
+    assert (ran.code, ran.err) == (0, "")
+    assert "a job of 2 ranks" in ran.out
+    report = predicted(tracelab, *ranks, "--fix", "1", "--edit", "balance")
+    of_finding, balanced, together = report["whatif"]["predictions"]
+    assert report["findings"][0]["rule"] == "TL304"
+    assert of_finding["edits"] == ["level:rank:0"]
+    for x in (of_finding, balanced, together):
+        assert x["low_ns"] <= x["predicted_ns"] <= x["high_ns"] <= x["step_ns"]
+    found = whatif(ranks, fixes=1)
+    assert found.predictions[0].predicted_ns == of_finding["predicted_ns"]
 
 
 def test_picture_is_drawn(tracelab, tmp_path):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_outputs
 from tracelab.errors import TracelabError, UsageError
 from tracelab.safe_text import brief
@@ -75,10 +75,7 @@ def analyze(
         bool,
         typer.Option("--all-pairs", help="The overlap of all pairs, however many the streams are."),
     ] = False,
-    job: Annotated[
-        bool,
-        typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
-    ] = False,
+    job: Job = False,
     no_prices: Annotated[
         bool,
         typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),

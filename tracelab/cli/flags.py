@@ -12,6 +12,7 @@ FLAGS: Mapping[str, str] = MappingProxyType(
         "comm_patterns": "--comm-pattern",
         "edits": "--edit",
         "fixes": "--fix",
+        "job": "--job",
         "processes": "--jobs",
         "profile_by": "--by",
         "source_folders": "--source",

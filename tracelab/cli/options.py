@@ -13,6 +13,10 @@ CommPattern = Annotated[
     list[str] | None,
     typer.Option(metavar="REGEX", help="More kernels to count as communication."),
 ]
+Job = Annotated[
+    bool,
+    typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Do not use the cache of large files."),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, NoCache, StepOn, shared_options
+from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_outputs
 from tracelab.errors import UsageError
 from tracelab.system.console import output_in_color, output_width, tell, write_result
@@ -67,6 +67,7 @@ def whatif(
         list[str] | None,
         typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
     ] = None,
+    job: Job = False,
     no_cache: NoCache = False,
 ) -> None:
     """Predict what a step takes with a change: each alone, then all together.
@@ -96,6 +97,7 @@ def whatif(
         fixes=tuple(fix or ()),
         edits=tuple(edit or ()),
         profile_by=by,
+        job=job,
     )
     if len(sources) > 1:
         report, kept = whatif_of_job(sources, paths, options, map_files), None
