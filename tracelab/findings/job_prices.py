@@ -121,7 +121,7 @@ def predict_in_job(
 def _reason(
     name: str, edits: Sequence[Edit | Callable[[Program], Program]], job: JobReplay
 ) -> str | None:
-    """Why nothing better can be said, of the ranks where the edit changes something if there are."""
+    """Why nothing better can be said, of ranks where the edit changes something if there are."""
     if any(isinstance(edit, Edit) and edit.kind in (_LEVEL, _BALANCE) for edit in edits):
         return None
     of_ranks = [rank.changes[name] for rank in job.ranks if name in rank.changes]
