@@ -69,6 +69,7 @@ def test_all_are_there():
         "find_the_missing_overlap",
         "first_trace_in_five_minutes",
         "the_graph_with_networkx",
+        "which_fix_first",
     ]
 
 
