@@ -95,12 +95,14 @@ class _Group(OneLine):
         finding, scope: of the rank where its share is the largest.
         ranks: where it is worth a place.
         least_share: the share of the rank where it is the smallest of those, 0 to 1.
+        first: the one of them that comes first in the report, whose number they have.
     """
 
     finding: Finding
     scope: Scope
     ranks: tuple[int, ...]
     least_share: float
+    first: Finding
 
     @property
     def where(self) -> str:
@@ -160,9 +162,9 @@ def screen_of_files(report: Report, ranks: Sequence[RankView], width: int) -> li
     for count, row_count, fix_lines in _sizes(len(groups), len(rows)):
         pairs = [(group.finding, group.scope) for group in groups[:count]]
         shown = [caption(pairs, _shares_of(groups[:count]), of_all)] if count else []
-        for number, group in enumerate(groups[:count], 1):
+        for group in groups[:count]:
             shown += finding_lines(
-                number,
+                report.findings.index(group.first) + 1,
                 group.finding,
                 group.scope,
                 group.amount,
@@ -329,7 +331,9 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
         ascending = sorted(found, key=lambda x: (x[1].share_of(x[0]), x[0].cost_ns))
         finding, scope = ascending[-1]
         by_rank = {x.rank: scope.share_of(x) for x, scope in ascending}  # the largest of each
-        groups.append(_Group(finding, scope, tuple(sorted(by_rank)), min(by_rank.values())))
+        groups.append(
+            _Group(finding, scope, tuple(sorted(by_rank)), min(by_rank.values()), found[0][0])
+        )
     return sorted(groups, key=lambda x: (-x.scope.share_of(x.finding), -x.finding.cost_ns))
 
 
