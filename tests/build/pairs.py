@@ -38,7 +38,6 @@ PAIRS = (
     Pair(WAITS, "events_stream_synchronize", ("unblock",), "events_wait"),
     Pair(WAITS, "events_event_synchronize", ("unblock",), "events_wait"),
     Pair(WAITS, "events_device_synchronize", ("unblock",), "events_wait"),
-    Pair(WAITS, "events_elapsed_time", ("unblock",), "events_wait"),
     Pair(WAITS, "prefetch_copy_stream_synchronize", ("unblock",), "prefetch_copy_stream_pinned"),
     Pair(WAITS, "two_models_pipelined_item", ("unblock",), "two_models_pipelined"),
     Pair(WAITS, "fsdp_item", ("unblock",), "fsdp_prefetch"),

@@ -114,13 +114,19 @@ def parse_edit(text: str) -> Edit:
 
 
 def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
-    """A program with one change.
+    """A program with one change; what it makes of the program of the places is kept with them.
 
     Raises:
         UsageError: the edit's place is not one.
     """
     values = () if edit.value is None else (edit.value,)
-    return EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
+    if program is not sites.program:
+        return EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
+    if edit not in sites.edited:
+        selection = sites.select(edit.place)
+        sites.edited[edit] = EDITS[edit.kind].apply(program, selection, *values)
+    edited: Edited = sites.edited[edit]
+    return edited
 
 
 def _form(name: str, kind: Kind) -> str:

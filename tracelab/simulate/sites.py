@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,11 +15,12 @@ from tracelab.arrays import OneLine, read_only
 from tracelab.errors import UsageError
 from tracelab.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.model.call_sites import CallSite, call_sites
+from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.frames import called_as_shown, is_tensor_operator, parse_frame
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import event_index, launch_index, previous_index
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
@@ -76,10 +78,12 @@ class Sites:
 
     Attributes:
         graph, lines, program: as given.
+        edited: what edits made of the program so far, by edit.
     """
 
     def __init__(self, graph: Graph, lines: SourceLines | None, program: Program) -> None:
         self.graph, self.lines, self.program = graph, lines, program
+        self.edited: dict[Any, Any] = {}
         self._selections: dict[str | None, Selection] = {}
 
     @property
@@ -103,6 +107,13 @@ class Sites:
         kinds = np.arange(len(Kind), dtype=np.int8)
         index = previous_index(kinds[:, None], kinds[None, :])
         return self.graph.binding.latencies.typical_ns[index]
+
+    @cached_property
+    def stream_wait_id(self) -> Int64Array:
+        """int64[k], event ids of the calls that make a stream wait, by start."""
+        trace = self.timeline.trace
+        calls = calls_of_name(trace, is_stream_wait)
+        return read_only(calls[np.argsort(trace.start_ns[calls], kind="stable")].astype(np.int64))
 
     @cached_property
     def blocking(self) -> NDArray[np.int8]:

@@ -7,9 +7,8 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
-from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.contention import slower_beside
 from tracelab.simulate.edited import (
@@ -84,14 +83,14 @@ def _after_waits_of(program: Program, selection: Selection) -> NDArray[np.bool_]
     """bool[n], what was launched first in its stream after stream waits that were called there."""
     sites, launch = selection.sites, program.launch_node
     trace = sites.timeline.trace
-    waits = calls_of_name(trace, is_stream_wait).astype(np.int64)
+    waits = sites.stream_wait_id
     waits = waits[selection.made_there(waits)]
     follows = np.zeros(len(program.kind), dtype=np.bool_)
     for _, activities in groups_of(np.where(launch == ABSENT, ABSENT, program.stream_index)):
         call_id = program.event_id[launch[activities]]
         for thread, index in groups_of(trace.thread_index[call_id]):
             wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
-            waits_before = np.searchsorted(np.sort(wait_ns), trace.start_ns[call_id[index]])
+            waits_before = np.searchsorted(wait_ns, trace.start_ns[call_id[index]])
             follows[activities[index]] = np.diff(waits_before, prepend=0) > 0
     return follows
 
@@ -125,7 +124,7 @@ def _waits_between(
         launch: intp[k], nodes; one before its call is the launch of the next repetition.
     """
     trace, event_id = sites.timeline.trace, sites.program.event_id
-    waits = calls_of_name(trace, is_stream_wait)
+    waits = sites.stream_wait_id
     found = np.zeros(len(call), dtype=np.bool_)
     for thread, index in groups_of(sites.program.thread_index[call]):
         wait_ns = trace.start_ns[waits[trace.thread_index[waits] == thread]]
