@@ -12,9 +12,9 @@ from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.edited import Edited, with_cost, with_latency
+from tracelab.simulate.edited import Edited, times, with_cost, with_latency
 from tracelab.simulate.program import NodeKind, Program, Via
-from tracelab.simulate.sites import Selection
+from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import with_less_host_work
 
 
@@ -42,13 +42,14 @@ _MOST_GRAPH = _GraphLaunch(call_ns=10_000, node_ns=700, gap_ns=700)
 def fuse(program: Program, selection: Selection) -> Edited:
     """Its launches become one, as of one fused kernel; their GPU time stays."""
     runs = _find_runs(program, selection)
-    return Edited.exactly(_with_gaps(_in_one_call(program, runs), runs, 0), runs.count)
+    fused = _with_gaps(_in_one_call(program, selection.sites, runs), runs, 0)
+    return Edited.exactly(fused, runs.count)
 
 
 def graph(program: Program, selection: Selection) -> Edited:
     """Its launches are replayed as one CUDA graph: one call, and short gaps between its nodes."""
     runs = _find_runs(program, selection)
-    changed = _in_one_call(program, runs)
+    changed = _in_one_call(program, selection.sites, runs)
     if not selection.is_everywhere:
         changed = with_less_host_work(changed, selection.host_share, 0)
     middle, low, high = (
@@ -121,12 +122,14 @@ def _number_by_thread(
     return number
 
 
-def _in_one_call(program: Program, runs: _Runs) -> Program:
-    """The same, where of each run only the first call takes time."""
+def _in_one_call(program: Program, sites: Sites, runs: _Runs) -> Program:
+    """The same, where of each run only the first call takes time, and what loads data."""
     is_later = (runs.number != ABSENT) & (program.kind == NodeKind.CALL) & ~runs.is_first
     changed = with_cost(program, is_later, 0)
     between = _within(program, runs) & np.isin(program.via, (Via.HOST, Via.THREAD))
-    return with_latency(changed, between, 0)
+    loading = np.zeros(len(program.via))
+    loading[: len(sites.loading_share)] = sites.loading_share
+    return with_latency(changed, between, times(program.latency_ns, loading))
 
 
 def _with_gaps(program: Program, runs: _Runs, gap_ns: int) -> Program:

@@ -46,8 +46,7 @@ def host(program: Program, selection: Selection, value: float) -> Edited:
 def load(program: Program, selection: Selection, value: float) -> Edited:
     """Data loading in the threads that launch takes `value` times as long."""
     sites = selection.sites
-    share = sites.share_within(sites.regions(sites.graph.host.loading_id))
-    share = share * selection.host_share
+    share = sites.loading_share * selection.host_share
     changed = with_less_host_work(program, share, value)
     return Edited.exactly(changed, int((share > 0).sum()))
 

@@ -109,6 +109,11 @@ class Sites:
         return self.graph.binding.latencies.typical_ns[index]
 
     @cached_property
+    def loading_share(self) -> NDArray[np.float64]:
+        """float64[e], of each edge of host work the share that loads data; 0 for all others."""
+        return read_only(self.share_within(self.regions(self.graph.host.loading_id)))
+
+    @cached_property
     def stream_wait_id(self) -> Int64Array:
         """int64[k], event ids of the calls that make a stream wait, by start."""
         trace = self.timeline.trace
