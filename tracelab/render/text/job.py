@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from tracelab.arrays import OneLine
+from tracelab.findings.rules import tl304_straggler
 from tracelab.job.explain import RECORDING_START, UNEVEN_WORK
 from tracelab.job.merge import Job
 from tracelab.job.pipeline import BubbleParts, Pipeline
@@ -129,7 +130,10 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
     if job is None:
         return []
     step_ns = int(median(x.step_ns for x in shares)) if shares else 0
-    sentences = [_straggler(x, len(job.ranks), step_ns) for x in job.stragglers[:_MOST_STRAGGLERS]]
+    sentences = [
+        _straggler(x, _cost_ns(x, report), len(job.ranks), step_ns)
+        for x in job.stragglers[:_MOST_STRAGGLERS]
+    ]
     left = job.stragglers[_MOST_STRAGGLERS:]
     if left:
         ranks = counted(len(left), "more rank makes", "more ranks make")
@@ -153,11 +157,22 @@ def _ranks_missing(report: Report) -> list[str]:
     return [f"{recorded:,} of {size:,} ranks recorded: what the others cost is not known."]
 
 
-def _straggler(straggler: Straggler, ranks: int, step_ns: int) -> str:
+def _cost_ns(straggler: Straggler, report: Report) -> int:
+    """What a straggler costs the job: what its finding saves, where a replay says that."""
+    saves_ns = (
+        x.saves_ns
+        for x in report.findings
+        if x.rule == tl304_straggler.RULE.id and x.rank == straggler.rank
+    )
+    found_ns = next(saves_ns, None)
+    return straggler.cost_ns if found_ns is None else found_ns
+
+
+def _straggler(straggler: Straggler, cost_ns: int, ranks: int, step_ns: int) -> str:
     """Who waits how long for a rank, what that costs the job where it is less, and why it is."""
     share = f"{percent(straggler.share)} of the recording"  # without steps
     of_what = f"of {time_text(step_ns)} a step" if straggler.steps and step_ns else f"({share})"
-    cost = time_text(straggler.cost_ns)
+    cost = time_text(cost_ns)
     if straggler.cause == UNEVEN_WORK:
         return (
             f"Ranks make each other wait in turns, which costs the job {cost} {of_what}: rank "
@@ -165,7 +180,7 @@ def _straggler(straggler: Straggler, ranks: int, step_ns: int) -> str:
         )
     who = others(straggler.waiting_ranks, ranks)
     wait_ns = min(straggler.wait_ns)
-    costs = f", which costs the job {cost}" if straggler.cost_ns < _ALL * wait_ns else ""
+    costs = f", which costs the job {cost}" if cost_ns < _ALL * wait_ns else ""
     return (
         f"Rank {straggler.rank} makes {who} wait {time_text(wait_ns)} {of_what}{costs}: it "
         f"{straggler.why}."
