@@ -158,7 +158,7 @@ def all_bubbles(graph: Graph) -> Bubbles:
 def replay_unchanged(graph: Graph, options: Options) -> Baseline:
     """The steady steps as a replay reproduces them; nothing where nobody wants to know."""
     asked = options.prices or options.fixes or options.edits or options.profile_by
-    return find_baseline(graph) if asked and options.step is None else Baseline()
+    return find_baseline(graph) if asked else Baseline()
 
 
 def find_sites(graph: Graph, lines: SourceLines, baseline: Baseline) -> Sites | None:
@@ -246,13 +246,18 @@ def savings_of(priced: Priced) -> tuple[Savings, ...]:
 
 
 def note_other_story(
-    context: Context, rules: Sequence[Rule], findings: tuple[Finding, ...]
+    context: Context,
+    rules: Sequence[Rule],
+    findings: tuple[Finding, ...],
+    baseline: Baseline,
+    sites: Sites | None,
 ) -> tuple[Note, ...]:
     """Why the first finding of a step is not that of the steady steps, if it is not."""
     steady = context.timeline.steady
     if context.window.step is None or steady is None:
         return ()
-    of_steady = find_all(replace(context, window=steady.window), rules)
+    in_steady = replace(context, window=steady.window)
+    of_steady = price_findings(find_all(in_steady, rules), baseline, sites, in_steady).findings
     first, of_step = (
         next((x for x in some if x.about == "program"), None) for some in (of_steady, findings)
     )
@@ -279,13 +284,9 @@ def predict_changes(
         basis=baseline.basis,
         baseline_error=baseline.error,
         predictions=() if sites is None else predict_choices(baseline, sites, fixes, findings),
-        not_replayed=baseline.not_replayed if sites is not None else _why_not(baseline),
+        not_replayed=baseline.not_replayed,
         is_of_trace=baseline.is_share,
     )
-
-
-def _why_not(baseline: Baseline) -> str:
-    return baseline.not_replayed or "The steady steps are replayed together, not one of them alone."
 
 
 def profile_causes(

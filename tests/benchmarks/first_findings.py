@@ -2,7 +2,8 @@
 
 For each trace (arguments; by default the bundled ones, and those beside the repository where there
 are any) how long a steady step takes, how much of it the GPU works, and the first two findings, as
-the rows of the table in ``tracelab/docs/first_findings.md``.
+the rows of the table in ``tracelab/docs/first_findings.md``. A finding has what it saves of a step,
+or, where that is not predicted, the share that is attributed to it.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def _cell(finding: Finding, scope: Scope) -> str:
     title = finding.title.replace("|", "\\|")
     title = title if len(title) <= _LONGEST else f"{title[: _LONGEST - 1]}…"
     share = percent_text(min(finding.bound_ns, scope.base_ns), scope.base_ns)
+    if finding.saves_ns is not None:
+        share = f"saves {time_text(finding.saves_ns)}"
     seen = ""
     if finding.steps_seen is not None and finding.steps_seen < scope.steps:
         seen = f", {finding.steps_seen} of {scope.steps} steps"
