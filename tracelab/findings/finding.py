@@ -131,7 +131,8 @@ def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) 
     """A finding with what its edit saves, judged by that.
 
     Where that may be anything from next to nothing to an alarm, the attributed share, by which it
-    was judged before, is all that is known.
+    was judged before, is all that is known. Where it may be nothing at all, it is no worse than
+    either of the two says.
 
     Args:
         finding: as it is judged by its share.
@@ -141,9 +142,13 @@ def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) 
     saves_ns, low_ns, high_ns = saved_ns
     is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
     severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
+    if low_ns <= 0:
+        severity = max(severity, finding.severity, key=(CRITICAL, WARNING, INFO).index)
+    elif is_open:
+        severity = finding.severity
     return replace(
         finding,
-        severity=finding.severity if is_open else severity,
+        severity=severity,
         saves_ns=saves_ns,
         saves_low_ns=low_ns,
         saves_high_ns=high_ns,
