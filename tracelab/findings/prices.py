@@ -20,15 +20,14 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.edited import Edited
+from tracelab.simulate.edited import TRUE_DEPENDENCY, Edited
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
 from tracelab.simulate.program import Program, Via
 from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
-TRUE_DEPENDENCY, NOT_IN_STEPS = "true_dependency", "not_in_steps"
-NO_PLACE, LAUNCHES = "no_place", "launches"
+NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 

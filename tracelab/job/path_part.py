@@ -28,7 +28,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 _NOT_YET = -2  # in the place of a state: it is worked out when the walk comes there
-_MOST_PLACES = 8  # of a way, the longest; the rest is told by kind alone
+_MOST_PLACES = 8  # of a way, the longest; the rest only by kind
 _CHUNK_NS, _MOST_CHUNKS = 50_000, 16  # into which host work is cut, to ask what the host did
 
 

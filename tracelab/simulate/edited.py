@@ -12,6 +12,9 @@ from tracelab.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.program import NEVER, Program, Via
 
+# Why an edit changes nothing: what waits there needs the result on the host, at once.
+TRUE_DEPENDENCY = "true_dependency"
+
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Edited(OneLine):

@@ -12,6 +12,7 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.contention import slower_beside
 from tracelab.simulate.edited import (
+    TRUE_DEPENDENCY,
     Edited,
     times,
     with_cost,
@@ -39,6 +40,8 @@ _SIZED_BY_DATA = frozenset(
         "aten::histc",
     )
 )
+# What Python asks of a tensor to decide a branch: `if norm > limit`.
+_DECIDES = frozenset(("aten::is_nonzero",))
 _DATA_DECIDES = "what replaces an operator whose data decide the size of its result is not known"
 _ASYNCHRONOUS_CALL_NS = 5_000  # of a copy, where the trace shows none
 
@@ -48,10 +51,13 @@ def unblock(program: Program, selection: Selection) -> Edited:
 
     What the wait kept in order on two streams stays so, as by an event wait, unless the program
     makes its streams wait for something else there. Where data decide the size of an operator's
-    result, the bounds are that only its waits go and that the operator goes.
+    result, the bounds are that only its waits go and that the operator goes. A wait for a value
+    that decides a branch stays: the program goes on only once the host knows it.
     """
     sites = selection.sites
     calls = with_same_operator(sites, selection.calls & waits_for_gpu(sites))
+    if calls.any() and _all_inside(sites, calls, _DECIDES):
+        return Edited.exactly(program, int(calls.sum()), TRUE_DEPENDENCY)
     read_copies = _read_copies(sites, calls)
     is_copy = calls & (sites.blocking == Blocking.COPY)
     is_copy[program.launch_node[read_copies]] = False
@@ -203,6 +209,13 @@ def _enclosing(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) ->
     is_named = operators.have_name(names.__contains__)
     index = operators.around(sites.operators_of(calls)[calls], is_named)
     return np.unique(index[index != ABSENT])
+
+
+def _all_inside(sites: Sites, calls: NDArray[np.bool_], names: frozenset[str]) -> bool:
+    """Whether all of these calls are inside operators of these names."""
+    operators = sites.timeline.operators
+    is_named = operators.have_name(names.__contains__)
+    return bool((operators.around(sites.operators_of(calls)[calls], is_named) != ABSENT).all())
 
 
 def _outermost(sites: Sites, operators: Int64Array) -> Int64Array:

@@ -91,7 +91,7 @@ def test_edits_are_made_one_after_the_other():
     assert synchronized().step_ns("unblock", "scale=0.8") == 40 * US + GAP
 
 
-def reading():
+def reading(by="aten::item"):
     """`.item()`: a kernel of 50 us, a copy of 1 us that feeds a synchronize, 20 us of work."""
     kernel_end = 5 * US + LAUNCH + 50 * US
     copy_end = kernel_end + 3_329 + 1 * US
@@ -100,7 +100,7 @@ def reading():
         return (
             rows.launch(at + 2 * US, at + 5 * US, number + 1),
             rows.kernel(at + 5 * US + LAUNCH, at + kernel_end, correlation=number + 1),
-            rows.operator("aten::item", at + 9 * US, at + copy_end + AWAITED + US),
+            rows.operator(by, at + 9 * US, at + copy_end + AWAITED + US),
             rows.call("cudaMemcpyAsync", at + 10 * US, at + 14 * US, correlation=number + 2),
             rows.copy(at + kernel_end + 3_329, at + copy_end, PAGEABLE_D2H, correlation=number + 2),
             rows.call("cudaStreamSynchronize", at + 15 * US, at + copy_end + AWAITED),
@@ -115,6 +115,12 @@ def test_a_copy_that_only_fed_the_wait_goes_too():
     assert the_scene.step_ns() == copy_end + AWAITED + 20 * US
     assert the_scene.step_ns("unblock") == 50 * US + GAP
     assert the_scene.step_ns("unblock:cudaStreamSynchronize") == 50 * US + GAP
+
+
+def test_a_value_that_decides_a_branch_is_waited_for():
+    the_scene = reading(by="aten::is_nonzero")
+    assert the_scene.edited("unblock").reason == "true_dependency"
+    assert the_scene.step_ns("unblock") == the_scene.step_ns()
 
 
 def test_the_calls_of_a_read_cost_nothing():
