@@ -33,8 +33,9 @@ def replay_one(program: Program, base: Program, repetitions: int = 4) -> tuple[i
     times: list[Times] = [{}]
     for number in range(count):
         times.append(_once(program, times[-1], begun if number == 0 else {}))
-    ends_ns = [0, *(max(reached.values(), default=NEVER) for reached in times[1:])]
-    return (ends_ns[-1] - ends_ns[-2]) // program.steps, times[-1]
+    since = times[-2] if program.is_repeated else {}
+    step_ns = max(reached_ns - since.get(node, 0) for node, reached_ns in times[-1].items())
+    return step_ns // program.steps, times[-1]
 
 
 def _once(program: Program, before: Times, begun: Times) -> Times:

@@ -69,7 +69,7 @@ def test_the_analysis_calls_little_for_a_gpu_activity(sources):
         reading, trace = calls_in(read_trace, source)
         calls, _ = calls_in(analyze_source, source, Options(cache=False))
         counted.append((calls - reading, len(trace.of_category(*GPU_ACTIVITIES))))
-    assert for_one_more(counted) < 20  # 16.8 and 8.9
+    assert for_one_more(counted) < 32  # 26.2 and 18.5 with a replay for the findings
 
 
 def test_an_event_takes_a_few_words_of_memory(sources):

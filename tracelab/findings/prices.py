@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
@@ -14,6 +14,7 @@ from tracelab.arrays import OneLine
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO, Finding, call_site_of, order_of, with_saving
 from tracelab.findings.places import JOINT, TOGETHER, places_of
+from tracelab.findings.rules import tl305_first_use
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind
@@ -28,6 +29,7 @@ from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
 NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
+_FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -59,6 +61,8 @@ def price_findings(
     """
     if baseline.not_replayed is None and baseline.program is None:  # nobody wanted it
         return Priced(found, ())
+    if baseline.is_share and _is_first_use(found, context):
+        baseline, sites = replace(baseline, not_replayed=_FIRST_USE), None
     if sites is None or baseline.step_ns is None:
         return Priced(found, (_savings(context, baseline, None),))
     edited = [_edited(finding, sites, context) for finding in found]
@@ -79,6 +83,12 @@ def price_findings(
         tuple(sorted(findings, key=lambda finding: order_of(finding, steps))),
         (_savings(context, baseline, of_all if fixes else None),),
     )
+
+
+def _is_first_use(found: Iterable[Finding], context: Context) -> bool:
+    """Whether most of a window without steps is what comes once in a program."""
+    once_ns = sum(finding.bound_ns for finding in found if finding.rule == tl305_first_use.RULE.id)
+    return 2 * once_ns > context.window.length_ns
 
 
 def changed_programs(

@@ -96,13 +96,13 @@ def _replay(programs: Sequence[Program], base: Program) -> Replayed:
     origin = order.position[source[order.edge]] + np.where(lag[order.edge] == 1, node_count, 0)
     time_ns = np.full((2 * node_count, len(programs)), NEVER, dtype=np.int64)
     earliest_ns = _earliest_ns(base)[order.node, np.newaxis]
-    ends_ns = [np.zeros(len(programs), dtype=np.int64)]
     for _ in range(repetitions):
         time_ns[node_count:] = time_ns[:node_count]
         _run(time_ns, order.blocks, origin, weight_ns, along_ns, earliest_ns)
-        ends_ns.append(time_ns[:node_count].max(axis=0))
         earliest_ns = np.full_like(earliest_ns, NEVER)
-    step_ns = (ends_ns[-1] - ends_ns[-2]) // base.steps
+    since_ns = time_ns[node_count:] if base.is_repeated else 0
+    # What takes longest decides, also where something that nothing waits for is ahead of it yet.
+    step_ns = (time_ns[:node_count] - since_ns).max(axis=0) // base.steps
     return Replayed(step_ns, time_ns[order.position])
 
 

@@ -86,10 +86,11 @@ def test_without_predictions_findings_have_shares(report_of):
     assert report.steady[0].baseline_error is None
 
 
-def test_of_one_step_nothing_is_predicted(report_of):
-    report = report_of(steps(), Options(step=2))
-    assert all(finding.saves_ns is None for finding in report.findings)
-    assert report.savings == ()
+def test_findings_of_one_step_save_what_they_save_of_a_steady_step(report_of):
+    whole, of_step = report_of(steps()), report_of(steps(), Options(step=2))
+    assert of_step.savings == whole.savings
+    first, first_of_step = whole.findings[0], of_step.findings[0]
+    assert (first_of_step.edit, first_of_step.saves_ns) == (first.edit, first.saves_ns)
 
 
 def test_without_steps_savings_are_of_the_trace(report_of):
@@ -195,7 +196,9 @@ def finding(severity=WARNING, spread_ns=None):
         ((19, 15, 30), None, INFO),
         ((20, 15, 30), 25, INFO),  # steps differ by more
         ((0, 0, 99), None, INFO),
-        ((0, 0, 100), None, WARNING),  # it may be anything: by its share
+        ((1, 1, 100), None, WARNING),  # it may be anything: by its share
+        ((100, 0, 200), None, WARNING),  # it may be nothing: no worse than by its share
+        ((0, 0, 100), None, INFO),
     ],
 )
 def test_severity_is_that_of_the_saving(saved, spread, severity):

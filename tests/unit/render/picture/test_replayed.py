@@ -135,7 +135,9 @@ def test_what_was_taken_out_of_its_stream_has_a_lane_of_its_own(analyzed):
     assert moved.tolist() == copies.tolist()
     assert not moved_activities(program, program).any()
     lanes = shown(analysis, times_of(analysis, edited), moved)
-    assert lanes["stream 7"] == {Mark.COMPUTE: GEMM}
+    # Beside the copy it takes a little longer.
+    assert set(lanes["stream 7"]) == {Mark.COMPUTE}
+    assert lanes["stream 7"][Mark.COMPUTE] == pytest.approx(GEMM, rel=0.01)
     assert lanes["stream 7, new"] == {Mark.COPY: COPY}
 
 
