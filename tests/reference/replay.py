@@ -33,9 +33,10 @@ def replay_one(program: Program, base: Program, repetitions: int = 4) -> tuple[i
     times: list[Times] = [{}]
     for number in range(count):
         times.append(_once(program, times[-1], begun if number == 0 else {}))
-    since = times[-2] if program.is_repeated else {}
-    step_ns = max(reached_ns - since.get(node, 0) for node, reached_ns in times[-1].items())
-    return step_ns // program.steps, times[-1]
+    last = times[-1]
+    since = times[-2] if program.is_repeated else dict.fromkeys(last, 0)
+    longer_ns = [last[node] - since[node] for node in last.keys() & since.keys()]
+    return max(longer_ns, default=NEVER) // program.steps, last
 
 
 def _once(program: Program, before: Times, begun: Times) -> Times:

@@ -100,9 +100,12 @@ def _replay(programs: Sequence[Program], base: Program) -> Replayed:
         time_ns[node_count:] = time_ns[:node_count]
         _run(time_ns, order.blocks, origin, weight_ns, along_ns, earliest_ns)
         earliest_ns = np.full_like(earliest_ns, NEVER)
-    since_ns = time_ns[node_count:] if base.is_repeated else 0
+    reached_ns, since_ns = time_ns[:node_count], time_ns[node_count:]
+    if not base.is_repeated:
+        since_ns = np.zeros_like(reached_ns)
     # What takes longest decides, also where something that nothing waits for is ahead of it yet.
-    step_ns = (time_ns[:node_count] - since_ns).max(axis=0) // base.steps
+    is_reached = (reached_ns > NEVER // 2) & (since_ns > NEVER // 2)
+    step_ns = np.where(is_reached, reached_ns - since_ns, NEVER).max(axis=0) // base.steps
     return Replayed(step_ns, time_ns[order.position])
 
 
