@@ -14,7 +14,7 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edited import Edited
-from tracelab.simulate.program import NodeKind, Program
+from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -98,18 +98,6 @@ def first_steps(rank: RankProgram, count: int) -> RankProgram:
     )
 
 
-_NODE_COLUMNS = (
-    "kind",
-    "event_id",
-    "row",
-    "cost_ns",
-    "moment_ns",
-    "thread_index",
-    "stream_index",
-    "activity_kind",
-)
-
-
 def _stand_ins(program: Program, is_kept: NDArray[np.bool_]) -> NDArray[np.intp]:
     """intp[n], the kept node as far from the end of its thread or stream as each node now is."""
     stands_in = np.full(len(program), ABSENT, dtype=np.intp)
@@ -131,7 +119,7 @@ def _cut(
     launch = program.launch_node[is_kept]
     return replace(
         program,
-        **{name: getattr(program, name)[is_kept] for name in _NODE_COLUMNS},
+        **{name: getattr(program, name)[is_kept] for name in NODE_COLUMNS},
         launch_node=np.where(launch == ABSENT, ABSENT, node[launch]),
         source=node[source[edge]],
         target=node[program.target[edge]],

@@ -18,6 +18,18 @@ from tracelab.intervals import Int64Array
 
 NEVER = -(2**60)  # ns, the latency of an edge that an edit took away
 
+# The columns of a program's nodes that stay as they are where only some of its nodes are kept.
+NODE_COLUMNS = (
+    "kind",
+    "event_id",
+    "row",
+    "cost_ns",
+    "moment_ns",
+    "thread_index",
+    "stream_index",
+    "activity_kind",
+)
+
 
 class NodeKind(IntEnum):
     """What is reached."""

@@ -14,7 +14,7 @@ from tracelab.model.latencies import previous_index
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.program import Program, Via
+from tracelab.simulate.program import NODE_COLUMNS, Program, Via
 from tracelab.simulate.recorded import Recorded
 
 # A step so much longer than the median one is not typical.
@@ -81,7 +81,7 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
     is_kept = is_inside[whole.target] & (source != ABSENT) & ((lag == 0) | (whole.via != Via.HOST))
     program = replace(
         whole,
-        **{name: getattr(whole, name)[is_inside] for name in _NODE_COLUMNS},
+        **{name: getattr(whole, name)[is_inside] for name in NODE_COLUMNS},
         launch_node=np.where(whole.launch_node == ABSENT, ABSENT, node[whole.launch_node])[
             is_inside
         ],
@@ -95,18 +95,6 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
         is_repeated=True,
     )
     return _with_wraps(graph, program, node[wrapped], first_step, last_step)
-
-
-_NODE_COLUMNS = (
-    "kind",
-    "event_id",
-    "row",
-    "cost_ns",
-    "moment_ns",
-    "thread_index",
-    "stream_index",
-    "activity_kind",
-)
 
 
 def _wrapped(
