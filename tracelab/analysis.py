@@ -15,6 +15,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.prices import Priced, changed_programs, price_findings
+from tracelab.findings.recognition import Recognized, recognize
 from tracelab.findings.registry import RULES
 from tracelab.findings.rule import Rule
 from tracelab.findings.savings import Savings
@@ -161,9 +162,13 @@ def replay_unchanged(graph: Graph, options: Options) -> Baseline:
     return find_baseline(graph) if asked else Baseline()
 
 
-def find_sites(graph: Graph, lines: SourceLines, baseline: Baseline) -> Sites | None:
+def find_sites(
+    graph: Graph, lines: SourceLines, baseline: Baseline, recognized: Recognized
+) -> Sites | None:
     """What the places of edits stand for; None where nothing can be replayed."""
-    return None if baseline.program is None else Sites(graph, lines, baseline.program)
+    if baseline.program is None:
+        return None
+    return Sites(graph, lines, baseline.program, recognized.places)
 
 
 def fill_tables(
@@ -210,6 +215,7 @@ def look_at(
     serialized_streams: SerializedStreams,
     blocking_calls: BlockingCallCosts,
     lines: SourceLines,
+    recognized: Recognized,
 ) -> Context:
     """What the rules look at: the steady window.
 
@@ -231,6 +237,7 @@ def look_at(
         blocking_calls=blocking_calls,
         losses=trace.losses,
         lines=lines,
+        recognized=recognized,
         blocks_per_sm=partial(_blocks_per_sm, source, trace),
     )
 
@@ -315,6 +322,8 @@ STAGES: tuple[Stage, ...] = (
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),
     Stage("what_ran", what_ran),
+    # recognize
+    Stage("recognized", recognize),
     # replay
     Stage("baseline", replay_unchanged),
     Stage("sites", find_sites),

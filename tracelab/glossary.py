@@ -636,6 +636,8 @@ FINDING_FIELDS = Group(
             "why there is an edit and no saving: `true_dependency`, `not_in_steps`, "
             "`no_place`, `launches`",
         ),
+        Term("remedy", "the remedy that says what to write instead; `tracelab explain` shows it"),
+        Term("source", "where a remedy's fix is documented"),
         Term("spread_ns", "by how much steady steps differ for other reasons"),
         Term("steps_seen", "the number of steady steps in which it occurred"),
         Term("where", "the GPU, operator, function, file and line, as far as the file says"),

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates import MOST_EVIDENCE, Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
     REPORTED_SHARE,
     REPORTED_SHARE_NOT_ACTIONABLE,
     Finding,
+    call_site_of,
     severity_of,
 )
 from tracelab.findings.places import edit_text
@@ -28,6 +30,8 @@ from tracelab.intervals import (
     union,
 )
 from tracelab.model.steady import FEWEST_STEPS, spread_ns
+from tracelab.model.wording import describe
+from tracelab.simulate.sites import REMEDY
 
 _NOTHING = union([], [])
 
@@ -96,7 +100,42 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
                 taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
                 ledger = ledger.after(context, taken, device)
     return tuple(
-        sorted(findings, key=lambda finding: (-finding.bound_ns, -finding.cost_ns, finding.rule))
+        sorted(
+            _joined(context, findings),
+            key=lambda finding: (-finding.bound_ns, -finding.cost_ns, finding.rule),
+        )
+    )
+
+
+def _joined(context: Context, findings: Iterable[Finding]) -> list[Finding]:
+    """The findings, where those that one change of one remedy mends are one.
+
+    What was lost is disjoint, so it adds up; the rest is that of the one with the largest bound.
+    """
+    groups: dict[object, list[Finding]] = {}
+    for i, finding in enumerate(findings):
+        is_whole = finding.remedy and finding.edit and REMEDY in finding.edit
+        groups.setdefault((finding.remedy, finding.edit) if is_whole else i, []).append(finding)
+    return [_as_one(context, group) for group in groups.values()]
+
+
+def _as_one(context: Context, group: Sequence[Finding]) -> Finding:
+    first = max(group, key=lambda finding: finding.bound_ns)
+    if len(group) == 1:
+        return first
+    bound_ns = sum(finding.bound_ns for finding in group)
+    steps = max(1, len(context.typical_steps))
+    length_ns = context.window_without_profiler_ns or context.window.length_ns
+    others = (finding for finding in group if finding is not first)
+    evidence = itertools.chain(first.evidence, *(finding.evidence for finding in others))
+    return replace(
+        first,
+        severity=severity_of(bound_ns, length_ns, (first.spread_ns or 0) * steps),
+        cost_ns=sum(finding.cost_ns for finding in group),
+        bound_ns=bound_ns,
+        where=replace(first.where, count=sum(finding.where.count for finding in group)),
+        evidence=tuple(dict.fromkeys(evidence))[:MOST_EVIDENCE],
+        steps_seen=max((x.steps_seen for x in group if x.steps_seen is not None), default=None),
     )
 
 
@@ -156,9 +195,10 @@ def _finding(
     length_ns = context.window_without_profiler_ns or context.window.length_ns
     spread_ns = _spread_ns(context, lost_by_step_ns)
     of_all_ns = (spread_ns or 0) * len(lost_by_step_ns)
+    remedy = candidate.remedy
     return Finding(
         rule=rule.id,
-        title=candidate.title,
+        title=_title(candidate),
         severity=candidate.severity_override or severity_of(bound_ns, length_ns, of_all_ns),
         rank=context.rank,
         step=context.window.step,
@@ -167,12 +207,22 @@ def _finding(
         bound_ns=bound_ns,
         where=candidate.where,
         evidence=candidate.evidence,
-        fix=candidate.fix or rule.fix,
+        fix=(remedy.fix_for(context.torch) if remedy else "") or candidate.fix or rule.fix,
         about=rule.about,
         steps_seen=_steps_seen(candidate, lost_by_step_ns),
         spread_ns=spread_ns,
-        edit=edit_text(candidate.edit, candidate.where),
+        edit=edit_text(remedy.edit_of_finding if remedy else candidate.edit, candidate.where),
+        remedy=remedy.id if remedy else None,
+        source=remedy.documented if remedy else None,
     )
+
+
+def _title(candidate: Candidate) -> str:
+    """What happens: as the remedy says, and where."""
+    if candidate.remedy is None or not candidate.remedy.title:
+        return candidate.title
+    place = describe(call_site_of(candidate.where), candidate.where.api or "")
+    return f"{candidate.remedy.title}: {place}" if place else candidate.remedy.title
 
 
 def _steps_seen(candidate: Candidate, lost_by_step_ns: Int64Array) -> int | None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Where
+from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Intervals
 from tracelab.model.call_sites import CallSite
 
@@ -36,6 +37,7 @@ class Candidate(OneLine):
             loses no time is a finding, too.
         edit: the change that a replay makes for it, with {place} where its place belongs, such as
             "unblock:{place}"; None where nothing can be done, or nobody knows what.
+        remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
     """
 
     title: str
@@ -47,6 +49,7 @@ class Candidate(OneLine):
     limit_ns: Mapping[int, int] = field(default_factory=dict)
     severity_override: str | None = None
     edit: str | None = None
+    remedy: Remedy | None = None
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
@@ -59,6 +62,18 @@ def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:
     for position, key in enumerate(keys):
         groups[key].append(position)
     return dict(groups)
+
+
+def key_of(remedy: Remedy | None, otherwise: Hashable) -> Hashable:
+    """By what events are grouped: what one fix mends at all its call sites is one candidate.
+
+    Args:
+        remedy: the one of an event, if any is recognized.
+        otherwise: what to group by where each call site is mended by itself.
+    """
+    if remedy is None or remedy.by_call_site:
+        return remedy and remedy.id, otherwise
+    return remedy.id
 
 
 def most_expensive(event_ids: Iterable[int], costs: Iterable[int]) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.model.wording import describe
 
@@ -16,15 +16,16 @@ Wording = Callable[[str, str, str | None, str | None], tuple[str, str, str]]
 
 
 def candidates_of_calls(
-    context: Context, is_chosen: NDArray[np.bool_], wording: Wording, edit: str
+    context: Context, is_chosen: NDArray[np.bool_], wording: Wording, edit: str, rule_id: str
 ) -> list[Candidate]:
-    """One candidate for each call site of some blocking calls that cost idle time.
+    """One candidate for each call site, or remedy, of some blocking calls that cost idle time.
 
     Args:
         context: the window.
         is_chosen: bool[blocking calls].
         wording: what to say of a call site.
         edit: as in `Candidate`.
+        rule_id: of the rule that they are for.
     """
     costs = context.blocking_calls
     calls, idle = costs.calls, costs.attributed_idle
@@ -33,10 +34,11 @@ def candidates_of_calls(
     chosen_index = np.flatnonzero(is_chosen & is_here)
     names = [context.trace.name_of(event_id) for event_id in calls.event_id[chosen_index].tolist()]
     call_sites = [costs.call_sites[index] for index in chosen_index.tolist()]
+    remedies = context.recognized.remedies(calls.event_id[chosen_index], rule_id)
     # One call site may block by two calls, a copy and the synchronize behind it, as `.item()` does.
     keys = [
-        call_site if call_site.function or call_site.operator else name
-        for name, call_site in zip(names, call_sites, strict=True)
+        key_of(remedy, call_site if call_site.function or call_site.operator else name)
+        for name, call_site, remedy in zip(names, call_sites, remedies, strict=True)
     ]
     candidates = []
     for group in grouped(keys).values():
@@ -68,6 +70,7 @@ def candidates_of_calls(
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, blocked_ns),
                 edit=edit,
+                remedy=remedies[top],
             )
         )
     return candidates

@@ -8,9 +8,17 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import (
+    MOST_EVIDENCE,
+    Candidate,
+    grouped,
+    key_of,
+    most_expensive,
+    where,
+)
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
+from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.independent_work import Side, side_of_independent_work
@@ -39,8 +47,9 @@ def candidates_of_exposed(
     is_chosen: NDArray[np.bool_],
     wording: Wording,
     edit_of: EditOf,
+    rule_id: str,
 ) -> list[Candidate]:
-    """One candidate for each call site and overlap blocker of some exposed pieces.
+    """One candidate for each call site, or remedy, and overlap blocker of some exposed pieces.
 
     Args:
         context: the window.
@@ -48,28 +57,31 @@ def candidates_of_exposed(
         is_chosen: bool[exposed pieces].
         wording: what to say of a call site.
         edit_of: which change a replay makes.
+        rule_id: of the rule that they are for.
     """
     timeline = context.timeline
     chosen_index = np.flatnonzero(is_chosen & context.is_inside(exposed.start_ns, exposed.end_ns))
     chosen_row = exposed.row[chosen_index]
-    keys = zip(
-        exposed.blocker[chosen_index].tolist(),
-        context.call_sites(timeline.launch_id[chosen_row]),
-        map(context.kernel_name, chosen_row.tolist()),
-        strict=True,
-    )
+    blockers = exposed.blocker[chosen_index].tolist()
+    sites = context.call_sites(timeline.launch_id[chosen_row])
+    names = map(context.kernel_name, chosen_row.tolist())
+    remedies = context.recognized.remedies(timeline.launch_id[chosen_row], rule_id)
+    keys = [
+        (blocker, key_of(remedy, (site, name)))
+        for blocker, site, name, remedy in zip(blockers, sites, names, remedies, strict=True)
+    ]
     blocking_sites = _blocking_call_sites(context, exposed, chosen_index)
     return [
         _candidate(
             context,
             exposed,
             chosen_index[group],
-            call_site,
-            OverlapBlocker(blocker),
+            sites[group[0]],
+            remedies[group[0]],
             (wording, edit_of),
             blocking_sites,
         )
-        for (blocker, call_site, _), group in grouped(keys).items()
+        for group in grouped(keys).values()
     ]
 
 
@@ -78,12 +90,13 @@ def _candidate(
     exposed: Exposed,
     piece_index: NDArray[np.intp],
     call_site: CallSite,
-    blocker: OverlapBlocker,
+    remedy: Remedy | None,
     how: tuple[Wording, EditOf],
     blocking_sites: Mapping[int, CallSite],
 ) -> Candidate:
-    """The candidate of exposed pieces of one name, with one call site and overlap blocker."""
+    """The candidate of exposed pieces with one call site, or remedy, and overlap blocker."""
     timeline, (wording, edit_of) = context.timeline, how
+    blocker = OverlapBlocker(int(exposed.blocker[piece_index[0]]))
     piece_row, bound_ns = exposed.row[piece_index], exposed.bound_ns[piece_index]
     start_ns, end_ns = exposed.start_ns[piece_index], exposed.end_ns[piece_index]
     event_ids, device_numbers = timeline.event_id[piece_row], timeline.device_number[piece_row]
@@ -108,6 +121,7 @@ def _candidate(
         },
         severity_override=INFO if is_info else None,
         edit=None if is_info else edit_of(name, blocker),
+        remedy=remedy,
     )
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
+from tracelab.findings.recognition import Recognized
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
@@ -52,6 +53,7 @@ class Context(OneLine):
         blocking_calls: the blocking calls of the file.
         losses: what was lost of the file, by the names in `LOSSES`.
         lines: where source files are looked for.
+        recognized: which remedies host events belong to.
         blocks_per_sm: how many blocks of a kernel each multiprocessor gets, by event id; without
             the events of which the file does not say.
     """
@@ -66,6 +68,7 @@ class Context(OneLine):
     blocking_calls: BlockingCallCosts
     losses: Mapping[str, int]
     lines: SourceLines
+    recognized: Recognized
     blocks_per_sm: Callable[[Iterable[int]], Mapping[int, float]]
 
     @property
@@ -89,6 +92,11 @@ class Context(OneLine):
     def in_backward(self) -> NDArray[np.bool_]:
         """bool[m], which timeline rows autograd's threads launched."""
         return read_only(launched_in_backward(self.timeline))
+
+    @property
+    def torch(self) -> str | None:
+        """The version of PyTorch that recorded the file; None where it does not say."""
+        return self.trace.info.software.get("torch")
 
     @property
     def step_without_profiler_ns(self) -> float | None:

@@ -76,6 +76,8 @@ class Finding(OneLine):
         saves_ns: what that change saves of a steady step by a replay, ns; of a file without steps,
             of the whole trace. None without a replay or an edit.
         saves_low_ns, saves_high_ns: the interval in which it lies.
+        remedy: id of the remedy that says what to write instead; None where none is recognized.
+        source: where that is documented.
         saves_reason: why a replay says nothing about its edit, in one word; None where it does, and
             without a replay.
     """
@@ -102,6 +104,8 @@ class Finding(OneLine):
     saves_low_ns: int | None = field(default=None, metadata=_ADDED)
     saves_high_ns: int | None = field(default=None, metadata=_ADDED)
     saves_reason: str | None = field(default=None, metadata=_ADDED)
+    remedy: str | None = field(default=None, metadata=_ADDED)
+    source: str | None = field(default=None, metadata=_ADDED)
 
 
 def call_site_of(where: Where) -> CallSite:

@@ -9,7 +9,7 @@ from tracelab.findings.finding import Where
 
 JOINT = " + "  # between the edits of one finding
 TOGETHER = "all together"  # the name of all changes at once
-_PLACE = "{place}"
+PLACE = "{place}"  # in the edit of a candidate
 # Not `re.escape`: it escapes blanks and hyphens as well, which nobody wants to read.
 _SPECIAL, _ESCAPED = re.compile(r"[][.^$*+?{}()|\\]"), r"\\\g<0>"
 
@@ -31,9 +31,9 @@ def edit_texts(edit: str | None, where: Where) -> list[str]:
     >>> edit_texts("pin:{place}", Where(1, operator="aten::to", function="train", call="to"))
     ['pin:train.to', 'pin:train', 'pin:aten::to']
     """
-    if edit is None or _PLACE not in edit:
+    if edit is None or PLACE not in edit:
         return [] if edit is None else [edit]
-    return [edit.replace(_PLACE, place) for place in places_of(where)]
+    return [edit.replace(PLACE, place) for place in places_of(where)]
 
 
 def places_of(where: Where) -> list[str]:

@@ -18,7 +18,7 @@ from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.frames import event_as_shown, is_engine_operator
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import groups_of, match_names, rows_of
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -48,7 +48,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
         int64[k], event ids, ABSENT where the file has none: ``[17, ABSENT]``.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
-    next_row = _rows_of(timeline.event_id, bubbles.next_id)
+    next_row = rows_of(timeline.event_id, bubbles.next_id)
     launch_id = np.where(next_row == ABSENT, ABSENT, timeline.launch_id[next_row])
     source_row = np.where(next_row == ABSENT, ABSENT, graph.binding.source_row[next_row])
     thread_index = np.where(launch_id == ABSENT, ABSENT, trace.thread_index[launch_id])
@@ -108,18 +108,6 @@ def busy_with(
     is_inside |= busy_id[index] == ABSENT
     busy_id[index] = np.where(is_inside, function_id, busy_id[index])
     return busy_id
-
-
-def _rows_of(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
-    """The positions of events that are in a column, ABSENT for ABSENT: intp[k].
-
-    >>> _rows_of(np.array([7, 3, 5]), np.array([5, ABSENT, 7])).tolist()
-    [2, -1, 0]
-    """
-    order = np.argsort(event_id)
-    position = np.searchsorted(event_id[order], wanted_id)
-    row = order[np.minimum(position, len(order) - 1)]
-    return np.where(wanted_id == ABSENT, ABSENT, row)
 
 
 def _stalling_allocations(

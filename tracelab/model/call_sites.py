@@ -79,6 +79,22 @@ def call_sites(
     return _LOCATORS[timeline].call_sites(np.asarray(events, dtype=np.int64), lines)
 
 
+def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+    """Whose Python code made the host events that a thread without any made.
+
+    Args:
+        timeline: the trace.
+        events: int[k], event ids.
+
+    Returns:
+        int64[k], index into `Trace.threads`; ABSENT for events of threads with Python frames, and
+        where the file does not say.
+    """
+    if timeline not in _LOCATORS:
+        _LOCATORS[timeline] = _Locator(timeline)
+    return _LOCATORS[timeline].calling_threads(np.asarray(events, dtype=np.int64))
+
+
 class _Locator:
     """Finds call sites; what many events share is worked out once.
 
@@ -93,6 +109,10 @@ class _Locator:
         self._annotations = Nesting(trace, timeline.without_steps(Category.ANNOTATION))
         self._frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._called_name = cache(called_name)
+
+    def calling_threads(self, events: Int64Array) -> Int64Array:
+        """int64[k], the thread whose Python code made each event of another thread, else ABSENT."""
+        return self._callers(events, self._frames.innermost(events))
 
     def call_sites(self, events: Int64Array, lines: SourceLines | None) -> tuple[CallSite, ...]:
         """The call site of each event."""

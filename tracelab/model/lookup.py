@@ -68,6 +68,18 @@ def expand_ranges(
     return range_index, np.arange(len(range_index)) - np.repeat(before - first, count)
 
 
+def rows_of(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
+    """The positions of events that are in a column, ABSENT for ABSENT: intp[k].
+
+    >>> rows_of(np.array([7, 3, 5]), np.array([5, ABSENT, 7])).tolist()
+    [2, -1, 0]
+    """
+    order = np.argsort(event_id)
+    position = np.searchsorted(event_id[order], wanted_id)
+    row = order[np.minimum(position, len(order) - 1)]
+    return np.where(wanted_id == ABSENT, ABSENT, row)
+
+
 def last_in_group(
     group: NDArray[np.integer[Any]],
     key: Int64Array,

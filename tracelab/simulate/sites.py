@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.program import NodeKind, Program, Via
 
 _KERNEL, _RANK = "kernel:", "rank:"
+REMEDY = "remedy:"  # a place of which the caller says what it is
 _LINE = re.compile(r"^(?P<file>.+\.pyx?):(?P<line>\d+)$")
 _NAMED = (Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
 
@@ -75,14 +77,21 @@ class Sites:
         graph: the file that the program is of.
         lines: where to look for the program's source; without it, no line is known.
         program: the program that edits start from.
+        remedies: the host events (int64[k], event ids) that a remedy is recognized by, by its id.
 
     Attributes:
-        graph, lines, program: as given.
+        graph, lines, program, remedies: as given.
         edited: what edits made of the program so far, by edit.
     """
 
-    def __init__(self, graph: Graph, lines: SourceLines | None, program: Program) -> None:
-        self.graph, self.lines, self.program = graph, lines, program
+    def __init__(
+        self,
+        graph: Graph,
+        lines: SourceLines | None,
+        program: Program,
+        remedies: Mapping[str, Int64Array] = MappingProxyType({}),
+    ) -> None:
+        self.graph, self.lines, self.program, self.remedies = graph, lines, program, remedies
         self.edited: dict[Any, Any] = {}
         self._selections: dict[str | None, Selection] = {}
 
@@ -209,14 +218,13 @@ class Sites:
     def _select(self, place: str | None) -> Selection:
         if place is None:
             return self._everything()
-        if place.startswith(_KERNEL):
-            return self._of_kernels(place)
-        if place.startswith(_RANK):
-            rank = place.removeprefix(_RANK)
-            if not rank.isdecimal():
-                raise UsageError(f"{place!r} names no rank: write it as rank:0")
-            is_rank = self.timeline.trace.info.rank == int(rank)
-            return self._everything() if is_rank else self._nothing()
+        for prefix, select in (
+            (_KERNEL, self._of_kernels),
+            (_RANK, self._of_rank),
+            (REMEDY, self._of_remedy),
+        ):
+            if place.startswith(prefix):
+                return select(place.removeprefix(prefix))
         line = _LINE.match(place)
         if line is not None:
             file, number = line["file"], int(line["line"])
@@ -240,8 +248,13 @@ class Sites:
     def _no_share(self) -> NDArray[np.float64]:
         return np.zeros(len(self.program.via))
 
-    def _of_kernels(self, place: str) -> Selection:
-        pattern = place.removeprefix(_KERNEL)
+    def _of_rank(self, rank: str) -> Selection:
+        if not rank.isdecimal():
+            raise UsageError(f"'{_RANK}{rank}' names no rank: write it as rank:0")
+        is_rank = self.timeline.trace.info.rank == int(rank)
+        return self._everything() if is_rank else self._nothing()
+
+    def _of_kernels(self, pattern: str) -> Selection:
         try:
             expression = re.compile(pattern)
         except re.error as error:
@@ -255,6 +268,17 @@ class Sites:
             self.program.event_id, self.program.event_id[launch[launch != ABSENT]]
         )
         return Selection(self, calls, activities, self._no_share)
+
+    def _of_remedy(self, remedy: str) -> Selection:
+        events = self.remedies.get(remedy)
+        if events is None:
+            return self._nothing()
+        regions = self.regions(events)
+
+        def made_there(calls: Int64Array) -> NDArray[np.bool_]:
+            return np.isin(calls, events) | self._are_inside(calls, regions)
+
+        return self._of_calls(made_there, lambda: regions)
 
     def _is_name(self, name: str) -> bool:
         """Whether anything in the file is called so."""

@@ -113,6 +113,8 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "saves_low_ns",
         "saves_high_ns",
         "saves_reason",
+        "remedy",
+        "source",
     ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)

@@ -42,7 +42,7 @@ def find(context: Context) -> list[Candidate]:
     sites_of_copies = {call_sites[index] for index in np.flatnonzero(is_copy).tolist()}
     belongs_to_copy = np.array([site in sites_of_copies for site in call_sites], dtype=np.bool_)
     is_chosen = (calls.kind != Blocking.ALLOCATION) & ~belongs_to_copy
-    return candidates_of_calls(context, is_chosen, _worded, "unblock:{place}")
+    return candidates_of_calls(context, is_chosen, _worded, "unblock:{place}", "TL101")
 
 
 def _worded(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:

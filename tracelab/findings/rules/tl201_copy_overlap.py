@@ -49,7 +49,7 @@ def find(context: Context) -> list[Candidate]:
     is_copy = match_names(context.trace, timeline.event_id[exposed.row], _is_pinned_host_copy)
     is_copy &= timeline.kind[exposed.row] == Kind.COPY
     is_queued = exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
-    return candidates_of_exposed(context, exposed, is_copy & ~is_queued, _worded, _edit_of)
+    return candidates_of_exposed(context, exposed, is_copy & ~is_queued, _worded, _edit_of, "TL201")
 
 
 def _is_pinned_host_copy(name: str) -> bool:

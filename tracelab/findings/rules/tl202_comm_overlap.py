@@ -47,7 +47,7 @@ def find(context: Context) -> list[Candidate]:
     is_chosen = context.timeline.kind[moving.row] == Kind.COMM
     is_chosen &= moving.blocker != OverlapBlocker.HARDWARE_QUEUE
     return [
-        *candidates_of_exposed(context, moving, is_chosen, worded, _edit_of),
+        *candidates_of_exposed(context, moving, is_chosen, worded, _edit_of, "TL202"),
         *candidates_of_peer_waits(context, waiting, waits),
     ]
 

@@ -13,7 +13,7 @@ def find(context: Context) -> list[Candidate]:
     """Exposed work beside which other work was launched and was blocked by nothing in the file."""
     is_queued = context.exposed.blocker == OverlapBlocker.HARDWARE_QUEUE
     return candidates_of_exposed(
-        context, context.exposed, is_queued, _worded, lambda _name, _blocker: "queues"
+        context, context.exposed, is_queued, _worded, lambda _name, _blocker: "queues", "TL204"
     )
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
+from tracelab.model.lookup import rows_of
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import describe
 
@@ -30,29 +33,66 @@ _FIX_OF_LONG = (
 )
 
 
+class _Way(NamedTuple):
+    """How the host is late, in words, and what to do about it where no remedy says more."""
+
+    cause: str
+    does: str
+    fix: str
+    edit: str
+
+
+_LAUNCH_BOUND = _Way("launch_bound", "launches too slowly for the GPU", _FIX, "graph")
+_SLOW_HOST = _Way(
+    "slow_host", "does something other than launching", _FIX_OF_LONG, "host:{place}=0"
+)
+
+
 def find(context: Context) -> list[Candidate]:
-    """Idle time before launches that came late: short gaps together, long ones together."""
+    """Idle time before launches that came late: by remedy, else all short gaps and all long ones.
+
+    So what one fix mends is a candidate of its own, and what is left over is one.
+    """
     is_late, is_slow_host = _late_launches(context)
+    group_of = _by_remedy(context, is_late)
+    groups = [
+        (is_late & is_of_cause & is_of_remedy, remedy, way)
+        for is_of_cause, way in ((~is_slow_host, _LAUNCH_BOUND), (is_slow_host, _SLOW_HOST))
+        for is_of_remedy, remedy in group_of
+    ]
     return [
-        _candidate(context, is_chosen, lost, is_late, cause, does, fix, edit)
-        for is_chosen, cause, does, fix, edit in (
-            (
-                is_late & ~is_slow_host,
-                "launch_bound",
-                "launches too slowly for the GPU",
-                _FIX,
-                "graph",
-            ),
-            (
-                is_late & is_slow_host,
-                "slow_host",
-                "does something other than launching",
-                _FIX_OF_LONG,
-                "host:{place}=0",
-            ),
-        )
+        _candidate(context, is_chosen, lost, is_late, remedy, way)
+        for is_chosen, remedy, way in groups
         if (lost := context.idle_by_device(is_chosen))
     ]
+
+
+def _by_remedy(
+    context: Context, is_late: NDArray[np.bool_]
+) -> list[tuple[NDArray[np.bool_], Remedy | None]]:
+    """Which late launches (bool[bubbles]) belong to each remedy and call site; to none last.
+
+    A bubble belongs to what the host was in, else to what the late launch was made in.
+    """
+    bubbles, timeline = context.bubbles, context.timeline
+    index = np.flatnonzero(is_late & context.is_inside(bubbles.start_ns, bubbles.end_ns))
+    culprit_id = context.idle_culprits[index]
+    launch_id = timeline.launch_id[rows_of(timeline.event_id, bubbles.next_id[index])]
+    in_culprit = context.recognized.remedies(culprit_id, "TL301")
+    in_launch = context.recognized.remedies(launch_id, "TL301")
+    remedies = [own or other for own, other in zip(in_culprit, in_launch, strict=True)]
+    at_places = any(remedy is not None and remedy.by_call_site for remedy in remedies)
+    call_sites = context.call_sites(launch_id) if at_places else (None,) * len(index)
+    groups = grouped(map(key_of, remedies, call_sites))
+    left, candidates = is_late.copy(), []
+    for group in groups.values():
+        remedy = remedies[group[0]]
+        if remedy is not None:
+            is_of_remedy = np.zeros(len(is_late), dtype=np.bool_)
+            is_of_remedy[index[group]] = True
+            left &= ~is_of_remedy
+            candidates.append((is_of_remedy, remedy))
+    return [*candidates, (left, None)]
 
 
 def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
@@ -79,10 +119,8 @@ def _candidate(
     is_chosen: NDArray[np.bool_],
     lost: Mapping[int, Intervals],
     is_late: NDArray[np.bool_],
-    cause: str,
-    does: str,
-    fix: str,
-    edit: str,
+    remedy: Remedy | None,
+    way: _Way,
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen)
@@ -93,16 +131,17 @@ def _candidate(
         for device, ns in context.profiler_overhead_ns.items()
     }
     return Candidate(
-        title=f"The host {does}, most of all at {describe(call_site, name)}",
-        cause=cause,
+        title=f"The host {way.does}, most of all at {describe(call_site, name)}",
+        cause=way.cause,
         where=where(
             call_site,
             count=max(map(len, lost.values())),
             device=max(lost, key=lambda device: measure(lost[device])),
         ),
         evidence=evidence,
-        fix=fix,
-        edit=edit,
+        fix=way.fix,
+        edit=way.edit,
+        remedy=remedy,
         lost=lost,
         limit_ns={
             device: measure(idle) * max(0, late_ns - overhead_ns[device]) // late_ns

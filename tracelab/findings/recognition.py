@@ -1,0 +1,173 @@
+"""Where in a file the pitfalls are that remedies know: host events, by remedy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import read_only
+from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import Remedy
+from tracelab.intervals import Int64Array
+from tracelab.model.call_sites import calling_threads
+from tracelab.model.graph import Graph
+from tracelab.model.lookup import groups_of
+from tracelab.model.nesting import Nesting
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+_NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
+
+
+class Recognized:
+    """Which remedy each host event of a file belongs to.
+
+    An event belongs to the innermost recognized one around it; what autograd's threads do, to that
+    around the call of the backward pass. A general remedy counts where no other one is.
+
+    Args:
+        timeline: the file.
+        events_of: remedies with the host events (int64[k], event ids) that they are recognized by.
+
+    Attributes:
+        events_of: the same, without the remedies that have no events.
+    """
+
+    def __init__(
+        self, timeline: Timeline, events_of: Iterable[tuple[Remedy, Int64Array]] = ()
+    ) -> None:
+        self.events_of = tuple((remedy, events) for remedy, events in events_of if len(events))
+        self._timeline = timeline
+
+    @property
+    def places(self) -> Mapping[str, Int64Array]:
+        """The host events (int64[k], event ids) of each remedy, by its id."""
+        return {remedy.id: events for remedy, events in self.events_of}
+
+    def remedies(self, events: NDArray[np.integer[Any]], rule_id: str) -> tuple[Remedy | None, ...]:
+        """The remedy of each host event; None where no remedy of the rule is recognized.
+
+        Args:
+            events: int[k], event ids, ABSENT for none.
+            rule_id: of the rule that asks.
+
+        Returns:
+            k remedies.
+        """
+        number = np.full(len(events), ABSENT, dtype=np.int64)
+        for regions in (self._specific, self._general):
+            if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
+                number[open_] = regions.of(self._timeline, np.asarray(events)[open_], rule_id)
+        known = [remedy for remedy, _ in self.events_of]
+        return tuple(None if i == ABSENT else known[i] for i in number.tolist())
+
+    @cached_property
+    def _specific(self) -> _Regions | None:
+        return self._regions(is_general=False)
+
+    @cached_property
+    def _general(self) -> _Regions | None:
+        return self._regions(is_general=True)
+
+    def _regions(self, *, is_general: bool) -> _Regions | None:
+        chosen = [
+            (number, remedy, events)
+            for number, (remedy, events) in enumerate(self.events_of)
+            if remedy.is_general == is_general
+        ]
+        return _Regions(self._timeline, chosen) if chosen else None
+
+
+class _Regions:
+    """Host events as trees, each with the number of its remedy: the first of those that it has."""
+
+    def __init__(
+        self, timeline: Timeline, chosen: Sequence[tuple[int, Remedy, Int64Array]]
+    ) -> None:
+        event_id = np.concatenate([events for *_, events in chosen])
+        number = np.repeat([number for number, *_ in chosen], [len(x) for *_, x in chosen])
+        event_id, first = np.unique(event_id, return_index=True)
+        self._nesting = Nesting(timeline.trace, event_id)
+        self._number = number[first][np.searchsorted(event_id, self._nesting.event_id)]
+        self._remedies = {number: remedy for number, remedy, _ in chosen}
+
+    def of(self, timeline: Timeline, events: NDArray[np.integer[Any]], rule_id: str) -> Int64Array:
+        """int64[k], the number of the remedy of each event (event ids), else ABSENT."""
+        is_of_rule = [number for number, x in self._remedies.items() if rule_id in x.rules]
+        found = np.full(len(events), ABSENT, dtype=np.int64)
+        known = np.flatnonzero(events != ABSENT)
+        event_id = events[known].astype(np.int64)
+        index = self._nesting.innermost(event_id)
+        caller = calling_threads(timeline, event_id)
+        for thread, position in groups_of(np.where(index == ABSENT, caller, ABSENT)):
+            index[position] = self._nesting.innermost_on(thread, event_id[position])
+        index = self._nesting.around(index, np.isin(self._number, is_of_rule))
+        found[known] = np.where(index == ABSENT, ABSENT, self._number[index])
+        return found
+
+
+def recognize(graph: Graph, remedies: Sequence[Remedy] = REMEDIES) -> Recognized:
+    """Find the pitfalls that remedies know, but those whose fix is newer than the file's PyTorch.
+
+    Args:
+        graph: the file's dependencies.
+        remedies: what to look for.
+    """
+    timeline = graph.host.timeline
+    names, torch = _Names(timeline), timeline.trace.info.software.get("torch")
+    return Recognized(
+        timeline,
+        [
+            (remedy, _events_of(remedy, names, graph))
+            for remedy in remedies
+            if remedy.fix_for(torch) is not None
+        ],
+    )
+
+
+def _events_of(remedy: Remedy, names: _Names, graph: Graph) -> Int64Array:
+    """int64[k], the host events that a remedy is recognized by."""
+    events = _NO_EVENTS
+    if remedy.frames:
+        events = names.find(remedy.frames, Category.PYTHON)
+        if remedy.operators and len(events):
+            regions = Nesting(graph.host.timeline.trace, events)
+            events = names.find(remedy.operators, Category.OPERATOR, Category.ANNOTATION)
+            events = events[regions.innermost(events) != ABSENT]
+    elif remedy.operators:
+        events = names.find(remedy.operators, Category.OPERATOR, Category.ANNOTATION)
+    if remedy.occurs is None or (not len(events) and (remedy.frames or remedy.operators)):
+        return events
+    return remedy.occurs(graph, events)
+
+
+class _Names:
+    """The host events of a file by name; each category's names are listed once."""
+
+    def __init__(self, timeline: Timeline) -> None:
+        self._trace = timeline.trace
+        self._events = {
+            Category.PYTHON: timeline.trace.of_category(Category.PYTHON),
+            Category.OPERATOR: timeline.without_steps(Category.OPERATOR),
+            Category.ANNOTATION: timeline.without_steps(Category.ANNOTATION),
+        }
+        self._names = {
+            category: np.unique(self._trace.name_index[events])
+            for category, events in self._events.items()
+        }
+
+    def find(self, pattern: str, *categories: Category) -> Int64Array:
+        """int64[k], the events whose name has a match of a regular expression."""
+        search, strings = re.compile(pattern).search, self._trace.strings
+        found = [_NO_EVENTS]
+        for category in categories:
+            matched = [name for name in self._names[category].tolist() if search(strings[name])]
+            if matched:
+                events = self._events[category]
+                found.append(events[np.isin(self._trace.name_index[events], matched)])
+        return np.concatenate(found).astype(np.int64)

@@ -1,0 +1,8 @@
+"""Every remedy, by what the program does; of two for one event the first counts."""
+
+from __future__ import annotations
+
+from tracelab.findings.remedies import optimizers
+from tracelab.findings.remedy import Remedy
+
+REMEDIES: tuple[Remedy, ...] = (*optimizers.REMEDIES,)

@@ -1,0 +1,131 @@
+r"""A remedy: what to write instead of one recognizable pitfall, and how to add one.
+
+A rule says *that* something costs time; a remedy says *what to write instead*. It is recognized by
+host events: Python frames, operators, annotations or calls. What happens inside them is its own:
+blocking calls, launches, idle time. To add one, add an entry to a module of
+`tracelab.findings.remedies`:
+
+    Remedy(
+        id="optimizer-loop",
+        name="an optimizer that updates one parameter at a time",
+        title="The optimizer updates one parameter at a time",
+        shows="`_single_tensor_adam` in `Optimizer.step#`, with a set of kernels a parameter.",
+        not_when="The optimizer must be differentiable.",
+        fixes=(Fix("Pass `fused=True` to the optimizer.", since="2.0"),),
+        source="PyTorch documentation: torch.optim",
+        url="https://docs.pytorch.org/docs/stable/optim.html",
+        rules=("TL301",),
+        edit="fuse:{place}",
+        frames=r"torch/optim/\w+\.py\(\d+\): _single_tensor_\w+$",
+    )
+
+and test it on a trace with the pitfall and on one without it, in
+``tests/unit/findings/remedies/``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from tracelab.arrays import OneLine
+from tracelab.findings.places import PLACE
+from tracelab.intervals import Int64Array
+from tracelab.model.graph import Graph
+from tracelab.simulate.sites import REMEDY
+
+_VERSION = re.compile(r"(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Fix:
+    """What to write instead.
+
+    Attributes:
+        text: sentences, with the call or the flag.
+        since: the first PyTorch that has it, such as "2.3"; "" where every supported one does.
+    """
+
+    text: str
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Remedy(OneLine):
+    """The fix of one pitfall, and how a trace shows it.
+
+    Attributes:
+        id: what reports call it, in words with hyphens; it never changes.
+        name: the pitfall, in a few words.
+        title: the title of its finding, without figures; the rule's own where it is "".
+        shows: how a trace shows it.
+        not_when: when it does not apply.
+        fixes: what to write instead, the newest API first.
+        source: where this is documented, in words.
+        url: a link to it.
+        rules: ids of the rules whose findings it refines.
+        edit: the change that a replay makes for it, such as "remove:{place}"; None where nobody
+            knows what the fix saves. The place is all that was recognized of it, or with
+            `by_call_site` that of the finding.
+        frames: a regular expression, searched in the names of Python functions; "" for none.
+        operators: the same for names of operators and annotations. With both, operators inside such
+            functions.
+        occurs: of the events that match (int64[k], event ids) those that really are the pitfall;
+            without any pattern it finds them by itself.
+        by_call_site: whether each place is to be changed by itself, rather than all at once.
+        is_general: whether it counts only where no other remedy is recognized.
+    """
+
+    id: str
+    name: str
+    title: str
+    shows: str
+    not_when: str
+    fixes: tuple[Fix, ...]
+    source: str
+    url: str
+    rules: tuple[str, ...]
+    edit: str | None
+    frames: str = ""
+    operators: str = ""
+    occurs: Callable[[Graph, Int64Array], Int64Array] | None = None
+    by_call_site: bool = False
+    is_general: bool = False
+
+    def fix_for(self, torch: str | None) -> str | None:
+        """What to write instead in a version of PyTorch; None where that one has no such fix.
+
+        Args:
+            torch: the version that wrote the trace, None where it is unknown.
+        """
+        for fix in self.fixes:
+            if torch is None:
+                return f"{fix.text} (since PyTorch {fix.since})" if fix.since else fix.text
+            if is_available(fix.since, torch):
+                return fix.text
+        return None
+
+    @property
+    def edit_of_finding(self) -> str | None:
+        """The edit of its finding; with {place} where that is the finding's own."""
+        if self.edit is None or self.by_call_site:
+            return self.edit
+        return self.edit.replace(PLACE, f"{REMEDY}{self.id}")
+
+    @property
+    def documented(self) -> str:
+        """Where this is documented, in words and with a link."""
+        return f"{self.source} ({self.url})"
+
+
+def is_available(since: str, torch: str) -> bool:
+    """Whether a version of PyTorch has what came with another one.
+
+    >>> is_available("2.3", "2.11.0+cu130"), is_available("2.12", "2.11.0"), is_available("", "1.8")
+    (True, False, True)
+    """
+    first, own = _VERSION.match(since), _VERSION.match(torch)
+    if first is None or own is None:
+        return True
+    return tuple(map(int, own.groups())) >= tuple(map(int, first.groups()))
