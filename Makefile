@@ -2,7 +2,7 @@
 # It also fails where the tests run too little of the package (pyproject.toml says how little).
 PYTHON ?= python
 
-.PHONY: check coverage lint types layers format schema glossary
+.PHONY: check coverage lint types layers format schema glossary remedies
 
 check:
 	$(PYTHON) -m pytest --cov
@@ -30,3 +30,6 @@ schema:
 
 glossary:
 	$(PYTHON) -m tracelab.render.glossary > tracelab/docs/glossary.md
+
+remedies:
+	$(PYTHON) -m tracelab.render.remedies > tracelab/docs/remedies.md

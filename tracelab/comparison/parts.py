@@ -203,7 +203,7 @@ def finding_diffs(both: Pair, *, places: bool) -> tuple[FindingDiff, ...]:
         if not places:
             return finding.rule, finding.cause
         name = where.call or where.operator or where.activity
-        return finding.rule, finding.cause, where.function, where.file, name
+        return finding.rule, finding.cause, finding.remedy, where.function, where.file, name
 
     groups_before, groups_after = _grouped(before.findings, key), _grouped(after.findings, key)
     bases_ns = before.scope.base_ns, after.scope.base_ns

@@ -172,8 +172,15 @@ def order_of(finding: Finding, steps: int) -> tuple[float, int, int, str]:
 
 def is_same_place(finding: Finding, other: Finding) -> bool:
     """Whether two findings are about the same thing at the same place of the program."""
-    where, other_where = finding.where, other.where
-    return (finding.rule, finding.cause) == (other.rule, other.cause) and (
-        (where.function, where.file, where.line, where.operator)
-        == (other_where.function, other_where.file, other_where.line, other_where.operator)
-    )
+    return _subject(finding) == _subject(other)
+
+
+def _subject(finding: Finding) -> tuple[object, ...]:
+    return *call_site_key(finding), finding.where.operator
+
+
+def call_site_key(finding: Finding) -> tuple[object, ...]:
+    """By what findings of several ranks are one: what it is, and the line."""
+    where = finding.where
+    what = (finding.rule, finding.cause, finding.remedy)
+    return *what, where.function, where.file, where.line

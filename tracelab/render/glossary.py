@@ -11,8 +11,11 @@ from collections.abc import Iterable, Sequence
 
 from tracelab.errors import UsageError
 from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.rule import Rule
 from tracelab.glossary import FAMILIES, GROUPS, Group, Term, find_group, find_terms, nearest
+from tracelab.render.paragraphs import wrapped
+from tracelab.render.remedies import explained, find_remedy, listed, of_rule
 
 _PAGE = """\
 # Glossary
@@ -24,9 +27,11 @@ the definitions in full.
 <!-- Made from tracelab/glossary.py by `make glossary`. -->
 """
 
+_REMEDIES = "Remedies: what to write instead of a pitfall that is recognized"
+
 
 def overview(width: int) -> str:
-    """All rules by family, and all words by group.
+    """All rules by family, all remedies, and all words by group.
 
     Args:
         width: of the terminal, in columns.
@@ -36,16 +41,17 @@ def overview(width: int) -> str:
         for family, rules in _families()
     ]
     words = [
-        f"{group.title}\n{_wrapped(', '.join(map(_both_names, group.terms)), width)}"
+        f"{group.title}\n{wrapped(', '.join(map(_both_names, group.terms)), width)}"
         for group in GROUPS
         if group is not FAMILIES
     ]
     end = "tracelab explain WORD explains any of these, for example: tracelab explain TL101 exposed"
-    return "\n\n".join([*families, *words, end]) + "\n"
+    remedies = f"{_REMEDIES}\n{listed(REMEDIES, width)}"
+    return "\n\n".join([*families, remedies, *words, end]) + "\n"
 
 
 def explanation(words: Sequence[str], width: int) -> str:
-    """What each of these rules, families, groups and words means.
+    """What each of these rules, families, remedies, groups and words means.
 
     Args:
         words: at least one; several that are one term together are that term.
@@ -68,6 +74,11 @@ def _explained(word: str, width: int) -> str:
     rule = next((rule for rule in RULES if rule.id == word.upper()), None)
     if rule is not None:
         return _of_rule(rule, width)
+    remedy = find_remedy(word)
+    if remedy is not None:
+        return explained(remedy, width)
+    if word.lower() == "remedies":
+        return f"{_REMEDIES}\n{listed(REMEDIES, width)}"
     family = next((rules for term, rules in _families() if term.key == word.upper()), ())
     terms = find_terms(word)
     group = find_group(word)
@@ -81,7 +92,8 @@ def _explained(word: str, width: int) -> str:
 
 def _unknown(word: str) -> str:
     siblings = [rule.id for rule in RULES if rule.id[:3] == word[:3].upper()]
-    close = sorted(siblings) or nearest(word, (rule.id for rule in RULES))
+    ids = (*(rule.id for rule in RULES), *(remedy.id for remedy in REMEDIES))
+    close = sorted(siblings) or nearest(word, ids)
     meant = f"; did you mean {' or '.join(close)}?" if close else "."
     return f"{word!r} is not a word or rule of tracelab{meant} `tracelab explain` lists all of them"
 
@@ -91,21 +103,23 @@ def _of_rule(rule: Rule, width: int) -> str:
     texts = (("Why it matters", rule.matters), ("How it decides", rule.decides))
     for title, text in (*texts, ("What to do", rule.fix)):
         if text:
-            parts.append(f"{title}\n{_wrapped(text, width)}")
+            parts.append(f"{title}\n{wrapped(text, width)}")
     for title, code in (("Before", rule.before), ("After", rule.after)):
         if code:
             parts.append(f"{title}\n{textwrap.indent(code, '  ')}")
+    if remedies := of_rule(rule.id):
+        parts.append(f"Remedies, where a trace shows one of these\n{listed(remedies, width)}")
     return "\n\n".join(parts)
 
 
 def _of_term(group: Group, term: Term, width: int) -> str:
     shown = f', shown as "{term.shown}"' if term.shown else ""
-    return f"{term.key}: {group.one}{shown}\n{_wrapped(_sentences(term), width)}"
+    return f"{term.key}: {group.one}{shown}\n{wrapped(_sentences(term), width)}"
 
 
 def _of_group(group: Group, width: int) -> str:
     terms = (f"{_both_names(term)}: {term.meaning}" for term in group.terms)
-    lines = (_wrapped(line, width) for line in (group.about, *terms))
+    lines = (wrapped(line, width) for line in (group.about, *terms))
     return "\n".join((group.title, *lines))
 
 
@@ -127,18 +141,6 @@ def _both_names(term: Term) -> str:
 
 def _sentences(term: Term) -> str:
     return f"{term.meaning[0].upper()}{term.meaning[1:]}. {term.detail}".strip()
-
-
-def _wrapped(text: str, width: int) -> str:
-    room = min(max(width, 80), 100)
-    return textwrap.fill(
-        text,
-        room,
-        initial_indent="  ",
-        subsequent_indent="  ",
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
 
 
 def _markdown_section(group: Group) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
-from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.finding import INFO, Finding, call_site_key
 from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
     PART,
@@ -55,12 +55,14 @@ def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
         if finding.saves_ns is None
         else saving_in_full(finding, scope)
     )
-    title = PART.join((f"{number}. {finding.severity}", of_all, finding.rule))
+    names = (finding.rule, *filter(None, [finding.remedy]))
+    title = PART.join((f"{number}. {finding.severity}", of_all, *names))
     reason = REASONS.get(finding.saves_reason or "")
     lines = (
         f"{finding.title}. {_circumstances(finding, scope)}",
         *filter(None, [reason]),
         f"Fix: {finding.fix}",
+        *([f"Source: {finding.source}."] if finding.source else []),
     )
     return Section(title, lines, tone=TONES[finding.severity])
 
@@ -122,14 +124,11 @@ def _saves(finding: Finding, scope: Scope) -> str:
 
 def of_all_ranks(views: Iterable[View]) -> list[Section]:
     """The findings of many ranks, each call site once, with the rank whose share is largest."""
-    groups: dict[tuple[str, str, str | None, str | None, int | None], list[tuple[View, Finding]]]
-    groups = defaultdict(list)
+    groups: dict[tuple[object, ...], list[tuple[View, Finding]]] = defaultdict(list)
     for view in views:
         for finding in view.findings:
             if finding.severity != INFO and finding.about != "trace":
-                where = finding.where
-                key = (finding.rule, finding.cause, where.function, where.file, where.line)
-                groups[key].append((view, finding))
+                groups[call_site_key(finding)].append((view, finding))
     rows = []
     for group in groups.values():
         view, finding = max(group, key=lambda pair: pair[0].scope.share_of(pair[1]))

@@ -22,7 +22,7 @@ COMPARE_WITH_PREDICTION = (
 
 
 def for_more(rule: str | None) -> str:
-    """How to see what the first screen leaves out.
+    """How to see what the first screen leaves out, and what a rule or a remedy is.
 
     >>> for_more("TL101")
     'More: --full (every table), --png FILE (the timeline), tracelab explain TL101'

@@ -161,6 +161,6 @@ def foot_lines(
         text = ". ".join(lack.text for lack in lacks)
         tone = Tone.WARNING if lacks[0].is_warning else Tone.DIM
         lines += text_lines(f"The trace: {text}.", width, most, tone)
-    rules = [*(finding.rule for finding in shown), *(lack.rule for lack in lacks)]
+    rules = [*(finding.remedy or finding.rule for finding in shown), *(x.rule for x in lacks)]
     rule = next((rule for rule in rules if rule), None)
     return [*lines, *text_lines(for_more(rule), width, 1, Tone.DIM)]

@@ -9,7 +9,7 @@ from pathlib import PurePath
 from statistics import median
 
 from tracelab.arrays import OneLine
-from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.finding import INFO, Finding, call_site_key
 from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.files import hardware
@@ -323,9 +323,7 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
     for row in rows:
         for finding in row.rank.main.findings:
             if worth_showing(finding, row.scope):
-                where = finding.where
-                site = (finding.rule, finding.cause, where.function, where.file, where.line)
-                by_site[site].append((finding, row.scope))
+                by_site[call_site_key(finding)].append((finding, row.scope))
     groups = []
     for found in by_site.values():
         ascending = sorted(found, key=lambda x: (x[1].share_of(x[0]), x[0].cost_ns))
