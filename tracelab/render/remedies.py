@@ -50,7 +50,7 @@ def explained(remedy: Remedy, width: int) -> str:
     """
     texts = (
         ("How a trace shows it", remedy.shows),
-        ("What to do", " ".join(map(_with_version, remedy.fixes))),
+        ("What to do", " ".join(_fixes(remedy))),
         ("When it does not apply", remedy.not_when),
         ("What a replay changes to predict the saving", remedy.edit or "nothing: not predicted"),
         ("Rules", ", ".join(remedy.rules)),
@@ -81,7 +81,7 @@ def _entry(remedy: Remedy) -> str:
         f"### {remedy.id}\n",
         f"{remedy.name[0].upper()}{remedy.name[1:]}.\n",
         f"- **In the trace:** {remedy.shows}",
-        *(f"- **Do this:** {_with_version(fix)}" for fix in remedy.fixes),
+        *(f"- **Do this:** {fix}" for fix in _fixes(remedy)),
         *([f"- **Not when:** {remedy.not_when}"] if remedy.not_when else []),
         f"- **Predicted by:** `{remedy.edit}`" if remedy.edit else "- **Predicted by:** nothing",
         *([f"- **Also refines:** {others}"] if others else []),
@@ -90,8 +90,15 @@ def _entry(remedy: Remedy) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _fixes(remedy: Remedy) -> list[str]:
+    """What to do, the newest API first, each with the versions that it is for."""
+    newest, *older = remedy.fixes
+    before = [f"Before: {fix.text}" for fix in older]
+    return [_with_version(newest), *before]
+
+
 def _with_version(fix: Fix) -> str:
-    return f"{fix.text} (since PyTorch {fix.since})" if fix.since else fix.text
+    return f"From PyTorch {fix.since} on: {fix.text}" if fix.since else fix.text
 
 
 if __name__ == "__main__":
