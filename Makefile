@@ -5,7 +5,7 @@ PYTHON ?= python
 .PHONY: check coverage lint types layers format schema glossary remedies
 
 check:
-	$(PYTHON) -m pytest --cov
+	$(PYTHON) -m pytest -n auto --cov
 
 # What the unit tests alone run of the package, with the lines that they leave out.
 coverage:
