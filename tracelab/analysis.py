@@ -17,6 +17,8 @@ from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
 from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
@@ -358,6 +360,7 @@ def analyze_source(
     *,
     measures: Sequence[Measure] = MEASURES,
     rules: Sequence[Rule] = RULES,
+    remedies: Sequence[Remedy] = REMEDIES,
     stages: Sequence[Stage] = STAGES,
 ) -> Analysis:
     """Analyze one file.
@@ -367,6 +370,7 @@ def analyze_source(
         options: what to measure.
         measures: the tables of the report.
         rules: what finds something in it.
+        remedies: the pitfalls that are recognized in it.
         stages: what happens in between.
 
     Raises:
@@ -378,6 +382,7 @@ def analyze_source(
         "options": options,
         "measures": measures,
         "rules": rules,
+        "remedies": remedies,
         "stages": stages,
     }
     results = run_stages(stages, given)

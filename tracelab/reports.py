@@ -19,6 +19,8 @@ from tracelab.findings.fixes import (
 )
 from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.job.rank_part import RankPart
 from tracelab.job.replay import MOST_RANKS, TOO_MANY_RANKS
@@ -63,6 +65,7 @@ def analyze(
     *,
     measures: Sequence[Measure] = MEASURES,
     rules: Sequence[Rule] = RULES,
+    remedies: Sequence[Remedy] = REMEDIES,
 ) -> Report:
     """Analyze files, or folders of them, into one report.
 
@@ -72,6 +75,7 @@ def analyze(
         run: maps a function over the files, as `map` or a pool's `map` does.
         measures: the tables of the report, ``(*tracelab.MEASURES, MINE)`` with one more.
         rules: what finds something, ``(*tracelab.RULES, MINE)`` with one more.
+        remedies: the pitfalls that are recognized, ``(MINE, *tracelab.REMEDIES)`` with one more.
 
     Example:
         >>> report = tracelab.analyze("traces/events_item.pt.trace.json.gz")
@@ -86,7 +90,7 @@ def analyze(
     names = path_names(paths)
     if not names:
         raise UsageError("no file, folder or URL to analyze was given")
-    each = partial(analyze_file, options=options, measures=measures, rules=rules)
+    each = partial(analyze_file, options=options, measures=measures, rules=rules, remedies=remedies)
     return merge_results(run(each, find_sources(names)), names, options)
 
 
@@ -217,6 +221,7 @@ def analyze_file(
     *,
     measures: Sequence[Measure] = MEASURES,
     rules: Sequence[Rule] = RULES,
+    remedies: Sequence[Remedy] = REMEDIES,
     then: Callable[[Analysis], Any] | None = None,
     may_be_saved: bool = False,
 ) -> FileResult:
@@ -227,6 +232,7 @@ def analyze_file(
         options: what to measure.
         measures: the tables of the report.
         rules: what finds something in it.
+        remedies: the pitfalls that are recognized in it.
         then: called with the analysis, in whichever process: only what it gives travels back.
         may_be_saved: the file may be a saved report as well.
     """
@@ -234,7 +240,9 @@ def analyze_file(
         if may_be_saved and is_saved_report(source):
             return FileResult(source, load_source(source), is_saved=True)
         try:
-            analysis = analyze_source(source, options, measures=measures, rules=rules)
+            analysis = analyze_source(
+                source, options, measures=measures, rules=rules, remedies=remedies
+            )
         except UnreadableInputError:
             if may_be_saved and is_saved_report_in_any_order(source):
                 return FileResult(source, load_source(source), is_saved=True)

@@ -22,7 +22,7 @@ class Stage(OneLine):
     Attributes:
         name: of its result.
         run: the function. Its parameters are names of results of stages before it, or ``source``,
-            ``options``, ``measures``, ``rules`` and ``stages``, which are given.
+            ``options``, ``measures``, ``rules``, ``remedies`` and ``stages``, which are given.
     """
 
     name: str

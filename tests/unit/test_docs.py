@@ -117,4 +117,4 @@ def test_ci_runs_the_readmes_test_command():
         check=True,
     )
     assert found.stdout.strip() == command
-    assert command.endswith("-m pytest")
+    assert command.endswith("-m pytest -n auto")

@@ -11,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import read_only
-from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import calling_threads
@@ -111,7 +110,7 @@ class _Regions:
         return found
 
 
-def recognize(graph: Graph, remedies: Sequence[Remedy] = REMEDIES) -> Recognized:
+def recognize(graph: Graph, remedies: Sequence[Remedy]) -> Recognized:
     """Find the pitfalls that remedies know, but those whose fix is newer than the file's PyTorch.
 
     Args:
