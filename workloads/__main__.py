@@ -1,7 +1,8 @@
 """Capture the bundled traces anew: ``python -m tracelab.workloads traces --gpus 2``.
 
 The folder's ``manifest.json`` lists them. Each line that was captured is completed with what it was
-made on and its checksums. What a trace must show is written by hand and stays.
+made on and its checksums; where a variant has a fix, also with what a step of both takes without a
+profiler, timed in turns in the same run. What a trace must show is written by hand and stays.
 """
 
 from __future__ import annotations
@@ -12,14 +13,20 @@ import hashlib
 import json
 import subprocess
 import sys
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
 
 from tracelab.system.files import write_file
+from tracelab.workloads.catalog import find, takes_turns_with
+from tracelab.workloads.turns import summary, take_turns
 
 _TIMEOUT_S = 120
+_GROUPS_AT_ONCE = 3  # one uses the GPU while the processes of the next start
 
 
 def main() -> int:
@@ -37,17 +44,55 @@ def main() -> int:
         return 4
     path = arguments.folder / "manifest.json"
     manifest = json.loads(path.read_text())
-    machine, failures = _machine(), 0
-    for line in manifest["traces"]:
-        is_for_gpus = line["gpus"] == gpus or (arguments.gpus is None and line["gpus"] < gpus)
-        if is_for_gpus and line["files"][0].startswith(arguments.only):
-            if _capture(line, arguments.folder):
-                line.update(machine, sha256=_checksums(line, arguments.folder))
+    lines = [
+        line
+        for line in manifest["traces"]
+        if (line["gpus"] == gpus or (arguments.gpus is None and line["gpus"] < gpus))
+        and line["files"][0].startswith(arguments.only)
+    ]
+    machine, failures, gpu = _machine(), 0, Lock()
+    with ThreadPoolExecutor(_GROUPS_AT_ONCE) as executor:
+        groups = _groups(lines)
+        begun = [executor.submit(_capture_group, group, arguments.folder, gpu) for group in groups]
+        for group, captured in zip(groups, begun, strict=True):
+            if captured.result():
+                for line in group:
+                    line.update(machine, sha256=_checksums(line, arguments.folder))
+                write_file(path, (json.dumps(manifest, indent=2) + "\n").encode())
             else:
                 failures += 1
-                print(f"not captured: {line['files'][0]}", file=sys.stderr)
-    write_file(path, (json.dumps(manifest, indent=2) + "\n").encode())
+                print(f"not captured: {group[0]['files'][0]}", file=sys.stderr)
     return min(failures, 1)
+
+
+def _groups(lines: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    """Lines whose variants take turns belong together; every other line is alone."""
+    groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        turns = takes_turns_with(find(line["workload"], line["arguments"][0]))
+        names = [line["workload"], *(x.variant for x in turns)] if turns else line["files"]
+        groups.setdefault(tuple(names), []).append(line)
+    return [*groups.values()]
+
+
+def _capture_group(group: list[dict[str, Any]], folder: Path, gpu: Lock) -> bool:
+    """Capture lines whose variants take turns, or a line that is alone."""
+    turns = takes_turns_with(find(group[0]["workload"], group[0]["arguments"][0]))
+    if not turns:
+        with gpu:
+            return _capture(group[0], folder)
+    arguments = {
+        line["arguments"][0]: [*line["arguments"][1:], "--output", str(folder / line["files"][0])]
+        for line in group
+    }
+    try:
+        turns_ms = take_turns(turns, arguments, gpu)
+    except RuntimeError as error:
+        print(error, file=sys.stderr)
+        return False
+    for line in group:
+        line["without_profiler_ms"] = {name: summary(some) for name, some in turns_ms.items()}
+    return True
 
 
 def _capture(line: dict[str, Any], folder: Path) -> bool:

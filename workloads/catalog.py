@@ -18,9 +18,10 @@ class Entry:
         ranks: whether it is one process a GPU, rather than one process.
         environment: variables that must be set before CUDA starts.
         is_bundled: whether traces/ has a capture of it; the others are only measured.
+        fix: the variant that mends it. Both are timed in turns, without a profiler.
 
     Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the host.",
-    gpus=1, ranks=False, environment={}, is_bundled=True)``
+    gpus=1, ranks=False, environment={}, is_bundled=True, fix="")``
     """
 
     workload: str
@@ -30,6 +31,7 @@ class Entry:
     ranks: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
     is_bundled: bool = True
+    fix: str = ""
 
 
 def find(workload: str, variant: str) -> Entry:
@@ -44,6 +46,27 @@ def find(workload: str, variant: str) -> Entry:
     return _BY_NAME[workload, variant]
 
 
+def takes_turns_with(entry: Entry) -> tuple[Entry, ...]:
+    """A variant, its fix, and whatever else that mends; empty where there is nothing of these.
+
+    >>> [entry.variant for entry in takes_turns_with(find("optimizers", "fused"))]
+    ['one_by_one', 'foreach', 'cleared_to_zero', 'fused']
+    """
+    fix = entry.fix or entry.variant
+    some = [x for x in CATALOG if x.workload == entry.workload and fix in {x.variant, x.fix}]
+    return tuple(some) if len(some) > 1 else ()
+
+
+# Timed beside what they mend, but much like another fix that is captured.
+_ONLY_TIMED = {
+    "norm_unchecked",
+    "number_filled",
+    "rows_on_gpu",
+    "rows_filled",
+    "logged_seldom",
+    "pinned",
+    "pinned_in_step",
+}
 _ONE_QUEUE = {"CUDA_DEVICE_MAX_CONNECTIONS": "1"}
 
 CATALOG = (
@@ -152,6 +175,123 @@ CATALOG = (
     Entry("first_use", "settled", "The same steps after a warm-up."),
     Entry("first_use", "growing", "Attention over a growing cache: each length is planned anew."),
     Entry("first_use", "planned_once", "The fix: a cache of one length, planned once."),
+    *(
+        Entry("optimizers", variant, shows, fix=fix, is_bundled=variant not in _ONLY_TIMED)
+        for variant, shows, fix in (
+            ("one_by_one", "AdamW without foreach: a dozen launches for each parameter.", "fused"),
+            ("foreach", "AdamW with foreach on a step that the host bounds.", "fused"),
+            ("cleared_to_zero", "Gradients filled with zeros, to which others are added.", "fused"),
+            ("fused", "The fix: AdamW(fused=True), and gradients set to None.", ""),
+            (
+                "average_one_by_one",
+                "A moving average of the parameters, one after the other.",
+                "average_foreach",
+            ),
+            ("average_foreach", "The fix: torch._foreach_lerp_ for all of them.", ""),
+            (
+                "norm_checked",
+                "clip_grad_norm_(error_if_nonfinite=True): the host waits for the norm.",
+                "norm_unchecked",
+            ),
+            ("norm_unchecked", "The fix: without the check.", ""),
+            (
+                "scaler_reads",
+                "A GradScaler whose optimizer is not fused reads whether a gradient overflowed.",
+                "scaler_fused",
+            ),
+            ("scaler_fused", "The fix: a fused optimizer leaves the update out by itself.", ""),
+            ("norms_read", "The norm of each gradient is read on the host.", "norms_kept"),
+            ("norms_kept", "The fix: one norm of all, which stays on the GPU.", ""),
+        )
+    ),
+    *(
+        Entry("reads", variant, shows, fix=fix, is_bundled=variant not in _ONLY_TIMED)
+        for variant, shows, fix in (
+            ("mask_chosen", "Rows chosen by a boolean mask: how many is read.", "mask_weighted"),
+            ("mask_weighted", "The fix: torch.where, which keeps the shape.", ""),
+            ("number_copied", "torch.tensor of a number, on the GPU.", "number_filled"),
+            ("number_filled", "The fix: torch.full.", ""),
+            ("rows_listed", "Rows chosen by a Python list.", "rows_on_gpu"),
+            ("rows_on_gpu", "The fix: by a tensor on the GPU, made once.", ""),
+            ("number_assigned", "A number assigned to rows.", "rows_filled"),
+            ("rows_filled", "The fix: index_fill_.", ""),
+            ("size_read", "repeat_interleave adds up and reads the size it makes.", "size_told"),
+            ("size_told", "The fix: output_size.", ""),
+            ("logged_each_step", "A number logged in each step.", "logged_seldom"),
+            ("logged_seldom", "The fix: in each hundredth step.", ""),
+            ("timed_by_host", "synchronize in each step, for a clock.", "timed_by_events"),
+            ("timed_by_events", "The fix: timing events, read when they are over.", ""),
+            (
+                "actions_checked",
+                "torch.distributions checks its arguments, and reads each result.",
+                "actions_unchecked",
+            ),
+            ("actions_unchecked", "The fix: validate_args=False.", ""),
+            ("boxes_one_by_one", "Boxes chosen in each image by their number.", "boxes_at_once"),
+            ("boxes_at_once", "The fix: topk of all images, and zeros.", ""),
+        )
+    ),
+    *(
+        Entry("launches", variant, shows, fix=fix)
+        for variant, shows, fix in (
+            ("cells", "An LSTMCell in a loop over time.", "layer"),
+            ("layer", "The fix: nn.LSTM on the whole sequence.", ""),
+            ("eager", "Inference of a small network, kernel by kernel.", "graph"),
+            ("graph", "The fix: a CUDA graph.", ""),
+            (
+                "converted_each_step",
+                "Inference with autocast converts the weights in each step.",
+                "converted_once",
+            ),
+            ("converted_once", "The fix: weights converted once.", ""),
+            ("anomalies", "Training with detect_anomaly.", "no_switches"),
+            ("no_switches", "The fix: without switches for debugging.", ""),
+            ("small_parts", "Gradients accumulated over four small parts.", "one_part"),
+            ("one_part", "The fix: all rows at once.", ""),
+            ("planned_lengths", "Attention that cuDNN plans for each length.", "no_plans"),
+            ("no_plans", "The fix: enable_cudnn_sdp(False).", ""),
+            ("collected", "gc.collect() in each step, over all objects.", "frozen"),
+            ("frozen", "The fix: gc.freeze() before the loop.", ""),
+        )
+    ),
+    Entry(
+        "launches",
+        "blocking",
+        "Training with CUDA_LAUNCH_BLOCKING=1.",
+        environment={"CUDA_LAUNCH_BLOCKING": "1"},
+        fix="no_switches",
+    ),
+    *(
+        Entry("copies", variant, shows, fix=fix, is_bundled=variant not in _ONLY_TIMED)
+        for variant, shows, fix in (
+            ("pageable", "Batches copied from pageable memory.", "pinned"),
+            (
+                "pinned_in_step",
+                "Batches pinned in each step, in new memory while the old is still copied.",
+                "pinned",
+            ),
+            ("pinned_blocking", "Batches copied from pinned memory, and waited for.", "pinned"),
+            ("pinned", "The fix: pinned before, and non_blocking.", ""),
+            ("one_stream", "A copy in the stream that computes.", "own_stream"),
+            ("own_stream", "The fix: in a stream of its own, a batch ahead.", ""),
+            ("converted_on_host", "to(device, dtype) converts on the host.", "converted_on_gpu"),
+            ("converted_on_gpu", "The fix: first the device, then the dtype.", ""),
+            ("results_pageable", "Results copied to pageable memory.", "results_pinned"),
+            ("results_pinned", "The fix: to pinned memory, in a stream of its own.", ""),
+            ("memory_given_back", "empty_cache in each step.", "memory_kept"),
+            ("memory_kept", "The fix: without it.", ""),
+        )
+    ),
+    *(
+        Entry("loading", variant, shows, fix=fix)
+        for variant, shows, fix in (
+            ("no_workers", "A DataLoader without workers.", "workers"),
+            ("one_worker", "A DataLoader whose worker is too slow.", "workers"),
+            ("workers", "The fix: six workers.", ""),
+        )
+    ),
+    Entry("recompiled", "each_length", "torch.compile for each length anew.", fix="any_length"),
+    Entry("recompiled", "any_length", "The fix: torch.compile(dynamic=True)."),
     Entry("train_step", "sinful", "A training step with six places where the host waits."),
     Entry("train_step", "clean", "The same step without them."),
     Entry("two_models", "naive", "Two models, each batch through both: launches run ahead.", 2),

@@ -21,6 +21,7 @@ from tracelab.workloads.catalog import Entry, find
 Variant = Callable[[], Iterator[None]]
 
 SETTLING_STEPS = 10  # load modules, fill the allocator's cache
+TURN_STEPS, STEPS_BEFORE_TURN = 16, 4  # of a variant that takes turns with others
 BASELINE_STEPS, WARMUP_STEPS = 6, 2  # timed without the profiler, and with the profiler armed
 FIRST_RECORDED_STEP = SETTLING_STEPS + BASELINE_STEPS + WARMUP_STEPS
 TIMED_BLOCKS, TIMED_STEPS = 5, 8  # without any profiler: so many blocks of so many steps
@@ -57,8 +58,12 @@ def run(
     parser.add_argument(
         "--time", action="store_true", help="print what a step takes without a profiler instead"
     )
+    parser.add_argument(
+        "--turns", action="store_true", help="do what the lines of standard input say, see turns.py"
+    )
     arguments = parser.parse_args()
     entry = find(workload, arguments.variant)
+    os.environ.update(entry.environment)
     gpus, available = arguments.gpus or entry.gpus, torch.cuda.device_count()
     if available < gpus:
         print(f"{workload} needs {gpus} NVIDIA GPU(s), but found {available}", file=sys.stderr)
@@ -70,6 +75,8 @@ def run(
         torch.cuda.set_device(device)
         dist.init_process_group("nccl", device_id=device)
     loop, is_cold = variants[entry.variant](), entry.variant in cold
+    if arguments.turns:
+        _take_turns(loop)
     if arguments.time:
         print(json.dumps(_timed(entry, loop, is_cold=is_cold)))
     else:
@@ -86,6 +93,18 @@ def _start_ranks(entry: Entry, gpus: int) -> int:
     environment = {"OMP_NUM_THREADS": "4", **os.environ, **entry.environment}
     command = [sys.executable, "-m", *launcher, *module]
     return subprocess.run(command, env=environment, check=False).returncode
+
+
+def _take_turns(loop: Iterator[None]) -> None:
+    """Answer each line of standard input: steps without a profiler, until one says "record"."""
+    torch.cuda.init()
+    print("ready", flush=True)
+    for line in sys.stdin:
+        if line == "record\n":
+            return
+        _steps_ms(loop, SETTLING_STEPS if line == "settle\n" else STEPS_BEFORE_TURN)
+        print(0 if line == "settle\n" else _steps_ms(loop, TURN_STEPS), flush=True)
+    sys.exit("the program that gives the turns has ended")
 
 
 def _timed(entry: Entry, loop: Iterator[None], *, is_cold: bool) -> dict[str, str | int | float]:

@@ -1,0 +1,116 @@
+"""Time the variants of a workload in turns, without a profiler, and then record them.
+
+Each variant has a process of its own, which settles and then waits for its turn: a host that
+becomes slower meanwhile is slower for all of them, and what one leaves behind (memory, settings,
+objects) is not another's. Between two turns a process does nothing.
+"""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from threading import Timer
+
+from tracelab.workloads.catalog import Entry
+
+ROUNDS = 7
+TIMEOUT_S = 150  # of all that the variants do on the GPU
+
+
+def take_turns(
+    entries: Sequence[Entry],
+    arguments: Mapping[str, Sequence[str]],
+    gpu: AbstractContextManager[object],
+    rounds: int = ROUNDS,
+) -> dict[str, list[float]]:
+    """Run variants in turns; those that are given arguments are recorded afterwards.
+
+    Args:
+        entries: variants of one workload, each one process.
+        arguments: of the variants to record, by their names: what their command lines end in.
+        gpu: held while the GPU is used; the processes start before it.
+        rounds: how many turns each variant gets.
+
+    Returns:
+        by variant, what a step of it takes in each of its turns, in milliseconds.
+
+    Raises:
+        RuntimeError: a process ended early, or took too long.
+    """
+    with ExitStack() as stack:
+        running = {
+            entry.variant: stack.enter_context(_started(entry, arguments.get(entry.variant, ())))
+            for entry in entries
+        }
+        for process in running.values():
+            _answer(process)
+        with gpu, _watched([*running.values()]):
+            for process in running.values():
+                _tell(process, "settle")
+            for process in running.values():
+                _answer(process)
+            turns_ms: dict[str, list[float]] = {name: [] for name in running}
+            for _ in range(rounds):
+                for name, process in running.items():
+                    turns_ms[name].append(round(float(_ask(process, "time")), 3))
+            for name in arguments:
+                _ask(running[name], "record")
+                if running[name].wait() != 0:
+                    raise RuntimeError(f"{name} ended with an error while it was recorded")
+    return turns_ms
+
+
+def summary(turns_ms: Sequence[float]) -> list[float]:
+    """The median, the shortest and the longest of some turns.
+
+    >>> summary([3.0, 1.0, 2.0])
+    [2.0, 1.0, 3.0]
+    """
+    return [statistics.median(turns_ms), min(turns_ms), max(turns_ms)]
+
+
+@contextmanager
+def _started(entry: Entry, arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    module = f"tracelab.workloads.{entry.workload}"
+    command = [sys.executable, "-m", module, entry.variant, "--turns", *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@contextmanager
+def _watched(processes: Sequence[subprocess.Popen[str]]) -> Iterator[None]:
+    """End the processes once their time is over: whoever waits for an answer then gets none."""
+    timers = [Timer(TIMEOUT_S, process.kill) for process in processes]
+    for timer in timers:
+        timer.start()
+    try:
+        yield
+    finally:
+        for timer in timers:
+            timer.cancel()
+
+
+def _ask(process: subprocess.Popen[str], question: str) -> str:
+    _tell(process, question)
+    return _answer(process)
+
+
+def _tell(process: subprocess.Popen[str], what: str) -> None:
+    assert process.stdin is not None
+    process.stdin.write(f"{what}\n")
+    process.stdin.flush()
+
+
+def _answer(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    if line := process.stdout.readline():
+        return line
+    raise RuntimeError(f"no answer of the process of: {process.args}")
