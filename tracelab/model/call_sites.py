@@ -74,9 +74,7 @@ def call_sites(
     Returns:
         k call sites.
     """
-    if timeline not in _LOCATORS:
-        _LOCATORS[timeline] = _Locator(timeline)
-    return _LOCATORS[timeline].call_sites(np.asarray(events, dtype=np.int64), lines)
+    return _locator(timeline).call_sites(np.asarray(events, dtype=np.int64), lines)
 
 
 def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
@@ -90,9 +88,18 @@ def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int
         int64[k], index into `Trace.threads`; ABSENT for events of threads with Python frames, and
         where the file does not say.
     """
+    return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
+
+
+def python_frames(timeline: Timeline) -> Nesting:
+    """The Python functions of every thread as trees."""
+    return _locator(timeline).frames
+
+
+def _locator(timeline: Timeline) -> _Locator:
     if timeline not in _LOCATORS:
         _LOCATORS[timeline] = _Locator(timeline)
-    return _LOCATORS[timeline].calling_threads(np.asarray(events, dtype=np.int64))
+    return _LOCATORS[timeline]
 
 
 class _Locator:
@@ -100,6 +107,9 @@ class _Locator:
 
     An operator, an annotation or a frame is given by its index in its `Nesting`, a name by its
     index in `Trace.strings`; ABSENT for none.
+
+    Attributes:
+        frames: the Python functions of every thread as trees.
     """
 
     def __init__(self, timeline: Timeline) -> None:
@@ -107,23 +117,23 @@ class _Locator:
         self._trace = trace
         self._operators = timeline.operators
         self._annotations = Nesting(trace, timeline.without_steps(Category.ANNOTATION))
-        self._frames = Nesting(trace, trace.of_category(Category.PYTHON))
+        self.frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._called_name = cache(called_name)
 
     def calling_threads(self, events: Int64Array) -> Int64Array:
         """int64[k], the thread whose Python code made each event of another thread, else ABSENT."""
-        return self._callers(events, self._frames.innermost(events))
+        return self._callers(events, self.frames.innermost(events))
 
     def call_sites(self, events: Int64Array, lines: SourceLines | None) -> tuple[CallSite, ...]:
         """The call site of each event."""
         operator = self._operators.innermost(events)
         annotation = self._annotations.innermost(events)
-        frame = self._frames.innermost(events)
+        frame = self.frames.innermost(events)
         caller = self._callers(events, frame)
         borrowed = np.flatnonzero(caller != ABSENT)
         for thread, index in groups_of(caller[borrowed]):
             of_thread = borrowed[index]
-            frame[of_thread] = self._frames.innermost_on(thread, events[of_thread])
+            frame[of_thread] = self.frames.innermost_on(thread, events[of_thread])
             around = self._annotations.innermost_on(thread, events[of_thread])
             annotation[of_thread] = np.where(
                 annotation[of_thread] == ABSENT, around, annotation[of_thread]
@@ -140,9 +150,9 @@ class _Locator:
         columns = (
             self._operators.names(self._called_operator(operator)),
             self._annotations.names(annotation),
-            self._frames.names(program_frame),
-            self._frames.names(inside),
-            self._frames.names(called),
+            self.frames.names(program_frame),
+            self.frames.names(inside),
+            self.frames.names(called),
             self._operators.names(direct),
             ordinal,
             count,
@@ -225,13 +235,13 @@ class _Locator:
             library_frame = program_frame[open_]
             inside[open_] = library_frame
             called[open_] = np.where(self._is_wrapper[library_frame], called[open_], library_frame)
-            program_frame[open_] = self._frames.parent_index[library_frame]
+            program_frame[open_] = self.frames.parent_index[library_frame]
             open_ = open_[program_frame[open_] != ABSENT]
         return program_frame, inside, called
 
     def _outermost_in(self, operator: Int64Array, frame: Int64Array) -> Int64Array:
         """int64[k], of each operator and those around it the outermost in a frame, else ABSENT."""
-        operators, frames = self._operators, self._frames
+        operators, frames = self._operators, self.frames
         outermost = np.full(len(frame), ABSENT, dtype=np.int64)
         candidate = operator.copy()
         open_ = np.flatnonzero((candidate != ABSENT) & (frame != ABSENT))
@@ -252,14 +262,14 @@ class _Locator:
         """
         ordinal, count = np.full((2, len(frame)), ABSENT, dtype=np.int64)
         known = np.flatnonzero((frame != ABSENT) & (inside != ABSENT))
-        children = self._frames.children(np.unique(frame[known]))
-        parent, call = self._frames.parent_index[children], self._call_numbers(children)
+        children = self.frames.children(np.unique(frame[known]))
+        parent, call = self.frames.parent_index[children], self._call_numbers(children)
         order = np.lexsort((call, parent))
         children, parent, call = children[order], parent[order], call[order]
         changes = (np.diff(parent, prepend=ABSENT) != 0) | (np.diff(call, prepend=ABSENT) != 0)
         group = np.cumsum(changes) - 1
         group_start = np.flatnonzero(changes)
-        position = np.zeros(len(self._frames.event_id), dtype=np.intp)
+        position = np.zeros(len(self.frames.event_id), dtype=np.intp)
         position[children] = np.arange(len(children))
         of_known = position[inside[known]]
         ordinal[known] = of_known - group_start[group[of_known]]
@@ -268,7 +278,7 @@ class _Locator:
 
     def _call_numbers(self, frame: NDArray[np.intp]) -> Int64Array:
         """int64[k], a number for what each frame calls: the same for the same name of a call."""
-        names = self._frames.names(frame)
+        names = self.frames.names(frame)
         number_of_name = np.zeros(len(self._trace.strings), dtype=np.int64)
         number_of_name[names] = 1
         numbers: dict[str, int] = {}
@@ -289,10 +299,10 @@ class _Locator:
         if not len(alone):
             return caller
         count = np.zeros(len(alone), dtype=np.int64)
-        for thread, _ in groups_of(self._frames.thread_index[self._is_backward]):
+        for thread, _ in groups_of(self.frames.thread_index[self._is_backward]):
             # The innermost built-in of the thread at that time is ``run_backward``.
-            innermost = self._frames.innermost_on(thread, events[alone])
-            built_in = self._frames.around(innermost, self._is_built_in)
+            innermost = self.frames.innermost_on(thread, events[alone])
+            built_in = self.frames.around(innermost, self._is_built_in)
             inside = (built_in != ABSENT) & self._is_backward[built_in]
             count += inside
             caller[alone[inside]] = thread
@@ -307,22 +317,22 @@ class _Locator:
     @cached_property
     def _is_program(self) -> NDArray[np.bool_]:
         """bool[frames], which are of the program's own code."""
-        return self._frames.have_name(is_program_frame)
+        return self.frames.have_name(is_program_frame)
 
     @cached_property
     def _is_wrapper(self) -> NDArray[np.bool_]:
         """bool[frames], which stand around what the program called."""
-        return self._frames.have_name(is_wrapper)
+        return self.frames.have_name(is_wrapper)
 
     @cached_property
     def _is_built_in(self) -> NDArray[np.bool_]:
         """bool[frames]."""
-        return self._frames.have_name(is_built_in)
+        return self.frames.have_name(is_built_in)
 
     @cached_property
     def _is_backward(self) -> NDArray[np.bool_]:
         """bool[frames], which are calls into autograd's engine."""
-        return self._frames.have_name(is_backward)
+        return self.frames.have_name(is_backward)
 
     @cached_property
     def _autograd_threads(self) -> NDArray[np.int32]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from tracelab.findings.remedies import optimizers
+from tracelab.findings.remedies import huggingface, libraries, loops, masks, optimizers, reads
 from tracelab.findings.remedy import Remedy
 
-REMEDIES: tuple[Remedy, ...] = (*optimizers.REMEDIES,)
+REMEDIES: tuple[Remedy, ...] = (
+    *optimizers.REMEDIES,
+    *loops.REMEDIES,
+    *huggingface.REMEDIES,
+    *libraries.REMEDIES,
+    *masks.REMEDIES,
+    *reads.REMEDIES,
+)

@@ -1,0 +1,121 @@
+"""What libraries around PyTorch check, log or choose on the host unless they are told not to."""
+
+from __future__ import annotations
+
+from tracelab.findings.remedies.occurs import blocks, called_directly, every, launches, made_by, recurs
+from tracelab.findings.remedy import Fix, Remedy
+
+_NAN_CHECK = r"torchmetrics/aggregation\.py\(\d+\): _cast_and_nan_check_input$"
+_DETECTION = (
+    r"torchvision/(?:models/detection/\w+|ops/(?:poolers|boxes|_utils))\.py\(\d+\): \w+$"
+)
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="distribution-validation",
+        name="checks of arguments in torch.distributions",
+        title="`torch.distributions` reads back whether its arguments are valid",
+        shows="`__init__` or `_validate_sample` of torch/distributions/distribution.py runs "
+        "`aten::is_nonzero`, once for each parameter and each `log_prob`.",
+        not_when="While you look for values that are not finite.",
+        fixes=(
+            Fix(
+                "Call `torch.distributions.Distribution.set_default_validate_args(False)` at the "
+                "start, or pass `validate_args=False` to each distribution."
+            ),
+        ),
+        source="PyTorch documentation: torch.distributions",
+        url="https://docs.pytorch.org/docs/stable/distributions.html"
+        "#torch.distributions.distribution.Distribution.set_default_validate_args",
+        rules=("TL101", "TL301"),
+        edit="remove:{place}",
+        frames=r"torch/distributions/distribution\.py\(\d+\): (?:__init__|_validate_sample)$",
+        occurs=every(blocks, recurs),
+    ),
+    Remedy(
+        id="torchmetrics-validation",
+        name="checks of predictions and targets in torchmetrics",
+        title="torchmetrics reads back whether predictions and targets are valid",
+        shows="`_multiclass_stat_scores_tensor_validation` or the like runs `aten::_unique2` with "
+        "a copy to the host, in each update.",
+        not_when="Labels whose quality is not known: check one epoch first.",
+        fixes=(
+            Fix(
+                "Pass `validate_args=False` to the metric. Call `metric.update(...)` in the loop, "
+                "which does not compute the value of the batch, and `metric.compute()` at the end."
+            ),
+        ),
+        source="torchmetrics documentation: validate_args of each classification metric",
+        url="https://lightning.ai/docs/torchmetrics/stable/classification/accuracy.html",
+        rules=("TL101", "TL301"),
+        edit="remove:{place}",
+        frames=r"torchmetrics/functional/\w+/\w+\.py\(\d+\): _\w*tensor_validation$",
+        occurs=every(launches(1), recurs),
+    ),
+    Remedy(
+        id="torchmetrics-nan-check",
+        name="torchmetrics' search for values that are not a number",
+        title="torchmetrics reads back whether a value is not a number",
+        shows="`_cast_and_nan_check_input` of torchmetrics/aggregation.py runs "
+        "`aten::is_nonzero`.",
+        not_when="Such values occur and must be left out.",
+        fixes=(
+            Fix(
+                'Pass `nan_strategy="disable"` to `MeanMetric` and the like, in a recent '
+                "torchmetrics."
+            ),
+        ),
+        source="torchmetrics documentation: MeanMetric",
+        url="https://lightning.ai/docs/torchmetrics/stable/aggregation/mean.html",
+        rules=("TL101", "TL301"),
+        edit="remove:{place}",
+        frames=_NAN_CHECK,
+        operators=r"^aten::(?:is_nonzero|any|isnan)$",
+        occurs=every(made_by(_NAN_CHECK), recurs),
+    ),
+    Remedy(
+        id="lightning-logging",
+        name="Lightning's progress bar or log, which read what `self.log` got",
+        title="Lightning reads back what is logged, for its progress bar or its loggers",
+        shows="`convert_tensors_to_scalars` of Lightning calls `.item()` for each name in each "
+        "step.",
+        not_when="Steps take seconds.",
+        fixes=(
+            Fix(
+                "Log with `prog_bar=False` and `on_step=False, on_epoch=True`, or "
+                "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`. A bar of tensors is "
+                "read in each step even when it is not drawn."
+            ),
+        ),
+        source="Lightning issue 21232",
+        url="https://github.com/Lightning-AI/pytorch-lightning/issues/21232",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        frames=r"(?:lightning\w*)/.*apply_func\.py\(\d+\): convert_tensors_to_scalars$",
+        occurs=every(blocks, recurs),
+    ),
+    Remedy(
+        id="detection-choices",
+        name="boxes that a detection model chooses by their scores",
+        title="The detection model reads back how many boxes it chose, again and again",
+        shows="Functions of torchvision/models/detection or torchvision/ops run `aten::nonzero`, "
+        "`aten::is_nonzero` or `torchvision::nms` with a copy to the host, for each image and "
+        "level.",
+        not_when="The number of boxes is what the program needs: then put more images into a "
+        "batch.",
+        fixes=(
+            Fix(
+                "Give the choices a fixed size: the best k by `topk` and a mask of scores instead "
+                "of `torch.where(...)[0]`, one `batched_nms` for all images. Use a recent "
+                "torchvision, whose `nms` stays on the GPU. Put more images into a batch."
+            ),
+        ),
+        source="torchvision issue 7412 and pull request 8766",
+        url="https://github.com/pytorch/vision/pull/8766",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        frames=_DETECTION,
+        operators=r"^(?:aten::(?:nonzero|is_nonzero|item|index|where|to)|torchvision::nms)$",
+        occurs=every(called_directly, made_by(_DETECTION), blocks, recurs),
+    ),
+)

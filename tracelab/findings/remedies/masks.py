@@ -1,0 +1,136 @@
+"""Masks and positions whose number only the data decide: the host needs it, and waits."""
+
+from __future__ import annotations
+
+from tracelab.findings.remedies.occurs import (
+    blocks,
+    called_directly,
+    copies,
+    every,
+    holds,
+    outside,
+    recurs,
+)
+from tracelab.findings.remedy import Fix, Remedy
+
+_NONZERO = "PyTorch documentation: torch.nonzero, which synchronizes"
+_NONZERO_URL = "https://docs.pytorch.org/docs/stable/generated/torch.nonzero.html"
+_POSITIONS = r"^aten::nonzero$"
+_BACKWARD = r"^IndexBackward"
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="index-number",
+        name="a Python number assigned to positions of a GPU tensor",
+        title="A Python number is copied to the GPU to be assigned to some positions",
+        shows="`aten::index_put_` with a copy of a few bytes from pageable memory, as of "
+        "`x[positions] = 3.0`.",
+        not_when="A mask instead of positions: `x[mask] = 3.0` fills in place and copies nothing.",
+        fixes=(
+            Fix(
+                "Fill in place: `x.index_fill_(0, positions, 3.0)`. Or assign a tensor that is on "
+                "the GPU already."
+            ),
+        ),
+        source="PyTorch source: aten/src/ATen/native/TensorAdvancedIndexing.cpp",
+        url="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/"
+        "TensorAdvancedIndexing.cpp",
+        rules=("TL101", "TL102"),
+        edit="remove:{place}",
+        operators=r"^aten::to$",
+        occurs=every(
+            outside(r"^aten::index_put_$", is_wanted=False), copies("h2d", 64), blocks, recurs
+        ),
+    ),
+    Remedy(
+        id="mask-assignment",
+        name="a GPU tensor assigned where a mask is true",
+        title="An assignment by a boolean mask reads back how many places it has",
+        shows="`aten::index_put_` calls `aten::nonzero`, as of `x[mask] = y`.",
+        not_when="The value is a Python number or a tensor of one element: nothing is read then.",
+        fixes=(
+            Fix(
+                "Keep the shape: `x = torch.where(mask, y, x)` for a `y` of the shape of `x`, or "
+                "`x.masked_scatter_(mask, y)` for one value for each place."
+            ),
+        ),
+        source=_NONZERO,
+        url=_NONZERO_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::index_put_?$",
+        occurs=every(called_directly, holds(_POSITIONS), blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="boolean-mask",
+        name="elements of a GPU tensor chosen by a mask",
+        title="",
+        shows="`aten::index` or `aten::masked_select` with a copy to the host, as of `x[mask]`.",
+        not_when="The mask is sparse and much work follows on what it chooses.",
+        fixes=(
+            Fix(
+                "The host needs the size of the result. Compute with the mask instead: "
+                "`torch.where(mask, x, 0)`, a loss with `ignore_index`, or `(loss * mask).sum() / "
+                "mask.sum()` with `reduction=\"none\"`."
+            ),
+        ),
+        source=_NONZERO,
+        url=_NONZERO_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:index|masked_select)$",
+        occurs=every(called_directly, holds(_POSITIONS), blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="boolean-mask-backward",
+        name="the backward pass of a choice by a mask",
+        title="The backward pass of a boolean mask reads back how many places it has",
+        shows="`IndexBackward` calls `aten::nonzero`.",
+        not_when="The forward pass indexes with positions, not with a mask.",
+        fixes=(
+            Fix(
+                "It goes with the mask of the forward pass: `torch.where(mask, x, 0)`, a loss with "
+                "`ignore_index` or weights. Where the mask stays, index with its positions, which "
+                "are found once: `x[mask.nonzero(as_tuple=True)]`."
+            ),
+        ),
+        source=_NONZERO,
+        url=_NONZERO_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=_POSITIONS,
+        occurs=every(outside(_BACKWARD, is_wanted=False), blocks),
+        is_general=True,
+    ),
+    Remedy(
+        id="nonzero",
+        name="positions that are not zero",
+        title="",
+        shows="`aten::nonzero` with a copy to the host: `nonzero`, `argwhere`, `torch.where(x)`.",
+        not_when="Much work follows on few positions.",
+        fixes=(
+            Fix(
+                "The host needs the size of the result. Compute with the mask instead "
+                "(`torch.where(mask, x, 0)`), or give the size: `torch.nonzero_static(mask, "
+                "size=n)`.",
+                since="2.7",
+            ),
+            Fix(
+                "The host needs the size of the result. Compute with the mask instead: "
+                "`torch.where(mask, x, 0)`, or a loss with `ignore_index` or weights."
+            ),
+        ),
+        source=_NONZERO,
+        url=_NONZERO_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:nonzero|nonzero_numpy|argwhere|where)$",
+        occurs=every(called_directly, blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+)

@@ -1,0 +1,391 @@
+"""Values that the host reads from the GPU, and waits for.
+
+The general ones say what to do about a kind of read wherever the program makes it; they count where
+no remedy of a library knows better.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tracelab.findings.remedies.occurs import (
+    blocks,
+    called_directly,
+    copies,
+    every,
+    recurs,
+)
+from tracelab.findings.remedy import Fix, Remedy
+from tracelab.intervals import Int64Array
+from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
+from tracelab.model.call_sites import python_frames
+from tracelab.model.graph import Graph
+from tracelab.model.lookup import match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.trace import ABSENT, Category
+
+_TIMES = re.compile(
+    r"^<built-in (?:function|method) (?:time|time_ns|perf_counter|perf_counter_ns|monotonic"
+    r"|monotonic_ns|elapsed_time)\b|: elapsed_time$"
+)
+_INDEXES = re.compile(r"^aten::(?:select|slice|narrow|index_select|arange|view|reshape|expand)$")
+_MOST_INDEXING_NS = 5_000  # from the read of an index to the operator that takes it
+_READS = re.compile(r"^<built-in method (?:item|tolist|__\w+__) of ")
+_FEW_BYTES = 4096
+_TUNING = "PyTorch Performance Tuning Guide: avoid unnecessary CPU-GPU synchronization"
+_TUNING_URL = (
+    "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+    "#avoid-unnecessary-cpu-gpu-synchronization"
+)
+_ASYNCHRONOUS = "PyTorch documentation: CUDA semantics, asynchronous execution"
+_ASYNCHRONOUS_URL = (
+    "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
+)
+
+
+def _synchronizes(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The calls that do nothing but wait, and that no operator made."""
+    timeline = graph.host.timeline
+    calls = graph.host.blocking_calls
+    waits = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
+    operators = timeline.operators
+    is_operator = operators.have_name(lambda name: name.startswith("aten::"))
+    return waits[operators.around(operators.innermost(waits), is_operator) == ABSENT]
+
+
+def _before_reading_clock(graph: Graph, events: Int64Array) -> Int64Array:
+    """The functions (frames) after which the function around them reads a clock next."""
+    frames = python_frames(graph.host.timeline)
+    index = np.flatnonzero(np.isin(frames.event_id, events))
+    following = _first_after(frames, index)
+    is_clock = np.append(frames.have_name(_TIMES.search), False)
+    is_next = is_clock[following] & (frames.parent_index[following] == frames.parent_index[index])
+    return frames.event_id[index[is_next]]
+
+
+def _used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
+    """The reads (`aten::item`) that the program did not ask for by name: an index, a size, a range.
+
+    The operator that takes the number follows at once, or is inside the same built-in function.
+    """
+    timeline = graph.host.timeline
+    operators, frames = timeline.operators, python_frames(timeline)
+    index = np.flatnonzero(np.isin(operators.event_id, events))
+    following = _first_after(operators, index)
+    soon = operators.start_ns[following] - operators.end_ns[index] <= _MOST_INDEXING_NS
+    soon &= operators.parent_index[following] == operators.parent_index[index]
+    takes = np.append(operators.have_name(_INDEXES.match), False)[following] & soon
+    read_frame = frames.innermost(operators.event_id[index])
+    is_asked = np.append(frames.have_name(_READS.match), False)[read_frame]
+    # Between the two Python called nothing: `x[float(y)]` would look the same, and is the same.
+    between = frames.innermost(operators.event_id[np.maximum(following, 0)])
+    return operators.event_id[index[takes & ~is_asked & (between == read_frame)]]
+
+
+def _made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
+    """The moves to a device (`aten::to`) of a tensor just made from Python's values.
+
+    PyTorch lifts such a tensor next: `aten::lift_fresh`.
+    """
+    operators = graph.host.timeline.operators
+    index = np.flatnonzero(np.isin(operators.event_id, events))
+    following = _first_after(operators, index)
+    is_lift = np.append(operators.have_name(lambda name: name == "aten::lift_fresh"), False)
+    is_next = operators.parent_index[following] == operators.parent_index[index]
+    return operators.event_id[index[is_lift[following] & is_next]]
+
+
+def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
+    """int64[k], the first entry of the thread that begins when each one has ended, else ABSENT."""
+    following = np.full(len(index), ABSENT, dtype=np.int64)
+    for thread in np.unique(nesting.thread_index[index]).tolist():
+        own = nesting.of_thread(thread)
+        of_thread = nesting.thread_index[index] == thread
+        next_ = np.searchsorted(nesting.start_ns[own], nesting.end_ns[index[of_thread]])
+        following[of_thread] = np.where(next_ < own.stop - own.start, next_ + own.start, ABSENT)
+    return following
+
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="print-tensor",
+        name="a GPU tensor that is printed",
+        title="A GPU tensor is printed, which reads it back piece by piece",
+        shows="`_str_intern` of torch/_tensor_str.py runs, with several blocking reads.",
+        not_when="It happens once.",
+        fixes=(
+            Fix(
+                "Print every N steps, and a number: `print(x.item())`, or `print(x.cpu())` for a "
+                "tensor."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL101", "TL301"),
+        edit="remove:{place}",
+        frames=r"torch/_tensor_str\.py\(\d+\): _str_intern$",
+        occurs=every(blocks, recurs),
+    ),
+    Remedy(
+        id="scalar-index",
+        name="a GPU scalar used as an index or a size",
+        title="The host reads a GPU scalar to index with it",
+        shows="`aten::item` that no `.item()` called, followed by `aten::select`, `aten::slice` or "
+        "`aten::arange`, as of `x[i]`, `x[:n]`, `torch.arange(n)`.",
+        not_when="A length that only the data decide and that the host needs.",
+        fixes=(
+            Fix(
+                "Index on the GPU: `x.index_select(0, i)`, `x.gather(...)`, a mask of fixed shape. "
+                "Carry lengths as Python numbers from the data loader on."
+            ),
+        ),
+        source="PyTorch documentation: torch.cuda.set_sync_debug_mode",
+        url="https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::item$",
+        occurs=every(called_directly, _used_as_index, blocks, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="tensor-from-values",
+        name="a GPU tensor made from Python numbers in each step",
+        title="A GPU tensor is made from Python numbers in each step",
+        shows="`aten::to` with a small copy from pageable memory, followed by `aten::lift_fresh`: "
+        '`torch.tensor(..., device="cuda")`, `torch.as_tensor(...)`, `x[[1, 2]]`.',
+        not_when="The values change in each step and are many: then pin them.",
+        fixes=(
+            Fix(
+                "Make it on the GPU: `torch.full((), value, device=...)`, `torch.arange(..., "
+                "device=...)`, or use the Python number itself. Make what does not change once, "
+                "before the loop. For lists that change: "
+                "`torch.tensor(values).pin_memory().to(device, non_blocking=True)`."
+            ),
+        ),
+        source="PyTorch Performance Tuning Guide: create tensors directly on the target device",
+        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        "#create-tensors-directly-on-the-target-device",
+        rules=("TL101", "TL102"),
+        edit="unblock:{place}",
+        operators=r"^aten::to$",
+        occurs=every(copies("h2d", _FEW_BYTES), _made_of_values, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="normal-checks-scale",
+        name="normally distributed samples with a tensor of scales",
+        title="`torch.normal` reads back whether all scales are positive",
+        shows="`aten::normal` calls `aten::item`, as in `Normal.sample()`.",
+        not_when="The scale is one Python number: then nothing is read.",
+        fixes=(
+            Fix(
+                "Scale yourself: `mean + std * torch.randn_like(mean)`. Of a distribution: "
+                "`dist.rsample()` under `torch.no_grad()`, instead of `dist.sample()`."
+            ),
+        ),
+        source="PyTorch source: aten/src/ATen/native/DistributionTemplates.h",
+        url="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/"
+        "DistributionTemplates.h",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::normal$",
+        occurs=every(blocks, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="one-hot-classes",
+        name="one-hot vectors without the number of classes",
+        title="`one_hot` reads back how many classes there are",
+        shows="`aten::one_hot` calls `aten::item`.",
+        not_when="The number of classes is not known.",
+        fixes=(Fix("Pass the number: `F.one_hot(x, num_classes=n)`."),),
+        source="PyTorch documentation: torch.nn.functional.one_hot",
+        url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::one_hot$",
+        occurs=every(blocks, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="repeat-interleave-size",
+        name="repeat_interleave without the size of its result",
+        title="`repeat_interleave` reads back how large its result is",
+        shows="`aten::repeat_interleave` with a copy to the host that blocks.",
+        not_when="The host cannot know the sum of the repeats.",
+        fixes=(
+            Fix(
+                "Pass the sum of the repeats: `torch.repeat_interleave(x, repeats, "
+                "output_size=n)`. If all are repeated alike: `x.unsqueeze(1).expand(-1, "
+                "n).reshape(-1)`.",
+                since="1.10",
+            ),
+        ),
+        source="PyTorch documentation: torch.repeat_interleave",
+        url="https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::repeat_interleave$",
+        occurs=every(called_directly, blocks, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="count-values",
+        name="counts or unique values of GPU data",
+        title="The host reads back how many different values there are",
+        shows="`aten::_unique2`, `aten::unique_consecutive`, `aten::bincount` or `aten::histc` "
+        "with a copy to the host that blocks.",
+        not_when="The number of values must be known on the host.",
+        fixes=(
+            Fix(
+                "Count with a fixed size: `torch.zeros(n, device=...).scatter_add_(0, x, ones)` for "
+                "`bincount`. Sort and compare neighbors instead of `unique`, or do it on the CPU "
+                "where the batch is made."
+            ),
+        ),
+        source="PyTorch documentation: torch.bincount",
+        url="https://docs.pytorch.org/docs/stable/generated/torch.bincount.html",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:_unique2?|unique_dim|unique_consecutive|bincount|histc)$",
+        occurs=every(called_directly, blocks, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="packed-lengths",
+        name="sequence lengths on the GPU that packing needs on the CPU",
+        title="Packing sequences moves lengths or their order between CPU and GPU",
+        shows="`pack_padded_sequence` or `pad_packed_sequence` with a copy that blocks.",
+        not_when="A network computes the lengths.",
+        fixes=(
+            Fix(
+                "Leave the lengths on the CPU when the batch is moved. Sort the batch by length "
+                "where it is made, and pass `enforce_sorted=True`."
+            ),
+        ),
+        source="PyTorch documentation: torch.nn.utils.rnn.pack_padded_sequence",
+        url="https://docs.pytorch.org/docs/stable/generated/"
+        "torch.nn.utils.rnn.pack_padded_sequence.html",
+        rules=("TL101", "TL102"),
+        edit="unblock:{place}",
+        frames=r"torch/nn/utils/rnn\.py\(\d+\): pa(?:ck|d)_\w*sequence$",
+        occurs=every(blocks, recurs),
+    ),
+    Remedy(
+        id="synchronize-for-timing",
+        name="a synchronize to read a clock",
+        title="The host waits for the GPU to read a clock",
+        shows="`synchronize`, and then `perf_counter`, `time` or `elapsed_time` in the same "
+        "function.",
+        not_when="A benchmark that needs the latency of each step.",
+        fixes=(
+            Fix(
+                "Record `torch.cuda.Event(enable_timing=True)` pairs and read `elapsed_time` some "
+                "steps later, when they are reached. Or synchronize every N steps and divide."
+            ),
+        ),
+        source=_ASYNCHRONOUS,
+        url=_ASYNCHRONOUS_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        frames=r"torch/cuda/(?:__init__|streams)\.py\(\d+\): synchronize$",
+        occurs=every(blocks, _before_reading_clock, recurs),
+        by_call_site=True,
+    ),
+    Remedy(
+        id="synchronize",
+        name="a synchronize in the program",
+        title="",
+        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
+        "operator called.",
+        not_when="The host must wait, as before it reads what an asynchronous copy wrote.",
+        fixes=(
+            Fix(
+                "Leave it out, or let a stream wait instead of the host: "
+                "`torch.cuda.current_stream().wait_event(event)`."
+            ),
+        ),
+        source=_ASYNCHRONOUS,
+        url=_ASYNCHRONOUS_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        occurs=_synchronizes,
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="tensor-condition",
+        name="a condition on a GPU tensor",
+        title="",
+        shows="`aten::is_nonzero`, `aten::equal` or `aten::allclose` with a copy to the host.",
+        not_when="The program must branch in this step: then the wait is a dependency.",
+        fixes=(
+            Fix(
+                "A condition on a tensor is evaluated on the host, which waits for its value. "
+                "Evaluate it on the GPU (`torch.where(...)`), every N steps, or one step late: "
+                "copy the condition into pinned memory with `non_blocking=True` and look at it in "
+                "the next step."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:is_nonzero|equal|allclose)$",
+        occurs=every(called_directly, blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="scalar-read",
+        name="a number read from the GPU",
+        title="",
+        shows="`aten::item` with a copy to the host, called by the program: `.item()`, "
+        "`float(x)`, an f-string.",
+        not_when="The number decides what the program does next in this step.",
+        fixes=(
+            Fix(
+                "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, "
+                "and `torch.stack(log).tolist()` after the loop."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::item$",
+        occurs=every(called_directly, blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="tensor-read",
+        name="a tensor copied to the host",
+        title="",
+        shows="`aten::to` or `aten::copy_` with a copy to the host that blocks: `.cpu()`, "
+        "`.tolist()`, `.numpy()`.",
+        not_when="The program needs the values at once, as the actions of an environment.",
+        fixes=(
+            Fix(
+                "Copy into pinned memory with `non_blocking=True`, and wait for an event of that "
+                "copy one step later. Read several tensors with one copy."
+            ),
+        ),
+        source="PyTorch tutorial: a guide on good usage of non_blocking and pin_memory",
+        url="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:to|_to_copy|copy_)$",
+        occurs=every(called_directly, copies("d2h"), blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+)
