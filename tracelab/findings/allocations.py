@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, most_expensive, where
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Intervals, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
@@ -74,9 +75,10 @@ def candidate_of_allocations(
     api: str,
     title: str,
     cause: str,
-    fix: str,
+    fix: str = "",
     severity_override: str | None = None,
     edit: str | None = None,
+    remedy: Remedy | None = None,
 ) -> Candidate:
     """The candidate of these calls, which cost no more than they blocked."""
     costs, lost = context.blocking_calls, idle_of(context, call_index)
@@ -93,6 +95,7 @@ def candidate_of_allocations(
         limit_ns={device: min(blocked_ns, measure(time)) for device, time in lost.items()},
         severity_override=severity_override,
         edit=edit,
+        remedy=remedy,
     )
 
 

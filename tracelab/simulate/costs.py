@@ -51,6 +51,17 @@ def load(program: Program, selection: Selection, value: float) -> Edited:
     return Edited.exactly(changed, int((share > 0).sum()))
 
 
+def workers(program: Program, selection: Selection, value: float) -> Edited:
+    """So many times as many processes load the data, one step ahead.
+
+    As long as they have a processor each, the thread that launches waits for none of it, or for
+    its share of what is left; where they share one, for twice that share.
+    """
+    shares = (1 / max(value, 1), 0.0, min(1.0, 2 / max(value, 1)))
+    middle, low, high = (load(program, selection, share) for share in shares)
+    return Edited(middle.program, low.program, high.program, middle.count)
+
+
 def scale(program: Program, selection: Selection, value: float) -> Edited:
     """Its GPU activities take `value` times as long."""
     return _scaled(program, selection.activities, value)

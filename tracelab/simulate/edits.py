@@ -11,7 +11,7 @@ from typing import NamedTuple
 from tracelab.errors import UsageError
 from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
-from tracelab.simulate.costs import comm, host, load, remove, scale
+from tracelab.simulate.costs import comm, host, load, remove, scale, workers
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.program import Program
 from tracelab.simulate.side_stream import side_stream
@@ -51,6 +51,7 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "no-wait": Kind(no_wait, "the stream does not wait there"),
         "queues": Kind(queues, "one hardware queue for each stream"),
         "load": Kind(load, "data loading takes so many times as long", has_value=True),
+        "workers": Kind(workers, "so many times as many processes load the data", has_value=True),
         "remove": Kind(
             remove, "the call site costs no host time and launches nothing", needs_place=True
         ),

@@ -34,6 +34,7 @@ _MARGIN: Mapping[str, tuple[float, float]] = MappingProxyType(
         "queues": (0.03, 0.10),
         "side-stream": (0.03, 0.10),
         "load": (0.03, 0.10),  # workers share the processors with the thread that launches
+        "workers": (0.03, 0.10),
         "remove": (0.15, 0.15),
         "scale": (0.03, 0.03),
         "host": (0.03, 0.03),

@@ -2,7 +2,20 @@
 
 from __future__ import annotations
 
-from tracelab.findings.remedies import huggingface, libraries, loops, masks, optimizers, reads
+from tracelab.findings.remedies import (
+    compilation,
+    copies,
+    first_use,
+    huggingface,
+    libraries,
+    loading,
+    loops,
+    masks,
+    memory,
+    optimizers,
+    reads,
+    switches,
+)
 from tracelab.findings.remedy import Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -10,6 +23,12 @@ REMEDIES: tuple[Remedy, ...] = (
     *loops.REMEDIES,
     *huggingface.REMEDIES,
     *libraries.REMEDIES,
+    *compilation.REMEDIES,
+    *copies.REMEDIES,
+    *memory.REMEDIES,
+    *loading.REMEDIES,
+    *first_use.REMEDIES,
+    *switches.REMEDIES,
     *masks.REMEDIES,
     *reads.REMEDIES,
 )

@@ -21,7 +21,7 @@ Events = NDArray[np.integer[Any]]
 
 
 def recurring(graph: Graph, events: Events, *, least: int = 2) -> Int64Array:
-    """Those of some host events that go on: none unless several steady steps have any.
+    """These host events, if they go on: none unless several steady steps have any.
 
     The first recorded step counts for nothing, as what comes once comes there. So does a file
     without steps, which does not say what a step repeats.
@@ -36,9 +36,8 @@ def recurring(graph: Graph, events: Events, *, least: int = 2) -> Int64Array:
         return NO_EVENTS
     step_index = step_indices(graph, events)
     later = [index for index in timeline.steady.indices if index > 0]
-    goes_on = np.isin(step_index, later)
-    is_often = len(np.unique(step_index[goes_on])) >= least
-    return events[goes_on].astype(np.int64) if is_often else NO_EVENTS
+    is_often = len(np.intersect1d(step_index, later)) >= least
+    return events.astype(np.int64) if is_often else NO_EVENTS
 
 
 def step_indices(graph: Graph, events: Events) -> NDArray[np.intp]:

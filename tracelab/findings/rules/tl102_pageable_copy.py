@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
+
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, join, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
-from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.wording import describe
 
 _FIX = "Pin the host memory, and do not wait for the copy."
-_FIXES = {
-    "h2d": "Pin the host memory and do not wait for the copy: `DataLoader(..., pin_memory=True)` "
-    'or `tensor.pin_memory()`, then `batch.to("cuda", non_blocking=True)`, in a stream of its '
-    "own. Make scalars and constants on the GPU (`torch.full`).",
-    "d2h": "Copy into pinned memory and read it later: `host = torch.empty(x.shape, "
-    "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an event behind "
-    "it, and `event.synchronize()` one step later.",
-}
-_EDITS = {"h2d": "prefetch:{place}"}
-_EDIT = "pin:{place}"
 
 
 def find(context: Context) -> list[Candidate]:
@@ -33,15 +25,18 @@ def find(context: Context) -> list[Candidate]:
     timeline = context.timeline
     rows, call_sites = _copies(context)
     calls_at = grouped(context.blocking_calls.call_sites)
+    remedies = context.recognized.remedies(timeline.launch_id[rows], RULE.id)
     candidates = []
-    for call_site, group in grouped(call_sites).items():
-        copy_row = rows[group]
-        call_index = _calls_of_copies(context, calls_at.get(call_site, []))
+    for group in grouped(map(key_of, remedies, call_sites)).values():
+        copy_row, call_site = rows[group], call_sites[group[0]]
+        calls = chain.from_iterable(
+            calls_at.get(site, []) for site in dict.fromkeys(call_sites[i] for i in group)
+        )
+        call_index = _calls_of_copies(context, calls)
         blocked_ns = int(context.blocking_calls.blocked_ns[call_index].sum())
         exposed = {
             device: _exposed(context, device, copy_row) for device in timeline.device_numbers
         }
-        name = context.trace.name_of(int(timeline.event_id[copy_row[0]]))
         length_ns = timeline.end_ns[copy_row] - timeline.start_ns[copy_row]
         candidates.append(
             Candidate(
@@ -51,14 +46,15 @@ def find(context: Context) -> list[Candidate]:
                     call_site, count=len(copy_row), activity=context.kernel_name(int(copy_row[0]))
                 ),
                 evidence=most_expensive(timeline.event_id[copy_row].tolist(), length_ns.tolist()),
-                fix=_FIXES.get(copy_direction(name), _FIX),
+                fix=_FIX,
                 lost={
                     device: join(time, _idle(context, device, call_index))
                     for device, time in exposed.items()
                 },
                 # What the host does between these calls is not theirs.
                 limit_ns={device: blocked_ns + measure(time) for device, time in exposed.items()},
-                edit=_EDITS.get(copy_direction(name), _EDIT),
+                edit="pin:{place}",
+                remedy=remedies[group[0]],
             )
         )
     return candidates
@@ -91,7 +87,7 @@ def _exposed(context: Context, device: int, rows: NDArray[np.intp]) -> Intervals
     return context.inside(exposed.start_ns[is_chosen], exposed.end_ns[is_chosen])
 
 
-def _calls_of_copies(context: Context, call_index: list[int]) -> list[int]:
+def _calls_of_copies(context: Context, call_index: Iterable[int]) -> list[int]:
     """The copies' calls that cost time in the window, and the synchronize behind each of them."""
     costs = context.blocking_calls
     idle = costs.attributed_idle

@@ -17,27 +17,12 @@ from tracelab.findings.allocations import (
 )
 from tracelab.findings.candidates import Candidate, grouped
 from tracelab.findings.context import Context
-from tracelab.findings.places import JOINT
 from tracelab.findings.rule import Rule
 from tracelab.model.driver_api import is_free
 from tracelab.model.wording import describe
 
-# DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
-_PINS_BATCHES = re.compile(r"pt_data_pin|pin_memory")
-_FIX = (
-    "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the same shapes "
-    "in every step (pad or bucket), pinned buffers made once. If memory is short: "
-    "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`."
-)
 _FIX_OF_ANOTHER_THREAD = (
     "Allocate before the loop and keep it: while one thread allocates, no other can launch."
-)
-_FIX_OF_PINNING = (
-    "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other thread can "
-    "launch meanwhile. It does so until it holds a block for each batch in flight: let it settle "
-    "(record after more warm-up steps) before you judge. If it goes on: the same batch shape in "
-    "every step (pad, `drop_last=True`), or fewer batches in flight (`num_workers` times "
-    "`prefetch_factor`)."
 )
 
 
@@ -71,7 +56,10 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     ]
     groups = grouped(call_sites)
     call_site = max(groups, key=lambda call_site: int(costs_ns[groups[call_site]].sum()))
-    api = names[blamed[groups[call_site][0]]]
+    top = blamed[groups[call_site][0]]
+    api = names[top]
+    call_id = context.blocking_calls.calls.event_id[costly_index[[top]]]
+    [remedy] = context.recognized.remedies(call_id, RULE.id)
     does = "gives memory back to CUDA" if frees else "asks CUDA for memory"
     title = f"{describe(call_site, api)} {does} ({counted(names)} in all)"
     return [
@@ -82,8 +70,7 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
             api=api,
             title=title,
             cause="allocator",
-            fix=_FIX,
-            edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
+            remedy=remedy,
         )
     ]
 
@@ -94,18 +81,18 @@ def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp])
     call_index = those_that_cost(context, call_index)
     threads = context.blocking_calls.calls.thread_index[call_index].tolist()
     call_sites = [context.blocking_calls.call_sites[index] for index in call_index.tolist()]
+    event_id = context.blocking_calls.calls.event_id[call_index]
+    remedies = context.recognized.remedies(event_id, RULE.id)
     for (thread, call_site), group in grouped(zip(threads, call_sites, strict=True)).items():
         group_index = call_index[group]
         names = names_of(context, group_index)
         api = names[int(np.argmax(context.blocking_calls.caused_idle_ns[group_index]))]
         thread_name = _name_of_thread(context.trace.threads[thread].name)
-        pins_batches = _PINS_BATCHES.search(f"{thread_name} {call_site.function} {call_site.file}")
         which_thread = f"thread {thread_name}" if thread_name else "one thread"
         title = (
             f"{describe(call_site, api)} in {which_thread} keeps other threads from launching "
             f"({counted(names)} in all)"
         )
-        fix = _FIX_OF_PINNING if pins_batches else _FIX_OF_ANOTHER_THREAD
         candidates.append(
             candidate_of_allocations(
                 context,
@@ -114,8 +101,9 @@ def _candidates_of_other_threads(context: Context, call_index: NDArray[np.intp])
                 api=api,
                 title=title,
                 cause="allocator",
-                fix=fix,
+                fix=_FIX_OF_ANOTHER_THREAD,
                 edit="remove:{place}",
+                remedy=remedies[group[0]],
             )
         )
     return candidates

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,13 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals, measure
+from tracelab.intervals import Int64Array, Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
+from tracelab.model.lookup import rows_of
 from tracelab.model.thread_states import is_in_launching_thread
 from tracelab.model.trace import ABSENT
 from tracelab.model.wording import describe
@@ -24,63 +26,74 @@ _FIX = (
     "persistent_workers=True, prefetch_factor=4)`, cheaper decoding, or the heavy part "
     "of it on the GPU."
 )
-_FIX_IN_THREAD = (
-    "The data is loaded in the thread that launches. Move that into worker processes: "
-    "`DataLoader(..., num_workers=8, persistent_workers=True)`. Without a DataLoader, prepare the "
-    "next batch in a thread of its own while the GPU works on this one: `upcoming = "
-    "executor.submit(load, i + 1)`, and `upcoming.result()` a step later. Cache what is the same "
-    "each time, or do the heavy part on the GPU."
-)
 
 
 def find(context: Context) -> list[Candidate]:
-    """Idle time in which the launching thread loaded data."""
+    """Idle time in which the launching thread loaded data, by what the fix is."""
+    bubbles = context.bubbles
     is_chosen = context.is_idle_by(Cause.INPUT)
-    is_chosen &= np.isin(context.bubbles.device_number, context.active_devices)
+    is_chosen &= np.isin(bubbles.device_number, context.active_devices)
+    is_chosen &= context.is_inside(bubbles.start_ns, bubbles.end_ns)
+    index = np.flatnonzero(is_chosen)
+    function_id = _functions_during(context, index)
+    remedies = context.recognized.remedies(
+        np.where(function_id == ABSENT, context.idle_culprits[index], function_id), RULE.id
+    )
+    call_sites = context.call_sites(function_id)
+    return [
+        _candidate(context, index[group], [call_sites[i] for i in group], remedies[group[0]])
+        for group in grouped(remedy and remedy.id for remedy in remedies).values()
+    ]
+
+
+def _candidate(
+    context: Context,
+    bubble_index: NDArray[np.intp],
+    call_sites: Sequence[CallSite],
+    remedy: Remedy | None,
+) -> Candidate:
+    """The candidate of some bubbles; a call site each."""
+    bubbles = context.bubbles
+    is_chosen = np.zeros(len(bubbles.cause), dtype=np.bool_)
+    is_chosen[bubble_index] = True
     lost = context.idle_by_device(is_chosen)
-    if not lost:
-        return []
+    length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
+    groups = grouped(call_sites)
+    call_site = max(groups, key=lambda site: int(length_ns[groups[site]].sum()))
     loading_id = _loading_regions(context, lost.values())
     name = context.trace.name_of(int(loading_id[0]))
-    call_site = _most_expensive_call_site(context, is_chosen)
     if call_site == NO_CALL_SITE:
         [call_site] = context.call_sites(loading_id[:1])
     is_in_thread = any(map(is_in_launching_thread, map(context.trace.name_of, loading_id.tolist())))
     what = "data that the launching thread loads" if is_in_thread else "the data loader"
     place = f", most of all at {describe(call_site, name)}" if call_site.function else f" ({name})"
-    return [
-        Candidate(
-            title=f"The GPU waits for {what}{place}",
-            cause="input_bound",
-            where=where(
-                call_site,
-                count=max(map(len, lost.values())),
-                device=max(lost, key=lambda device: measure(lost[device])),
-            ),
-            evidence=tuple(loading_id[:MOST_EVIDENCE].tolist()),
-            fix=_FIX_IN_THREAD if is_in_thread else _FIX,
-            lost=lost,
-            edit="load=0",
-        )
-    ]
-
-
-def _most_expensive_call_site(context: Context, is_chosen: NDArray[np.bool_]) -> CallSite:
-    """Where the launching thread was half-way through most of the chosen bubbles, by time."""
-    bubbles, timeline = context.bubbles, context.timeline
-    is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
-    index = np.flatnonzero(is_chosen & is_inside & (bubbles.next_id != ABSENT))
-    by_event = np.argsort(timeline.event_id)
-    next_row = by_event[np.searchsorted(timeline.event_id[by_event], bubbles.next_id[index])]
-    length_ns = bubbles.end_ns[index] - bubbles.start_ns[index]
-    function_id = innermost_functions(
-        context.trace,
-        bubbles.start_ns[index] + length_ns // 2,
-        context.trace.thread_index[timeline.launch_id[next_row]],
+    return Candidate(
+        title=f"The GPU waits for {what}{place}",
+        cause="input_bound",
+        where=where(
+            call_site,
+            count=max(map(len, lost.values())),
+            device=max(lost, key=lambda device: measure(lost[device])),
+        ),
+        evidence=tuple(loading_id[:MOST_EVIDENCE].tolist()),
+        fix=_FIX,
+        lost=lost,
+        edit="load=0",
+        remedy=remedy,
     )
-    call_sites = context.call_sites(function_id)
-    groups = grouped(call_sites)
-    return max(groups, key=lambda site: int(length_ns[groups[site]].sum()), default=NO_CALL_SITE)
+
+
+def _functions_during(context: Context, bubble_index: NDArray[np.intp]) -> Int64Array:
+    """The function that the launching thread was in half-way through each bubble, else ABSENT."""
+    bubbles, timeline = context.bubbles, context.timeline
+    next_id = bubbles.next_id[bubble_index]
+    launch_id = timeline.launch_id[rows_of(timeline.event_id, next_id)]
+    start_ns, end_ns = bubbles.start_ns[bubble_index], bubbles.end_ns[bubble_index]
+    return innermost_functions(
+        context.trace,
+        start_ns + (end_ns - start_ns) // 2,
+        context.trace.thread_index[launch_id],
+    )
 
 
 def _loading_regions(context: Context, idle: Collection[Intervals]) -> NDArray[np.integer[Any]]:

@@ -40,6 +40,7 @@ def find(context: Context) -> list[Candidate]:
     worst = stalls[device]
     culprit_id = worst.culprit_id[np.argsort(-worst.length_ns, kind="stable")]
     [call_site] = context.call_sites(culprit_id[:1])
+    [remedy] = context.recognized.remedies(culprit_id[:1], RULE.id)
     count = len(worst.next_id)
     often = "once" if count == 1 else f"irregularly, {count} times, longest"
     return [
@@ -53,6 +54,7 @@ def find(context: Context) -> list[Candidate]:
             ],
             lost={number: _idle_of(context, number, x) for number, x in stalls.items()},
             severity_override=INFO,
+            remedy=remedy,
         )
     ]
 

@@ -1,0 +1,246 @@
+"""torch.compile and CUDA graphs that do not settle, or are not used."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+from tracelab.findings.remedies.guards import (
+    counts_inside,
+    named,
+    recurring,
+)
+from tracelab.findings.remedy import Fix, Remedy
+from tracelab.intervals import Int64Array
+from tracelab.model.driver_api import begins_capture, ends_capture, is_graph_launch, is_kernel_launch
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+
+COMPILES = (
+    r"(?:^|[._ >])(?:compile_inner|entire_frame_compile|entire_backward_compile|inductor_compile"
+    r"|compile_fx_inner|create_aot_dispatcher_function) \(dynamo_timed\)$"
+)
+_FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
+# An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
+_PLANNING_NS = 2_000_000
+_PLANS_SEEN = 3  # of a file without steps, from which on they are no first use
+_RECORDS_TREE = re.compile(r"torch/_inductor/cudagraph_trees\.py\(\d+\): _record$")
+_INSTANTIATES = re.compile(r"^(?:cuda|cu|hip)GraphInstantiate")
+# With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
+_BREAKS_BY_DESIGN = re.compile(r"^FSDP::")
+
+
+def _breaks(graph: Graph, events: Int64Array) -> Int64Array:
+    """What graph breaks cost in each step; none with FSDP2, whose hooks break graphs by design."""
+    if any(map(_BREAKS_BY_DESIGN.match, graph.host.timeline.trace.strings)):
+        return events[:0]
+    return recurring(graph, events)
+
+
+def _launches_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
+    """Calls of compiled graphs that a CUDA graph could replay: the same launches, and no waits."""
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    is_kernel = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    launches = counts_inside(trace, events, timeline.launch_id[is_kernel])
+    is_whole = launches >= _FEWEST_LAUNCHES
+    waits = graph.host.blocking_calls.event_id
+    for calls in (waits, calls_of_name(trace, is_graph_launch)):
+        is_whole &= counts_inside(trace, events, calls) == 0
+    for _, index in groups_of(trace.name_index[events]):
+        is_whole[index] &= len(np.unique(launches[index])) == 1
+    return recurring(graph, events[is_whole])
+
+
+def _records_graphs(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """What records CUDA graphs in several steps: functions, or the calls from begin to end."""
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    begins = recurring(graph, calls_of_name(trace, begins_capture))
+    if not len(begins):
+        return begins
+    ends = calls_of_name(trace, ends_capture)
+    calls = trace.of_category(*HOST_CALLS)
+    recorded = [calls_of_name(trace, _INSTANTIATES.match)]
+    for thread, index in groups_of(trace.thread_index[begins]):
+        of_thread = calls[trace.thread_index[calls] == thread]
+        ends_ns = trace.end_ns[ends[trace.thread_index[ends] == thread]]
+        for begin in begins[index].tolist():
+            last = np.searchsorted(ends_ns, trace.start_ns[begin])
+            if last < len(ends_ns):
+                is_between = trace.start_ns[of_thread] >= trace.start_ns[begin]
+                is_between &= trace.end_ns[of_thread] <= ends_ns[last]
+                recorded.append(of_thread[is_between])
+    functions = named(trace, _RECORDS_TREE.search, Category.PYTHON)
+    recorded.append(functions[counts_inside(trace, functions, begins) > 0])
+    return np.unique(np.concatenate(recorded)).astype(np.int64)
+
+
+def plans_attention_again(graph: Graph, events: Int64Array) -> Int64Array:
+    """The runs of an attention operator that made a plan, where that goes on."""
+    planning = plans(graph, events)
+    if graph.host.timeline.steady is None:
+        return planning if len(planning) >= _PLANS_SEEN else planning[:0]
+    return recurring(graph, planning)
+
+
+def plans(graph: Graph, events: Int64Array) -> Int64Array:
+    """The runs of cuDNN's operators that made a plan before they launched."""
+    trace = graph.host.timeline.trace
+    launches = counts_inside(trace, events, calls_of_name(trace, is_kernel_launch))
+    # An RNN takes milliseconds as well, but to launch.
+    return events[trace.duration_ns[events] >= _PLANNING_NS * np.maximum(1, launches / 2)]
+
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="recompilation",
+        name="torch.compile that compiles again in later steps",
+        title="torch.compile compiles again and again",
+        shows="Operators such as `_compile.compile_inner (dynamo_timed)` in at least two steady "
+        "steps after the first one, and `Torch-Compiled Region: 0/n` with a growing n.",
+        not_when="The first steps are recorded, or each length of a small fixed set is compiled "
+        "once: compile those in a warm-up.",
+        fixes=(
+            Fix(
+                "Run with `TORCH_LOGS=recompiles` to see which guard fails. Mark a size that "
+                "changes (`torch._dynamo.mark_dynamic(x, 1)`) or pad it to a few lengths, and pass "
+                "numbers that change (step, learning rate) as tensors. After 8 compilations the "
+                "function runs uncompiled.",
+                since="2.1",
+            ),
+            Fix("Pad sizes that change to a few lengths, or use `torch.compile(dynamic=True)`."),
+        ),
+        source="PyTorch documentation: Recompilation",
+        url="https://docs.pytorch.org/docs/stable/compile/programming_model.recompilation.html",
+        rules=("TL301", "TL305", "TL306"),
+        edit="remove:{place}",
+        operators=COMPILES,
+        occurs=recurring,
+    ),
+    Remedy(
+        id="graph-breaks",
+        name="a compiled function that graph breaks cut into pieces",
+        title="Graph breaks cut a compiled function into pieces",
+        shows="Python functions named `torch_dynamo_resume_in_...` in at least two steady steps, "
+        "with a cache lookup and a prologue for each piece.",
+        not_when="The breaks are at the hooks of FSDP2 or DDP, which break graphs by design.",
+        fixes=(
+            Fix(
+                "Run with `TORCH_LOGS=graph_breaks`, or compile with `fullgraph=True`, to see the "
+                "breaks. Take `.item()`, `print` and logging out of the compiled function; "
+                "`torch._dynamo.config.capture_scalar_outputs = True` keeps an `.item()` whose "
+                "value is only used as a number. The price is that of the lookups alone: fusing "
+                "across the breaks saves more.",
+                since="2.1",
+            ),
+        ),
+        source="PyTorch documentation: Common graph breaks",
+        url="https://docs.pytorch.org/docs/stable/compile/programming_model.common_graph_breaks.html",
+        rules=("TL301",),
+        edit="remove:{place}",
+        frames=r"\(\d+\): torch_dynamo_resume_in_",
+        operators=r"^(?:TorchDynamo Cache Lookup|Pregraph bytecode)$",
+        occurs=_breaks,
+    ),
+    Remedy(
+        id="compiled-without-graph",
+        name="compiled code that is launched kernel by kernel",
+        title="Compiled code is launched kernel by kernel",
+        shows="`## Call CompiledFxGraph ... ##` with at least ten launches, the same number each "
+        "time, no `cudaGraphLaunch` and nothing that blocks inside.",
+        not_when="The log says `skipping cudagraphs due to ...` (tensors or operators of the CPU, "
+        "inputs changed in place, dynamic shapes), or the kernels are long.",
+        fixes=(
+            Fix(
+                'Replay it as a CUDA graph: `torch.compile(model, mode="reduce-overhead")`. Call '
+                "`torch.compiler.cudagraph_mark_step_begin()` before each step, and `clone()` "
+                "outputs that are kept.",
+                since="2.1",
+            ),
+            Fix('Replay it as a CUDA graph: `torch.compile(model, mode="reduce-overhead")`.'),
+        ),
+        source="PyTorch documentation: CUDAGraph Trees",
+        url="https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
+        rules=("TL301",),
+        edit="graph:{place}",
+        operators=r"^## Call CompiledFxGraph \w+ ##$",
+        occurs=_launches_one_by_one,
+    ),
+    Remedy(
+        id="graph-recorded-again",
+        name="CUDA graphs that are recorded again in later steps",
+        title="CUDA graphs are recorded again and again",
+        shows="`cudaStreamBeginCapture` in at least two steady steps after the first one.",
+        not_when="Each shape of a small fixed set is recorded once: record those in a warm-up.",
+        fixes=(
+            Fix(
+                "Keep the addresses and shapes of inputs, parameters and `.grad` the same in all "
+                "steps: copy inputs into fixed buffers (`static.copy_(x)`), pad to a few lengths, "
+                "do not create parameters anew. With changing shapes: "
+                "`torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True`.",
+                since="2.4",
+            ),
+            Fix(
+                "Keep the addresses and shapes of inputs and parameters the same in all steps: "
+                "copy inputs into fixed buffers (`static.copy_(x)`), pad to a few lengths."
+            ),
+        ),
+        source="PyTorch documentation: CUDAGraph Trees",
+        url="https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
+        rules=("TL101", "TL301", "TL306"),
+        edit="remove:{place}",
+        occurs=_records_graphs,
+    ),
+    Remedy(
+        id="cudnn-attention-plans",
+        name="cuDNN attention that is planned anew for each length",
+        title="cuDNN plans attention anew for each length",
+        shows="`aten::_scaled_dot_product_cudnn_attention` takes more than 2 ms of the host in "
+        "several steps, without a call of CUDA that takes that long.",
+        not_when="The lengths repeat and cuDNN is faster: then pad to a few lengths.",
+        fixes=(
+            Fix(
+                "cuDNN plans attention for each new length. Use another backend "
+                "(`torch.backends.cuda.enable_cudnn_sdp(False)`), or keep to a few lengths: pad, "
+                "or use a cache of fixed size.",
+                since="2.5",
+            ),
+        ),
+        source="PyTorch documentation: torch.backends.cuda.enable_cudnn_sdp",
+        url="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp",
+        rules=("TL305", "TL301"),
+        edit="host:{place}=0.01",  # with a plan it takes 0.05 ms of the host, without 5 and more
+        operators=r"^aten::_scaled_dot_product_cudnn_attention(?:_backward)?$",
+        occurs=plans_attention_again,
+    ),
+    Remedy(
+        id="checkpoint-recompute",
+        name="activation checkpointing that the host cannot keep up with",
+        title="Activation checkpointing launches the forward pass a second time",
+        shows="`recompute_fn` of torch/utils/checkpoint.py in the backward pass of at least two "
+        "steady steps, while the GPU waits for its launches.",
+        not_when="Memory is short without it; a trace does not say how much is used.",
+        fixes=(
+            Fix(
+                "If memory allows, checkpoint fewer layers, or only what is cheap to compute "
+                "(`create_selective_checkpoint_contexts`). Without dropout, pass "
+                "`preserve_rng_state=False`.",
+                since="2.4",
+            ),
+            Fix(
+                "If memory allows, checkpoint fewer layers. Without dropout, pass "
+                "`preserve_rng_state=False`."
+            ),
+        ),
+        source="PyTorch documentation: torch.utils.checkpoint",
+        url="https://docs.pytorch.org/docs/stable/checkpoint.html",
+        rules=("TL301",),
+        edit="remove:{place}",
+        frames=r"torch/utils/checkpoint\.py\(\d+\): recompute_fn$",
+        occurs=recurring,
+    ),
+)

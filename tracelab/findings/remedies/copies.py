@@ -1,0 +1,328 @@
+"""Copies between host and GPU that block, wait for the CPU, or are too many."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.remedies.guards import (
+    NO_EVENTS,
+    are_in_launching_thread,
+    are_inside,
+    counts_inside,
+    named,
+    parents_match,
+    recurring,
+    step_indices,
+)
+from tracelab.findings.remedy import Fix, Remedy
+from tracelab.intervals import Int64Array
+from tracelab.model.driver_api import is_stream_sync
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
+from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+
+_GUIDE = "PyTorch tutorial: A guide on good usage of non_blocking and pin_memory()"
+_GUIDE_URL = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html"
+_TUNING = "PyTorch Performance Tuning Guide"
+_TUNING_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+
+_COPY = "aten::copy_"
+_CONVERTS = r"^aten::(?:to|_to_copy|contiguous)$"
+_LEAST_CONVERSION_NS = 200_000  # on the CPU: less is no matter
+_SMALL_BYTES = 65_536
+_MANY = 10  # small copies of one function in a step
+_TRANSPOSES = re.compile(r"nchwToNhwcKernel|nhwcToNchwKernel")
+
+
+def _rows_of_copies(graph: Graph, direction: str, *, pageable: bool) -> NDArray[np.intp]:
+    """Timeline rows of the launched copies in a direction, from or to pageable memory or not."""
+    timeline = graph.host.timeline
+
+    def is_such(name: str) -> bool:
+        return copy_direction(name) == direction and copies_pageable_memory(name) == pageable
+
+    is_chosen = (timeline.kind == Kind.COPY) & (timeline.launch_id != ABSENT)
+    is_chosen &= match_names(timeline.trace, timeline.event_id, is_such)
+    return np.flatnonzero(is_chosen)
+
+
+def _launches(graph: Graph, direction: str, *, pageable: bool) -> Int64Array:
+    """Event ids of the calls of such copies."""
+    rows = _rows_of_copies(graph, direction, pageable=pageable)
+    return np.unique(graph.host.timeline.launch_id[rows]).astype(np.int64)
+
+
+def _from_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    return _launches(graph, "h2d", pageable=True)
+
+
+def _to_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    return _launches(graph, "d2h", pageable=True)
+
+
+def _to_pageable_unawaited(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """Copies to pageable memory in an operator that does not wait: with `non_blocking=True`."""
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
+    calls = _launches(graph, "d2h", pageable=True)
+    index = operators.innermost(calls)
+    calls, index = calls[index != ABSENT], index[index != ABSENT]
+    is_copy = match_names(trace, operators.event_id[index], _COPY.__eq__)
+    calls, index = calls[is_copy], index[is_copy]
+    waits = calls_of_name(trace, is_stream_sync)
+    return calls[counts_inside(trace, operators.event_id[index], waits) == 0]
+
+
+def _waits_for_pinned(graph: Graph, events: Int64Array) -> Int64Array:
+    """The operators that copy from pinned memory and wait for the stream behind it."""
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
+    index = operators.innermost(_launches(graph, "h2d", pageable=False))
+    copying = np.intersect1d(operators.event_id[index[index != ABSENT]], events)
+    waits = calls_of_name(trace, is_stream_sync)
+    waited: Int64Array = copying[counts_inside(trace, copying, waits) > 0]
+    return waited
+
+
+def _pins_itself(graph: Graph, events: Int64Array) -> Int64Array:
+    """Pinning in a thread that launches, other than that of a loader without workers."""
+    trace = graph.host.timeline.trace
+    own = events[are_in_launching_thread(graph, events)]
+    own = own[~are_inside(trace, own, named(trace, _IN_LOADER.search, *_REGIONS))]
+    return recurring(graph, own)
+
+
+_REGIONS = (Category.ANNOTATION, Category.OPERATOR)
+_IN_LOADER = re.compile(r"enumerate\(DataLoader\)")
+
+
+def _converts_on_cpu(graph: Graph, events: Int64Array) -> Int64Array:
+    """Conversions without any call of CUDA, in a thread that launches and outside of loading."""
+    trace = graph.host.timeline.trace
+    long = events[trace.duration_ns[events] >= _LEAST_CONVERSION_NS]
+    long = long[are_in_launching_thread(graph, long)]
+    long = long[counts_inside(trace, long, trace.of_category(*HOST_CALLS)) == 0]
+    # What makes memory contiguous is meant only where a copy to the GPU does it.
+    makes_contiguous = match_names(trace, long, "aten::contiguous".__eq__)
+    in_copy = np.isin(long, parents_match(graph, long, _COPY.__eq__))
+    long = long[~makes_contiguous | in_copy]
+    return recurring(graph, long[~are_inside(trace, long, graph.host.loading_id)])
+
+
+def _many_small(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """All but the first of the small copies that one function makes in a step, if they are many.
+
+    The first stays: it stands for the copy that replaces them.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    rows = np.concatenate(
+        [_rows_of_copies(graph, "h2d", pageable=pageable) for pageable in (False, True)]
+    )
+    size_bytes = trace.copied_bytes[timeline.event_id[rows]]
+    rows = rows[(size_bytes != ABSENT) & (size_bytes <= _SMALL_BYTES)]
+    calls = np.unique(timeline.launch_id[rows])
+    frames = trace.of_category(Category.PYTHON)
+    if not len(calls) or not len(frames):
+        return NO_EVENTS
+    frames = frames[~match_names(trace, frames, _NOT_OWN.search)]
+    made_in = Nesting(trace, frames)
+    function = made_in.names(made_in.innermost(calls.astype(np.int64)))
+    step = step_indices(graph, calls)
+    later = []
+    for _, index in groups_of(function):
+        for _, of_step in groups_of(step[index]):
+            if len(of_step) > _MANY:
+                by_start = np.argsort(trace.start_ns[calls[index[of_step]]], kind="stable")
+                later.append(calls[index[of_step]][by_start][1:])
+    return recurring(graph, np.concatenate(later)) if later else NO_EVENTS
+
+
+# Frames that stand between a function and the copies that it makes.
+_NOT_OWN = re.compile(r"^<|^nn\.Module:|(?:^|/)torch/")
+
+
+def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """The launches of cuDNN's kernels that change the layout, where they go on."""
+    timeline = graph.host.timeline
+    is_chosen = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
+    is_chosen &= match_names(timeline.trace, timeline.event_id, _TRANSPOSES.search)
+    return recurring(graph, np.unique(timeline.launch_id[is_chosen]))
+
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="pinned-but-blocking",
+        name="a copy from pinned memory that is waited for",
+        title="The host waits for a copy from pinned memory",
+        shows="`Memcpy HtoD (Pinned -> Device)`, and a `cudaStreamSynchronize` behind it in the "
+        "same `aten::copy_`.",
+        not_when="The host overwrites the pinned memory before the copy has run: then wait for an "
+        "event before it does.",
+        fixes=(
+            Fix(
+                "The memory is pinned already: pass `non_blocking=True` as well, "
+                '`batch.to("cuda", non_blocking=True)` (Accelerate: '
+                "`DataLoaderConfiguration(non_blocking=True)`)."
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        operators=f"^{_COPY}$",
+        occurs=_waits_for_pinned,
+        by_call_site=True,
+    ),
+    Remedy(
+        id="non-blocking-to-pageable",
+        name="a copy to pageable memory with non_blocking=True",
+        title="A copy with `non_blocking=True` goes to pageable memory, and blocks all the same",
+        shows="`Memcpy DtoH (Device -> Pageable)` in an `aten::copy_` without a synchronize: the "
+        "`cudaMemcpyAsync` itself lasts until the copy is done.",
+        not_when="The copies are few bytes.",
+        fixes=(
+            Fix(
+                "Copy into pinned memory: `host = torch.empty(x.shape, dtype=x.dtype, "
+                "pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, and an event behind "
+                "it that you wait for before you read (`event.synchronize()`, one step later): "
+                "without it the values may be old."
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL102",),
+        edit="pin:{place}",
+        occurs=_to_pageable_unawaited,
+        by_call_site=True,
+    ),
+    Remedy(
+        id="pinning-in-training-thread",
+        name="pin_memory() in the thread that launches",
+        title="The thread that launches pins memory itself",
+        shows="`aten::pin_memory` in a thread that launches, in at least two steady steps.",
+        not_when="It is done once, for memory that is kept.",
+        fixes=(
+            Fix(
+                "Let the loader's thread pin (`DataLoader(..., pin_memory=True)`), or fill a "
+                "pinned buffer that you keep: `buffer.copy_(batch)`, then "
+                '`buffer.to("cuda", non_blocking=True)`. Pinning copies the memory, on the CPU.'
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL103", "TL301", "TL302"),
+        edit="remove:{place}",
+        operators=r"^aten::_?pin_memory$",
+        occurs=_pins_itself,
+    ),
+    Remedy(
+        id="conversion-on-cpu",
+        name="a dtype or layout conversion on the CPU, in the thread that launches",
+        title="The thread that launches converts tensors on the CPU",
+        shows="`aten::to` or `aten::_to_copy` of more than 0.2 ms without any call of CUDA inside, "
+        "on its own or inside the `aten::copy_` that copies to the GPU.",
+        not_when="The wider tensor does not fit on the GPU.",
+        fixes=(
+            Fix(
+                'Copy first and convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)`, '
+                'instead of `x.to("cuda", dtype)` or `x.float().cuda()`. Send images as uint8 and '
+                "normalize them on the GPU; make batches contiguous where they are loaded."
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL101", "TL102", "TL301", "TL302"),
+        edit="remove:{place}",
+        operators=_CONVERTS,
+        occurs=_converts_on_cpu,
+    ),
+    Remedy(
+        id="layout-transposes",
+        name="convolutions that change the layout of their tensors and back",
+        title="cuDNN changes the layout of tensors before and after convolutions",
+        shows="Kernels `nchwToNhwcKernel` and `nhwcToNchwKernel` around convolutions in at least "
+        "two steady steps, while the GPU waits for launches.",
+        not_when="There are few channels, or a layer without kernels for channels last.",
+        fixes=(
+            Fix(
+                "Keep tensors in the layout that cuDNN computes in: "
+                "`model = model.to(memory_format=torch.channels_last)` and "
+                "`x = x.to(memory_format=torch.channels_last)`.",
+                since="1.5",
+            ),
+        ),
+        source="PyTorch tutorial: Channels Last Memory Format",
+        url="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
+        rules=("TL301",),
+        edit="remove:{place}",
+        occurs=_transposes,
+    ),
+    Remedy(
+        id="many-small-copies",
+        name="many small copies to the GPU in each step",
+        title="Many small tensors are copied to the GPU one by one",
+        shows="More than ten copies of at most 64 KiB from one Python function in each of at least "
+        "two steady steps.",
+        not_when="The tensors are needed at different times.",
+        fixes=(
+            Fix(
+                "Copy once: collate into one tensor, or pack small values into one pinned buffer, "
+                '`packed.to("cuda", non_blocking=True)`, and split it on the GPU '
+                "(`packed.split(sizes)`)."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL101", "TL102", "TL301"),
+        edit="remove:{place}",
+        occurs=_many_small,
+        is_general=True,
+    ),
+    Remedy(
+        id="pageable-batch",
+        name="a copy to the GPU from pageable memory",
+        title="",
+        shows="`Memcpy HtoD (Pageable -> Device)`, whose call returns only when it is done.",
+        not_when="The copies are few bytes, or what a process may lock in memory is limited.",
+        fixes=(
+            Fix(
+                "Pin the host memory and do not wait for the copy: `DataLoader(..., "
+                'pin_memory=True)` or `tensor.pin_memory()`, then `batch.to("cuda", '
+                "non_blocking=True)`, in a stream of its own. Make scalars and constants on the "
+                "GPU (`torch.full`)."
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL102",),
+        edit="prefetch:{place}",
+        occurs=_from_pageable,
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="pageable-read",
+        name="a copy from the GPU to pageable memory, as by .cpu()",
+        title="",
+        shows="`Memcpy DtoH (Device -> Pageable)`, whose call returns only when it is done.",
+        not_when="It is a few bytes: then the wait is the cost, not the copy.",
+        fixes=(
+            Fix(
+                "Copy into pinned memory and read it later: `host = torch.empty(x.shape, "
+                "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an "
+                "event behind it, and `event.synchronize()` one step later."
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL102",),
+        edit="pin:{place}",
+        occurs=_to_pageable,
+        by_call_site=True,
+        is_general=True,
+    ),
+)

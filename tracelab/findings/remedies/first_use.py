@@ -1,0 +1,333 @@
+"""What comes once in a program, and what should come once and goes on."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.remedies.compilation import COMPILES, plans, plans_attention_again
+from tracelab.findings.remedies.guards import Events, counts_inside, recurring
+from tracelab.findings.remedy import Fix, Remedy
+from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.model.driver_api import is_event_sync, is_kernel_launch, loads_module
+from tracelab.model.graph import Graph
+from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.trace import ABSENT
+
+PLAN = "first-cudnn-plan"
+_TUNING = "PyTorch Performance Tuning Guide"
+_TUNING_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+
+# A launch takes 2 to 10 us, one that loads the kernel's code first 0.3 to 300 ms.
+_SLOW_LAUNCH_NS = 200_000
+_PLANS = r"cudnn_(?:attention|convolution|rnn)|miopen_(?:convolution|rnn)"
+_ATTENTION = re.compile(r"attention")
+_TRIALS = 2  # timed by an operator that tries algorithms: it waits for an event after each
+# What creates something at its first call takes so long, and so many times as long as later.
+_SLOW_FIRST_NS, _SLOW_FIRST = 1_000_000, 10
+_TUNES = (
+    r"triton/runtime/autotuner\.py\(\d+\): (?:_bench|benchmark)$"
+    r"|triton/testing\.py\(\d+\): do_bench"
+    r"|torch/_inductor/runtime/triton_heuristics\.py\(\d+\): "
+    r"(?:benchmark_all_configs|autotune_to_one_config|coordinate_descent_tuning)$"
+    r"|torch/_inductor/select_algorithm\.py\(\d+\): benchmark_choices$"
+    r"|triton/compiler/compiler\.py\(\d+\): compile$"
+)
+
+
+def _once(graph: Graph, events: Int64Array) -> Int64Array:
+    """These events, unless they go on."""
+    return events[:0] if len(recurring(graph, events)) else events
+
+
+def _loads_code(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """The first launches of kernels that took long, and the calls that load modules."""
+    trace = graph.host.timeline.trace
+    first_id = _first_launches(graph)
+    slow_id = first_id[trace.duration_ns[first_id] >= _SLOW_LAUNCH_NS]
+    return np.union1d(slow_id, calls_of_name(trace, loads_module)).astype(np.int64)
+
+
+def _first_launches(graph: Graph) -> NDArray[np.int64]:
+    """The event id of the first call of the file that launched each kernel, by its name."""
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    launched = np.flatnonzero(timeline.launch_id != ABSENT)
+    launch_id = timeline.launch_id[launched]
+    is_kernel = match_names(trace, launch_id, is_kernel_launch)
+    launched, launch_id = launched[is_kernel], launch_id[is_kernel]
+    by_launch = np.argsort(trace.start_ns[launch_id], kind="stable")
+    names = trace.name_index[timeline.event_id[launched[by_launch]]]
+    _, first = np.unique(names, return_index=True)
+    return launch_id[by_launch[first]]
+
+
+def _only_plans(graph: Graph, events: Int64Array) -> Int64Array:
+    """The runs of operators that planned before they launched."""
+    planning = plans(graph, events)
+    return planning[~_tries_algorithms(graph, planning)]
+
+
+def _plans_again(graph: Graph, events: Int64Array) -> Int64Array:
+    """Those where that goes on; attention has a remedy of its own."""
+    planning = _only_plans(graph, events)
+    is_attention = match_names(graph.host.timeline.trace, planning, _ATTENTION.search)
+    return recurring(graph, planning[~is_attention])
+
+
+def _plans_once(graph: Graph, events: Int64Array) -> Int64Array:
+    planning = _only_plans(graph, events)
+    is_attention = match_names(graph.host.timeline.trace, planning, _ATTENTION.search)
+    goes_on = np.concatenate(
+        (_plans_again(graph, events), plans_attention_again(graph, planning[is_attention]))
+    )
+    return planning[~np.isin(planning, goes_on)]
+
+
+def _tries_algorithms(graph: Graph, operators: Events) -> NDArray[np.bool_]:
+    """bool[k], which operators time several algorithms."""
+    trace = graph.host.timeline.trace
+    return counts_inside(trace, operators, calls_of_name(trace, is_event_sync)) >= _TRIALS
+
+
+def _tries_again(graph: Graph, events: Int64Array) -> Int64Array:
+    return recurring(graph, events[_tries_algorithms(graph, events)])
+
+
+def _tries_once(graph: Graph, events: Int64Array) -> Int64Array:
+    return _once(graph, events[_tries_algorithms(graph, events)])
+
+
+def _slow_first(graph: Graph, events: Int64Array) -> Int64Array:
+    """The first event of a name on a thread, where it took much longer than all later ones.
+
+    What a kernel's code took to load in it is left out.
+    """
+    trace = graph.host.timeline.trace
+    loading = _loads_code(graph, events)
+    own_ns = trace.duration_ns[events].copy()
+    for thread, index in groups_of(trace.thread_index[events]):
+        here = loading[trace.thread_index[loading] == thread]
+        loads = union(trace.start_ns[here], trace.end_ns[here])
+        region = events[index]
+        own_ns[index] -= measure_within(loads, trace.start_ns[region], trace.end_ns[region])
+    slow = []
+    threads = trace.thread_index[events].astype(np.int64)
+    for _, index in groups_of(threads * len(trace.strings) + trace.name_index[events]):
+        first, *later = index[np.argsort(trace.start_ns[events[index]], kind="stable")].tolist()
+        longest_ns = max(own_ns[later], default=None)
+        if longest_ns is not None and own_ns[first] >= _SLOW_FIRST * longest_ns:
+            slow.append(first)
+    of_slow = events[slow]
+    return of_slow[own_ns[slow] >= _SLOW_FIRST_NS]
+
+
+GOES_ON: tuple[Remedy, ...] = (
+    Remedy(
+        id="autotuning-again",
+        name="kernels that Triton compiles or tunes again in later steps",
+        title="Triton compiles or tunes kernels again and again",
+        shows="`_bench`, `do_bench` or `benchmark_all_configs` of Triton or Inductor, or Triton's "
+        "`compile`, in at least two steady steps after the first one.",
+        not_when="The first steps are recorded.",
+        fixes=(
+            Fix(
+                "Tune once: leave sizes that change out of `key=` of `triton.autotune`, or round "
+                "them up to a few (`triton.next_power_of_2`), and keep the cache folders "
+                "(`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs."
+            ),
+        ),
+        source="Triton documentation: triton.autotune",
+        url="https://triton-lang.org/main/python-api/generated/triton.autotune.html",
+        rules=("TL101", "TL301", "TL305", "TL306"),
+        edit="remove:{place}",
+        frames=_TUNES,
+        occurs=recurring,
+    ),
+    Remedy(
+        id="cudnn-benchmark-again",
+        name="cudnn.benchmark with shapes that change",
+        title="cuDNN tries its algorithms again for each new shape",
+        shows="`aten::cudnn_convolution` waits for the events of at least two trials, in at least "
+        "two steady steps after the first one.",
+        not_when="The shapes are fixed: then it tries once, and the search pays.",
+        fixes=(
+            Fix(
+                "`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad, or crop "
+                "to a few sizes); `torch.backends.cudnn.benchmark_limit = 3` tries fewer "
+                "algorithms.",
+                since="1.13",
+            ),
+            Fix("`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad)."),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL101", "TL103", "TL301", "TL305"),
+        edit=None,
+        operators=r"cudnn_convolution|miopen_convolution",
+        occurs=_tries_again,
+    ),
+    Remedy(
+        id="cudnn-plans-again",
+        name="convolutions or RNNs that cuDNN plans anew for each shape",
+        title="cuDNN makes a plan for each new shape",
+        shows="A convolution or RNN operator of cuDNN or MIOpen takes more than 2 ms of the host "
+        "in at least two steady steps after the first one.",
+        not_when="It waits for the GPU, or for memory.",
+        fixes=(
+            Fix(
+                "A plan is made for each new shape: keep to a few shapes (pad, or crop to a few "
+                "sizes)."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL301", "TL305"),
+        edit="host:{place}=0.01",  # with a plan it takes 0.1 ms of the host, without 10 and more
+        operators=_PLANS,
+        occurs=_plans_again,
+    ),
+)
+# In the order in which TL305 reports them.
+ONCE: tuple[Remedy, ...] = (
+    Remedy(
+        id="first-compilation",
+        name="torch.compile in the recorded steps",
+        title="torch.compile compiles at the first call",
+        shows="Operators such as `_compile.compile_inner (dynamo_timed)` in the first steps.",
+        not_when="It goes on in later steps: see recompilation.",
+        fixes=(
+            Fix(
+                "Nothing in the loop, if it ends. Record after a few more steps. Compiled code is "
+                "kept between runs in `TORCHINDUCTOR_CACHE_DIR`.",
+                since="2.1",
+            ),
+        ),
+        source="PyTorch documentation: Compile time caching",
+        url="https://docs.pytorch.org/tutorials/recipes/torch_compile_caching_tutorial.html",
+        rules=("TL305",),
+        edit=None,
+        operators=COMPILES,
+        occurs=_once,
+    ),
+    Remedy(
+        id="first-autotuning",
+        name="Triton's compilation and tuning in the recorded steps",
+        title="Triton compiles and tunes kernels at their first use",
+        shows="`_bench`, `do_bench` or `benchmark_all_configs` of Triton or Inductor in the first "
+        "steps.",
+        not_when="It goes on in later steps: see autotuning-again.",
+        fixes=(
+            Fix(
+                "Nothing in the loop, if it ends. Record after a few more steps, and keep the "
+                "cache folders (`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs."
+            ),
+        ),
+        source="Triton documentation: triton.autotune",
+        url="https://triton-lang.org/main/python-api/generated/triton.autotune.html",
+        rules=("TL305",),
+        edit=None,
+        frames=_TUNES,
+        occurs=_once,
+    ),
+    Remedy(
+        id="first-cudnn-benchmark",
+        name="cudnn.benchmark in the recorded steps",
+        title="cuDNN tries its algorithms at the first use of a shape",
+        shows="`aten::cudnn_convolution` waits for the events of at least two trials, in the first "
+        "steps.",
+        not_when="It goes on in later steps: see cudnn-benchmark-again.",
+        fixes=(Fix("Nothing in the loop, if it ends. Record after a few more steps."),),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL305",),
+        edit=None,
+        operators=r"cudnn_convolution|miopen_convolution",
+        occurs=_tries_once,
+    ),
+    Remedy(
+        id="first-communicator",
+        name="the first collective, which creates the communicator",
+        title="The first collective creates its communicator",
+        shows="The first `record_param_comms` or `nccl:` operator of a thread takes more than 1 ms "
+        "and ten times as long as any later one.",
+        not_when="Later collectives take as long.",
+        fixes=(
+            Fix(
+                'Create it before the loop: `init_process_group("nccl", device_id='
+                'torch.device("cuda", local_rank))`, and one collective for each group as a '
+                "warm-up.",
+                since="2.3",
+            ),
+            Fix("Make one collective for each group as a warm-up before the loop."),
+        ),
+        source="PyTorch documentation: torch.distributed.init_process_group",
+        url="https://docs.pytorch.org/docs/stable/distributed.html",
+        rules=("TL305",),
+        edit=None,
+        operators=r"^record_param_comms$|^(?:c10d|nccl|rccl):",
+        occurs=_slow_first,
+    ),
+    Remedy(
+        id="first-matrix-product",
+        name="the first matrix product, which creates cuBLAS's handle and workspace",
+        title="The first matrix product creates cuBLAS's handle and workspace",
+        shows="The first `aten::mm`, `aten::addmm` or `aten::bmm` of a thread takes more than 1 ms "
+        "and ten times as long as any later one, without what kernels' code takes to load.",
+        not_when="Later ones take as long.",
+        fixes=(
+            Fix(
+                "Nothing in the loop: each thread and stream creates them once. Record after a few "
+                "more steps; warm up in the streams that are used."
+            ),
+        ),
+        source="PyTorch documentation: cuBLAS workspaces",
+        url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cublas-workspaces",
+        rules=("TL305",),
+        edit=None,
+        operators=r"^aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm)$",
+        occurs=_slow_first,
+    ),
+    Remedy(
+        id="kernel-loading",
+        name="kernels whose code is loaded at their first launch",
+        title="Kernels' code is loaded at their first launch",
+        shows="The first launch of a kernel takes more than 0.2 ms, or a call loads a module.",
+        not_when="The same kernel is loaded again.",
+        fixes=(
+            Fix(
+                "Nothing in the loop: the code of a kernel is loaded once. Record after a few more "
+                "steps (`torch.profiler.schedule(wait=..., warmup=...)`); where the first step "
+                "counts, set `CUDA_MODULE_LOADING=EAGER`."
+            ),
+        ),
+        source="CUDA C++ Programming Guide: Lazy Loading",
+        url="https://docs.nvidia.com/cuda/cuda-c-programming-guide/index.html#lazy-loading",
+        rules=("TL305",),
+        edit=None,
+        occurs=_loads_code,
+    ),
+    Remedy(
+        id=PLAN,
+        name="an operator of cuDNN that makes its plan in the recorded steps",
+        title="cuDNN makes a plan for an operator at its first use",
+        shows="A convolution, RNN or attention operator of cuDNN or MIOpen takes more than 2 ms of "
+        "the host in the first steps.",
+        not_when="It goes on in later steps: see cudnn-plans-again.",
+        fixes=(
+            Fix(
+                "A plan is made for each new shape (`torch.backends.cudnn.benchmark` tries "
+                "several). Record after a few more steps; if later steps plan too, keep to a few "
+                "shapes."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL305",),
+        edit=None,
+        operators=_PLANS,
+        occurs=_plans_once,
+    ),
+)
+REMEDIES: tuple[Remedy, ...] = (*GOES_ON, *ONCE)
