@@ -13,7 +13,12 @@ from tracelab.findings.remedies.guards import (
 )
 from tracelab.findings.remedy import Fix, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.driver_api import begins_capture, ends_capture, is_graph_launch, is_kernel_launch
+from tracelab.model.driver_api import (
+    begins_capture,
+    ends_capture,
+    is_graph_launch,
+    is_kernel_launch,
+)
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of

@@ -66,7 +66,10 @@ def _to_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG00
 
 
 def _to_pageable_unawaited(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    """Copies to pageable memory in an operator that does not wait: with `non_blocking=True`."""
+    """Copies to pageable memory in an operator that does not wait: with `non_blocking=True`.
+
+    None in a file without any wait for a stream: it does not record them.
+    """
     trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
     calls = _launches(graph, "d2h", pageable=True)
     index = operators.innermost(calls)
@@ -74,7 +77,10 @@ def _to_pageable_unawaited(graph: Graph, events: Int64Array) -> Int64Array:  # n
     is_copy = match_names(trace, operators.event_id[index], _COPY.__eq__)
     calls, index = calls[is_copy], index[is_copy]
     waits = calls_of_name(trace, is_stream_sync)
-    return calls[counts_inside(trace, operators.event_id[index], waits) == 0]
+    if not len(waits):
+        return NO_EVENTS
+    unawaited: Int64Array = calls[counts_inside(trace, operators.event_id[index], waits) == 0]
+    return unawaited
 
 
 def _waits_for_pinned(graph: Graph, events: Int64Array) -> Int64Array:

@@ -50,7 +50,9 @@ def _of_remedies(context: Context) -> list[Candidate]:
         candidates.append(
             Candidate(
                 title=remedy.title,
-                cause="planning" if remedy.id not in _ONCE or remedy.id == first_use.PLAN else "first_use",
+                cause="planning"
+                if remedy.id not in _ONCE or remedy.id == first_use.PLAN
+                else "first_use",
                 where=where(call_site, count=len(costly_id), api=name if is_call else None),
                 evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),
                 lost=lost,

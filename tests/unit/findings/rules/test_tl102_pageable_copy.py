@@ -12,7 +12,7 @@ from tracelab.findings.finding import CRITICAL
     ("name", "fix"),
     [
         (H2D_PAGEABLE, "Pin the host memory and do not wait for the copy: `DataLoader("),
-        (D2H_PAGEABLE, "Copy into pinned memory"),
+        (D2H_PAGEABLE, "Copy into pinned memory and read it later:"),
     ],
     ids=["to the GPU", "to the host"],
 )
