@@ -219,7 +219,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp",
         rules=("TL305", "TL301"),
         edit="host:{place}=0.01",  # with a plan it takes 0.05 ms of the host, without 5 and more
-        operators=r"^aten::_scaled_dot_product_cudnn_attention(?:_backward)?$",
+        operators=r"^aten::_(?:scaled_dot_product_)?cudnn_attention(?:_forward|_backward)?$",
         occurs=plans_attention_again,
     ),
     Remedy(

@@ -28,6 +28,7 @@ from tracelab.model.wording import describe
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.HOST_BUSY, Cause.LAUNCH)
 _ONCE = frozenset(remedy.id for remedy in first_use.ONCE)
+_FIRST_USE = _ONCE - {first_use.PLAN}
 
 
 def find(context: Context) -> list[Candidate]:

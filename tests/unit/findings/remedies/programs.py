@@ -1,0 +1,56 @@
+"""For tests of remedies: a program whose steps are alike, and which remedies are recognized in it."""
+
+from itertools import count
+
+from tests.build.rows import US, graph, kernel, launch, step
+from tracelab.findings.recognition import recognize
+from tracelab.findings.remedies import REMEDIES
+
+STEPS, LENGTH = 5, 20_000 * US
+
+
+class Program:
+    """Rows of one step: times are us after its start; launches and activities get correlations."""
+
+    def __init__(self, start_ns, number):
+        self.number, self.rows, self._start_ns = number, [], start_ns
+        self._correlations = count(1_000 * number + 1)
+
+    def add(self, make, name, start, end, **more):
+        self.rows.append(make(name, *self._times(start, end), **more))
+
+    def launch(
+        self, start, end, *, make=kernel, name="gemm", after=10, lasts=20, call=None, **more
+    ):
+        """A call, and what it launches so many us after its start."""
+        correlation = next(self._correlations)
+        thread = {"thread": more.pop("thread")} if "thread" in more else {}
+        called = {"name": call} if call else {}
+        self.rows.append(launch(*self._times(start, end), correlation, **called, **thread))
+        times = self._times(start + after, start + after + lasts)
+        self.rows.append(make(*times, name, correlation=correlation, **more))
+
+    def _times(self, start, end):
+        return self._start_ns + round(start * US), self._start_ns + round(end * US)
+
+
+def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=()):
+    """Remedy to how many host events it is recognized by.
+
+    Args:
+        make: adds to a `Program` what each of some steps holds, beside one kernel.
+        in_steps: the steps that hold it.
+        steps: how many steps there are.
+        outside: more rows.
+    """
+    rows = list(outside)
+    for number in range(steps):
+        start_ns = number * LENGTH
+        rows.append(step(number, start_ns, start_ns + LENGTH))
+        program = Program(start_ns, number)
+        program.launch(19_000, 19_005, after=10, lasts=900)
+        if number in in_steps:
+            make(program)
+        rows += program.rows
+    found = recognize(graph(*rows), REMEDIES)
+    return {name: len(events) for name, events in found.places.items()}

@@ -1,0 +1,126 @@
+"""Remedies of torch.compile and CUDA graphs, in the layout that torch 2.13 writes."""
+
+import pytest
+
+from tests.build.rows import AUTOGRAD, annotation, call, operator, python
+from tests.unit.findings.remedies.programs import recognized
+
+COMPILE = "_compile.compile_inner (dynamo_timed)"
+GRAPH = "## Call CompiledFxGraph fud64jsrxcxliekg7lptyw24yz5k ##"
+RESUME = "train.py(6): torch_dynamo_resume_in_forward_at_6"
+RECOMPUTE = "torch/utils/checkpoint.py(1500): recompute_fn"
+CUDNN = "aten::_scaled_dot_product_cudnn_attention"
+
+
+def compiles(program):
+    program.add(operator, COMPILE, 100, 9_000)
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "remedy", "events"),
+    [
+        ((1, 3), "recompilation", 2),
+        ((0, 1), "first-compilation", 2),
+        ((2,), "first-compilation", 1),
+    ],
+    ids=["goes on", "the first two steps", "once"],
+)
+def test_compilation_goes_on_in_two_steps_after_the_first(in_steps, remedy, events):
+    assert recognized(compiles, in_steps=in_steps) == {remedy: events}
+
+
+def test_graph_breaks_cost_a_lookup_and_a_prologue_each():
+    def breaks(program):
+        program.add(python, RESUME, 100, 900)
+        program.add(operator, "Pregraph bytecode", 110, 130)
+        program.add(operator, "aten::mul", 140, 190)
+
+    assert recognized(breaks) == {"graph-breaks": 5}
+    assert recognized(breaks, outside=[annotation("FSDP::pre_forward (0)", 1, 2)]) == {}
+
+
+def test_one_compiled_function_has_no_break():
+    def whole(program):
+        program.add(python, "train.py(3): forward", 100, 900)
+        program.add(operator, "Pregraph bytecode", 110, 130)
+
+    assert recognized(whole) == {}
+
+
+def compiled(kernels, *more, first=0):
+    def run(program):
+        program.add(annotation, GRAPH, 100, 900, thread=AUTOGRAD)
+        for i in range(kernels + (first if not program.number else 0)):
+            start = 110 + 30 * i
+            program.launch(start, start + 5, name="triton_poi_fused_0", thread=AUTOGRAD)
+        for name in more:
+            program.add(call, name, 700, 710, thread=AUTOGRAD)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (compiled(12), {"compiled-without-graph": 5}),
+        (compiled(9), {}),
+        (compiled(12, "cudaStreamSynchronize"), {}),
+        (compiled(12, "cudaGraphLaunch"), {}),
+        (compiled(12, first=1), {}),
+    ],
+    ids=["kernel by kernel", "few kernels", "waits", "a graph", "not the same each time"],
+)
+def test_compiled_code_that_a_graph_could_launch(run, found):
+    assert recognized(run) == found
+
+
+def records(program):
+    program.add(python, "torch/_inductor/cudagraph_trees.py(1332): _record", 100, 900)
+    program.add(call, "cudaStreamBeginCapture", 110, 120)
+    program.add(call, "cudaLaunchKernel", 130, 135)
+    program.add(call, "cudaStreamEndCapture", 200, 210)
+    program.add(call, "cudaGraphInstantiate", 220, 300)
+
+
+@pytest.mark.parametrize(
+    ("in_steps", "found"),
+    [((1, 2, 3, 4), {"graph-recorded-again": 20}), ((0, 1), {})],
+    ids=["goes on", "first use"],
+)
+def test_graphs_that_are_recorded_again(in_steps, found):
+    # The function, and the four calls from the begin of the capture to the instantiation.
+    assert recognized(records, in_steps=in_steps) == found
+
+
+@pytest.mark.parametrize(
+    ("lasts", "in_steps", "found"),
+    [
+        (3_000, (1, 2, 3), {"cudnn-attention-plans": 3}),
+        (3_000, (2,), {"first-cudnn-plan": 1}),
+        (1_900, (1, 2, 3), {}),
+    ],
+    ids=["each length", "once", "has its plan"],
+)
+def test_attention_that_cudnn_plans(lasts, in_steps, found):
+    def attends(program):
+        program.add(operator, CUDNN, 100, 100 + lasts)
+
+    assert recognized(attends, in_steps=in_steps) == found
+
+
+def test_an_rnn_takes_long_to_launch_not_to_plan():
+    def runs(program):
+        program.add(operator, "aten::_cudnn_rnn", 100, 3_100)
+        for i in range(20):
+            program.launch(200 + 100 * i, 205 + 100 * i)
+
+    assert recognized(runs) == {}
+
+
+def test_what_checkpointing_computes_again():
+    def backward(program):
+        program.add(python, "torch/utils/checkpoint.py(1111): unpack_hook", 100, 900)
+        program.add(python, RECOMPUTE, 110, 800)
+
+    assert recognized(backward) == {"checkpoint-recompute": 5}
+    assert recognized(backward, in_steps=(2,)) == {}

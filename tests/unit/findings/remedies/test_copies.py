@@ -1,0 +1,165 @@
+"""Remedies of copies, in the layout that torch 2.11 writes."""
+
+import pytest
+
+from tests.build.rows import (
+    D2H,
+    H2D,
+    PAGEABLE_H2D,
+    Row,
+    annotation,
+    call,
+    operator,
+    python,
+)
+from tests.unit.findings.remedies.programs import recognized
+from tracelab.model.trace import Category
+
+PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+IN_LOADER = {"loader-without-workers": 5, "data-in-launching-thread": 5}
+MEMCPY = "cudaMemcpyAsync"
+
+
+def a_copy(size_bytes):
+    def make(start, end, name, *, correlation):
+        return Row(
+            name,
+            Category.MEMCPY,
+            start,
+            end,
+            device=0,
+            stream=7,
+            correlation=correlation,
+            copied_bytes=size_bytes,
+        )
+
+    return make
+
+
+def copies(name, *, waits, size_bytes=1 << 20):
+    """`aten::copy_` with the call of a copy, and a synchronize behind it or not."""
+
+    def run(program):
+        program.add(operator, "aten::copy_", 100, 300)
+        program.launch(110, 120, make=a_copy(size_bytes), name=name, call=MEMCPY)
+        if waits:
+            program.add(call, "cudaStreamSynchronize", 125, 290)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("name", "waits", "found"),
+    [
+        (H2D, True, {"pinned-but-blocking": 5}),
+        (H2D, False, {}),
+        (PAGEABLE_H2D, True, {"pageable-batch": 5}),
+        (PAGEABLE_D2H, True, {"pageable-read": 5}),
+        (D2H, True, {}),
+    ],
+)
+def test_copies_that_are_waited_for(name, waits, found):
+    assert recognized(copies(name, waits=waits)) == found
+
+
+def test_a_copy_to_pageable_memory_that_is_not_waited_for():
+    run = copies(PAGEABLE_D2H, waits=False)
+    waits_elsewhere = call("cudaStreamSynchronize", 5, 9)
+
+    found = {"non-blocking-to-pageable": 5, "pageable-read": 5}
+    assert recognized(run, outside=[waits_elsewhere]) == found
+    # A file without any synchronize does not record them.
+    assert recognized(run) == {"pageable-read": 5}
+
+
+def pins(program):
+    program.add(operator, "aten::pin_memory", 100, 900)
+    program.add(operator, "aten::_pin_memory", 110, 890)
+
+
+def pins_in_loader(program):
+    program.add(annotation, LOADER, 50, 950)
+    pins(program)
+
+
+@pytest.mark.parametrize(
+    ("run", "in_steps", "found"),
+    [
+        (pins, range(5), {"pinning-in-training-thread": 10}),
+        (pins, (0, 1), {}),
+        (pins_in_loader, range(5), IN_LOADER),
+    ],
+    ids=["itself", "once", "the loader without workers"],
+)
+def test_pinning_in_the_thread_that_launches(run, in_steps, found):
+    assert recognized(run, in_steps=in_steps) == found
+
+
+def test_pinning_in_the_loaders_thread_is_as_it_should_be():
+    def run(program):
+        program.add(operator, "aten::pin_memory", 100, 900, thread=1)
+
+    assert recognized(run) == {}
+
+
+def converts(*, lasts=2_000, on_gpu=False, inside=None, name="aten::_to_copy"):
+    def run(program):
+        if inside:
+            make = annotation if inside == LOADER else operator
+            program.add(make, inside, 50, 150 + lasts)
+        program.add(operator, name, 100, 100 + lasts)
+        program.add(operator, "aten::copy_", 110, 90 + lasts)
+        if on_gpu:
+            program.launch(120, 125)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (converts(), {"conversion-on-cpu": 5}),
+        (converts(inside="aten::copy_", name="aten::contiguous"), {"conversion-on-cpu": 5}),
+        (converts(name="aten::contiguous"), {}),
+        (converts(lasts=190), {}),
+        (converts(on_gpu=True), {}),
+        (converts(inside=LOADER), IN_LOADER),
+    ],
+    ids=["to", "within the copy", "contiguous alone", "short", "on the GPU", "in the loader"],
+)
+def test_conversions_on_the_cpu(run, found):
+    assert recognized(run) == found
+
+
+def small(count, *, size_bytes=1_024, function="train.py(7): to_device"):
+    def run(program):
+        program.add(python, function, 100, 900)
+        program.add(python, "torch/_utils.py(1): to", 101, 899)
+        for i in range(count):
+            at = 110 + 20 * i
+            program.launch(at, at + 5, make=a_copy(size_bytes), name=H2D, call=MEMCPY)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (small(11), {"many-small-copies": 50}),
+        (small(10), {}),
+        (small(11, size_bytes=65_537), {}),
+    ],
+    ids=["eleven", "ten", "large"],
+)
+def test_many_small_copies_but_for_the_first_of_each_step(run, found):
+    assert recognized(run) == found
+
+
+def test_kernels_that_change_the_layout():
+    def run(program):
+        program.add(operator, "aten::cudnn_convolution", 100, 200)
+        program.launch(110, 115, name="void cudnn::ops::nchwToNhwcKernel<float>")
+        program.launch(120, 125, name="sm90_xmma_fprop")
+
+    assert recognized(run) == {"layout-transposes": 5}

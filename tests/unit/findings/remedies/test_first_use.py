@@ -1,0 +1,67 @@
+"""Remedies of first uses, and of what should come once and goes on."""
+
+import pytest
+
+from tests.build.rows import AUTOGRAD, call, operator, python
+from tests.unit.findings.remedies.programs import recognized
+
+CONVOLUTION = "aten::cudnn_convolution"
+
+
+def tunes(program):
+    program.add(python, "triton/runtime/autotuner.py(147): _bench", 100, 900)
+
+
+def tries(program):
+    program.add(operator, CONVOLUTION, 100, 9_000)
+    program.add(call, "cudaEventSynchronize", 200, 300)
+    program.add(call, "cudaEventSynchronize", 400, 500)
+
+
+def plans(program):
+    program.add(operator, CONVOLUTION, 100, 9_000)
+
+
+@pytest.mark.parametrize(
+    ("run", "again", "once"),
+    [
+        (tunes, "autotuning-again", "first-autotuning"),
+        (tries, "cudnn-benchmark-again", "first-cudnn-benchmark"),
+        (plans, "cudnn-plans-again", "first-cudnn-plan"),
+    ],
+)
+def test_what_goes_on_and_what_comes_once(run, again, once):
+    assert recognized(run, in_steps=(1, 2, 3)) == {again: 3}
+    assert recognized(run, in_steps=(0, 1)) == {once: 2}
+
+
+def slow_first(name, first, later, *, thread=0):
+    def run(program):
+        program.add(operator, name, 100, 100 + (later if program.number else first), thread=thread)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (slow_first("record_param_comms", 9_000, 100), {"first-communicator": 1}),
+        (slow_first("aten::addmm", 2_000, 50), {"first-matrix-product": 1}),
+        (slow_first("aten::mm", 2_000, 50, thread=AUTOGRAD), {"first-matrix-product": 1}),
+        (slow_first("aten::addmm", 2_000, 201), {}),
+        (slow_first("aten::addmm", 900, 50), {}),
+        (slow_first("aten::add", 2_000, 50), {}),
+    ],
+    ids=["collective", "product", "in the backward pass", "not ten times", "short", "no product"],
+)
+def test_first_calls_that_create_something(run, found):
+    assert recognized(run) == found
+
+
+def test_loading_a_kernels_code_is_no_handle():
+    def run(program):
+        is_first = not program.number
+        program.add(operator, "aten::addmm", 100, 2_500 if is_first else 150)
+        program.launch(110, 2_400 if is_first else 115, name="nvjet", after=2_500)
+
+    assert recognized(run) == {"kernel-loading": 1}
