@@ -22,8 +22,7 @@ from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_stream_sync
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory, copy_direction
-from tracelab.model.lookup import calls_of_name, groups_of, match_names
-from tracelab.model.nesting import Nesting
+from tracelab.model.lookup import calls_of_name, match_names
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 _GUIDE = "PyTorch tutorial: A guide on good usage of non_blocking and pin_memory()"
@@ -35,7 +34,7 @@ _COPY = "aten::copy_"
 _CONVERTS = r"^aten::(?:to|_to_copy|contiguous)$"
 _LEAST_CONVERSION_NS = 200_000  # on the CPU: less is no matter
 _SMALL_BYTES = 65_536
-_MANY = 10  # small copies of one function in a step
+_MANY = 10  # small copies in a step that directly follow another one
 _TRANSPOSES = re.compile(r"nchwToNhwcKernel|nhwcToNchwKernel")
 
 
@@ -119,36 +118,31 @@ def _converts_on_cpu(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _many_small(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    """All but the first of the small copies that one function makes in a step, if they are many.
+    """Small copies that directly follow another one on their thread, in steps that have many.
 
-    The first stays: it stands for the copy that replaces them.
+    The first of a row stays: it stands for the copy that replaces them. Copies with other launches
+    between them are needed at different times.
     """
     timeline = graph.host.timeline
     trace = timeline.trace
-    rows = np.concatenate(
-        [_rows_of_copies(graph, "h2d", pageable=pageable) for pageable in (False, True)]
+    launched = np.flatnonzero(timeline.launch_id != ABSENT)
+    call_id = timeline.launch_id[launched]
+    order = np.lexsort((trace.start_ns[call_id], trace.thread_index[call_id]))
+    launched, call_id = launched[order], call_id[order]
+    is_small = (timeline.kind[launched] == Kind.COPY) & match_names(
+        trace, timeline.event_id[launched], lambda name: copy_direction(name) == "h2d"
     )
-    size_bytes = trace.copied_bytes[timeline.event_id[rows]]
-    rows = rows[(size_bytes != ABSENT) & (size_bytes <= _SMALL_BYTES)]
-    calls = np.unique(timeline.launch_id[rows])
-    frames = trace.of_category(Category.PYTHON)
-    if not len(calls) or not len(frames):
+    size_bytes = trace.copied_bytes[timeline.event_id[launched]]
+    is_small &= (size_bytes != ABSENT) & (size_bytes <= _SMALL_BYTES)
+    follows = is_small[1:] & is_small[:-1]
+    follows &= trace.thread_index[call_id[1:]] == trace.thread_index[call_id[:-1]]
+    following = call_id[1:][follows].astype(np.int64)
+    if not len(following) or timeline.steady is None:
         return NO_EVENTS
-    frames = frames[~match_names(trace, frames, _NOT_OWN.search)]
-    made_in = Nesting(trace, frames)
-    function = made_in.names(made_in.innermost(calls.astype(np.int64)))
-    step = step_indices(graph, calls)
-    later = []
-    for _, index in groups_of(function):
-        for _, of_step in groups_of(step[index]):
-            if len(of_step) > _MANY:
-                by_start = np.argsort(trace.start_ns[calls[index[of_step]]], kind="stable")
-                later.append(calls[index[of_step]][by_start][1:])
-    return recurring(graph, np.concatenate(later)) if later else NO_EVENTS
-
-
-# Frames that stand between a function and the copies that it makes.
-_NOT_OWN = re.compile(r"^<|^nn\.Module:|(?:^|/)torch/")
+    step, of_step, count = np.unique(
+        step_indices(graph, following), return_inverse=True, return_counts=True
+    )
+    return recurring(graph, following[(count[of_step] >= _MANY) & (step[of_step] >= 0)])
 
 
 def _transposes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
@@ -271,9 +265,9 @@ REMEDIES: tuple[Remedy, ...] = (
         id="many-small-copies",
         name="many small copies to the GPU in each step",
         title="Many small tensors are copied to the GPU one by one",
-        shows="More than ten copies of at most 64 KiB from one Python function in each of at least "
-        "two steady steps.",
-        not_when="The tensors are needed at different times.",
+        shows="More than ten copies of at most 64 KiB one after another, in each of at least two "
+        "steady steps.",
+        not_when="Other work is launched between them: they are needed at different times.",
         fixes=(
             Fix(
                 "Copy once: collate into one tensor, or pack small values into one pinned buffer, "

@@ -99,7 +99,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_DATA,
         url=_DATA_URL,
-        rules=("TL301", "TL302", "TL306"),
+        rules=("TL301", "TL302"),
         edit="host:{place}=0",
         frames=r"torch/utils/data/dataloader\.py\(\d+\): (?:__iter__|_get_iterator|__init__)$",
         occurs=_starts_workers,

@@ -165,7 +165,7 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(Fix(_COLLECTOR, since="1.5"),),
         source="Python documentation: gc.freeze",
         url=_COLLECTOR_URL,
-        rules=("TL301", "TL302", "TL306"),
+        rules=("TL301", "TL306"),
         edit="remove:{place}",
         frames=f"^{_COLLECTS}$",
         occurs=_pauses,

@@ -1,4 +1,4 @@
-"""For tests of remedies: a program whose steps are alike, and which remedies are recognized in it."""
+"""For tests of remedies: a program of steps that are alike, and what is recognized in it."""
 
 from itertools import count
 

@@ -10,7 +10,6 @@ from tests.build.rows import (
     annotation,
     call,
     operator,
-    python,
 )
 from tests.unit.findings.remedies.programs import recognized
 from tracelab.model.trace import Category
@@ -132,13 +131,15 @@ def test_conversions_on_the_cpu(run, found):
     assert recognized(run) == found
 
 
-def small(count, *, size_bytes=1_024, function="train.py(7): to_device"):
+def small(count, *, size_bytes=1_024, kernel_behind=0):
+    """Copies, and a kernel behind so many of them."""
+
     def run(program):
-        program.add(python, function, 100, 900)
-        program.add(python, "torch/_utils.py(1): to", 101, 899)
         for i in range(count):
             at = 110 + 20 * i
             program.launch(at, at + 5, make=a_copy(size_bytes), name=H2D, call=MEMCPY)
+            if i + 1 == kernel_behind:
+                program.launch(at + 10, at + 15)
 
     return run
 
@@ -149,10 +150,12 @@ def small(count, *, size_bytes=1_024, function="train.py(7): to_device"):
         (small(11), {"many-small-copies": 50}),
         (small(10), {}),
         (small(11, size_bytes=65_537), {}),
+        (small(11, kernel_behind=5), {}),
+        (small(12, kernel_behind=5), {"many-small-copies": 50}),
     ],
-    ids=["eleven", "ten", "large"],
+    ids=["eleven", "ten", "large", "five and six", "five and seven"],
 )
-def test_many_small_copies_but_for_the_first_of_each_step(run, found):
+def test_many_small_copies_but_for_the_first_of_each_row(run, found):
     assert recognized(run) == found
 
 

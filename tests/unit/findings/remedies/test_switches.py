@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.rows import AUTOGRAD, call, operator, python
+from tests.build.rows import AUTOGRAD, operator, python
 from tests.unit.findings.remedies.programs import recognized
 
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"
