@@ -338,6 +338,25 @@ CATALOG = (
         _ONE_QUEUE,
     ),
     *(
+        Entry("ddp_options", variant, shows, 2, True)
+        for variant, shows in (
+            ("as_needed", "DDP with what this network needs."),
+            ("tiny_buckets", "A bucket for each gradient: 48 small all-reduces a step."),
+            ("unused_searched", "A search for unused parameters that finds none."),
+            ("buffers_sent", "Running statistics sent to all ranks before each forward pass."),
+            ("loss_reduced", "The loss averaged over the ranks and read in each step."),
+            ("barrier", "A barrier in each step: the host never runs ahead."),
+        )
+    ),
+    Entry(
+        "accumulation", "every_microbatch", "All gradients averaged four times a step.", 2, True
+    ),
+    Entry("accumulation", "no_sync", "The fix: only the last of four is averaged.", 2, True),
+    Entry(
+        "data_parallel", "data_parallel", "nn.DataParallel: one process launches for two GPUs.", 2
+    ),
+    Entry("data_parallel", "one_gpu", "The same batch on one GPU takes less time."),
+    *(
         Entry("collectives", f"{name}_{how}", f"{name} {lesson}", 2, True)
         for name in ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
         for how, lesson in (
@@ -354,6 +373,14 @@ CATALOG = (
         Entry("pipeline", f"{name}_{size}", f"{title}, 2 stages, {count} microbatches.", 2, True)
         for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
         for size, count in (("few", 4), ("many", 16))
+    ),
+    Entry(
+        "pipeline",
+        "1f1b_halves",
+        "1F1B, 2 stages, the batch of 4 microbatches in 8.",
+        2,
+        True,
+        is_bundled=False,
     ),
     Entry("waiting_rank", "even", "Ranks arrive together at each small all-reduce.", 2, True),
     Entry("waiting_rank", "uneven", "One rank waits for its peer in the last of four.", 2, True),

@@ -20,7 +20,7 @@ WIDTH, LAYERS, ROWS = 4096, 4, 2048  # rows of one microbatch
 
 
 def train(
-    schedule: type[ScheduleGPipe] | type[Schedule1F1B], *, microbatches: int
+    schedule: type[ScheduleGPipe] | type[Schedule1F1B], *, microbatches: int, rows: int = ROWS
 ) -> Iterator[None]:
     """Forward, backward and update of one stage a rank."""
     rank, stages = dist.get_rank(), dist.get_world_size()
@@ -34,9 +34,9 @@ def train(
         loss_fn=lambda output, target: torch.nn.functional.mse_loss(output.float(), target),
     )
     optimizer = torch.optim.SGD(network.parameters(), lr=1e-4)
-    rows = ROWS * microbatches
-    batch = torch.randn(rows, WIDTH, device=device, dtype=torch.bfloat16)
-    target = torch.zeros(rows, WIDTH, device=device)
+    rows_of_batch = rows * microbatches
+    batch = torch.randn(rows_of_batch, WIDTH, device=device, dtype=torch.bfloat16)
+    target = torch.zeros(rows_of_batch, WIDTH, device=device)
     while True:
         optimizer.zero_grad(set_to_none=True)
         if rank == 0:
@@ -53,7 +53,7 @@ VARIANTS = {
     f"{name}_{size}": (lambda schedule=schedule, count=count: train(schedule, microbatches=count))
     for name, schedule in (("gpipe", ScheduleGPipe), ("1f1b", Schedule1F1B))
     for size, count in (("few", 4), ("many", 16))
-}
+} | {"1f1b_halves": lambda: train(Schedule1F1B, microbatches=8, rows=ROWS // 2)}
 
 if __name__ == "__main__":
     sys.exit(run("pipeline", VARIANTS))

@@ -1,0 +1,181 @@
+"""Small collectives in a row: how much of their time one collective with all the data would save.
+
+A small message takes about as long as none: what it costs is the latency, the time in which the
+ranks meet and the protocol runs. Collectives of one process group and operation are in a row where
+nothing uses the result of one before the next is launched: the gradients that one backward pass
+accumulates, and what one thread issues with next to no compute between. Sent as one they cost a
+single latency, and whatever time passed between them is saved as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.measures.exposed import Exposed
+from tracelab.measures.peer_waits import LATENCY_BYTES
+from tracelab.model.collectives import Operation, collectives
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+FEWEST = 4  # in a row: fewer may be meant, such as the buffers of each type
+_MOST_BETWEEN = 2  # launches: a division of the sum, a copy; the next layer of a model needs more
+# Longer than this is no latency: an NVLink takes 3 to 10 us, a network of many nodes 100.
+_LONGEST_LATENCY_NS = 200_000
+# Whose data can be sent as one.
+_CAN_BE_ONE = (
+    Operation.ALL_REDUCE,
+    Operation.ALL_GATHER,
+    Operation.REDUCE_SCATTER,
+    Operation.BROADCAST,
+    Operation.REDUCE,
+)
+_ACCUMULATES = "AccumulateGrad"  # the operator in which hooks of a gradient run
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class SmallCollectives(Frozen):
+    """Small collectives in a row with others, by start; of each row all but one that remains.
+
+    Attributes:
+        row: intp[k], rows of the timeline.
+        in_a_row: int64[k], the same for those that one collective could replace.
+        latency_ns: int64[k], ns, the shortest small collective of the group and operation.
+        gap_start_ns: int64[k], ns, when the collective before it in the row ended; its own start
+            where it is one of gradients, between which the backward pass goes on.
+        is_gradient: bool[k], whether a backward pass launched it for a gradient.
+
+    Example row: ``(row=12, in_a_row=3, latency_ns=7_000, gap_start_ns=400_000,
+    is_gradient=False)``.
+    """
+
+    row: NDArray[np.intp]
+    in_a_row: Int64Array
+    latency_ns: Int64Array
+    gap_start_ns: Int64Array
+    is_gradient: NDArray[np.bool_]
+
+    def saved_ns(self, exposed: Exposed) -> Int64Array:
+        """int64[k], ns, the latency of each as far as it ran exposed.
+
+        Args:
+            exposed: pieces in which nothing waited for a peer.
+        """
+        rows = int(self.row.max(initial=-1)) + 1
+        is_known = exposed.row < rows
+        length_ns = (exposed.end_ns - exposed.start_ns)[is_known]
+        exposed_ns = np.bincount(exposed.row[is_known], weights=length_ns, minlength=rows)
+        return np.minimum(self.latency_ns, exposed_ns[self.row].astype(np.int64))
+
+
+def small_collectives(timeline: Timeline) -> SmallCollectives:
+    """Find the small collectives that are in a row.
+
+    The slow reference model is ``tests/reference/small_collectives.py``.
+    """
+    found = collectives(timeline)
+    is_chosen = np.isin(found.operation, _CAN_BE_ONE) & (timeline.launch_id[found.row] != ABSENT)
+    index = np.flatnonzero(is_chosen)
+    row, operation = found.row[index], found.operation[index]
+    moved_bytes = np.maximum(found.in_bytes[index], found.out_bytes[index])
+    columns = np.stack((timeline.stream_index[row], found.group_index[index], operation), axis=1)
+    _, sort = np.unique(columns, axis=0, return_inverse=True)
+    order = np.lexsort((timeline.start_ns[row], sort.reshape(-1)))
+    row, moved_bytes, sort = row[order], moved_bytes[order], sort.reshape(-1)[order]
+
+    is_gradient = _are_of_gradients(timeline, row)
+    in_a_row = np.cumsum(~_continues(timeline, row, sort, is_gradient))
+    is_small = (moved_bytes > 0) & (moved_bytes < LATENCY_BYTES)
+    latency_ns = _latencies_ns(timeline, row, sort, is_small)
+    # Where a large one is in the row, all small ones could be part of it; else one of them remains.
+    first = np.unique(in_a_row, return_index=True)[1]
+    has_large = np.bincount(in_a_row, weights=~is_small)[in_a_row] > 0
+    is_saved = is_small & (latency_ns <= _LONGEST_LATENCY_NS)
+    is_saved[first] &= has_large[first]
+    is_saved &= np.bincount(in_a_row, weights=is_small)[in_a_row] >= FEWEST
+    end_before_ns = np.concatenate(([0], timeline.end_ns[row]))[:-1]
+    is_first = np.zeros(len(row), dtype=np.bool_)
+    is_first[first] = True
+    start_ns = timeline.start_ns[row]
+    has_gap = ~is_first & ~is_gradient & (end_before_ns < start_ns)
+    return SmallCollectives(
+        row=row[is_saved],
+        in_a_row=in_a_row[is_saved],
+        latency_ns=latency_ns[is_saved],
+        gap_start_ns=np.where(has_gap, end_before_ns, start_ns)[is_saved],
+        is_gradient=is_gradient[is_saved],
+    )
+
+
+def _latencies_ns(
+    timeline: Timeline, row: NDArray[np.intp], sort: NDArray[np.intp], is_small: NDArray[np.bool_]
+) -> Int64Array:
+    """int64[k], ns, the shortest small collective of each sort; of a sort without one the most."""
+    shortest_ns = np.full(int(sort.max(initial=-1)) + 1, np.iinfo(np.int64).max)
+    length_ns = timeline.end_ns[row] - timeline.start_ns[row]
+    np.minimum.at(shortest_ns, sort[is_small], length_ns[is_small])
+    latency_ns: Int64Array = shortest_ns[sort]
+    return latency_ns
+
+
+def _are_of_gradients(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which were launched as a gradient was accumulated: their results are not used yet."""
+    trace = timeline.trace
+    operator_id = trace.of_category(Category.OPERATOR)
+    operator_id = operator_id[match_names(trace, operator_id, lambda name: _ACCUMULATES in name)]
+    return Nesting(trace, operator_id).innermost(timeline.launch_id[row]) != ABSENT
+
+
+def _continues(
+    timeline: Timeline,
+    row: NDArray[np.intp],
+    sort: NDArray[np.intp],
+    is_gradient: NDArray[np.bool_],
+) -> NDArray[np.bool_]:
+    """bool[k], which are in a row with the one before."""
+    trace = timeline.trace
+    launch_id = timeline.launch_id
+    thread_index = trace.thread_index[launch_id[row]]
+    continues = np.zeros(len(row), dtype=np.bool_)
+    same = np.flatnonzero(
+        (np.diff(sort) == 0)
+        & (np.diff(thread_index) == 0)
+        & (np.diff(timeline.step_index[row]) == 0)
+        & (np.diff(is_gradient) == 0)
+    )
+    compute_id = launch_id[(timeline.kind == Kind.COMPUTE) & (launch_id != ABSENT)]
+    of_thread = trace.thread_index[compute_id]
+    launched_ns = trace.start_ns[launch_id[row]]
+    for thread in np.unique(thread_index[same]).tolist():
+        pair = same[thread_index[same] == thread]
+        own, other = (
+            _count_between(
+                np.sort(trace.start_ns[compute_id[is_own]]),
+                launched_ns[pair],
+                launched_ns[pair + 1],
+            )
+            for is_own in (of_thread == thread, of_thread != thread)
+        )
+        # Another thread that launches meanwhile has gone on from the backward pass.
+        continues[pair + 1] = np.where(is_gradient[pair], other == 0, own <= _MOST_BETWEEN)
+    return continues
+
+
+def _count_between(
+    ordered_ns: Int64Array, after_ns: Int64Array, before_ns: Int64Array
+) -> NDArray[np.intp]:
+    """How many of some times lie between two others.
+
+    >>> _count_between(np.array([1, 5, 9]), np.array([0]), np.array([9])).tolist()
+    [2]
+    """
+    first = np.searchsorted(ordered_ns, after_ns, side="right")
+    count: NDArray[np.intp] = np.searchsorted(ordered_ns, before_ns) - first
+    return count
