@@ -348,9 +348,7 @@ CATALOG = (
             ("barrier", "A barrier in each step: the host never runs ahead."),
         )
     ),
-    Entry(
-        "accumulation", "every_microbatch", "All gradients averaged four times a step.", 2, True
-    ),
+    Entry("accumulation", "every_microbatch", "All gradients averaged four times a step.", 2, True),
     Entry("accumulation", "no_sync", "The fix: only the last of four is averaged.", 2, True),
     Entry(
         "data_parallel", "data_parallel", "nn.DataParallel: one process launches for two GPUs.", 2

@@ -2,9 +2,9 @@
 
 One network of many small layers, as real ones have them: once as it should be, and once with each
 of five things that cost the ranks a collective or more in every step. A bucket for each gradient
-makes 48 all-reduces of one. A search for unused parameters walks the whole graph, and asks the other
-ranks. Running statistics are sent to all ranks before each forward pass, though each has its own. A
-loss that is averaged and read, or a barrier, keeps the host from running ahead.
+makes 48 all-reduces of two. A search for unused parameters walks the whole graph, and asks the
+other ranks. Running statistics are sent to all ranks before each forward pass, though each has its
+own. A loss that is averaged and read, or a barrier, keeps the host from running ahead.
 """
 
 from __future__ import annotations

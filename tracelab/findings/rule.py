@@ -7,7 +7,7 @@ severe that is, the attribution says. To add one:
 1. Write ``rules/tlNNN_what.py``, such as the one below. A rule from outside the package may be in
    any module; its id is a prefix of its own, not TL, and a number:
 
-       """TL207: memory that is filled again and again."""
+       """TL208: memory that is filled again and again."""
 
        import numpy as np
 
@@ -34,7 +34,7 @@ severe that is, the attribution says. To add one:
 
 
        RULE = Rule(
-           id="TL207",
+           id="TL208",
            name="memory that is filled",
            matters="The GPU computes nothing while it fills memory.",
            decides="It sums the time of all memsets.",
@@ -42,10 +42,10 @@ severe that is, the attribution says. To add one:
            find=find,
        )
 
-2. Add the line ``tl207_memset.RULE`` to `tracelab.findings.registry.RULES`. The earlier a rule
+2. Add the line ``tl208_memset.RULE`` to `tracelab.findings.registry.RULES`. The earlier a rule
    stands there, the earlier its candidates are attributed their time.
 3. Test it on a trace with its defect and on the same trace without it, in
-   ``tests/unit/findings/rules/test_tl207_memset.py``.
+   ``tests/unit/findings/rules/test_tl208_memset.py``.
 '''
 
 from __future__ import annotations

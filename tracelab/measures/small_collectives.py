@@ -91,7 +91,7 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
     row, moved_bytes, sort = row[order], moved_bytes[order], sort.reshape(-1)[order]
 
     is_gradient = _are_of_gradients(timeline, row)
-    in_a_row = np.cumsum(~_continues(timeline, row, sort, is_gradient))
+    in_a_row = np.cumsum(~_continues(timeline, row, sort, is_gradient), dtype=np.int64)
     is_small = (moved_bytes > 0) & (moved_bytes < LATENCY_BYTES)
     latency_ns = _latencies_ns(timeline, row, sort, is_small)
     # Where a large one is in the row, all small ones could be part of it; else one of them remains.
@@ -126,11 +126,14 @@ def _latencies_ns(
 
 
 def _are_of_gradients(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which were launched as a gradient was accumulated: their results are not used yet."""
+    """bool[k], which were launched as a gradient was accumulated: nothing uses them yet."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
     operator_id = operator_id[match_names(trace, operator_id, lambda name: _ACCUMULATES in name)]
-    return Nesting(trace, operator_id).innermost(timeline.launch_id[row]) != ABSENT
+    is_inside: NDArray[np.bool_] = (
+        Nesting(trace, operator_id).innermost(timeline.launch_id[row]) != ABSENT
+    )
+    return is_inside
 
 
 def _continues(

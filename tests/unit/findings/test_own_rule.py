@@ -16,9 +16,9 @@ from tracelab.findings.registry import RULES
 @pytest.fixture
 def own_rule():
     """The rule of the recipe, from its text."""
-    text = re.search(r"\n\n( {7}\"\"\"TL207.*?)\n\n2\. ", inspect.getdoc(recipe), re.DOTALL)[1]
+    text = re.search(r"\n\n( {7}\"\"\"TL208.*?)\n\n2\. ", inspect.getdoc(recipe), re.DOTALL)[1]
     module = {}
-    exec(compile(textwrap.dedent(text), "tl207_memset.py", "exec"), module)
+    exec(compile(textwrap.dedent(text), "tl208_memset.py", "exec"), module)
     assert len(text.splitlines()) < 40
     return module["RULE"]
 

@@ -10,6 +10,7 @@ from tracelab.findings.candidates_of_exposed import named
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array, intersect, join, measure
+from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.measures.small_collectives import FEWEST, SmallCollectives, small_collectives
 
@@ -26,67 +27,70 @@ _FIX_OF_GRADIENTS = (
 
 def find(context: Context) -> list[Candidate]:
     """Exposed small collectives in a row, by call site."""
-    small = small_collectives(context.timeline)
-    if not len(small.row):
-        return []
-    moving, _ = peer_waits(context.timeline).split(context.timeline, context.exposed)
-    saved_ns = small.saved_ns(moving)
-    timeline = context.timeline
+    timeline, small = context.timeline, small_collectives(context.timeline)
     inside = np.flatnonzero(
         context.is_inside(timeline.start_ns[small.row], timeline.end_ns[small.row])
     )
+    if not len(inside):
+        return []
+    moving, _ = peer_waits(timeline).split(timeline, context.exposed)
+    saved_ns, row = small.saved_ns(moving), small.row[inside]
     keys = zip(
-        context.call_sites(timeline.launch_id[small.row[inside]]),
-        map(context.kernel_name, small.row[inside].tolist()),
+        context.call_sites(timeline.launch_id[row]),
+        map(context.kernel_name, row.tolist()),
         small.is_gradient[inside].tolist(),
         strict=True,
     )
-    candidates = []
-    for (call_site, name, is_gradient), group in grouped(keys).items():
-        index = inside[group]
-        row = small.row[index]
-        is_piece = np.isin(moving.row, row)
-        lost = context.by_device(
-            timeline.device_number[moving.row[is_piece]],
-            moving.start_ns[is_piece],
-            moving.end_ns[is_piece],
-        )
-        limit_ns = {}
-        for device in np.unique(timeline.device_number[row]).tolist():
-            of_device = index[timeline.device_number[row] == device]
-            gaps = intersect(
-                context.inside(small.gap_start_ns[of_device], timeline.start_ns[small.row[of_device]]),
-                context.idle(device),
-            )
-            limit_ns[device] = int(saved_ns[of_device].sum()) + measure(gaps)
-            if device in lost or len(gaps):
-                lost[device] = join(lost[device], gaps) if device in lost else gaps
-        candidates.append(
-            Candidate(
-                title=f"{named(call_site, name)}: many small collectives in a row, each of which "
-                "costs a latency",
-                cause=LATENCY,
-                where=where(call_site, count=len(row), activity=name),
-                evidence=most_expensive(timeline.event_id[row].tolist(), saved_ns[index].tolist()),
-                fix=f"{_FIX_OF_GRADIENTS if is_gradient else _FIX} "
-                f"{_figures(context, small, index, row)}",
-                lost=lost,
-                limit_ns=limit_ns,
-            )
-        )
-    return candidates
+    return [
+        _candidate(context, small, inside[group], moving, saved_ns, named(call_site, name))
+        for (call_site, name, _), group in grouped(keys).items()
+    ]
 
 
-def _figures(
-    context: Context, small: SmallCollectives, index: NDArray[np.intp], row: NDArray[np.intp]
-) -> str:
+def _candidate(
+    context: Context,
+    small: SmallCollectives,
+    index: NDArray[np.intp],
+    moving: Exposed,
+    saved_ns: Int64Array,
+    what: str,
+) -> Candidate:
+    """The candidate of some small collectives of one call site."""
+    timeline, row = context.timeline, small.row[index]
+    is_piece = np.isin(moving.row, row)
+    piece_device = timeline.device_number[moving.row[is_piece]]
+    lost = context.by_device(piece_device, moving.start_ns[is_piece], moving.end_ns[is_piece])
+    limit_ns = {}
+    for device in np.unique(timeline.device_number[row]).tolist():
+        of_device = index[timeline.device_number[row] == device]
+        gaps = intersect(
+            context.inside(small.gap_start_ns[of_device], timeline.start_ns[small.row[of_device]]),
+            context.idle(device),
+        )
+        lost[device] = join(lost.get(device, gaps), gaps)
+        limit_ns[device] = int(saved_ns[of_device].sum()) + measure(gaps)
+    call_site = context.call_sites(timeline.launch_id[row[:1]])[0]
+    is_gradient = bool(small.is_gradient[index[0]])
+    return Candidate(
+        title=f"{what}: many small collectives in a row, each of which costs a latency",
+        cause=LATENCY,
+        where=where(call_site, count=len(row), activity=context.kernel_name(int(row[0]))),
+        evidence=most_expensive(timeline.event_id[row].tolist(), saved_ns[index].tolist()),
+        fix=f"{_FIX_OF_GRADIENTS if is_gradient else _FIX} {_figures(context, small, index)}",
+        lost={device: time for device, time in lost.items() if len(time)},
+        limit_ns=limit_ns,
+    )
+
+
+def _figures(context: Context, small: SmallCollectives, index: NDArray[np.intp]) -> str:
     """How many there are, and what they take, in a sentence."""
-    steps = max(1, len(context.typical_steps))
-    length_ns: Int64Array = (context.timeline.end_ns - context.timeline.start_ns)[row]
-    period = "in each step" if context.typical_steps else "in the trace"
+    timeline, row, steps = context.timeline, small.row[index], len(context.typical_steps)
+    period = "in each step" if steps else "in the trace"
+    length_us = float(np.median(timeline.end_ns[row] - timeline.start_ns[row])) / 1000
+    latency_us = int(small.latency_ns[index].min()) / 1000
     return (
-        f"{len(row) / steps:,.0f} of them {period} take {np.median(length_ns) / 1000:,.0f} µs each, "
-        f"of which {small.latency_ns[index].min() / 1000:,.0f} µs are needed however little is sent."
+        f"{len(row) / max(1, steps):,.0f} of them {period} take {length_us:,.0f} µs each, of which "
+        f"{latency_us:,.0f} µs are needed however little is sent."
     )
 
 
@@ -102,7 +106,6 @@ RULE = Rule(
     "beside it and it waited for no peer, and the idle time since the one before. Buckets of "
     "DDP's default size, a single small bucket and overlapped collectives are not reported.",
     before="for parameter in model.parameters():\n    dist.all_reduce(parameter.grad)",
-    after="flat = torch.cat([p.grad.flatten() for p in model.parameters()])\n"
-    "dist.all_reduce(flat)",
+    after="flat = torch.cat([p.grad.flatten() for p in model.parameters()])\ndist.all_reduce(flat)",
     find=find,
 )
