@@ -28,6 +28,7 @@ def train(
     read_every: int = SELDOM,
     barrier: bool = False,
     broadcast_buffers: bool = False,
+    set_to_none: bool = True,
     **options: Any,
 ) -> Iterator[None]:
     """Forward, backward and update of a network with batch norms."""
@@ -46,7 +47,7 @@ def train(
     batch = torch.randn(ROWS, WIDTH, device=device)
     steps = 0
     while True:
-        optimizer.zero_grad(set_to_none=True)
+        optimizer.zero_grad(set_to_none=set_to_none)
         loss = model(batch).square().mean()
         loss.backward()
         optimizer.step()
@@ -67,6 +68,7 @@ VARIANTS = {
     "buffers_sent": lambda: train(broadcast_buffers=True),
     "loss_reduced": lambda: train(read_every=1),
     "barrier": lambda: train(barrier=True),
+    "bucket_views": lambda: train(gradient_as_bucket_view=True, set_to_none=False),
 }
 
 if __name__ == "__main__":

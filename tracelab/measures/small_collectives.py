@@ -10,6 +10,7 @@ single latency, and whatever time passed between them is saved as well.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import LATENCY_BYTES
 from tracelab.model.collectives import Operation, collectives
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.lookup import match_names
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
@@ -90,7 +91,7 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
     order = np.lexsort((timeline.start_ns[row], sort.reshape(-1)))
     row, moved_bytes, sort = row[order], moved_bytes[order], sort.reshape(-1)[order]
 
-    is_gradient = _are_of_gradients(timeline, row)
+    is_gradient = launched_for_gradients(timeline, row)
     in_a_row = np.cumsum(~_continues(timeline, row, sort, is_gradient), dtype=np.int64)
     is_small = (moved_bytes > 0) & (moved_bytes < LATENCY_BYTES)
     latency_ns = _latencies_ns(timeline, row, sort, is_small)
@@ -125,8 +126,8 @@ def _latencies_ns(
     return latency_ns
 
 
-def _are_of_gradients(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.bool_]:
-    """bool[k], which were launched as a gradient was accumulated: nothing uses them yet."""
+def launched_for_gradients(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:
+    """bool[k], which rows were launched as a gradient was accumulated: nothing uses them yet."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
     operator_id = operator_id[match_names(trace, operator_id, lambda name: _ACCUMULATES in name)]
@@ -136,6 +137,13 @@ def _are_of_gradients(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.b
     return is_inside
 
 
+def backward_passes(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.intp]:
+    """intp[k], the number of the backward pass, from 0, that launched each row (by launch)."""
+    goes_on = _launched_between(timeline, row[:-1], row[1:])[1] == 0
+    number: NDArray[np.intp] = np.cumsum(np.concatenate(([0], ~goes_on))[: len(row)])
+    return number
+
+
 def _continues(
     timeline: Timeline,
     row: NDArray[np.intp],
@@ -143,32 +151,35 @@ def _continues(
     is_gradient: NDArray[np.bool_],
 ) -> NDArray[np.bool_]:
     """bool[k], which are in a row with the one before."""
-    trace = timeline.trace
-    launch_id = timeline.launch_id
-    thread_index = trace.thread_index[launch_id[row]]
+    thread_index = timeline.trace.thread_index[timeline.launch_id[row]]
+    is_alike = np.ones(max(0, len(row) - 1), dtype=np.bool_)
+    for column in (sort, thread_index, timeline.step_index[row], is_gradient):
+        is_alike &= column[:-1] == column[1:]
+    pair = np.flatnonzero(is_alike)
+    own, other = _launched_between(timeline, row[pair], row[pair + 1])
     continues = np.zeros(len(row), dtype=np.bool_)
-    same = np.flatnonzero(
-        (np.diff(sort) == 0)
-        & (np.diff(thread_index) == 0)
-        & (np.diff(timeline.step_index[row]) == 0)
-        & (np.diff(is_gradient) == 0)
-    )
-    compute_id = launch_id[(timeline.kind == Kind.COMPUTE) & (launch_id != ABSENT)]
-    of_thread = trace.thread_index[compute_id]
-    launched_ns = trace.start_ns[launch_id[row]]
-    for thread in np.unique(thread_index[same]).tolist():
-        pair = same[thread_index[same] == thread]
-        own, other = (
-            _count_between(
-                np.sort(trace.start_ns[compute_id[is_own]]),
-                launched_ns[pair],
-                launched_ns[pair + 1],
-            )
-            for is_own in (of_thread == thread, of_thread != thread)
-        )
-        # Another thread that launches meanwhile has gone on from the backward pass.
-        continues[pair + 1] = np.where(is_gradient[pair], other == 0, own <= _MOST_BETWEEN)
+    # Another thread that launches meanwhile has gone on from the backward pass.
+    continues[pair + 1] = np.where(is_gradient[pair], other == 0, own <= _MOST_BETWEEN)
     return continues
+
+
+def _launched_between(
+    timeline: Timeline, row: NDArray[np.integer[Any]], next_row: NDArray[np.integer[Any]]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """How much compute was launched between the launches of two rows: twice intp[k].
+
+    By the thread that launched the first, and by others.
+    """
+    trace, launch_id = timeline.trace, timeline.launch_id
+    thread_index = trace.thread_index[launch_id[row]]
+    compute_id = launch_id[(timeline.kind == Kind.COMPUTE) & (launch_id != ABSENT)]
+    of_thread, compute_ns = trace.thread_index[compute_id], trace.start_ns[compute_id]
+    after_ns, before_ns = trace.start_ns[launch_id[row]], trace.start_ns[launch_id[next_row]]
+    own = np.zeros(len(row), dtype=np.intp)
+    for thread, position in groups_of(thread_index):
+        own_ns = np.sort(compute_ns[of_thread == thread])
+        own[position] = _count_between(own_ns, after_ns[position], before_ns[position])
+    return own, _count_between(np.sort(compute_ns), after_ns, before_ns) - own
 
 
 def _count_between(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracelab.findings.remedies import (
+    collectives,
     compilation,
     copies,
     first_use,
@@ -24,6 +25,7 @@ REMEDIES: tuple[Remedy, ...] = (
     *huggingface.REMEDIES,
     *libraries.REMEDIES,
     *compilation.REMEDIES,
+    *collectives.REMEDIES,
     *copies.REMEDIES,
     *memory.REMEDIES,
     *loading.REMEDIES,

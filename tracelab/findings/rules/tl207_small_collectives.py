@@ -5,23 +5,22 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.candidates_of_exposed import named
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array, intersect, join, measure
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import peer_waits
 from tracelab.measures.small_collectives import FEWEST, SmallCollectives, small_collectives
+from tracelab.model.call_sites import CallSite
 
 LATENCY = "latency"  # the cause
 _FIX = (
     "Send them as one: pack the tensors into one flat buffer, or issue them inside "
-    "`torch.distributed._coalescing_manager()`."
-)
-_FIX_OF_GRADIENTS = (
-    "Send the gradients in larger buckets: leave out `bucket_cap_mb` of "
-    "`DistributedDataParallel` (the default is 25), or make it larger."
+    "`torch.distributed._coalescing_manager()`; gradients with `DistributedDataParallel` in its "
+    "default buckets."
 )
 
 
@@ -35,15 +34,14 @@ def find(context: Context) -> list[Candidate]:
         return []
     moving, _ = peer_waits(timeline).split(timeline, context.exposed)
     saved_ns, row = small.saved_ns(moving), small.row[inside]
-    keys = zip(
-        context.call_sites(timeline.launch_id[row]),
-        map(context.kernel_name, row.tolist()),
-        small.is_gradient[inside].tolist(),
-        strict=True,
-    )
+    launch_id = timeline.launch_id[row]
+    sites, names = context.call_sites(launch_id), map(context.kernel_name, row.tolist())
+    remedies = context.recognized.remedies(launch_id, RULE.id)
+    keys = map(key_of, remedies, zip(sites, names, strict=True))
+    hows = [*zip(sites, remedies, strict=True)]
     return [
-        _candidate(context, small, inside[group], moving, saved_ns, named(call_site, name))
-        for (call_site, name, _), group in grouped(keys).items()
+        _candidate(context, small, inside[group], moving, saved_ns, hows[group[0]])
+        for group in grouped(keys).values()
     ]
 
 
@@ -53,10 +51,11 @@ def _candidate(
     index: NDArray[np.intp],
     moving: Exposed,
     saved_ns: Int64Array,
-    what: str,
+    how: tuple[CallSite, Remedy | None],
 ) -> Candidate:
-    """The candidate of some small collectives of one call site."""
-    timeline, row = context.timeline, small.row[index]
+    """The candidate of some small collectives of one call site, or remedy."""
+    timeline, row, (call_site, remedy) = context.timeline, small.row[index], how
+    name = context.kernel_name(int(row[0]))
     is_piece = np.isin(moving.row, row)
     piece_device = timeline.device_number[moving.row[is_piece]]
     lost = context.by_device(piece_device, moving.start_ns[is_piece], moving.end_ns[is_piece])
@@ -69,16 +68,16 @@ def _candidate(
         )
         lost[device] = join(lost.get(device, gaps), gaps)
         limit_ns[device] = int(saved_ns[of_device].sum()) + measure(gaps)
-    call_site = context.call_sites(timeline.launch_id[row[:1]])[0]
-    is_gradient = bool(small.is_gradient[index[0]])
     return Candidate(
-        title=f"{what}: many small collectives in a row, each of which costs a latency",
+        title=f"{named(call_site, name)}: many small collectives in a row, each of which costs a "
+        "latency",
         cause=LATENCY,
-        where=where(call_site, count=len(row), activity=context.kernel_name(int(row[0]))),
+        where=where(call_site, count=len(row), activity=name),
         evidence=most_expensive(timeline.event_id[row].tolist(), saved_ns[index].tolist()),
-        fix=f"{_FIX_OF_GRADIENTS if is_gradient else _FIX} {_figures(context, small, index)}",
+        fix=f"{_FIX} {_figures(context, small, index)}",
         lost={device: time for device, time in lost.items() if len(time)},
         limit_ns=limit_ns,
+        remedy=remedy,
     )
 
 

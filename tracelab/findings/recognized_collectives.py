@@ -1,0 +1,268 @@
+"""How collectives' remedies are recognized: which host events issue what need not be sent.
+
+Every function here takes a file's graph and the events (int64[k], event ids) whose names matched,
+and returns those that a fix would take away; see `tracelab.findings.remedy.Remedy.occurs`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array
+from tracelab.measures.exposed import exposed
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.measures.small_collectives import (
+    backward_passes,
+    launched_for_gradients,
+    small_collectives,
+)
+from tracelab.model.collectives import Operation, collectives
+from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind, copy_direction
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+_NONE: Int64Array = np.zeros(0, dtype=np.int64)
+_ISSUES = re.compile(
+    r"^c10d::|^record_param_comms$|torch/distributed/(distributed_c10d|c10d_logger)\.py\(\d+\): "
+)
+_FORWARD = "DistributedDataParallel.forward"
+_SYNC_BUFFERS = re.compile(r"torch/nn/parallel/distributed\.py\(\d+\): _sync_buffers$")
+_OPTIMIZER_STEP = "Optimizer.step#"
+_OF_INTEGERS = re.compile(r"AllReduce_.*([iu]32|u?int32)")
+_READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense)$")
+_COPIES = re.compile(r"^aten::(item|_local_scalar_dense|to|_to_copy|copy_)$")
+_CHECKS_FOR_INF = "aten::_amp_foreach_non_finite_check_and_unscale_"
+_SCALARS_BYTES = 64
+_MOST_BETWEEN = 2  # launches, from an all-reduce to the read of its result
+_SMALL_GATHER_BYTES, _MANY_GATHERS = 8_000_000, 32
+
+
+def in_each_step(graph: Graph, events: Int64Array) -> Int64Array:
+    """Those that are there in most steps: what comes every N steps is as it should be."""
+    windows = graph.host.timeline.steps
+    if len(windows) < 2 or not len(events):
+        return events
+    at_ns = np.sort(graph.host.timeline.trace.start_ns[events])
+    start_ns = np.array([window.start_ns for window in windows])
+    end_ns = np.array([window.end_ns for window in windows])
+    has_some = np.searchsorted(at_ns, end_ns) > np.searchsorted(at_ns, start_ns)
+    return events if 2 * has_some.sum() > len(windows) else _NONE
+
+
+def barriers(graph: Graph, events: Int64Array) -> Int64Array:
+    """Barriers of each step, with the functions around them."""
+    return in_each_step(graph, _outermost(graph.host.timeline, events, _ISSUES))
+
+
+def search_for_unused(graph: Graph, events: Int64Array) -> Int64Array:
+    """The searches, and what asks the other ranks: all-reduces of integers with the gradients."""
+    timeline = graph.host.timeline
+    rows = np.flatnonzero(timeline.kind == Kind.COMM)
+    is_map = match_names(timeline.trace, timeline.event_id[rows], _OF_INTEGERS.search)
+    rows = rows[is_map]
+    rows = rows[launched_for_gradients(timeline, rows)]
+    return np.concatenate((events, _issuing(timeline, rows)))
+
+
+def small_buckets(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """What issues small all-reduces of gradients, of each backward pass all but one."""
+    small = small_collectives(graph.host.timeline)
+    return _issuing(graph.host.timeline, small.row[small.is_gradient])
+
+
+def in_a_row(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """What issues other small collectives in a row, of each row all but one."""
+    small = small_collectives(graph.host.timeline)
+    return _issuing(graph.host.timeline, small.row[~small.is_gradient])
+
+
+def buffer_broadcasts(graph: Graph, events: Int64Array) -> Int64Array:
+    """Broadcasts in the forward pass of DDP, with the function that sends the buffers."""
+    timeline = graph.host.timeline
+    forward = _named(timeline, _FORWARD.__eq__)
+    events = events[Nesting(timeline.trace, forward).innermost(events) != ABSENT]
+    return _outermost(timeline, events, _SYNC_BUFFERS)
+
+
+def gradients_of_microbatches(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """What sends the gradients of a backward pass that is not the last before the optimizer's step.
+
+    Passes count that send the same as the last one.
+    """
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    found = collectives(timeline)
+    is_chosen = (found.operation == Operation.ALL_REDUCE) & (found.in_bytes > 0)
+    rows, sizes = found.row[is_chosen], found.in_bytes[is_chosen]
+    is_gradient = launched_for_gradients(timeline, rows)
+    rows, sizes = rows[is_gradient], sizes[is_gradient]
+    launch_ns = trace.start_ns[timeline.launch_id[rows]]
+    order = np.argsort(launch_ns, kind="stable")
+    rows, sizes, launch_ns = rows[order], sizes[order], launch_ns[order]
+    pass_number = backward_passes(timeline, rows)
+    steps = _named(timeline, lambda name: name.startswith(_OPTIMIZER_STEP))
+    step_ns = np.sort(trace.start_ns[steps])
+    first = np.unique(pass_number, return_index=True)[1]
+    sent = [tuple(part.tolist()) for part in np.split(sizes, first[1:])]
+    before_step = np.searchsorted(step_ns, launch_ns[first])
+    is_excess = np.zeros(len(first), dtype=np.bool_)
+    for i in range(len(first) - 2, -1, -1):  # a backward pass each
+        is_same = before_step[i] == before_step[i + 1] < len(step_ns)
+        is_excess[i] = is_same and sent[i] == sent[i + 1]
+    return _issuing(timeline, rows[is_excess[pass_number]] if len(rows) else rows)
+
+
+def reduced_and_read(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """All-reduces of a few numbers that the host reads at once, and the reads.
+
+    What a gradient scaler asks all ranks before it steps is needed.
+    """
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    found = collectives(timeline)
+    is_chosen = np.isin(found.operation, (Operation.ALL_REDUCE, Operation.REDUCE))
+    is_chosen &= (found.in_bytes > 0) & (found.in_bytes <= _SCALARS_BYTES)
+    rows = found.row[is_chosen]
+    rows = rows[(timeline.launch_id[rows] != ABSENT)]
+    rows = rows[~launched_for_gradients(timeline, rows)]
+    launch_id = timeline.launch_id[rows]
+    checks = _named(timeline, _CHECKS_FOR_INF.__eq__)
+    is_check = np.isin(np.arange(len(rows)), _next(timeline, checks, launch_id))
+    reads = _outermost(timeline, _named(timeline, _READS.search), _READS)
+    read_index = _next(timeline, launch_id, reads)
+    is_read = (read_index != ABSENT) & ~is_check
+    between = _launches_between(
+        timeline, launch_id[is_read], trace.start_ns[reads[read_index[is_read]]]
+    )
+    is_read[is_read] = between <= _MOST_BETWEEN
+    chosen = np.concatenate((_issuing(timeline, rows[is_read]), reads[read_index[is_read]]))
+    return in_each_step(graph, np.unique(chosen))
+
+
+def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:
+    """Copies to the host right before an all-to-all whose splits they decide."""
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    names = trace.messages.names
+    name_index = trace.messages.name_index[trace.message_row[events]]
+    is_split = np.array(["alltoallv" in name.replace("_", "").lower() for name in names] + [False])
+    events = events[is_split[name_index]]
+    is_copy = (timeline.kind == Kind.COPY) & (timeline.launch_id != ABSENT)
+    rows = np.flatnonzero(is_copy)
+    is_to_host = match_names(
+        trace, timeline.event_id[rows], lambda name: copy_direction(name) == "d2h"
+    )
+    launch_id = timeline.launch_id[rows[is_to_host]]
+    next_index = _next(timeline, launch_id, events)
+    launch_id, next_index = launch_id[next_index != ABSENT], next_index[next_index != ABSENT]
+    between = _launches_between(timeline, launch_id, trace.start_ns[events[next_index]])
+    return np.unique(_outermost(timeline, launch_id[between <= _MOST_BETWEEN], _COPIES))
+
+
+def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
+    """All-gathers for whose end the next compute waits, though it was launched long before."""
+    timeline = graph.host.timeline
+    pieces = exposed(graph)
+    row = pieces.row[(pieces.blocker == OverlapBlocker.EVENT_WAIT) & (pieces.bound_ns > 0)]
+    row = np.unique(row[timeline.kind[row] == Kind.COMM])
+    nesting = Nesting(timeline.trace, events)
+    index = nesting.innermost(timeline.launch_id[row[timeline.launch_id[row] != ABSENT]])
+    return np.unique(nesting.event_id[index[index != ABSENT]])
+
+
+def small_shards(graph: Graph, events: Int64Array) -> Int64Array:
+    """What FSDP does around its gathers, where these are many and small."""
+    timeline = graph.host.timeline
+    found = collectives(timeline)
+    out_bytes = found.out_bytes[found.operation == Operation.ALL_GATHER]
+    steps = max(1, len(timeline.steps))
+    are_small = len(out_bytes) >= _MANY_GATHERS * steps
+    return events if are_small and 0 < np.median(out_bytes) < _SMALL_GATHER_BYTES else _NONE
+
+
+def with_collectives(graph: Graph, events: Int64Array) -> Int64Array:
+    """Those in which something is communicated."""
+    timeline = graph.host.timeline
+    launch_id = timeline.launch_id[timeline.kind == Kind.COMM]
+    nesting = Nesting(timeline.trace, events)
+    index = nesting.innermost(launch_id[launch_id != ABSENT])
+    return np.unique(nesting.event_id[index[index != ABSENT]])
+
+
+# --- what is around events, and after them ---
+
+
+def _named(timeline: Timeline, test: Any) -> Int64Array:
+    """Event ids of the operators and annotations whose name passes a test."""
+    trace = timeline.trace
+    events = trace.of_category(Category.OPERATOR, Category.ANNOTATION)
+    named: Int64Array = events[match_names(trace, events, test)].astype(np.int64)
+    return named
+
+
+def _issuing(timeline: Timeline, rows: NDArray[np.integer[Any]]) -> Int64Array:
+    """What issues some collectives (timeline rows): the outermost call of torch.distributed."""
+    return np.unique(_outermost(timeline, timeline.launch_id[rows], _ISSUES, is_known=False))
+
+
+def _outermost(
+    timeline: Timeline, events: Int64Array, pattern: re.Pattern[str], *, is_known: bool = True
+) -> Int64Array:
+    """The outermost Python function or operator around each event whose name has a match.
+
+    Args:
+        timeline: the file.
+        events: int64[k], event ids.
+        pattern: searched in names.
+        is_known: whether an event without any stands for itself, rather than for none.
+    """
+    trace = timeline.trace
+    hosts = trace.of_category(Category.PYTHON, Category.OPERATOR)
+    nesting = Nesting(trace, hosts[match_names(trace, hosts, pattern.search)])
+    index = nesting.innermost(events)
+    inside = np.flatnonzero(index != ABSENT)
+    around = index[inside]
+    while (parent := np.where(around == ABSENT, ABSENT, nesting.parent_index[around])).max(
+        initial=ABSENT
+    ) != ABSENT:
+        around = np.where(parent == ABSENT, around, parent)
+    alone = events[index == ABSENT] if is_known else _NONE
+    return np.unique(np.concatenate((nesting.event_id[around], alone)))
+
+
+def _next(timeline: Timeline, events: Int64Array, others: Int64Array) -> Int64Array:
+    """int64[k], the index of the first of some others that its thread begins after each event.
+
+    ABSENT where there is none.
+    """
+    trace = timeline.trace
+    next_index = np.full(len(events), ABSENT, dtype=np.int64)
+    thread_index, start_ns = trace.thread_index[others], trace.start_ns[others]
+    for thread, position in groups_of(trace.thread_index[events]):
+        own = np.flatnonzero(thread_index == thread)
+        own = own[np.argsort(start_ns[own], kind="stable")]
+        place = np.searchsorted(start_ns[own], trace.start_ns[events[position]], side="right")
+        has_next = place < len(own)
+        next_index[position[has_next]] = own[place[has_next]]
+    return next_index
+
+
+def _launches_between(
+    timeline: Timeline, launch_id: Int64Array, until_ns: Int64Array
+) -> NDArray[np.intp]:
+    """intp[k], how much compute each thread launches after a launch and before a moment."""
+    trace = timeline.trace
+    compute_id = timeline.launch_id[timeline.kind == Kind.COMPUTE]
+    compute_id = compute_id[compute_id != ABSENT]
+    thread_index = trace.thread_index[compute_id]
+    between = np.zeros(len(launch_id), dtype=np.intp)
+    for thread, position in groups_of(trace.thread_index[launch_id]):
+        own_ns = np.sort(trace.start_ns[compute_id[thread_index == thread]])
+        after_ns = trace.start_ns[launch_id[position]]
+        first = np.searchsorted(own_ns, after_ns, side="right")
+        between[position] = np.searchsorted(own_ns, until_ns[position]) - first
+    return between
