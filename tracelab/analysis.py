@@ -36,6 +36,7 @@ from tracelab.model.collectives import collectives
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.losses import count_losses
+from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline, build_timeline, only_launched
@@ -50,6 +51,7 @@ from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, WhatIf
 from tracelab.simulate.baseline import Baseline, find_baseline
 from tracelab.simulate.causal_profile import CausalMetrics, causal_profile
+from tracelab.simulate.host_clock import host_clock
 from tracelab.simulate.sites import Sites
 from tracelab.stages import Stage, call, run_stages
 
@@ -323,12 +325,14 @@ STAGES: tuple[Stage, ...] = (
     Stage("idle_culprits", idle_culprits),
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),
-    Stage("what_ran", what_ran),
+    Stage("phases", Phases),
     # recognize
     Stage("recognized", recognize),
     # replay
     Stage("baseline", replay_unchanged),
     Stage("sites", find_sites),
+    Stage("host_clock", host_clock),
+    Stage("what_ran", what_ran),
     Stage("tables", fill_tables),
     Stage("launched_only", measure_launched_only),
     # find

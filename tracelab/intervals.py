@@ -133,6 +133,17 @@ def measure_within(a: Intervals, starts: ArrayLike, ends: ArrayLike) -> Int64Arr
     return _length_before(a, ends) - _length_before(a, starts)
 
 
+def contains(a: Intervals, moments_ns: ArrayLike) -> NDArray[np.bool_]:
+    """bool[n], which moments lie in a set.
+
+    >>> contains(union([0, 20], [10, 30]), [0, 10, 25]).tolist()
+    [True, False, True]
+    """
+    begun = np.searchsorted(a.starts, moments_ns, side="right")
+    is_inside: NDArray[np.bool_] = begun > np.searchsorted(a.ends, moments_ns, side="right")
+    return is_inside
+
+
 def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Indices (i, j) of every pair of intervals of `a` and `b` that share time, in time order.
 

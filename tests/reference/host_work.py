@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from tests.build.rows import THREADS, Row
+from tracelab.model.frames import (
+    called_as_shown,
+    is_backward,
+    is_engine_operator,
+    is_program_frame,
+    is_wrapper,
+    operator_as_call,
+    parse_frame,
+)
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
 
@@ -24,15 +35,17 @@ PHASES = {
     "Optimizer.step#SGD.step": Phase.OPTIMIZER,
 }
 NOTHING, NO_HOST = "outside any operator", "the file does not say"
+NO_LINE, NO_MODULE = ("outside any function", None), ("outside any module", None)
 
 
 @dataclass
 class Account:
-    """What each operator, and each phase, did: counters by its name."""
+    """What each operator, phase, line or module did: counters by its name, and by its place."""
 
     calls: Counter = field(default_factory=Counter)
     launches: Counter = field(default_factory=Counter)
     host_ns: Counter = field(default_factory=Counter)
+    unprofiled_ns: Counter = field(default_factory=Counter)
     gpu_ns: Counter = field(default_factory=Counter)
     idle_ns: Counter = field(default_factory=Counter)
 
@@ -68,11 +81,71 @@ class _Entries:
         return enclosing[-1] if enclosing else None
 
 
-class HostWork:
-    """The operators' and the phases' account of the steady steps of some rows."""
+class _Lines:
+    """Which line of the program a thread was in, without the program's source."""
 
-    def __init__(self, rows: list[Row], timeline) -> None:
-        self.rows, self.timeline = rows, timeline
+    def __init__(self, rows, operators):
+        frames = _Entries(rows, [i for i, x in enumerate(rows) if x.category == Category.PYTHON])
+        self.rows, self.frames, self.operators = rows, frames, operators
+        called = [i for i in frames.ids if self._is_own(i) or self._is_own(frames.parent(i))]
+        direct = [i for i in operators.ids if self._is_direct(i)]
+        self.calls = _Entries(rows, [*called, *direct])
+        self.backward = [i for i in frames.ids if is_backward(rows[i].name)]
+        engine = {rows[i].thread for i in operators.ids if is_engine_operator(rows[i].name)}
+        named = {i for i, name in enumerate(THREADS) if "autograd" in name}
+        self.autograd = engine | named
+
+    def at(self, thread, moment):
+        call = self.calls.at(thread, moment)
+        if call is None and thread in self.autograd:
+            inside = {
+                self.rows[i].thread
+                for i in self.backward
+                if self.rows[i].start <= moment < self.rows[i].end
+            }
+            call = self.calls.at(*inside, moment) if len(inside) == 1 else None
+        return NO_LINE if call is None else self._name(call)
+
+    def _is_own(self, frame):
+        return frame is not None and is_program_frame(self.rows[frame].name)
+
+    def _frame_of(self, event):
+        row = self.rows[event]
+        return self.frames.innermost(row.thread, row.start, row.end)
+
+    def _is_direct(self, operator):
+        frame, outer = self._frame_of(operator), self.operators.parent(operator)
+        return self._is_own(frame) and (outer is None or self._frame_of(outer) != frame)
+
+    def _name(self, call):
+        name = self.rows[call].name
+        if self.rows[call].category == Category.OPERATOR:
+            frame, call_text = self._frame_of(call), operator_as_call(name)[0]
+        elif self._is_own(call):
+            frame, call_text = call, None
+        else:
+            frame, call_text = self.frames.parent(call), called_as_shown(self._wrapped(call))
+        of = parse_frame(self.rows[frame].name)
+        return (f"{call_text} in {of.function}" if call_text else of.function), of.file
+
+    def _wrapped(self, frame):
+        """The name of what a wrapper stands around."""
+        inner = [i for i in self.frames.ids if self.frames.parent(i) == frame]
+        if is_wrapper(self.rows[frame].name) and inner:
+            longest = max(inner, key=lambda i: (self._length(i), self.frames.ids.index(i)))
+            if not self._is_own(longest):
+                return self._wrapped(longest)
+        return self.rows[frame].name
+
+    def _length(self, frame):
+        return self.rows[frame].end - self.rows[frame].start
+
+
+class HostWork:
+    """The account of the steady steps of some rows: of operators, phases, lines and modules."""
+
+    def __init__(self, rows: list[Row], timeline, clock=None) -> None:
+        self.rows, self.timeline, self.clock = rows, timeline, clock
         steps = {step.event_id for step in timeline.steps}
         of = range(len(rows))
         self.operators = _Entries(rows, [i for i in of if rows[i].category == Category.OPERATOR])
@@ -99,7 +172,10 @@ class HostWork:
         self.inferred = Phase.FORWARD not in self.phase.values() and any(
             phase == Phase.BACKWARD for _, phase in self.marks
         )
+        self.lines = _Lines(rows, self.operators)
+        self.modules = _Entries(rows, [i for i in of if rows[i].name.startswith("nn.Module: ")])
         self.by_operator, self.by_phase = Account(), Account()
+        self.by_line, self.by_module = Account(), Account()
         self._count()
 
     def _autograd_threads(self):
@@ -162,6 +238,19 @@ class HostWork:
             return Phase.FORWARD
         return Phase.OTHER
 
+    def _module(self, module):
+        """Its name, and the modules that it was called in."""
+        if module is None:
+            return NO_MODULE
+        name, outer, around = self._class(module), self.modules.parent(module), []
+        while outer is not None:
+            around.insert(0, self._class(outer))
+            outer = self.modules.parent(outer)
+        return name, " > ".join(around) or None
+
+    def _class(self, module):
+        return self.rows[module].name.removeprefix("nn.Module: ")
+
     def _thread_at(self, moment):
         working = [thread for thread in self.autograd if moment in self.at_work[thread]]
         return working[0] if working else self.main
@@ -190,14 +279,11 @@ class HostWork:
         seen = set()
         for m in chosen:
             launch, activity = int(launch_ids[m]), self.rows[int(event_ids[m])]
-            operator, phase = NO_HOST, Phase.UNKNOWN
+            names = NO_HOST, Phase.UNKNOWN, (NO_HOST, None), (NO_HOST, None)
             if launch != ABSENT:
                 call = self.rows[launch]
-                around = self.operators.innermost(call.thread, call.start, call.end)
-                operator = NOTHING if around is None else self.rows[around].name
-                region = self.regions.innermost(call.thread, call.start, call.end)
-                phase = self._phase(region, call.thread, call.start)
-            for account, name in ((self.by_operator, operator), (self.by_phase, phase)):
+                names = self._names(call.thread, call.start, call.end)
+            for account, name in zip(self._accounts(), names, strict=True):
                 account.gpu_ns[name] += activity.end - activity.start
                 account.launches[name] += launch != ABSENT and launch not in seen
             seen.add(launch)
@@ -205,16 +291,37 @@ class HostWork:
         active = [self.rows[int(i)] for i in event_ids]
         for t in sorted(on_host | within):
             thread = self._thread_at(t)
-            operator, phase = NO_HOST, Phase.UNKNOWN
+            names = NO_HOST, Phase.UNKNOWN, (NO_HOST, None), (NO_HOST, None)
             if thread is not None:
-                at = self.operators.at(thread, t)
-                operator = NOTHING if at is None else self.rows[at].name
-                phase = self._phase(self.regions.at(thread, t), thread, t)
+                names = self._names(thread, t, t + 1)
             busy = {row.device for row in active if row.start <= t < row.end}
-            for account, name in ((self.by_operator, operator), (self.by_phase, phase)):
+            for account, name in zip(self._accounts(), names, strict=True):
                 account.host_ns[name] += t in on_host
                 account.idle_ns[name] += len(devices - busy) * (t in within)
-        for i in self.operators.ids:
+                if self.clock is not None and t in on_host:
+                    account.unprofiled_ns[name] += self._unprofiled_ns(t)
+        for i in (*self.operators.ids, *self.modules.ids):
             row = self.rows[i]
             if row.start in on_host and row.thread == self._thread_at(row.start):
-                self.by_operator.calls[row.name] += 1
+                if row.category == Category.OPERATOR:
+                    self.by_operator.calls[row.name] += 1
+                else:
+                    self.by_module.calls[self._module(i)] += 1
+
+    def _accounts(self):
+        return self.by_operator, self.by_phase, self.by_line, self.by_module
+
+    def _names(self, thread, start, end):
+        """What a thread was in from one moment to another."""
+        around = self.operators.innermost(thread, start, end)
+        return (
+            NOTHING if around is None else self.rows[around].name,
+            self._phase(self.regions.innermost(thread, start, end), thread, start),
+            self.lines.at(thread, start),
+            self._module(self.modules.innermost(thread, start, end)),
+        )
+
+    def _unprofiled_ns(self, moment):
+        """How long the nanosecond is from a moment on without the profiler."""
+        recorded_ns, unprofiled_ns = self.clock.recorded_ns, self.clock.unprofiled_ns
+        return int(np.diff(np.interp([moment, moment + 1], recorded_ns, unprofiled_ns))[0])

@@ -56,7 +56,9 @@ def analyze(
     ] = None,
     top: Annotated[
         int | None,
-        typer.Option(min=1, metavar="N", help="How many kernels and operators to show."),
+        typer.Option(
+            min=1, metavar="N", help="How many kernels, lines, modules and operators to show."
+        ),
     ] = None,
     jobs: Annotated[
         int | None,

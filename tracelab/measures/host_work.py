@@ -1,26 +1,25 @@
-"""What the host did in the steady steps, by operator and by phase, and what the GPUs did of it."""
+"""What the host did in the steady steps: by operator, by phase, by line and by module."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
+from tracelab.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
+from tracelab.measures.module_paths import OUTSIDE_MODULES, ModuleName
+from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName
 from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
-from tracelab.measures.what_ran import NO_HOST, NO_OPERATOR, WhatRan
+from tracelab.measures.what_ran import NO_HOST, NO_NAME, WhatRan
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phase
 
 OUTSIDE_OPERATORS = "outside any operator"
 NOT_IN_FILE = "the file does not say"
 INFERRED = "inferred: before each backward pass"
-_NO_NAMES = MappingProxyType({NO_OPERATOR: OUTSIDE_OPERATORS, NO_HOST: NOT_IN_FILE})
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -46,24 +45,26 @@ class WorkSums(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class WorkMetrics(OneLine):
-    """An operator, or a phase, per steady step.
+    """An operator, a phase, a line of the program or a module, per steady step.
 
     Of a file without steady steps the figures are of the whole trace. At each moment of a step one
     thread of the host counts, one of autograd's while it works, else the main thread, and on it
-    the innermost operator: times are those of the operator itself, without the operators that it
-    calls. So the host times of all rows add up to the length of the steps' annotations, the GPU
-    times to that of all activities which the steps launched, and the idle times to the idle of all
-    devices in the steps' windows. Where the host runs ahead of the GPU, it is already in a later
-    step while a device is idle.
+    the innermost operator, line or module: times are those of the operator itself, without the
+    operators that it calls. So the host times of all rows of a table add up to the length of the
+    steps' annotations, the GPU times to that of all activities which the steps launched, and the
+    idle times to the idle of all devices in the steps' windows. Where the host runs ahead of the
+    GPU, it is already in a later step while a device is idle.
 
     Attributes:
         step: None, or the step that was asked for alone.
-        name: the operator's or the phase's; "outside any operator"; "the file does not say";
-            "others" in the last row where there are more names than rows.
+        name: the operator's, the phase's or the module's, or the function that a line is in;
+            "outside any operator" and the like; "the file does not say"; "others" in the last row
+            where there are more names than rows.
         where: of an operator the phase in which it took most of its time; of a phase how it is
-            known, where the file does not name it.
+            known, where the file does not name it; of a line the file and the line, the file alone
+            where the line is not known; of a module those that it was called in.
         names: how many names the row is about.
-        calls: of an operator how often it began, per step; None for phases.
+        calls: of an operator or a module how often it began, per step; None for phases and lines.
         launches: calls that launched GPU activities, per step.
         host_ns: time of the host in it, ns, per step, rounded.
         gpu_ns: time of the activities that it launched, added up, ns, per step, rounded.
@@ -71,10 +72,14 @@ class WorkMetrics(OneLine):
             step, rounded.
         host_share, gpu_share: of the time of all rows; each adds up to 1.
         sums: over all these steps, not rounded.
+        host_unprofiled_ns: time of the host in it without the profiler, ns, per step, rounded: the
+            rows of a table add up to what the host takes for a step in the calibrated replay. None
+            where the replay is not calibrated, and of one step alone.
 
     Example row: ``WorkMetrics(rank=0, step=None, name="aten::addmm", where="forward", names=1,
     calls=20.0, launches=20.0, host_ns=820_000, gpu_ns=1_640_000, idle_ns=180_000,
-    host_share=0.31, gpu_share=0.61, sums=WorkSums(5, 100, 100, 4_100_000, 8_200_000, 900_000))``.
+    host_share=0.31, gpu_share=0.61, sums=WorkSums(5, 100, 100, 4_100_000, 8_200_000, 900_000),
+    host_unprofiled_ns=430_000)``.
     """
 
     rank: int
@@ -90,6 +95,7 @@ class WorkMetrics(OneLine):
     host_share: float = field(metadata=constrained(minimum=0, maximum=1))
     gpu_share: float = field(metadata=constrained(minimum=0, maximum=1))
     sums: WorkSums
+    host_unprofiled_ns: int | None = field(default=None, metadata={"added": True})
 
 
 def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
@@ -101,26 +107,17 @@ def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
         graph: the file's dependencies.
         what_ran: in its steady steps.
     """
-    strings = graph.host.timeline.trace.strings
-    labels = np.unique(
-        np.concatenate((what_ran.operator, what_ran.host_operator, what_ran.call_operator))
-    )
-    names = [_NO_NAMES.get(label) or strings[label] for label in labels.tolist()]
-    of_launch = np.searchsorted(labels, what_ran.operator)
-    on_host = np.searchsorted(labels, what_ran.host_operator)
-    sums = _Sums(what_ran, of_launch, on_host, len(names))
-    calls = np.zeros(len(names), dtype=np.int64)
-    calls[np.searchsorted(labels, what_ran.call_operator)] = what_ran.call_count
-    cells = len(names) * len(Phase)
-    by_phase_ns = summed(of_launch * len(Phase) + what_ran.phase, what_ran.length_ns, cells)
-    by_phase_ns += summed(on_host * len(Phase) + what_ran.host_phase, what_ran.host_ns, cells)
-    by_phase_ns = by_phase_ns.reshape(len(names), len(Phase))
-    kept, rest = ranked(np.maximum(sums.host_ns, sums.gpu_ns), names, MOST_ROWS)
-    for i in kept:
-        where = Phase(int(by_phase_ns[i].argmax())).name.lower() if by_phase_ns[i].any() else None
-        yield sums.row(names[i], where, [i], int(calls[i]))
-    if rest:
-        yield sums.row(OTHERS, None, rest, int(calls[rest].sum()))
+    strings, sums = graph.host.timeline.trace.strings, _Sums(what_ran, "operator")
+    by_phase_ns = np.zeros((len(sums.labels), len(Phase)), dtype=np.int64)
+    np.add.at(by_phase_ns, (sums.of_launch, what_ran.launched_in.phase), what_ran.length_ns)
+    np.add.at(by_phase_ns, (sums.on_host, what_ran.host.phase), what_ran.host_ns)
+
+    def named(label: int, of_phases_ns: Int64Array) -> tuple[str, str | None]:
+        where = Phase(int(of_phases_ns.argmax())).name.lower() if of_phases_ns.any() else None
+        return _unnamed(label, OUTSIDE_OPERATORS) or strings[label], where
+
+    names = list(map(named, sums.labels, by_phase_ns))
+    return sums.by_size(names, what_ran.calls["operator"])
 
 
 def phases(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
@@ -132,52 +129,129 @@ def phases(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: A
         graph: the file's dependencies.
         what_ran: in its steady steps.
     """
-    sums = _Sums(what_ran, what_ran.phase, what_ran.host_phase, len(Phase))
-    for phase in Phase:
-        if any(column[phase] for column in sums.columns):
+    sums = _Sums(what_ran, "phase")
+    for i, phase in enumerate(map(Phase, sums.labels)):
+        if any(column[i] for column in sums.columns):
             inferred = phase == Phase.FORWARD and what_ran.is_forward_inferred
-            yield sums.row(phase.name.lower(), INFERRED if inferred else None, [phase], None)
+            yield sums.row(phase.name.lower(), INFERRED if inferred else None, [i], None)
+
+
+def lines(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
+    """The lines of the program, that with the most time of the host or a GPU first.
+
+    There are none where the file has no Python functions. The slow reference model is
+    ``tests/reference/host_work.py``.
+
+    Args:
+        graph: the file's dependencies.
+        what_ran: in its steady steps.
+    """
+    return _of_named(what_ran, "line", what_ran.lines, OUTSIDE_FUNCTIONS, None)
+
+
+def modules(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:  # noqa: ARG001
+    """The modules of the model, that with the most time of the host or a GPU first.
+
+    There are none where the file does not have their calls. The slow reference model is
+    ``tests/reference/host_work.py``.
+
+    Args:
+        graph: the file's dependencies.
+        what_ran: in its steady steps.
+    """
+    calls = what_ran.calls["module"]
+    return _of_named(what_ran, "module", what_ran.modules, OUTSIDE_MODULES, calls)
+
+
+def _of_named(
+    what_ran: WhatRan,
+    column: str,
+    named: Sequence[LineName | ModuleName],
+    outside: str,
+    calls: Mapping[int, int] | None,
+) -> Iterator[WorkMetrics]:
+    """The rows of a column of labels that are indices of names; none where there are no names."""
+    if named:
+        sums = _Sums(what_ran, column)
+        names = [(_unnamed(x, outside), None) if x < 0 else named[x] for x in sums.labels]
+        yield from sums.by_size(names, calls)
+
+
+def _unnamed(label: int, outside: str) -> str:
+    """What a label without a name stands for; "" for any other."""
+    return {NO_NAME: outside, NO_HOST: NOT_IN_FILE}.get(label, "")
 
 
 class _Sums:
-    """The figures of each label: int64[labels], each of them."""
+    """The figures of each label of a column of `Labels`.
 
-    def __init__(
-        self,
-        what_ran: WhatRan,
-        of_launch: NDArray[np.integer[Any]],
-        on_host: NDArray[np.integer[Any]],
-        count: int,
-    ) -> None:
-        self.launches = np.bincount(of_launch[what_ran.is_first], minlength=count)
-        self.gpu_ns = summed(of_launch, what_ran.length_ns, count)
-        self.host_ns = summed(on_host, what_ran.host_ns, count)
-        self.idle_ns = summed(on_host, what_ran.idle_ns, count)
-        self.columns = (self.launches, self.host_ns, self.gpu_ns, self.idle_ns)
+    Attributes:
+        labels: those that there are, ascending.
+        of_launch, on_host: intp[r] and intp[h], the index of that of each activity's launch, and of
+            each row of what the host was in.
+        columns: int64[labels], each figure.
+    """
+
+    def __init__(self, what_ran: WhatRan, column: str) -> None:
+        of_launch, on_host = (
+            getattr(labels, column).astype(np.int64)
+            for labels in (what_ran.launched_in, what_ran.host)
+        )
+        labels, index = np.unique(np.concatenate((of_launch, on_host)), return_inverse=True)
+        self.labels: list[int] = labels.tolist()
+        self.of_launch, self.on_host = index[: len(of_launch)], index[len(of_launch) :]
+        count = len(labels)
+        self._launches = np.bincount(self.of_launch[what_ran.is_first], minlength=count)
+        self._gpu_ns = summed(self.of_launch, what_ran.length_ns, count)
+        self._host_ns = summed(self.on_host, what_ran.host_ns, count)
+        self._idle_ns = summed(self.on_host, what_ran.idle_ns, count)
+        self._unprofiled_ns = summed(self.on_host, what_ran.host_unprofiled_ns, count)
+        self.columns = (self._launches, self._host_ns, self._gpu_ns, self._idle_ns)
         self._what_ran = what_ran
 
+    def by_size(
+        self, names: Sequence[tuple[str, str | None]], calls: Mapping[int, int] | None
+    ) -> Iterator[WorkMetrics]:
+        """The rows of the labels, that with the most time of the host or a GPU first.
+
+        Args:
+            names: name and place of each.
+            calls: label to how often it began.
+        """
+        texts = [" ".join(filter(None, name)) for name in names]
+        kept, rest = ranked(np.maximum(self._host_ns, self._gpu_ns), texts, MOST_ROWS)
+        for i in kept:
+            yield self.row(*names[i], [i], calls)
+        if rest:
+            yield self.row(OTHERS, None, rest, calls)
+
     def row(
-        self, name: str, where: str | None, labels: list[int], calls: int | None
+        self, name: str, where: str | None, chosen: list[int], calls: Mapping[int, int] | None
     ) -> WorkMetrics:
-        """The row of some labels taken together."""
-        step, steps = self._what_ran.step, self._what_ran.steps
-        launches, host_ns, gpu_ns, idle_ns = (int(column[labels].sum()) for column in self.columns)
+        """The row of some labels, given by their indices, taken together."""
+        what_ran, steps = self._what_ran, self._what_ran.steps
+        launches, host_ns, gpu_ns, idle_ns = (int(column[chosen].sum()) for column in self.columns)
+        count = None if calls is None else sum(calls.get(self.labels[i], 0) for i in chosen)
+        unprofiled_ns = per_step(int(self._unprofiled_ns[chosen].sum()), what_ran.unprofiled_steps)
         return WorkMetrics(
             rank=0,
-            step=step,
+            step=what_ran.step,
             name=name,
             where=where,
-            names=len(labels),
-            calls=None if calls is None else calls / (steps or 1),
+            names=len(chosen),
+            calls=None if count is None else count / (steps or 1),
             launches=launches / (steps or 1),
             host_ns=per_step(host_ns, steps),
             gpu_ns=per_step(gpu_ns, steps),
             idle_ns=per_step(idle_ns, steps),
-            host_share=share_of(host_ns, int(self.host_ns.sum())),
-            gpu_share=share_of(gpu_ns, int(self.gpu_ns.sum())),
-            sums=WorkSums(steps, calls, launches, host_ns, gpu_ns, idle_ns),
+            host_share=share_of(host_ns, int(self._host_ns.sum())),
+            gpu_share=share_of(gpu_ns, int(self._gpu_ns.sum())),
+            sums=WorkSums(steps, count, launches, host_ns, gpu_ns, idle_ns),
+            host_unprofiled_ns=None if what_ran.unprofiled_steps is None else unprofiled_ns,
         )
 
 
 OPERATORS = Measure("operators", WorkMetrics, operators)
 PHASES = Measure("phases", WorkMetrics, phases)
+LINES = Measure("lines", WorkMetrics, lines)
+MODULES = Measure("modules", WorkMetrics, modules)

@@ -28,4 +28,6 @@ MEASURES: tuple[Measure, ...] = (
     kernels.MEASURE,
     host_work.OPERATORS,
     host_work.PHASES,
+    host_work.LINES,
+    host_work.MODULES,
 )

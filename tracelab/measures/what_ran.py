@@ -1,37 +1,67 @@
-"""What ran in the steady steps: which operator and which phase launched, and did, what.
+"""What ran in the steady steps: which operator, phase, line and module launched, and did, what.
 
-What the tables of kernels, operators and phases are made of, column by column. GPU activities
-count in the step that launched them, and so does the host's time: from the start of the step's
-annotation to its end. Idle time counts in the step's window. At each moment one thread of the host
-counts (`Phases`), so that its times add up.
+What the tables of kernels, operators, phases, lines and modules are made of, column by column. GPU
+activities count in the step that launched them, and so does the host's time: from the start of the
+step's annotation to its end. Idle time counts in the step's window. At each moment one thread of
+the host counts (`Phases`), so that its times add up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen
+from tracelab.arrays import Frozen, concatenated
 from tracelab.intervals import (
     Int64Array,
     Intervals,
+    contains,
     intersect,
     join,
     overlapping_pairs,
     union,
 )
 from tracelab.measures.bubbles import Bubbles
+from tracelab.measures.host_clock import HostClock
+from tracelab.measures.module_paths import ModuleName, ModulePaths
+from tracelab.measures.program_lines import LineName, ProgramLines
+from tracelab.measures.ranking import summed
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phase, Phases
+from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# In a column of names: the host was in no operator; the file has no host for it.
-NO_OPERATOR, NO_HOST = -1, -2
+# In a column of names: the host was in nothing that has one; the file has no host for it.
+NO_NAME, NO_HOST = -1, -2
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Labels(Frozen):
+    """What the host was in, at some moments or at some calls.
+
+    Attributes:
+        operator: int64[k], the name of the innermost operator, as an index into `Trace.strings`,
+            NO_NAME or NO_HOST.
+        phase: int8[k], the `Phase`.
+        line: int64[k], the line of the program, as an index into `WhatRan.lines`, or as above.
+        module: int64[k], likewise of `WhatRan.modules`.
+
+    Example row: ``(operator=17, phase=Phase.FORWARD, line=3, module=NO_NAME)``.
+    """
+
+    operator: Int64Array
+    phase: NDArray[np.int8]
+    line: Int64Array
+    module: Int64Array
+
+    def __len__(self) -> int:
+        return len(self.phase)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -41,44 +71,53 @@ class WhatRan(Frozen):
     Attributes:
         step: the number of the step, where it is asked for alone; None for the steady steps.
         steps: how many steady steps these are; None for the whole trace of a file without any.
+        unprofiled_steps: how many of them the time without the profiler is of; None without one.
         is_forward_inferred: see `Phases`.
+        lines: the lines of the program; none where the file has no Python functions.
+        modules: the modules; none where the file does not have their calls.
         length_ns: int64[r], ns, of each GPU activity.
         kernel: int64[r], its name, as an index into `Trace.strings`.
         kind: int8[r], a `Kind`.
-        operator: int64[r], the name of the innermost operator around its launch, as an index into
-            `Trace.strings`, NO_OPERATOR or NO_HOST.
-        phase: int8[r], the `Phase` of its launch.
+        launched_in: r labels, of its launch.
         is_first: bool[r], which is the first activity of its launch here.
-        host_operator, host_phase: int64[h] and int8[h], the innermost operator and the phase that
-            the host was in, each pair once.
-        host_ns: int64[h], ns, how long it was in both, in its own steps.
+        host: h labels, each combination that the host was in once.
+        host_ns: int64[h], ns, how long it was in that, in its own steps.
+        host_unprofiled_ns: int64[h], ns, how long it is in that without the profiler, in the
+            replayed steps; 0 where that is not known.
         idle_ns: int64[h], ns, how long the devices were idle meanwhile, in the steps' windows,
             added up.
-        call_operator, call_count: int64[c], how often the operators of each name began in the
-            host's steps, on a thread that counted then.
+        calls: how often something began in the host's steps, on a thread that counted then: labels
+            to numbers, of "operator" and of "module".
 
-    Example row of an activity: ``(length_ns=1_640, kernel=3, kind=Kind.COMPUTE, operator=17,
-    phase=Phase.FORWARD, is_first=True)``.
+    Example row of an activity: ``(length_ns=1_640, kernel=3, kind=Kind.COMPUTE, is_first=True)``.
     """
 
     step: int | None
     steps: int | None
+    unprofiled_steps: int | None
     is_forward_inferred: bool
+    lines: tuple[LineName, ...]
+    modules: tuple[ModuleName, ...]
     length_ns: Int64Array
     kernel: Int64Array
     kind: NDArray[np.int8]
-    operator: Int64Array
-    phase: NDArray[np.int8]
+    launched_in: Labels
     is_first: NDArray[np.bool_]
-    host_operator: Int64Array
-    host_phase: NDArray[np.int8]
+    host: Labels
     host_ns: Int64Array
+    host_unprofiled_ns: Int64Array
     idle_ns: Int64Array
-    call_operator: Int64Array
-    call_count: Int64Array
+    calls: Mapping[str, Counter[int]]
 
 
-def what_ran(graph: Graph, windows: Sequence[Window], bubbles: Bubbles) -> WhatRan:
+def what_ran(
+    graph: Graph,
+    windows: Sequence[Window],
+    phases: Phases,
+    lines: SourceLines,
+    bubbles: Bubbles,
+    host_clock: HostClock | None,
+) -> WhatRan:
     """Say of what the steady steps launched, and of the host's time in them, what it was.
 
     The slow reference model is ``tests/reference/host_work.py``.
@@ -86,43 +125,46 @@ def what_ran(graph: Graph, windows: Sequence[Window], bubbles: Bubbles) -> WhatR
     Args:
         graph: the file's dependencies.
         windows: what is measured: the whole trace and every step, or one step.
-        bubbles: the idle time in them.
+        phases: of its host.
+        lines: where to look for the program's source.
+        bubbles: the idle time in the windows.
+        host_clock: the host's time without the profiler; None where it is not known.
 
     Returns:
         the columns; of a step that is asked for alone, those of that step.
     """
     timeline = graph.host.timeline
-    phases = Phases(graph.host)
     indices, on_host, within = _scope(timeline, windows[0])
+    clock = host_clock if windows[0].step is None else None
     rows = (
         np.arange(len(timeline.event_id))
         if indices is None
         else np.flatnonzero(np.isin(timeline.step_index, indices))
     )
-    operator, phase = _of_launches(timeline, phases, rows)
+    host = _Host(timeline, phases, lines, join(on_host, within))
     _, first = np.unique(timeline.launch_id[rows], return_index=True)
     is_first = np.zeros(len(rows), dtype=np.bool_)
     is_first[first] = True
-    host_operator, host_phase, host_ns, idle_ns = _host_time(
-        timeline, phases, on_host, within, _idle(timeline, bubbles, within)
+    labels, host_ns, host_unprofiled_ns, idle_ns = _host_time(
+        host, on_host, within, _idle(timeline, bubbles, within), clock
     )
-    calls = np.bincount(_called(timeline, phases, on_host))
     return WhatRan(
         step=windows[0].step,
         steps=None if indices is None else len(indices),
+        unprofiled_steps=None if clock is None else clock.steps,
         is_forward_inferred=phases.is_forward_inferred,
+        lines=host.lines.names,
+        modules=host.modules.names,
         length_ns=timeline.end_ns[rows] - timeline.start_ns[rows],
         kernel=timeline.trace.name_index[timeline.event_id[rows]].astype(np.int64),
         kind=timeline.kind[rows],
-        operator=operator,
-        phase=phase,
+        launched_in=host.of_launches(timeline.launch_id[rows]),
         is_first=is_first & (timeline.launch_id[rows] != ABSENT),
-        host_operator=host_operator,
-        host_phase=host_phase,
+        host=labels,
         host_ns=host_ns,
+        host_unprofiled_ns=host_unprofiled_ns,
         idle_ns=idle_ns,
-        call_operator=np.flatnonzero(calls),
-        call_count=calls[calls > 0],
+        calls=host.calls(on_host),
     )
 
 
@@ -151,19 +193,91 @@ def _scope(timeline: Timeline, window: Window) -> tuple[Sequence[int] | None, In
     )
 
 
-def _of_launches(
-    timeline: Timeline, phases: Phases, rows: NDArray[np.intp]
-) -> tuple[Int64Array, NDArray[np.int8]]:
-    """The operator and the phase of the launch of each row: int64[r] and int8[r]."""
-    launch_ids, index = np.unique(timeline.launch_id[rows], return_inverse=True)
-    is_launched = launch_ids != ABSENT
-    launched = launch_ids[is_launched]
-    operator = np.full(len(launch_ids), NO_HOST, dtype=np.int64)
-    phase = np.full(len(launch_ids), Phase.UNKNOWN, dtype=np.int8)
-    # A name that is ABSENT is NO_OPERATOR.
-    operator[is_launched] = timeline.operators.names(timeline.operators.innermost(launched))
-    phase[is_launched] = phases.of_events(launched)
-    return operator[index], phase[index]
+class _Host:
+    """What the host was in, at any moment.
+
+    Args:
+        timeline: the GPU activities.
+        phases: of its host.
+        source: where to look for the program's source.
+        within: the time that is asked about.
+    """
+
+    def __init__(
+        self, timeline: Timeline, phases: Phases, source: SourceLines, within: Intervals
+    ) -> None:
+        self.phases, self.operators = phases, timeline.operators
+        self.lines = ProgramLines(timeline, source, within)
+        self.modules = ModulePaths(timeline)
+
+    def of_launches(self, launch_id: Int64Array) -> Labels:
+        """What the host launched activities in: of each the launch (event id), or ABSENT."""
+        launch_ids, index = np.unique(launch_id, return_inverse=True)
+        is_launched = launch_ids != ABSENT
+        launched = launch_ids[is_launched]
+        found = Labels(
+            operator=self.operators.names(self.operators.innermost(launched)),
+            phase=self.phases.of_events(launched),
+            line=self.lines.of_events(launched),
+            module=self.modules.of_events(launched),
+        )
+        unknown = _unknown(len(launch_ids) - len(launched))
+        # ABSENT is the first of the launches.
+        both = concatenated([unknown, found])
+        return _taken(both, index)
+
+    def at(self, thread: int, moments_ns: Int64Array) -> Labels:
+        """What a thread was in at each moment (int64[k], ns, ascending); ABSENT is no thread."""
+        if thread == ABSENT:
+            return _unknown(len(moments_ns))
+        return Labels(
+            operator=self.operators.names(self.operators.innermost_at(thread, moments_ns)),
+            phase=self.phases.at(thread, moments_ns),
+            line=self.lines.at(thread, moments_ns),
+            module=self.modules.at(thread, moments_ns),
+        )
+
+    def boundaries_ns(self, thread: int) -> Int64Array:
+        """int64[k], ns, when what a thread is in may change; in any order."""
+        if thread == ABSENT:
+            return np.zeros(0, dtype=np.int64)
+        own = self.operators.of_thread(thread)
+        return np.concatenate(
+            (
+                self.operators.start_ns[own],
+                self.operators.end_ns[own],
+                self.phases.boundaries_ns(thread),
+                self.lines.boundaries_ns(thread),
+                self.modules.boundaries_ns(thread),
+            )
+        )
+
+    def calls(self, on_host: Intervals) -> Mapping[str, Counter[int]]:
+        """How often operators and modules began on a thread in charge, by label."""
+        counts: Mapping[str, Counter[int]] = {"operator": Counter(), "module": Counter()}
+        for thread, part in self.phases.threads_in_charge(on_host):
+            if thread == ABSENT:
+                continue
+            own = self.operators.of_thread(thread)
+            operator = self.operators.names(np.arange(own.start, own.stop))
+            for name, start_ns, label in (
+                ("operator", self.operators.start_ns[own], operator),
+                ("module", *self.modules.begun(thread)),
+            ):
+                labels, times = np.unique(label[contains(part, start_ns)], return_counts=True)
+                counts[name].update(dict(zip(labels.tolist(), times.tolist(), strict=True)))
+        return counts
+
+
+def _unknown(count: int) -> Labels:
+    """The labels of what the file has no host for."""
+    no_host = np.full(count, NO_HOST, dtype=np.int64)
+    return Labels(no_host, np.full(count, Phase.UNKNOWN, dtype=np.int8), no_host, no_host)
+
+
+def _taken(labels: Labels, index: NDArray[np.intp]) -> Labels:
+    """Some of the labels."""
+    return Labels(**{field.name: getattr(labels, field.name)[index] for field in fields(labels)})
 
 
 def _idle(timeline: Timeline, bubbles: Bubbles, within: Intervals) -> list[Intervals]:
@@ -176,77 +290,61 @@ def _idle(timeline: Timeline, bubbles: Bubbles, within: Intervals) -> list[Inter
 
 
 def _host_time(
-    timeline: Timeline,
-    phases: Phases,
+    host: _Host,
     on_host: Intervals,
     within: Intervals,
     idle: Sequence[Intervals],
-) -> tuple[Int64Array, NDArray[np.int8], Int64Array, Int64Array]:
-    """Each pair of an operator and a phase, with the host's time in both, and the devices' idle.
+    clock: HostClock | None,
+) -> tuple[Labels, Int64Array, Int64Array, Int64Array]:
+    """All that the host was in, with its time in that, and the devices' idle time.
 
     Args:
-        timeline: the GPU activities.
-        phases: of its host.
+        host: what it was in.
         on_host: when the host ran the steps.
         within: their windows.
         idle: when each device was idle in the windows.
+        clock: the host's time without the profiler.
     """
-    count = (len(timeline.trace.strings) - NO_HOST) * len(Phase)
-    sums_ns = np.zeros((2, count), dtype=np.int64)
-    for thread, part in phases.threads_in_charge(join(on_host, within)):
-        pieces, operator, phase = _pieces(timeline, phases, thread, part, on_host)
-        key = (operator - NO_HOST) * len(Phase) + phase
-        host_ns = (pieces.ends - pieces.starts)[is_host := _covers(on_host, pieces.starts)]
-        # Sums below 2**53 are exact.
-        sums_ns[0] += np.bincount(key[is_host], host_ns, count).astype(np.int64)
+    labels = [_unknown(0)]
+    lengths_ns = [np.zeros((3, 0), dtype=np.int64)]
+    for thread, part in host.phases.threads_in_charge(join(on_host, within)):
+        pieces = _pieces(host, thread, part, on_host)
+        labels.append(host.at(thread, pieces.starts))
+        of_piece_ns = np.zeros((3, len(pieces)), dtype=np.int64)
+        is_host = contains(on_host, pieces.starts)
+        of_piece_ns[0] = np.where(is_host, pieces.ends - pieces.starts, 0)
+        if clock is not None:
+            unprofiled_ns = clock.lengths_ns(pieces.starts, pieces.ends)
+            of_piece_ns[1] = np.where(is_host, unprofiled_ns, 0)
         for of_device in idle:
             gap, piece = overlapping_pairs(of_device, pieces)
             shared_ns = np.minimum(pieces.ends[piece], of_device.ends[gap])
             shared_ns -= np.maximum(pieces.starts[piece], of_device.starts[gap])
-            sums_ns[1] += np.bincount(key[piece], shared_ns, count).astype(np.int64)
-    keys = np.flatnonzero(sums_ns.any(axis=0))
-    operators, phase_index = np.divmod(keys, len(Phase))
-    return operators + NO_HOST, phase_index.astype(np.int8), sums_ns[0, keys], sums_ns[1, keys]
+            of_piece_ns[2] += summed(piece, shared_ns, len(pieces))
+        lengths_ns.append(of_piece_ns)
+    of_pieces = concatenated(labels)
+    first, index = _combinations(of_pieces)
+    host_ns, unprofiled_ns, idle_ns = (
+        summed(index, of_piece_ns, len(first)) for of_piece_ns in np.concatenate(lengths_ns, axis=1)
+    )
+    return _taken(of_pieces, first), host_ns, unprofiled_ns, idle_ns
 
 
-def _pieces(
-    timeline: Timeline, phases: Phases, thread: int, part: Intervals, on_host: Intervals
-) -> tuple[Intervals, Int64Array, NDArray[np.int8]]:
-    """The time of a thread, cut wherever its operator or phase changes, or a step of the host.
+def _combinations(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The first of each combination of labels, and int[k], which combination each is."""
+    key = np.zeros(len(labels), dtype=np.int64)
+    for column in (labels.operator, labels.phase, labels.line, labels.module):
+        key = key * (column.max(initial=0) - NO_HOST + 1) + (column - NO_HOST)
+    _, first, index = np.unique(key, return_index=True, return_inverse=True)
+    return first, index
 
-    Returns:
-        the pieces, which touch, in order; the name of the operator and the phase of each.
+
+def _pieces(host: _Host, thread: int, part: Intervals, on_host: Intervals) -> Intervals:
+    """The time of a thread, cut wherever what it is in changes, or a step of the host.
+
+    The pieces touch; they are in order.
     """
-    cuts_ns = [part.starts, part.ends, on_host.starts, on_host.ends]
-    if thread != ABSENT:
-        operators = timeline.operators
-        own = operators.of_thread(thread)
-        cuts_ns += [operators.start_ns[own], operators.end_ns[own], phases.boundaries_ns(thread)]
+    cuts_ns = [part.starts, part.ends, on_host.starts, on_host.ends, host.boundaries_ns(thread)]
     moments_ns = np.sort(np.concatenate(cuts_ns))
-    is_piece = _covers(part, moments_ns)[:-1] & (np.diff(moments_ns) > 0)
-    pieces = Intervals(moments_ns[:-1][is_piece], moments_ns[1:][is_piece])
-    if thread == ABSENT:
-        unknown = np.full(len(pieces), Phase.UNKNOWN, dtype=np.int8)
-        return pieces, np.full(len(pieces), NO_HOST, dtype=np.int64), unknown
-    operator = operators.names(operators.innermost_at(thread, pieces.starts))
-    return pieces, operator, phases.at(thread, pieces.starts)
-
-
-def _covers(intervals: Intervals, moments_ns: Int64Array) -> NDArray[np.bool_]:
-    """bool[k], which of these moments, ascending, lie in a set."""
-    change = np.zeros(len(moments_ns) + 1, dtype=np.int64)
-    np.add.at(change, np.searchsorted(moments_ns, intervals.starts), 1)
-    np.add.at(change, np.searchsorted(moments_ns, intervals.ends), -1)
-    return np.cumsum(change[:-1]) > 0
-
-
-def _called(timeline: Timeline, phases: Phases, on_host: Intervals) -> Int64Array:
-    """int64[c], the name of each operator that began on a thread in charge."""
-    operators = timeline.operators
-    names = [np.zeros(0, dtype=np.int64)]
-    for thread, part in phases.threads_in_charge(on_host):
-        if thread != ABSENT:
-            own = operators.of_thread(thread)
-            is_begun = _covers(part, operators.start_ns[own])
-            names.append(operators.names(np.arange(own.start, own.stop)[is_begun]))
-    return np.concatenate(names)
+    is_piece = contains(part, moments_ns)[:-1] & (np.diff(moments_ns) > 0)
+    return Intervals(moments_ns[:-1][is_piece], moments_ns[1:][is_piece])

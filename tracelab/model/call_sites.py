@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -11,8 +12,8 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array, Intervals, union
 from tracelab.model.frames import (
     called_as_shown,
     called_name,
@@ -102,6 +103,34 @@ def _locator(timeline: Timeline) -> _Locator:
     return _LOCATORS[timeline]
 
 
+def program_calls(timeline: Timeline) -> ProgramCalls:
+    """What the program's own code ran, as far as the file has Python stacks."""
+    if timeline not in _LOCATORS:
+        _LOCATORS[timeline] = _Locator(timeline)
+    return _LOCATORS[timeline].program_calls()
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class ProgramCalls(Frozen):
+    """The functions of the program's own code, and what they call.
+
+    Attributes:
+        event_id: int64[c], functions of the program, the functions of others that they call, and
+            the operators that they run without a call.
+        site_id: int64[c], the event whose call site is that of each: of what stands around the
+            function that was called, that function.
+        backward: per thread, as an index into `Trace.threads`, when it was in a backward pass.
+        autograd_threads: int32[t], likewise, autograd's own: they run what that thread called.
+
+    Example row: ``event_id=40, site_id=42``: event 40 is a wrapper, and 42 the function inside it.
+    """
+
+    event_id: Int64Array
+    site_id: Int64Array
+    backward: Mapping[int, Intervals]
+    autograd_threads: NDArray[np.int32]
+
+
 class _Locator:
     """Finds call sites; what many events share is worked out once.
 
@@ -159,6 +188,44 @@ class _Locator:
         )
         call_site = cache(partial(self._call_site, lines))
         return tuple(map(call_site, *(column.tolist() for column in columns)))
+
+    def program_calls(self) -> ProgramCalls:
+        """What the program's own code ran."""
+        frames, operators = self._frames, self._operators
+        frame = np.flatnonzero(self._is_program | _take(self._is_program, frames.parent_index))
+        site = self._wrapped(frame)
+        around = frames.innermost(operators.event_id)
+        is_direct = _take(self._is_program, around)
+        outer = operators.parent_index
+        is_direct &= (outer == ABSENT) | (around[outer] != around)
+        operator_id = operators.event_id[is_direct]
+        run_backward = np.flatnonzero(self._is_backward)
+        return ProgramCalls(
+            event_id=np.concatenate((frames.event_id[frame], operator_id)),
+            site_id=np.concatenate((frames.event_id[site], operator_id)),
+            backward={
+                thread: union(frames.start_ns[run_backward[own]], frames.end_ns[run_backward[own]])
+                for thread, own in groups_of(frames.thread_index[run_backward])
+            },
+            autograd_threads=self._autograd_threads,
+        )
+
+    def _wrapped(self, frame: NDArray[np.intp]) -> NDArray[np.intp]:
+        """intp[k], of each frame that is a wrapper the one it stands around; else the frame.
+
+        That is the longest one inside it, unless that is of the program's own code again.
+        """
+        frames = self._frames
+        inner = np.flatnonzero(_take(self._is_wrapper, frames.parent_index))
+        inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
+        outer = frames.parent_index[inner]
+        longest = np.arange(len(frames.event_id))
+        longest[outer] = inner  # of several the last one counts
+        is_own = self._is_program[longest[outer]]
+        longest[outer[is_own]] = outer[is_own]
+        while not np.array_equal(wrapped := longest[frame], frame):
+            frame = wrapped
+        return frame
 
     def _call_site(
         self,
@@ -342,6 +409,11 @@ class _Locator:
         of_engine = self._operators.have_name(is_engine_operator)
         is_engine[self._operators.thread_index[of_engine]] = True
         return np.flatnonzero(is_engine).astype(np.int32)
+
+
+def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:
+    """bool[k], whether each of these is chosen; ABSENT is not."""
+    return np.append(chosen, False)[index]  # ABSENT is the last one
 
 
 # What was worked out of a file, for as long as somebody has its timeline: rules ask for the call

@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 
 TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
+MODULE_PREFIX = "nn.Module: "  # of the call of a module
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 
@@ -20,6 +21,7 @@ _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)tracelab/(?:record|cli)/"
     r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref|copy|pickle)\.py\("
+    r"|^(?:dataclasses|enum|inspect|warnings)\.py\("
     r"|^(?:json|re|collections|importlib|multiprocessing|concurrent/futures)/\w+\.py\("
     r"|^logging/(?:__init__|handlers)\.py\("
 )

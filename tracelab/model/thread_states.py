@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array, Intervals, join, measure_within, union
 from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
-from tracelab.model.frames import is_program_frame
+from tracelab.model.frames import MODULE_PREFIX, is_program_frame
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.stalled_calls import StalledCalls
 from tracelab.model.timeline import Timeline
@@ -36,7 +36,6 @@ _OF_LIBRARIES = re.compile(
     r"|(^|/)tokenization_\w+\.py\(\d+\): (?!\w*decode)"
 )
 _LEAST_PREPARATION_NS = 100_000
-_MODULE = "nn.Module: "
 # The loader of a DataLoader without workers, and what fetches samples, which workers do otherwise.
 _IN_THREAD = ("_SingleProcess", "torch/utils/data/_utils/fetch.py")
 
@@ -152,7 +151,8 @@ def _preparing_functions(timeline: Timeline) -> NDArray[np.intp]:
     prepares = prepares[match_names(trace, prepares, _prepares)]
     if not len(prepares):
         return prepares
-    module_id = function_id[match_names(trace, function_id, lambda name: name.startswith(_MODULE))]
+    is_module = match_names(trace, function_id, lambda name: name.startswith(MODULE_PREFIX))
+    module_id = function_id[is_module]
     launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
     is_alone = np.ones(len(prepares), dtype=np.bool_)
     for thread, index in groups_of(trace.thread_index[prepares]):

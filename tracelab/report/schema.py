@@ -238,6 +238,16 @@ class Tables:
         """Data loading, forward, backward, optimizer and other, per steady step."""
         return self.tables.get("phases", ())
 
+    @property
+    def lines(self) -> tuple[WorkMetrics, ...]:
+        """The lines of the program, per steady step; no row of a file without Python stacks."""
+        return self.tables.get("lines", ())
+
+    @property
+    def modules(self) -> tuple[WorkMetrics, ...]:
+        """The modules, per steady step; no row of a file without Python stacks."""
+        return self.tables.get("modules", ())
+
 
 @dataclass(frozen=True)
 class Report(Tables):

@@ -33,6 +33,8 @@ TREATED_APART = frozenset(
         "kernels",
         "operators",
         "phases",
+        "lines",
+        "modules",
     )
 )
 

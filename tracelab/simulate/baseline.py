@@ -18,7 +18,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.calibrate import calibrate
+from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import repeat, typical_steps
@@ -59,6 +59,7 @@ class Baseline(OneLine):
         error: by how much the replay is off, as a share of the measured step; None without one.
         not_replayed: why there are no predictions, a sentence; else None.
         is_share: whether it is the whole trace instead of a step.
+        calibration: how it was made of what was recorded, where it is without the profiler.
     """
 
     program: Program | None = None
@@ -71,6 +72,7 @@ class Baseline(OneLine):
     error: float | None = None
     not_replayed: str | None = None
     is_share: bool = False
+    calibration: Calibration | None = None
 
 
 def find_baseline(graph: Graph) -> Baseline:
@@ -123,6 +125,7 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
         basis=UNPROFILED,
         not_calibrated=None,
         error=error,
+        calibration=calibration,
     )
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine
+from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array, measure_within
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
@@ -27,7 +27,7 @@ from tracelab.simulate.replay import replay
 _MOST_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
 # What little is recorded in a stretch of time is at most nine tenths of it.
-_LEAST_LEFT = 0.1
+LEAST_LEFT = 0.1
 # How long it takes from the end of the host's part to that of the wait for the GPU where that is
 # done already. The first recorders looked for the devices in use meanwhile: 98 to 250 us in
 # captures whose host decides how long a step takes.
@@ -57,11 +57,11 @@ class Recording(Frozen):
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class Calibration(OneLine):
+class Calibration(Frozen):
     """A program without the profiler, and how it compares with what the recorder timed.
 
     Example: ``Calibration(program=<Program>, event_ns=2_100.0, host_ns=6_010_000,
-    step_ns=20_400_000, ends=())``.
+    step_ns=20_400_000, ends=(), time_ns=int64[40])``.
 
     Attributes:
         program: the calibrated program.
@@ -71,6 +71,7 @@ class Calibration(OneLine):
             How long the recorder took itself is not known exactly; of the lengths that are
             possible it is the one nearest to what was timed.
         ends: with the least and the most cost that fit as well, where they differ much; often none.
+        time_ns: int64[n], ns, when each node is reached where steps run as the recorder timed them.
     """
 
     program: Program
@@ -78,6 +79,7 @@ class Calibration(OneLine):
     host_ns: int
     step_ns: int
     ends: tuple[Program, ...]
+    time_ns: Int64Array
 
 
 def calibrate(graph: Graph, program: Program) -> Calibration | None:
@@ -99,14 +101,14 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
         return None
     recording = count_recorded(graph, program)
     blocks = _Blocks(graph, program, info.unprofiled_block_steps)
-    host_ns, _ = blocks.measure(
-        [without_profiler(program, recording, event_ns) for event_ns in _COSTS_NS.tolist()]
-    )
+    candidates = [without_profiler(program, recording, cost_ns) for cost_ns in _COSTS_NS.tolist()]
+    host_ns, _ = blocks.measure(candidates, blocks.replay(candidates))
     least_ns, event_ns, most_ns = (
         _cost_at(host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
     )
     fitted = without_profiler(program, recording, event_ns)
-    [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted])
+    time_ns = blocks.replay([fitted])
+    [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
     ends_ns = (least_ns, most_ns) if most_ns - least_ns > _VAGUE_NS else ()
     return Calibration(
         program=fitted,
@@ -114,6 +116,7 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
         host_ns=round(fitted_host_ns),
         step_ns=round(min(max(timed_ns, shortest_ns), longest_ns)),
         ends=tuple(without_profiler(program, recording, end_ns) for end_ns in ends_ns),
+        time_ns=time_ns[:, 0],
     )
 
 
@@ -132,7 +135,7 @@ def without_profiler(program: Program, recording: Recording, event_ns: float) ->
 
 def _shortened(length_ns: Int64Array, events: NDArray[np.float64], event_ns: float) -> Int64Array:
     """The lengths without what their events cost."""
-    least_ns = np.where(events > 0, length_ns * _LEAST_LEFT, length_ns)
+    least_ns = np.where(events > 0, length_ns * LEAST_LEFT, length_ns)
     left_ns = np.maximum(length_ns - events * event_ns, least_ns)
     return np.where(events > 0, left_ns.round(), length_ns).astype(np.int64)
 
@@ -151,7 +154,7 @@ def count_recorded(graph: Graph, program: Program) -> Recording:
     begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
     call = np.flatnonzero(program.kind == NodeKind.CALL)
     inside = _Stretches(program.thread_index[call], begin_ns[call], program.moment_ns[call] + 1)
-    recorded = _Recorded(graph)
+    recorded = RecordedEvents(graph)
     edge, between = _between_calls(recorded, program, begin_ns)
     of_node, of_edge = np.zeros(len(program)), np.zeros(len(program.source))
     # Recording its activities takes a call longer, that of a CUDA graph most of all.
@@ -179,7 +182,7 @@ class _Stretches(Frozen):
 
 
 def _between_calls(
-    recorded: _Recorded, program: Program, begin_ns: Int64Array
+    recorded: RecordedEvents, program: Program, begin_ns: Int64Array
 ) -> tuple[NDArray[np.intp], _Stretches]:
     """The time that edges of the host stand for: intp[k], edges, and the stretches of each.
 
@@ -224,7 +227,7 @@ def _between_calls(
     )
 
 
-class _Recorded:
+class RecordedEvents:
     """What was recorded of each thread of a file but its steps, and when it was in the profiler.
 
     Args:
@@ -255,6 +258,10 @@ class _Recorded:
             for index in graph.host.launching_threads
             for of_thread in [thread == index]
         }
+
+    def marks_ns(self, thread_index: int) -> Int64Array:
+        """int64[m], ns, when events of a thread began or ended, ascending."""
+        return self._marks_ns.get(thread_index, np.zeros(0, dtype=np.int64))
 
     def count(self, stretches: _Stretches) -> NDArray[np.float64]:
         """float64[k], how many events were recorded in each stretch."""
@@ -351,15 +358,8 @@ class _Blocks:
         wrap_ns = int(program.latency_ns[self._wrap].sum())
         self._head_share = min(1.0, head_ns / wrap_ns) if wrap_ns > 0 else 0.0
 
-    def measure(
-        self, programs: Sequence[Program]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """What a step takes in programs of the same edges.
-
-        Returns:
-            float64[p], ns, until the host goes on with the next step; and float64[p, 2], ns, until
-            the GPU is done, too: at least and at most.
-        """
+    def replay(self, programs: Sequence[Program]) -> Int64Array:
+        """When each node of programs of the same edges is reached: int64[n, p], ns."""
         alone = [
             replace(
                 program,
@@ -368,7 +368,21 @@ class _Blocks:
             )
             for program in programs
         ]
-        time_ns = replay(alone).time_ns
+        return replay(alone).time_ns
+
+    def measure(
+        self, programs: Sequence[Program], time_ns: Int64Array
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """What a step takes in programs of the same edges.
+
+        Args:
+            programs: the programs.
+            time_ns: int64[n, p], ns, their replay.
+
+        Returns:
+            float64[p], ns, until the host goes on with the next step; and float64[p, 2], ns, until
+            the GPU is done, too: at least and at most.
+        """
         latency_ns, cost_ns = (
             np.stack([getattr(program, name) for program in programs], axis=1)
             for name in ("latency_ns", "cost_ns")

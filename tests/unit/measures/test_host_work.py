@@ -1,4 +1,4 @@
-"""What ran by operator and phase, in nanoseconds."""
+"""What ran by operator, phase, line and module, in nanoseconds."""
 
 import numpy as np
 import pytest
@@ -17,20 +17,42 @@ from tests.build.rows import (
     step,
 )
 from tests.reference.host_work import ENGINE, INPUT, PHASES, HostWork
-from tracelab.intervals import gaps, measure
+from tracelab.intervals import gaps, measure, union
 from tracelab.measures import ranking
 from tracelab.measures.bubbles import bubbles
-from tracelab.measures.host_work import INFERRED, operators, phases
+from tracelab.measures.host_clock import HostClock
+from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
 from tracelab.measures.kernels import kernels
 from tracelab.measures.what_ran import what_ran
+from tracelab.model.phases import Phases
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.trace import Category
+
+
+def ran_of(made, windows=None, *, clock=None, folders=()):
+    """What ran in a graph."""
+    windows, source = windows or made.host.timeline.windows, SourceLines(folders)
+    return what_ran(made, windows, Phases(made.host), source, bubbles(made, windows), clock)
 
 
 def tables(*rows, windows=None):
     """The graph of some rows and its kernels, operators and phases."""
     made = graph(*rows)
-    windows = windows or made.host.timeline.windows
-    ran = what_ran(made, windows, bubbles(made, windows))
+    ran = ran_of(made, windows)
     return [tuple(kernels(made, ran)), tuple(operators(made, ran)), tuple(phases(made, ran))]
+
+
+def by_place(rows):
+    """(name, where): (launches, host, gpu, idle)."""
+    return {
+        (row.name, row.where): (
+            row.sums.launches,
+            row.sums.host_ns,
+            row.sums.gpu_ns,
+            row.sums.idle_ns,
+        )
+        for row in rows
+    }
 
 
 def sums(rows):
@@ -224,6 +246,144 @@ def test_others_keep_the_sums_exact(monkeypatch):
     assert ranking.MOST_ROWS <= 500
 
 
+PROGRAM = """\
+def step(model, batch):
+    loss = model(batch)
+    loss.backward()
+    return loss.item()
+"""
+BACKWARD = "<built-in method run_backward of torch._C._EngineBase object at 0x7f>"
+
+
+def program_step():
+    """100 ns: the model in [5, 40), backward by autograd's thread in [40, 80), item in [85, 99).
+
+    The kernels run in [20, 30), [60, 90) and [90, 95): the GPU is idle for 55 ns.
+    """
+    return [
+        step(1, 0, 100),
+        python("train.py(1): step", 2, 100),
+        python("nn.Module: Net_0", 5, 40),
+        python("torch/nn/modules/module.py(1775): _call_impl", 6, 39),
+        python("model.py(7): forward", 8, 38),
+        python("nn.Module: Linear_0", 10, 30),
+        operator("aten::linear", 12, 28),
+        launch(15, 18, 1),
+        kernel(20, 30, correlation=1),
+        operator("aten::add", 32, 36),
+        python("torch/_tensor.py(570): backward", 40, 80),
+        python(BACKWARD, 44, 78),
+        operator(ENGINE, 50, 70, thread=AUTOGRAD),
+        launch(55, 58, 2, thread=AUTOGRAD),
+        kernel(60, 90, correlation=2),
+        python("<built-in method item of Tensor object at 0x7f>", 85, 99),
+        launch(86, 88, 3),
+        kernel(90, 95, correlation=3),
+    ]
+
+
+def test_lines_have_all_that_they_call_but_the_programs_own_code(tmp_path):
+    (tmp_path / "train.py").write_text(PROGRAM)
+    made = graph(*program_step())
+    rows = tuple(lines(made, ran_of(made, folders=[str(tmp_path)])))
+
+    # Line 2 without the 30 ns of model.py; step itself [2, 5), [80, 85) and [99, 100); forward
+    # [8, 10), [30, 32) and [36, 38).
+    assert by_place(rows) == {
+        ("step", "train.py:3"): (1, 40, 30, 20),
+        ("Linear in forward", "model.py"): (1, 20, 10, 10),
+        ("step", "train.py:4"): (1, 14, 5, 4),
+        ("step", "train.py"): (0, 9, 0, 4),
+        ("forward", "model.py"): (0, 6, 0, 6),
+        ("step", "train.py:2"): (0, 5, 0, 5),
+        ("__add__ in forward", "model.py"): (0, 4, 0, 4),
+        ("outside any function", None): (0, 2, 0, 2),
+    }
+    assert all(row.calls is None for row in rows)
+
+
+def test_modules_have_their_own_time():
+    made = graph(*program_step())
+    rows = tuple(modules(made, ran_of(made)))
+
+    assert by_place(rows) == {
+        ("outside any module", None): (2, 65, 35, 30),
+        ("Linear_0", "Net_0"): (1, 20, 10, 10),
+        ("Net_0", None): (0, 15, 0, 15),
+    }
+    assert [row.calls for row in rows] == [0, 1, 1]
+
+
+def test_without_python_functions_there_are_no_lines_and_no_modules():
+    made = graph(*(row for row in program_step() if row.category != Category.PYTHON))
+    ran = ran_of(made)
+
+    assert (tuple(lines(made, ran)), tuple(modules(made, ran))) == ((), ())
+
+
+def test_a_wrapper_is_what_it_stands_around():
+    made = graph(
+        step(1, 0, 100),
+        python("train.py(1): step", 0, 100),
+        python("torch/optim/optimizer.py(480): wrapper", 10, 90),
+        python("torch/autograd/profiler.py(854): __enter__", 12, 20),
+        python("torch/optim/optimizer.py(60): _use_grad", 20, 85),
+        python("torch/optim/adam.py(200): step", 22, 80),
+        launch(30, 32, 1),
+        kernel(40, 50, correlation=1),
+    )
+    rows = lines(made, ran_of(made))
+
+    assert {row.name: row.sums.host_ns for row in rows} == {"step in step": 80, "step": 20}
+
+
+def test_the_time_without_the_profiler_is_that_of_the_clock():
+    # GIVEN two steps of 100 ns, of which the second was replayed: half as long until 140, and from
+    # there on a fifth of its 60 ns
+    made = graph(*TWO_STEPS)
+    clock = HostClock(np.array([100, 140, 200]), np.array([0, 20, 32]), steps=1)
+    rows = tuple(phases(made, ran_of(made, clock=clock)))
+    # THEN the 10 ns of loading are 5, the 30 of forward 15 ... and all are 32
+    assert {row.name: row.host_unprofiled_ns for row in rows} == {
+        "data": 5,
+        "forward": 15,
+        "backward": 8,
+        "optimizer": 3,
+        "other": 1,
+    }
+    alone = phases(made, ran_of(made, made.host.timeline.windows[2:], clock=clock))
+    assert {row.host_unprofiled_ns for row in alone} == {None}
+
+
+@st.composite
+def frames(draw):
+    """Functions of the program and of others, on any thread."""
+    start = draw(st.integers(0, LAST))
+    name = draw(st.sampled_from(FRAMES))
+    thread = draw(st.sampled_from([MAIN, MAIN, MAIN, AUTOGRAD]))
+    return python(name, start, start + draw(st.integers(0, 40)), thread=thread)
+
+
+FRAMES = (
+    "train.py(1): step",
+    "model.py(7): forward",
+    "torch/functional.py(3): norm",
+    "torch/optim/optimizer.py(480): wrapper",
+    "nn.Module: Linear_0",
+    "nn.Module: Net_0",
+    BACKWARD,
+)
+
+
+@st.composite
+def clocks(draw):
+    """Clocks whose nanoseconds are whole ones."""
+    steps = draw(st.lists(st.tuples(st.integers(1, 20), st.integers(0, 2)), min_size=1, max_size=6))
+    lengths, speeds = np.array(steps).T
+    recorded_ns = draw(st.integers(0, 20)) + np.cumsum(np.append(0, lengths))
+    return HostClock(recorded_ns, np.cumsum(np.append(0, lengths * speeds)), steps=1)
+
+
 @st.composite
 def phase_rows(draw):
     """Regions and operators that phases are made of, on any thread."""
@@ -238,36 +398,48 @@ def phase_rows(draw):
     return maker(name, start, end, thread=draw(st.sampled_from([MAIN, MAIN, AUTOGRAD])))
 
 
-@given(random_rows(), st.lists(phase_rows(), max_size=10))
-@settings(derandomize=True, deadline=None, max_examples=100)
-def test_operators_and_phases_are_those_of_the_slow_model(rows, more):
-    rows = [*rows, *more]
+@given(
+    random_rows(),
+    st.lists(phase_rows(), max_size=10),
+    st.lists(frames(), max_size=8),
+    st.none() | clocks(),
+)
+@settings(derandomize=True, deadline=None, max_examples=150)
+def test_all_tables_are_those_of_the_slow_model(rows, more, some_frames, clock):
+    rows = [*rows, *more, *some_frames]
     made = graph(*rows)
-    timeline = made.host.timeline
-    ran = what_ran(made, timeline.windows, bubbles(made))
-    expected = HostWork(rows, timeline)
+    ran = ran_of(made, clock=clock)
+    expected = HostWork(rows, made.host.timeline, clock)
 
-    for found, account in (
-        (tuple(operators(made, ran)), expected.by_operator),
-        (tuple(phases(made, ran)), expected.by_phase),
+    for table, account, key in (
+        (operators, expected.by_operator, _name_of),
+        (phases, expected.by_phase, _name_of),
+        (lines, expected.by_line, _place_of),
+        (modules, expected.by_module, _place_of),
     ):
-        names = {row.name for row in found}
+        found = tuple(table(made, ran))
+        if not found:
+            continue  # the file has no frames of the program, or no modules
         for column in ("launches", "host_ns", "gpu_ns", "idle_ns"):
             wanted = {_text(name): n for name, n in getattr(account, column).items() if n}
-            assert {row.name: n for row in found if (n := getattr(row.sums, column))} == wanted
-            assert wanted.keys() <= names
-    calls = {row.name: row.sums.calls for row in operators(made, ran) if row.sums.calls}
-    assert calls == dict(expected.by_operator.calls)
+            assert {key(row): n for row in found if (n := getattr(row.sums, column))} == wanted
+        unprofiled_ns = {
+            key(row): row.host_unprofiled_ns * (ran.unprofiled_steps or 1)
+            for row in found
+            if row.host_unprofiled_ns
+        }
+        assert unprofiled_ns == {_text(name): n for name, n in account.unprofiled_ns.items() if n}
+        calls = {key(row): row.sums.calls for row in found if row.sums.calls}
+        assert calls == dict(account.calls)
 
 
-@given(random_rows(), st.lists(phase_rows(), max_size=6))
+@given(random_rows(), st.lists(phase_rows() | frames(), max_size=8))
 @settings(derandomize=True, deadline=None, max_examples=100)
 def test_every_table_adds_up(rows, more):
     made = graph(*rows, *more)
     timeline = made.host.timeline
-    ran = what_ran(made, timeline.windows, bubbles(made))
-    kernel_rows, operator_rows = tuple(kernels(made, ran)), tuple(operators(made, ran))
-    rows_of_phases = tuple(phases(made, ran))
+    ran = ran_of(made)
+    kernel_rows = tuple(kernels(made, ran))
     steady = timeline.steady
     windows = timeline.windows[:1]
     chosen = list(range(len(timeline.event_id)))
@@ -283,11 +455,26 @@ def test_every_table_adds_up(rows, more):
 
     assert sum(row.sums.total_ns for row in kernel_rows) == gpu_ns
     assert sum(row.sums.count for row in kernel_rows) == len(chosen)
-    for table in (operator_rows, rows_of_phases):
-        assert sum(row.sums.gpu_ns for row in table) == gpu_ns
-        assert sum(row.sums.idle_ns for row in table) == idle_ns
-    host_ns = sum(row.sums.host_ns for row in operator_rows)
-    assert host_ns == sum(row.sums.host_ns for row in rows_of_phases)
+    host_ns = sum(row.sums.host_ns for row in phases(made, ran))
+    if steady:
+        annotations = {timeline.steps[i].event_id for i in steady.indices}
+        spans = union(
+            timeline.trace.start_ns[[*annotations]], timeline.trace.end_ns[[*annotations]]
+        )
+        assert host_ns == measure(spans)
+    for table in (operators, phases, lines, modules):
+        if found := tuple(table(made, ran)):
+            assert sum(row.sums.host_ns for row in found) == host_ns
+            assert sum(row.sums.gpu_ns for row in found) == gpu_ns
+            assert sum(row.sums.idle_ns for row in found) == idle_ns
+
+
+def _name_of(row):
+    return row.name
+
+
+def _place_of(row):
+    return row.name, row.where
 
 
 def _text(name):

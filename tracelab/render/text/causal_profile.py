@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from itertools import compress
 
 from tracelab.findings.savings import Savings
+from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.steady import UNPROFILED
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.hints import MORE_IN_JSON
 from tracelab.render.text.sections import Column, Fit, Section, Tone
 from tracelab.render.words import bare_name
 from tracelab.simulate.causal_profile import ALL, FINDING, KERNEL, LINE, OPERATOR, CausalMetrics
-from tracelab.simulate.items import OUTSIDE_FUNCTIONS
 
 _MOST_ROWS, _MOST_WITHOUT_SAVING = 20, 5
 _LITTLE = 0.001  # of a step: to save less is to save nothing

@@ -25,7 +25,7 @@ from tracelab.render.text.window_times import headlines
 from tracelab.report.schema import Report
 from tracelab.report.views import RankView, ranks_of, views_of
 
-TOP = 10  # kernels and operators that are shown
+TOP = 10  # kernels, lines, modules and operators that are shown
 _NOTEBOOK_WIDTH = 110
 _MOST_RANKS = 4  # the details of more would be a wall
 
@@ -47,7 +47,7 @@ def render_text(
         color: whether to use the terminal's colors.
         full: every table, not the first screen alone.
         every_step: the details of every step as well.
-        top: how many kernels and operators the full text shows.
+        top: how many kernels, lines, modules and operators the full text shows.
     """
     from tracelab.render.text.terminal import console_width, draw
 

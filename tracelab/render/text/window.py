@@ -7,7 +7,7 @@ from tracelab.render.text.tables import other_tables
 from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
 from tracelab.render.text.window_idle import culprits, idle
-from tracelab.render.text.window_kernels import kernels, operators, phases
+from tracelab.render.text.window_kernels import kernels, lines, modules, operators, phases
 from tracelab.render.text.window_overlap import overlap
 from tracelab.render.text.window_starts import latencies, starts
 from tracelab.render.text.window_times import streams, times
@@ -19,7 +19,7 @@ def window_sections(view: View, top: int) -> list[Section]:
 
     Args:
         view: the window.
-        top: how many kernels and operators to show.
+        top: how many kernels, lines, modules and operators to show.
     """
     return [
         *times(view),
@@ -27,6 +27,8 @@ def window_sections(view: View, top: int) -> list[Section]:
         *culprits(view),
         *phases(view),
         *kernels(view, top),
+        *lines(view, top),
+        *modules(view, top),
         *operators(view, top),
         *streams(view),
         overlap(view),

@@ -1,8 +1,10 @@
-"""The sections of the text report about what ran: kernels, operators and phases of a step."""
+"""The sections of the text report about what ran: kernels, operators, phases, lines, modules."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from tracelab.measures.host_work import INFERRED, WorkMetrics
@@ -23,6 +25,13 @@ _PHASE_WORDS: Mapping[str, str] = MappingProxyType(
         "optimizer": "the optimizer",
     }
 )
+
+_NO_STACKS = (
+    "The file has no Python stacks of the program: record with_stack=True to see the host's time "
+    "by line and by module."
+)
+_INSTANCE = re.compile(r"_\d+(?= > |$)")  # the number of a module among those of its class
+_ADDED_UP = ("names", "launches", "host_ns", "gpu_ns", "idle_ns", "host_share", "gpu_share")
 
 
 def kernels(view: View, top: int) -> list[Section]:
@@ -69,26 +78,61 @@ def operators(view: View, top: int) -> list[Section]:
                 "Host and GPU time of the operator itself, without the operators it calls; idle: "
                 "the GPU had nothing to do while the host was in it.",
             ),
-            (
-                Column("operator", Fit.LABEL),
-                Column("calls"),
-                Column("launches"),
-                Column("host"),
-                Column("GPU"),
-                Column("of GPU\ntime"),
-                Column("idle"),
-                Column("phase", Fit.LABEL),
-            ),
+            (Column(f"operator{PART}phase", Fit.LABEL), Column("calls"), *_work_columns(rows)),
             tuple(
-                (
-                    row.name,
-                    "" if not row.calls else _count_text(row.calls),
-                    *_work_cells(row),
-                    row.where or "",
-                )
+                (_label(row.name, row.where), _calls_text(row), *_work_cells(row))
                 for row in rows[:top]
             ),
             _left_out(rows, top, "operator", "operators"),
+        )
+    ]
+
+
+def lines(view: View, top: int) -> list[Section]:
+    """The lines of the program, that with the most time of the host or a GPU first."""
+    rows = view.lines
+    if not view.operators or "lines" not in view.tables:
+        return []
+    title = f"Lines{_per(view.operators[0].sums.steps)}"
+    if not rows:
+        return [Section(title, (_NO_STACKS,))]
+    return [
+        Section(
+            title,
+            (
+                "Host time of a line with all that it calls outside the program's own code. A row "
+                "without a line number is a call whose line is not known, or what the function did "
+                "between its calls.",
+            ),
+            (Column(f"line{PART}function", Fit.LABEL), *_work_columns(rows)),
+            tuple((_label(row.where, row.name), *_work_cells(row)) for row in rows[:top]),
+            _left_out(rows, top, "line", "lines"),
+        )
+    ]
+
+
+def modules(view: View, top: int) -> list[Section]:
+    """The modules by class, that with the most time of the host or a GPU first."""
+    if not view.modules:
+        return []
+    rows = _by_class(view.modules)
+    return [
+        Section(
+            f"Modules{_per(rows[0].sums.steps)}",
+            (
+                "Host time of the module itself, without the modules it calls. The backward pass "
+                "runs outside of modules.",
+            ),
+            (Column(f"module{PART}inside", Fit.LABEL), Column("calls"), *_work_columns(rows)),
+            tuple(
+                (
+                    _label(f"{row.names} {row.name}" if row.names > 1 else row.name, row.where),
+                    _calls_text(row),
+                    *_work_cells(row),
+                )
+                for row in rows[:top]
+            ),
+            _left_out(rows, top, "module", "modules"),
         )
     ]
 
@@ -115,22 +159,16 @@ def phases(view: View) -> list[Section]:
             f"Phases{_per(rows[0].sums.steps)}",
             columns=(
                 Column("phase", Fit.LABEL),
-                Column("launches"),
-                Column("host"),
+                *_work_columns(rows),
                 Column("of host\ntime"),
-                Column("GPU"),
                 Column("of GPU\ntime"),
-                Column("idle"),
             ),
             rows=tuple(
                 (
                     row.name,
-                    _count_text(row.launches),
-                    time_text(row.host_ns),
+                    *_work_cells(row),
                     _share_text(row.host_share),
-                    time_text(row.gpu_ns),
                     _share_text(row.gpu_share),
-                    time_text(row.idle_ns),
                 )
                 for row in rows
             ),
@@ -164,14 +202,61 @@ def busy_answer(view: View) -> str:
     return f"{sentence}, and {_PHASE_WORDS[most.name]} launches {share} of it."
 
 
-def _work_cells(row: WorkMetrics) -> tuple[str, ...]:
-    return (
+def _work_columns(rows: Sequence[WorkMetrics]) -> list[Column]:
+    """The columns of the figures; that without the profiler only where it is known."""
+    is_calibrated = rows[0].host_unprofiled_ns is not None
+    return [
+        Column("launches"),
+        Column("host"),
+        *([Column("without\nprofiler")] if is_calibrated else []),
+        Column("GPU"),
+        Column("idle"),
+    ]
+
+
+def _work_cells(row: WorkMetrics) -> list[str]:
+    """The figures of a row, in the order of `_work_columns`."""
+    unprofiled_ns = row.host_unprofiled_ns
+    return [
         _count_text(row.launches),
         time_text(row.host_ns),
+        *([] if unprofiled_ns is None else [time_text(unprofiled_ns)]),
         time_text(row.gpu_ns),
-        _share_text(row.gpu_share),
         time_text(row.idle_ns),
-    )
+    ]
+
+
+def _label(*parts: str | None) -> str:
+    return PART.join(filter(None, parts))
+
+
+def _calls_text(row: WorkMetrics) -> str:
+    return _count_text(row.calls) if row.calls else ""
+
+
+def _by_class(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
+    """The modules of one class that were called in the same classes as one row each."""
+    groups: dict[tuple[str, str], list[WorkMetrics]] = {}
+    for row in rows:
+        names = (row.name, row.where or "")
+        name, where = (_INSTANCE.sub("", text) for text in names)
+        groups.setdefault((name, where), []).append(row)
+    merged = [
+        replace(
+            group[0],
+            name=name,
+            where=where or None,
+            **{key: sum(getattr(row, key) for row in group) for key in _ADDED_UP},
+            calls=sum(row.calls or 0 for row in group),
+            host_unprofiled_ns=(
+                None
+                if group[0].host_unprofiled_ns is None
+                else sum(row.host_unprofiled_ns or 0 for row in group)
+            ),
+        )
+        for (name, where), group in groups.items()
+    ]
+    return sorted(merged, key=lambda row: -max(row.host_ns, row.gpu_ns))
 
 
 def _per(steps: int | None) -> str:
@@ -205,4 +290,7 @@ def _left_out(
         return ()
     count = counted(sum(row.names for row in rest), one, many)
     shares = [row.share if isinstance(row, KernelMetrics) else row.gpu_share for row in rest]
-    return (f"… and {count} more, {_share_text(sum(shares))} of the GPU time ({MORE_IN_JSON}).",)
+    of_host = [row.host_share for row in rest if isinstance(row, WorkMetrics)]
+    host = f"{_share_text(sum(of_host))} of the host time and " if of_host else ""
+    gpu = f"{_share_text(sum(shares))} of the GPU time"
+    return (f"… and {count} more, {host}{gpu} ({MORE_IN_JSON}).",)

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from tracelab.findings.savings import Savings
+from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.render.text.causal_profile import causal_section
 from tracelab.simulate.causal_profile import CausalMetrics
-from tracelab.simulate.items import OUTSIDE_FUNCTIONS
 
 US = 1_000
 

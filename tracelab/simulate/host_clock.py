@@ -1,0 +1,164 @@
+"""The host's time without the profiler, at every moment of the steps that are replayed.
+
+The replay of the calibrated program says when each call begins and ends. In between, what the
+profiler took is taken away where it recorded something.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.intervals import Int64Array, Intervals, contains, gaps, join, measure_within, union
+from tracelab.measures.host_clock import HostClock
+from tracelab.model.graph import Graph
+from tracelab.model.phases import Phases
+from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.calibrate import LEAST_LEFT, Calibration, RecordedEvents
+from tracelab.simulate.program import NodeKind, Program, Via
+
+# The profiler takes some time before and after the begin of an event, and before and after its end.
+_SIDES = 4
+
+
+def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | None:
+    """Say how far the host is without the profiler when it was so far with it.
+
+    There is no slow reference model: tests have programs whose answer is known by hand.
+
+    Args:
+        graph: the file's dependencies.
+        phases: of its host.
+        baseline: the replayed steps.
+
+    Returns:
+        None where the replay is not of the step without the profiler.
+    """
+    calibration, timeline = baseline.calibration, graph.host.timeline
+    if calibration is None or timeline.steady is None:
+        return None
+    steps = [timeline.steps[index] for index in timeline.steady.indices]
+    step_id = np.array([x.event_id for x in steps if x.number in baseline.steps], dtype=np.intp)
+    in_steps = union(timeline.trace.start_ns[step_id], timeline.trace.end_ns[step_id])
+    in_charge = phases.threads_in_charge(
+        union([in_steps.starts[0]], [in_steps.ends[-1]])  # and between the steps
+    )
+    knot_ns, replayed_ns = _of_calls(graph, calibration, in_steps, dict(in_charge))
+    mark_ns, in_profiler = _recorded(graph, in_steps, dict(in_charge))
+    cut_ns = np.unique(np.concatenate((knot_ns, mark_ns, in_profiler.starts, in_profiler.ends)))
+    cut_ns = cut_ns[(cut_ns >= knot_ns[0]) & (cut_ns <= knot_ns[-1])]
+    marks = np.searchsorted(mark_ns, cut_ns, side="right") - np.searchsorted(mark_ns, cut_ns)
+    length_ns = np.diff(cut_ns)
+    cost_ns = (marks[:-1] + marks[1:]) * calibration.event_ns / _SIDES
+    cost_ns = np.minimum(cost_ns, length_ns * (1 - LEAST_LEFT))
+    cost_ns = np.maximum(cost_ns, measure_within(in_profiler, cut_ns[:-1], cut_ns[1:]))
+    stretch = np.searchsorted(knot_ns, cut_ns[:-1], side="right") - 1
+    left_ns = _shortened(length_ns, cost_ns, stretch, np.diff(replayed_ns))
+    unprofiled_ns = np.rint(np.concatenate(([0.0], np.cumsum(left_ns)))).astype(np.int64)
+    return HostClock(cut_ns, unprofiled_ns, len(step_id))
+
+
+def _of_calls(
+    graph: Graph, calibration: Calibration, in_steps: Intervals, in_charge: dict[int, Intervals]
+) -> tuple[Int64Array, Int64Array]:
+    """When the steps and the calls of the threads in charge begin and end.
+
+    Returns:
+        int64[k], ns, in the recording, each moment once; and int64[k], ns, in the replay.
+    """
+    program, time_ns = calibration.program, calibration.time_ns
+    begin_ns = graph.host.timeline.trace.start_ns[program.event_id]
+    of_host = np.flatnonzero(program.kind != NodeKind.ACTIVITY)
+    is_counted = np.zeros(len(of_host), dtype=np.bool_)
+    for thread, part in in_charge.items():
+        is_own = program.thread_index[of_host] == thread
+        is_counted |= is_own & contains(part, begin_ns[of_host])
+    node, begun_ns = of_host[is_counted], _begun_ns(program, time_ns)
+    first_ns, last_ns = _ends(program, time_ns, begin_ns, begun_ns, in_steps)
+    bounds_ns = in_steps.starts[:1], in_steps.ends[-1:]
+    recorded_ns = np.concatenate((*bounds_ns, begin_ns[node], program.moment_ns[node]))
+    replayed_ns = np.concatenate(([first_ns, last_ns], begun_ns[node], time_ns[node]))
+    order = np.lexsort((replayed_ns, recorded_ns))
+    recorded_ns, replayed_ns = recorded_ns[order], np.maximum.accumulate(replayed_ns[order])
+    is_last = np.append(np.diff(recorded_ns) > 0, True)
+    return recorded_ns[is_last], replayed_ns[is_last]
+
+
+def _begun_ns(program: Program, time_ns: Int64Array) -> Int64Array:
+    """int64[n], ns, when the host begins each call in a replay: before the call waits."""
+    edge = np.flatnonzero(np.isin(program.via, (Via.HOST, Via.THREAD)) & (program.lag == 0))
+    begun_ns = np.full(len(program), np.iinfo(np.int64).min)
+    arrived_ns = time_ns[program.source[edge]] + program.latency_ns[edge]
+    np.maximum.at(begun_ns, program.target[edge], arrived_ns)
+    is_first = np.ones(len(program), dtype=np.bool_)
+    is_first[program.target[edge]] = False
+    return np.where(is_first, time_ns - program.cost_ns, begun_ns)
+
+
+def _ends(
+    program: Program,
+    time_ns: Int64Array,
+    begin_ns: Int64Array,
+    begun_ns: Int64Array,
+    in_steps: Intervals,
+) -> tuple[int, int]:
+    """When the first step begins in a replay, and when the last one ends, ns.
+
+    From the last call of the steps to their first one is one edge of the program. What it takes is
+    shared by both ends, as they were recorded.
+    """
+    [wrap, *_] = np.flatnonzero((program.lag == 1) & (program.via == Via.HOST))
+    first, last = program.target[wrap], program.source[wrap]
+    head_ns = int(begin_ns[first] - in_steps.starts[0])
+    tail_ns = int(in_steps.ends[-1] - program.moment_ns[last])
+    left_ns = min(int(program.latency_ns[wrap]), head_ns + tail_ns)
+    head_left_ns = left_ns * head_ns // max(1, head_ns + tail_ns)
+    return int(begun_ns[first]) - head_left_ns, int(time_ns[last]) + left_ns - head_left_ns
+
+
+def _recorded(
+    graph: Graph, in_steps: Intervals, in_charge: dict[int, Intervals]
+) -> tuple[Int64Array, Intervals]:
+    """When the profiler recorded something of the thread in charge, and when it ran itself.
+
+    Returns:
+        int64[m], ns, the begins and ends of events, ascending; and the time in its own code, and
+        between the steps, which is its own.
+    """
+    events, marks_ns = RecordedEvents(graph), [np.zeros(0, dtype=np.int64)]
+    in_profiler = gaps(in_steps, int(in_steps.starts[0]), int(in_steps.ends[-1]))
+    for thread, part in in_charge.items():
+        of_thread_ns = events.marks_ns(thread)
+        marks_ns.append(of_thread_ns[contains(part, of_thread_ns)])
+        calls = graph.host.profiler_calls.get(thread)
+        if calls is not None:
+            in_profiler = join(in_profiler, calls)
+    return np.sort(np.concatenate(marks_ns)), in_profiler
+
+
+def _shortened(
+    length_ns: Int64Array,
+    cost_ns: NDArray[np.float64],
+    stretch: NDArray[np.intp],
+    left_ns: Int64Array,
+) -> NDArray[np.float64]:
+    """float64[k], ns, what is left of pieces so that those of a stretch take what is left of it.
+
+    What the profiler took of each goes first: less of all of it where that is too much, and where
+    it is too little, as much of what remains in proportion. A stretch that takes longer is drawn
+    out evenly.
+
+    Args:
+        length_ns: int64[k], of each piece.
+        cost_ns: float64[k], what the profiler took of it.
+        stretch: intp[k], the index of its stretch.
+        left_ns: int64[s], what is left of each stretch.
+    """
+    whole_ns, profiler_ns = (
+        np.bincount(stretch, of_piece, len(left_ns)) for of_piece in (length_ns, cost_ns)
+    )
+    taken_ns = whole_ns - left_ns
+    goes = np.clip(taken_ns / np.maximum(profiler_ns, 1), 0, 1)
+    remains_ns = whole_ns - goes * profiler_ns
+    stays = left_ns / np.where(remains_ns > 0, remains_ns, 1)
+    return (length_ns - goes[stretch] * cost_ns) * stays[stretch]
