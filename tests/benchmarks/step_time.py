@@ -1,6 +1,6 @@
 """How long a step of a script takes, without a profiler.
 
-    python tests/benchmarks/step_time.py [--first 50] [--last 250] SCRIPT [ARGUMENTS...]
+    python tests/benchmarks/step_time.py [--first 50] [--last 250] [--step-on NAME] SCRIPT [...]
 
 Runs the script as `tracelab run` does, and ends it after its step `last`. The time is the mean
 from the end of step `first` on, with the GPU waited for at both ends only.
@@ -12,13 +12,14 @@ import time
 import torch
 
 from tracelab.record.hooks import on_optimizer_step
-from tracelab.record.script import StopRun, run_program
+from tracelab.record.script import StepFunction, StopRun, run_program
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--first", type=int, default=50)
     parser.add_argument("--last", type=int, default=250)
+    parser.add_argument("--step-on", metavar="NAME", help="a function, as in `tracelab run`")
     parser.add_argument("script")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     options = parser.parse_args()
@@ -33,8 +34,10 @@ def main():
         if len(ended_s) == options.last:
             raise StopRun(0)
 
-    on_optimizer_step(ended)
-    code = run_program(options.script, options.arguments, as_module=False, step=None)
+    step = StepFunction(options.step_on, ended) if options.step_on else None
+    if step is None:
+        on_optimizer_step(ended)
+    code = run_program(options.script, options.arguments, as_module=False, step=step)
     if len(ended_s) < options.last:
         raise SystemExit(code or f"there were {len(ended_s)} steps, fewer than {options.last}")
     steps = options.last - options.first
