@@ -8,6 +8,7 @@ from tracelab.findings.remedies import (
     copies,
     first_use,
     huggingface,
+    launches,
     libraries,
     loading,
     loops,
@@ -33,4 +34,5 @@ REMEDIES: tuple[Remedy, ...] = (
     *switches.REMEDIES,
     *masks.REMEDIES,
     *reads.REMEDIES,
+    *launches.REMEDIES,
 )

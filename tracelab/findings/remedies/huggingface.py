@@ -23,9 +23,7 @@ _MASK_CHECK = (
     r"_ignore_(?:causal|bidirectional)_mask_sdpa$"
 )
 _PACKED_CHECK = r"transformers/masking_utils\.py\(\d+\): find_packed_sequence_indices$"
-_TRAINER = (
-    r"transformers/trainer\.py\(\d+\): (?:_inner_training_loop|_run_epoch|_run_epoch_step)$"
-)
+_TRAINER = r"transformers/trainer\.py\(\d+\): (?:_inner_training_loop|_run_epoch|_run_epoch_step)$"
 _GENERATION = (
     r"transformers/generation/utils\.py\(\d+\): (?:__call__|_has_unfinished_sequences"
     r"|_?(?:sample|greedy_search|beam_search|beam_sample|group_beam_search|contrastive_search"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from tracelab.findings.remedies.occurs import blocks, called_directly, every, launches, made_by, recurs
+from tracelab.findings.remedies.occurs import (
+    blocks,
+    called_directly,
+    every,
+    launches,
+    made_by,
+    recurs,
+)
 from tracelab.findings.remedy import Fix, Remedy
 
 _NAN_CHECK = r"torchmetrics/aggregation\.py\(\d+\): _cast_and_nan_check_input$"
-_DETECTION = (
-    r"torchvision/(?:models/detection/\w+|ops/(?:poolers|boxes|_utils))\.py\(\d+\): \w+$"
-)
+_DETECTION = r"torchvision/(?:models/detection/\w+|ops/(?:poolers|boxes|_utils))\.py\(\d+\): \w+$"
 
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
@@ -56,8 +61,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="torchmetrics-nan-check",
         name="torchmetrics' search for values that are not a number",
         title="torchmetrics reads back whether a value is not a number",
-        shows="`_cast_and_nan_check_input` of torchmetrics/aggregation.py runs "
-        "`aten::is_nonzero`.",
+        shows="`_cast_and_nan_check_input` of torchmetrics/aggregation.py runs `aten::is_nonzero`.",
         not_when="Such values occur and must be left out.",
         fixes=(
             Fix(

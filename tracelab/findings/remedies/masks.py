@@ -73,7 +73,7 @@ REMEDIES: tuple[Remedy, ...] = (
             Fix(
                 "The host needs the size of the result. Compute with the mask instead: "
                 "`torch.where(mask, x, 0)`, a loss with `ignore_index`, or `(loss * mask).sum() / "
-                "mask.sum()` with `reduction=\"none\"`."
+                'mask.sum()` with `reduction="none"`.'
             ),
         ),
         source=_NONZERO,

@@ -47,7 +47,8 @@ def _without_closure(graph: Graph, events: Int64Array) -> Int64Array:
     backward = operators.event_id[operators.have_name(is_engine_operator)]
     starts_ns = np.sort(trace.start_ns[backward])
     first, end = (
-        np.searchsorted(starts_ns, times) for times in (trace.start_ns[events], trace.end_ns[events])
+        np.searchsorted(starts_ns, times)
+        for times in (trace.start_ns[events], trace.end_ns[events])
     )
     return events[first == end]
 
@@ -74,7 +75,9 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
         calls = calls_of_copies(timeline, direction, None)
         is_chosen &= counts_inside(trace, outer, calls) == 0
     is_chosen &= np.isin(outer, outside(_OF_TORCH)(graph, outer))
-    begins = np.diff(is_chosen, prepend=False) | (np.diff(trace.thread_index[outer], prepend=-1) != 0)
+    begins = np.diff(is_chosen, prepend=False) | (
+        np.diff(trace.thread_index[outer], prepend=-1) != 0
+    )
     run = np.cumsum(begins)
     updates_of_run = np.bincount(run[is_chosen & np.isin(outer, update)], minlength=run.max() + 1)
     return recurs(graph, outer[is_chosen & (updates_of_run[run] >= _FEWEST_UPDATES)])
@@ -258,9 +261,7 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL301",),
         edit="fuse:{place}",
         frames=r"torch/nn/utils/clip_grad\.py\(\d+\): clip_grad_norm_$",
-        occurs=every(
-            holds(r"^aten::_foreach_", is_wanted=False), launches(_FEWEST_LAUNCHES)
-        ),
+        occurs=every(holds(r"^aten::_foreach_", is_wanted=False), launches(_FEWEST_LAUNCHES)),
     ),
     Remedy(
         id="clip-nonfinite",

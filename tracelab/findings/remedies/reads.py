@@ -40,9 +40,7 @@ _TUNING_URL = (
     "#avoid-unnecessary-cpu-gpu-synchronization"
 )
 _ASYNCHRONOUS = "PyTorch documentation: CUDA semantics, asynchronous execution"
-_ASYNCHRONOUS_URL = (
-    "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
-)
+_ASYNCHRONOUS_URL = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
 
 
 def _synchronizes(graph: Graph, _events: Int64Array) -> Int64Array:
