@@ -191,7 +191,7 @@ class _Locator:
 
     def program_calls(self) -> ProgramCalls:
         """What the program's own code ran."""
-        frames, operators = self._frames, self._operators
+        frames, operators = self.frames, self._operators
         frame = np.flatnonzero(self._is_program | _take(self._is_program, frames.parent_index))
         site = self._wrapped(frame)
         around = frames.innermost(operators.event_id)
@@ -215,7 +215,7 @@ class _Locator:
 
         That is the longest one inside it, unless that is of the program's own code again.
         """
-        frames = self._frames
+        frames = self.frames
         inner = np.flatnonzero(_take(self._is_wrapper, frames.parent_index))
         inner = inner[np.argsort(frames.end_ns[inner] - frames.start_ns[inner], kind="stable")]
         outer = frames.parent_index[inner]
