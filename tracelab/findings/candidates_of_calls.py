@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
+from tracelab.findings.host_needs import feeds_gpu, host_needs, with_moves
 from tracelab.model.wording import describe
 
 # What is called where, by which API, in which operator, by which name -> title, cause, fix.
@@ -40,6 +41,7 @@ def candidates_of_calls(
         key_of(remedy, call_site if call_site.function or call_site.operator else name)
         for name, call_site, remedy in zip(names, call_sites, remedies, strict=True)
     ]
+    needs = host_needs(context)
     candidates = []
     for group in grouped(keys).values():
         call_index = chosen_index[group]
@@ -66,10 +68,10 @@ def candidates_of_calls(
                 evidence=most_expensive(
                     calls.event_id[call_index].tolist(), caused_idle_ns.tolist()
                 ),
-                fix=fix,
+                fix=with_moves(fix, needs[call_index]),
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, blocked_ns),
-                edit=edit,
+                edit=None if feeds_gpu(needs[call_index]) else edit,
                 remedy=remedies[top],
             )
         )

@@ -27,7 +27,7 @@ from tracelab.simulate.sites import Selection, Sites
 # Operators that copy a value to the host only to look at it.
 _READS = frozenset(("aten::item", "aten::_local_scalar_dense", "aten::is_nonzero", "aten::equal"))
 # Operators that need on the host how large their result is: what replaces them is not known.
-_SIZED_BY_DATA = frozenset(
+SIZED_BY_DATA = frozenset(
     (
         "aten::nonzero",
         "aten::masked_select",
@@ -41,7 +41,7 @@ _SIZED_BY_DATA = frozenset(
     )
 )
 # What Python asks of a tensor to decide a branch: `if norm > limit`.
-_DECIDES = frozenset(("aten::is_nonzero",))
+DECIDES = frozenset(("aten::is_nonzero",))
 _DATA_DECIDES = "what replaces an operator whose data decide the size of its result is not known"
 _ASYNCHRONOUS_CALL_NS = 5_000  # of a copy, where the trace shows none
 
@@ -56,7 +56,7 @@ def unblock(program: Program, selection: Selection) -> Edited:
     """
     sites = selection.sites
     calls = with_same_operator(sites, selection.calls & waits_for_gpu(sites))
-    if calls.any() and _all_inside(sites, calls, _DECIDES):
+    if calls.any() and _all_inside(sites, calls, DECIDES):
         return Edited.exactly(program, int(calls.sum()), TRUE_DEPENDENCY)
     read_copies = _read_copies(sites, calls)
     is_copy = calls & (sites.blocking == Blocking.COPY)
@@ -64,7 +64,7 @@ def unblock(program: Program, selection: Selection) -> Edited:
     unblocked = without_waits(program, calls, is_copy)
     unblocked = without_activities(unblocked, read_copies, sites.gap_ns)
     ordered = _in_order(unblocked, program, sites, calls)
-    sized = _outermost(sites, _enclosing(sites, calls, _SIZED_BY_DATA))
+    sized = _outermost(sites, _enclosing(sites, calls, SIZED_BY_DATA))
     if not len(sized):
         return Edited.exactly(ordered, int(calls.sum()))
     gone = without_operators(ordered, sites, sized)
@@ -254,7 +254,7 @@ def without_waits(
 
 def _read_copies(sites: Sites, calls: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """bool[n], the copies to the host that some calls made only to look at a value."""
-    reads = _enclosing(sites, calls, _READS | _SIZED_BY_DATA)
+    reads = _enclosing(sites, calls, _READS | SIZED_BY_DATA)
     is_read = calls & sites.inside(sites.regions(sites.timeline.operators.event_id[reads]))
     launch = sites.program.launch_node
     copies: NDArray[np.bool_] = sites.copy_direction == "d2h"
