@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import numpy as np
 
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_calls import candidates_of_calls
 from tracelab.findings.context import Context
+from tracelab.findings.finding import Where, call_site_of
 from tracelab.findings.pageable_copies import launches_pageable_copy
+from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.rule import Rule
+from tracelab.findings.waits_in_a_row import place_of, waits_in_a_row
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.wording import describe
 
+# Where the host needs the value, `with_moves` says what can be moved instead.
 _FIXES = {
     "item": "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, and "
     "`torch.stack(log).tolist()` after the loop.",
-    "nonzero": "The host needs the size of the result. Compute with the mask instead: "
-    "`torch.where(mask, x, 0)`, or a loss with `ignore_index` or weights.",
-    "__bool__": "A condition on a tensor is evaluated on the host. Evaluate it on the GPU "
-    "(`torch.where(...)`), or every N steps.",
     "cpu": "Copy into pinned memory with `non_blocking=True`, and wait for an event of that copy "
     "one step later.",
     "synchronize": "Leave it out, or let a stream wait instead of the host: "
@@ -25,6 +29,7 @@ _FIXES = {
     "elapsed_time": "Keep the events of each step and read them one or more steps later, when they "
     "are reached.",
 }
+_EDIT = "unblock:{place}"
 _FIX = "Do not make the host wait: keep the value on the GPU, or read it some steps later."
 
 
@@ -42,7 +47,29 @@ def find(context: Context) -> list[Candidate]:
     sites_of_copies = {call_sites[index] for index in np.flatnonzero(is_copy).tolist()}
     belongs_to_copy = np.array([site in sites_of_copies for site in call_sites], dtype=np.bool_)
     is_chosen = (calls.kind != Blocking.ALLOCATION) & ~belongs_to_copy
-    return candidates_of_calls(context, is_chosen, _worded, "unblock:{place}", "TL101")
+    in_a_row = waits_in_a_row(context, is_chosen)
+    return [
+        _with_others(candidate, in_a_row.get(place_of(candidate.where), ()))
+        for candidate in candidates_of_calls(context, is_chosen, _worded, _EDIT, "TL101")
+    ]
+
+
+def _with_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
+    """A candidate whose edit is that of all the places that wait in a row with it."""
+    if candidate.remedy is not None or not in_a_row:
+        return candidate
+    others = [
+        describe(call_site_of(where), where.api or "")
+        for where in in_a_row
+        if place_of(where) != place_of(candidate.where)
+    ]
+    edits = [edit_text(_EDIT, where) for where in in_a_row]
+    return replace(
+        candidate,
+        fix=f"{candidate.fix} Change it together with {' and '.join(others)}: each of them would "
+        "wait instead of the other, and only all together save this.",
+        edit=JOINT.join(filter(None, edits)),
+    )
 
 
 def _worded(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:
