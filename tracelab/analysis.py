@@ -45,7 +45,7 @@ from tracelab.options import DEFAULTS, Options
 from tracelab.read.cache import load_trace
 from tracelab.read.parallel import read_trace_in_chunks
 from tracelab.read.platforms import READ_PLATFORMS
-from tracelab.read.reader import read_blocks_per_sm
+from tracelab.read.reader import read_arguments
 from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, WhatIf
@@ -242,7 +242,7 @@ def look_at(
         losses=trace.losses,
         lines=lines,
         recognized=recognized,
-        blocks_per_sm=partial(_blocks_per_sm, source, trace),
+        arguments=partial(_arguments, source, trace),
     )
 
 
@@ -401,12 +401,8 @@ def analyze_source(
     )
 
 
-def _blocks_per_sm(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, float]:
-    """How many blocks of each kernel a multiprocessor gets, by event id, where the file says."""
+def _arguments(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, dict[str, Any]]:
+    """The arguments of a few events by event id, empty where the file has none."""
     file_indices = {event_id: int(trace.file_index[event_id]) for event_id in event_ids}
-    blocks = read_blocks_per_sm(source, file_indices.values())
-    return {
-        event_id: blocks[file_index]
-        for event_id, file_index in file_indices.items()
-        if file_index in blocks
-    }
+    arguments = read_arguments(source, file_indices.values())
+    return {event_id: arguments.get(index, {}) for event_id, index in file_indices.items()}

@@ -137,6 +137,7 @@ def _has_room(context: Context, piece_index: int) -> bool:
     rows = [serialized.row[piece_index], serialized.other_row[piece_index]]
     event_ids = context.timeline.event_id[rows].tolist()
     # Kineto writes down how many of a kernel's blocks each multiprocessor gets.
-    blocks = context.blocks_per_sm(event_ids)
-    known = [event_id for event_id in event_ids if event_id in blocks]
-    return known == event_ids and sum(blocks[event_id] for event_id in event_ids) <= 1
+    arguments = context.arguments(event_ids)
+    blocks = [arguments[event_id].get("blocks per SM") for event_id in event_ids]
+    known = [count for count in blocks if isinstance(count, int | float)]
+    return len(known) == len(blocks) and sum(known) <= 1

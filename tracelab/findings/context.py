@@ -54,8 +54,7 @@ class Context(OneLine):
         losses: what was lost of the file, by the names in `LOSSES`.
         lines: where source files are looked for.
         recognized: which remedies host events belong to.
-        blocks_per_sm: how many blocks of a kernel each multiprocessor gets, by event id; without
-            the events of which the file does not say.
+        arguments: the "args" of a few events in the file, by event id; the file is read again.
     """
 
     graph: Graph
@@ -69,7 +68,7 @@ class Context(OneLine):
     losses: Mapping[str, int]
     lines: SourceLines
     recognized: Recognized
-    blocks_per_sm: Callable[[Iterable[int]], Mapping[int, float]]
+    arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
     @property
     def timeline(self) -> Timeline:

@@ -128,29 +128,6 @@ def read_arguments(
     return arguments
 
 
-def read_blocks_per_sm(source: Source, file_indices: Iterable[int]) -> dict[int, float]:
-    """How many of a kernel's blocks each multiprocessor gets, as Kineto writes it down.
-
-    Args:
-        source: the file that the trace came from.
-        file_indices: values of `Trace.file_index`, of kernels.
-
-    Returns:
-        the blocks by file index, without the kernels of which the file does not say.
-
-    Raises:
-        UnreadableInputError: the file can no longer be read.
-        MissingSupportError: its URL needs a package that is not installed.
-    """
-    blocks = {
-        file_index: arguments.get("blocks per SM")
-        for file_index, arguments in read_arguments(source, file_indices).items()
-    }
-    return {
-        index: float(count) for index, count in blocks.items() if isinstance(count, int | float)
-    }
-
-
 def _arguments_in(text: bytes) -> dict[str, Any]:
     """All arguments of an event; none where they cannot be read."""
     try:

@@ -13,7 +13,7 @@ from tracelab.intervals import Int64Array
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import Edited, times, with_cost, with_latency
-from tracelab.simulate.program import NodeKind, Program, Via
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import with_less_host_work
 
@@ -88,7 +88,7 @@ class _Runs(Frozen):
 def _find_runs(program: Program, selection: Selection) -> _Runs:
     sites, launch = selection.sites, program.launch_node
     is_call = program.kind == NodeKind.CALL
-    chosen = is_call & selection.calls & (sites.blocking == ABSENT)
+    chosen = is_call & selection.calls & ~_still_blocks(program, sites)
     number = np.full(len(chosen), ABSENT, dtype=np.int64)
     is_first = np.zeros(len(chosen), dtype=np.bool_)
     step_index = sites.host_step_index
@@ -109,6 +109,21 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     number[begins] = of_event[program.event_id[begins]]
     in_run = number != ABSENT
     return _Runs(number, is_first & in_run, np.where(in_run, count[number], 0))
+
+
+def _still_blocks(program: Program, sites: Sites) -> NDArray[np.bool_]:
+    """bool[n], the blocking calls that an edit before this one has left as they are.
+
+    A call no longer blocks where it waited for something and now waits for nothing, or where it
+    took time and now takes none.
+    """
+    waits_now, waited = (np.zeros(len(of.kind), dtype=np.bool_) for of in (program, sites.program))
+    for of, waits in ((program, waits_now), (sites.program, waited)):
+        waits[of.target[(of.via == Via.WAIT) & (of.latency_ns != NEVER)]] = True
+    took_time = sites.program.cost_ns > 0
+    is_freed = np.where(waited, ~waits_now, took_time & (program.cost_ns == 0))
+    still: NDArray[np.bool_] = (sites.blocking != ABSENT) & ~is_freed
+    return still
 
 
 def _number_by_thread(

@@ -31,7 +31,7 @@ from tests.unit.read.hand_made import SCENE, assert_equal, read_bytes
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.read import json_array
-from tracelab.read.reader import read_arguments, read_blocks_per_sm, read_trace
+from tracelab.read.reader import read_arguments, read_trace
 from tracelab.read.streams import Source
 
 
@@ -308,17 +308,6 @@ def test_arguments_of_real_traces(real_trace):
     assert read_arguments(source, file_indices) == {
         file_index: events[file_index].get("args", {}) for file_index in file_indices
     }
-
-
-def test_blocks_per_multiprocessor_where_the_file_says_how_many(tmp_path):
-    counts = [2.5, 3, None, "4"]
-    kernels = [
-        kernel(i * US, (i + 1) * US, f"k{i}", **{"blocks per SM": x}) for i, x in enumerate(counts)
-    ]
-    path = write(tmp_path / "a.json", [*kernels, kernel(9 * US, 10 * US, "without")])
-    source = Source(path, None, True)
-    assert read_blocks_per_sm(source, range(5)) == {0: 2.5, 1: 3.0}
-    assert read_blocks_per_sm(source, [4]) == {}
 
 
 def test_a_path_of_any_form_is_read(tmp_path):

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
+from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, measure
@@ -22,11 +23,6 @@ from tracelab.model.wording import describe
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
 # Between two launches, without the profiler: the host did something other than launching.
 _LONG_NS = 1_000_000
-_FIX = (
-    "Launch less, or ahead: replay the step as a CUDA graph (`torch.compile(model, "
-    'mode="reduce-overhead")`, `torch.cuda.graph`), fuse (`torch.compile`, optimizers with '
-    "`fused=True`), or give each kernel more to do (larger batches)."
-)
 _FIX_OF_LONG = (
     "Take this work out of the thread that launches: do it ahead, in worker processes "
     "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU."
@@ -39,10 +35,11 @@ class _Way(NamedTuple):
     cause: str
     does: str
     fix: str
-    edit: str
+    edit: str | None
 
 
-_LAUNCH_BOUND = _Way("launch_bound", "launches too slowly for the GPU", _FIX, "graph")
+# What to do about what is left over, `advise` says.
+_LAUNCH_BOUND = _Way("launch_bound", "launches too slowly for the GPU", "", None)
 _SLOW_HOST = _Way(
     "slow_host", "does something other than launching", _FIX_OF_LONG, "host:{place}=0"
 )
@@ -124,6 +121,9 @@ def _candidate(
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen)
+    fix, edit = way.fix, way.edit
+    if way == _LAUNCH_BOUND and remedy is None:
+        fix, edit = advise(context, max(map(measure, lost.values())))
     in_profiler = context.is_idle_by(Cause.PROFILER)
     # What the profiler cost beside the idle time that is its own already.
     overhead_ns = {
@@ -139,8 +139,8 @@ def _candidate(
             device=max(lost, key=lambda device: measure(lost[device])),
         ),
         evidence=evidence,
-        fix=way.fix,
-        edit=way.edit,
+        fix=fix,
+        edit=edit,
         remedy=remedy,
         lost=lost,
         limit_ns={

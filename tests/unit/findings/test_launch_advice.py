@@ -1,0 +1,361 @@
+"""What steps that are launch bound are told, by what keeps them from being a CUDA graph.
+
+A step of 1 ms: forty kernels of 5 us, launched every 20 us from 100 us on, so that the GPU is idle
+for 39 x 15 us between them. In some of them the host does something else between two launches.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.build import files
+from tests.build.files import US
+from tests.unit.findings.hand_made import H2D_PAGEABLE, work
+from tracelab import Options, analyze
+from tracelab.findings.places import JOINT
+
+STEP, EVERY, FIRST, KERNELS = 1_000, 20, 100, 40
+COMPILED = '`torch.compile(model, mode="reduce-overhead")`'
+
+
+def at_launch(step, number):
+    """When the launch of this number begins in a step, ns."""
+    return (STEP * step + FIRST + EVERY * number) * US
+
+
+def steps(*between, count=4, kernels=KERNELS, name=lambda *_: "add", shape=lambda _: 64):
+    """Some such steps; `between` are functions of a step that give further events of it.
+
+    The name of a kernel is a function of its step and number, its grid one of its step.
+    """
+    rows = []
+    for step in range(count):
+        begin = STEP * step * US
+        rows.append(files.step(step, begin, begin + (STEP - 20) * US))
+        rows.append(files.python("train.py(3): train", begin + US, begin + (STEP - 30) * US))
+        rows.append(files.operator("aten::add", begin + 50 * US, begin + (STEP - 40) * US))
+        for i in range(kernels):
+            launched = at_launch(step, i)
+            rows += work(
+                launched + 3 * US,
+                launched + 8 * US,
+                name(step, i),
+                launched=launched,
+                correlation=1 + 100 * step + i,
+                grid=[shape(step), 1, 1],
+            )
+        for more in between:
+            rows += more(step)
+    return rows
+
+
+def read(number, *, line=20, function="log", called="item", operator="aten::item"):
+    """A value is read behind the launch of this number: the host waits for 3 us."""
+
+    def of_step(step):
+        begin = at_launch(step, number) + 9 * US
+        return [
+            files.python(f"train.py({line}): {function}", begin, begin + 9 * US),
+            files.python(
+                f"<built-in method {called} of Tensor object at 0x7f>", begin, begin + 8 * US
+            ),
+            files.operator(operator, begin + US, begin + 7 * US),
+            files.call("cudaStreamSynchronize", begin + 2 * US, begin + 5 * US),
+        ]
+
+    return of_step
+
+
+def copied(number, name, function):
+    """A pageable copy behind the launch of this number, of 2 us."""
+
+    def of_step(step):
+        begin = at_launch(step, number) + 9 * US
+        correlation = 50_000 + 100 * step + number
+        return [
+            files.python(f"train.py(30): {function}", begin, begin + 9 * US),
+            files.python("<built-in method to of Tensor object at 0x7f>", begin, begin + 8 * US),
+            files.operator("aten::to", begin + US, begin + 7 * US),
+            files.launch(begin + 2 * US, begin + 6 * US, correlation, name="cudaMemcpyAsync"),
+            files.copy(begin + 3 * US, begin + 5 * US, name, correlation=correlation, bytes=4_096),
+        ]
+
+    return of_step
+
+
+@pytest.fixture
+def advice(tmp_path):
+    """The fix and the edit of the finding about late launches, and what that saves."""
+
+    def find(rows, *, before=None, options=None):
+        path = files.write(tmp_path / "hand.json", rows, before=before or {})
+        report = analyze(path, options or Options(prices=False))
+        [finding] = [x for x in report.findings if (x.rule, x.remedy) == ("TL301", None)]
+        return finding
+
+    return find
+
+
+def recorded(torch):
+    return {"tracelab": {"torch": torch}}
+
+
+def test_nothing_is_in_the_way(advice):
+    finding = advice(steps(), before=recorded("2.11.0"))
+    assert finding.edit == "graph"
+    assert finding.fix == (
+        "Nothing in the trace speaks against a CUDA graph of a step: 40 launches, without a "
+        f"blocking call, and the same kernels each time. Use {COMPILED} or "
+        "`torch.cuda.make_graphed_callables(model, (batch,))`. Shapes, which are not in the trace, "
+        "must not change."
+    )
+
+
+def test_one_kernel_that_takes_most_of_the_gpu_time_gains_nothing_from_a_larger_batch(advice):
+    assert "larger batch" not in advice(steps()).fix
+    many = advice(steps(name=lambda _, i: f"kernel_{i}"))
+    assert many.fix.endswith(
+        "A larger batch gives each launch more to do; whether it fits into memory, a trace does "
+        "not say."
+    )
+
+
+def test_of_several_ranks_no_larger_batch_is_advised(advice):
+    several = {"distributedInfo": {"rank": 0, "world_size": 2}}
+    rows = steps(name=lambda _, i: f"kernel_{i}")
+    assert "larger batch" not in advice(rows, before=several).fix
+
+
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        (
+            "2.11.0+cu130",
+            f"Use {COMPILED} or `torch.cuda.make_graphed_callables(model, (batch,))`.",
+        ),
+        ("1.13.1", "Use `torch.cuda.make_graphed_callables(model, (batch,))`."),
+        (None, f"Use {COMPILED} (since PyTorch 2.0) or "),
+    ],
+)
+def test_names_what_the_version_has(advice, torch, said):
+    assert said in advice(steps(), before=recorded(torch) if torch else {}).fix
+
+
+def test_before_cuda_graphs_there_is_no_graph(advice):
+    finding = advice(steps(), before=recorded("1.8.0"))
+    assert (finding.edit, finding.fix) == (None, "Launch less: fuse small kernels.")
+
+
+def test_a_read_at_the_end_of_a_step_is_not_in_the_way(advice):
+    finding = advice(steps(read(39)))
+    assert finding.edit == "graph"
+    assert finding.fix.startswith(
+        "Replay what runs before `item` in log (train.py) as a CUDA graph: 40 launches. Use "
+    )
+
+
+def test_what_runs_between_two_calls_is_captured_where_that_is_most(advice):
+    # 27 launches of 40 are behind the second read.
+    finding = advice(steps(read(2), read(12, function="check")))
+    assert finding.edit == "graph"
+    assert finding.fix.startswith(
+        "Replay what runs after `item` in check (train.py) as a CUDA graph: 27 of 40 launches."
+    )
+
+
+def test_reads_and_copies_come_first_in_this_order(advice):
+    # Every fourth launch is followed by a read, the others of the middle by a copy.
+    rows = steps(
+        *(read(4 * i, function="log") for i in range(1, 9)),
+        read(30, function="check"),
+        copied(18, H2D_PAGEABLE, "batch"),
+    )
+    finding = advice(rows)
+    assert finding.edit == JOINT.join(
+        ("unblock:log.item", "unblock:check.item", "pin:batch.to", "graph")
+    )
+    assert finding.fix.startswith(
+        "First, in this order: (1) do not wait for the GPU at `item` in log (train.py) (8 a step) "
+        "and `item` in check (train.py) (1 a step); (2) pin the memory of the copies at `to` in "
+        "batch (train.py) (1 a step) (`pin_memory()`, `non_blocking=True`). Then replay a step as "
+        "a CUDA graph: 41 launches. Use "
+    )
+
+
+def test_the_price_is_that_of_the_reads_and_the_graph_together(tmp_path, advice):
+    rows = steps(*(read(4 * i) for i in range(1, 10)), count=6)
+    together = advice(rows, options=Options(edits=("graph",)))
+    assert together.edit == "unblock:log.item + graph"
+    # What the host does before the first launch stays, and after the last: 100 and 118 us. All else
+    # is one call of 10 us. With the reads left in, there are ten parts, and a call for each.
+    assert together.saves_ns == pytest.approx((STEP - 100 - 10 - 118) * US, abs=8 * US)
+    [alone] = analyze(str(tmp_path / "hand.json"), Options(edits=("graph",))).whatif.predictions
+    assert alone.step_ns - alone.predicted_ns < together.saves_ns - 100 * US
+
+
+def test_what_the_host_needs_stays(advice):
+    # Of 40 launches, 4 lie between two such reads.
+    reads = [
+        read(4 * i, function="stop", called="all", operator="aten::is_nonzero") for i in range(10)
+    ]
+    finding = advice(steps(*reads))
+    assert finding.edit == "graph"
+    assert finding.fix.startswith(
+        "The host needs at once what it reads at `all` in stop (train.py) (10 a step): a step is "
+        "not one graph. No more than 4 launches come between two of them, too few for a graph: "
+        "fuse them (`torch.compile(model)`), or let each read serve more."
+    )
+
+
+def test_between_what_stays_each_part_is_a_graph(advice):
+    finding = advice(steps(read(19, function="stop", called="all", operator="aten::is_nonzero")))
+    assert finding.edit == "graph"
+    assert finding.fix.startswith(
+        "The host needs at once what it reads at `all` in stop (train.py) (1 a step): a step is "
+        "not one graph. Replay each part between blocking calls as a CUDA graph; the largest, "
+        "before `all` in stop (train.py), is 20 of 40 launches."
+    )
+
+
+def test_kernels_that_change_from_step_to_step(advice):
+    finding = advice(steps(name=lambda step, i: f"rows_{step}" if i == 7 else "add"))
+    assert finding.fix.startswith(
+        "First pad to a few fixed shapes, with a graph for each (in decoding: a static key-value "
+        "cache), because `rows_0` is not launched with the same shape each time. Then replay a "
+        "step as a CUDA graph: 40 launches."
+    )
+
+
+def test_launch_dimensions_that_change_from_step_to_step(advice):
+    assert "First pad" in advice(steps(shape=lambda step: 64 + step)).fix
+
+
+def test_one_step_that_differs_is_an_exception(advice):
+    rows = steps(name=lambda step, i: "rare" if (step, i) == (2, 7) else "add", count=6)
+    assert advice(rows).fix.startswith("Nothing in the trace speaks against")
+
+
+def test_shapes_that_are_recorded_are_compared(advice):
+    def shaped(rows, shape_of):
+        number = 0
+        for row in rows:
+            if row["name"] == "aten::add":
+                row["args"]["Input Dims"] = [[shape_of(number), 8]]
+                number += 1
+        return rows
+
+    assert "Shapes" not in advice(shaped(steps(), lambda _: 4)).fix
+    assert "First pad" in advice(shaped(steps(), lambda step: 4 + step)).fix
+
+
+def test_one_step_cannot_be_compared(advice):
+    assert advice(steps(count=1)).fix.startswith("Replay a step as a CUDA graph: 40 launches.")
+    assert "nothing to compare it with" in advice(steps(count=1)).fix
+
+
+def test_a_trace_without_steps_has_no_step_to_capture(advice):
+    # Of 160 launches, the last has no activity in the window, which ends where that begins.
+    rows = [row for row in steps(read(12)) if not row["name"].startswith("ProfilerStep")]
+    finding = advice(rows)
+    assert finding.edit == "graph"
+    assert finding.fix.startswith(
+        "Replay each part between blocking calls as a CUDA graph; the largest, between two calls "
+        "of `item` in log (train.py), is 40 of 159 launches."
+    )
+
+
+def test_an_operator_whose_data_decide_its_size_goes_first(advice):
+    sized = [read(i, function="mask", called="nonzero", operator="aten::nonzero") for i in (13, 26)]
+    rows = steps(*sized, name=lambda step, i: f"rows_{step % 2}" if i == 30 else "add")
+    finding = advice(rows)
+    assert finding.edit == "unblock:mask.nonzero + graph"
+    assert finding.fix.startswith(
+        "First compute with masks (`torch.where`) instead of `nonzero` in mask (train.py) (2 a "
+        "step), the size of whose result the host must know. Then replay a step"
+    )
+
+
+def freed(number):
+    """Memory that is given back, and asked for again, behind the launch of this number."""
+
+    def of_step(step):
+        begin = at_launch(step, number) + 9 * US
+        return [
+            files.python("train.py(50): clear", begin, begin + 9 * US),
+            files.call("cudaFree", begin + US, begin + 4 * US),
+            files.call("cudaMalloc", begin + 5 * US, begin + 6 * US),
+        ]
+
+    return of_step
+
+
+def test_memory_that_is_given_back_in_each_step(advice):
+    finding = advice(steps(freed(13), freed(26)))
+    assert finding.edit == "remove:cudaFree + remove:cudaMalloc + graph"
+    assert finding.fix.startswith(
+        "First keep the memory that is given back or got at `aten::add` in clear (train.py) (2 a "
+        "step). Then replay a step as a CUDA graph: 40 launches."
+    )
+
+
+def test_another_thread_that_launches(advice):
+    def elsewhere(step):
+        begin = at_launch(step, 5)
+        return [
+            row
+            for i in range(4)
+            for row in work(
+                begin + (100 * i + 10) * US,
+                begin + (100 * i + 11) * US,
+                launched=begin + 100 * i * US,
+                correlation=70_000 + 100 * step + i,
+                tid=300,
+                stream=9,
+            )
+        ]
+
+    finding = advice([files.thread_name("worker", tid=300), *steps(elsewhere)])
+    assert "First launch from one thread (" in finding.fix
+    assert "worker" in finding.fix
+
+
+def test_collectives_are_captured_on_all_ranks(advice):
+    rows = steps(name=lambda _, i: "ncclDevKernel_AllReduce_Sum" if i == 20 else "add")
+    assert "All ranks capture their collectives at once" in advice(rows).fix
+
+
+def test_compiled_code_is_not_told_to_compile(advice):
+    def compiled(step):
+        begin, end = at_launch(step, 0) - 5 * US, at_launch(step, KERNELS)
+        return [files.operator("## Call CompiledFxGraph f7qx ##", begin, end)]
+
+    fix = advice(steps(compiled), before=recorded("2.6.0")).fix
+    assert 'Use `torch.compile(..., mode="reduce-overhead")`.' in fix
+    assert "model" not in fix
+
+
+def test_what_is_replayed_already_is_not_told_to_use_graphs(advice):
+    def replayed(step):
+        begin = at_launch(step, 0) - 30 * US
+        of_graph = [
+            files.kernel(begin + (5 + i) * US, begin + (6 + i) * US, correlation=90_000 + step)
+            for i in range(20)
+        ]
+        return [
+            files.launch(begin, begin + 4 * US, 90_000 + step, name="cudaGraphLaunch"),
+            *of_graph,
+        ]
+
+    finding = advice(steps(replayed, kernels=15))
+    assert finding.fix.startswith("Most of the GPU's work is already replayed from CUDA graphs.")
+
+
+def test_a_part_that_a_call_cuts_out_of_a_module(advice):
+    def module(step):
+        begin, end = at_launch(step, 0) - 5 * US, at_launch(step, KERNELS)
+        return [files.python("nn.Module: Net_0", begin, end)]
+
+    check = read(10, function="check", called="all", operator="aten::is_nonzero")
+    finding = advice(steps(module, check))
+    assert "29 of 40 launches (forward, `Net`)" in finding.fix
+    assert "The blocking call is inside `Net`: move it out" in finding.fix

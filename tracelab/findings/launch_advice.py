@@ -1,0 +1,321 @@
+"""What to do about steps whose launches come too late, of what the trace shows to be possible.
+
+A CUDA graph comes after what is in its way, in that order; a larger batch only where no other rank
+and no single kernel decides; and no function is named that the trace's PyTorch does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+
+from tracelab.findings.context import Context
+from tracelab.findings.finding import REPORTED_SHARE, WARNING_SHARE
+from tracelab.findings.graph_capture import (
+    Capture,
+    Change,
+    Obstacle,
+    Part,
+    Way,
+    find_capture,
+    find_change,
+)
+from tracelab.findings.places import JOINT
+from tracelab.findings.remedy import is_available
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.phases import Phase
+from tracelab.model.trace import ABSENT
+
+GRAPH = "graph"  # the edit
+_MOST = 0.5  # of the launches, of the activities, of the GPU time
+_FEW_LAUNCHES = 20  # are hardly worth a graph
+_GAINS = 1.5  # times as many launches in one graph: worth it to remove what is in the way
+_MOST_NAMED = 3  # places of a kind
+
+_FIRST: Mapping[Way, str] = MappingProxyType(
+    {
+        Way.WAIT: "do not wait for the GPU at {places}",
+        Way.COPY: "pin the memory of the copies at {places} (`pin_memory()`, `non_blocking=True`)",
+        Way.SIZE: "compute with masks (`torch.where`) instead of {places}, the size of whose "
+        "result the host must know",
+        Way.ALLOCATION: "keep the memory that is given back or got at {places}",
+    }
+)
+
+
+class Advice(NamedTuple):
+    """What to do, in sentences, and the edit that stands for exactly that."""
+
+    fix: str
+    edit: str | None
+
+
+def advise(context: Context, lost_ns: int) -> Advice:
+    """How the steps of a window can be launched in less time.
+
+    Args:
+        context: the window.
+        lost_ns: the idle time that late launches cost in it, ns.
+    """
+    if lost_ns < REPORTED_SHARE * context.window.length_ns:  # it is not reported
+        return Advice("", None)
+    capture = find_capture(context)
+    how = None if capture is None else _how(context, capture)
+    if capture is None or how is None:
+        return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
+    if capture.replayed_share > _MOST:
+        return Advice(
+            "Most of the GPU's work is already replayed from CUDA graphs. Move what is still "
+            "launched call by call around the replays into them.",
+            GRAPH,
+        )
+    plan = _plan(context, capture, lost_ns)
+    edits = dict.fromkeys([*(obstacle.edit for obstacle in plan.removed), GRAPH])
+    return Advice(
+        _joined(*_sentences(capture, plan, how), _larger_batch(context)), JOINT.join(edits)
+    )
+
+
+class _Plan(NamedTuple):
+    """What comes first, what can be captured then, and what changes in that.
+
+    Attributes:
+        costlier: what is in the way and costs more than the late launches: other findings are about
+            that, and what is saved is said as long as it stays.
+        removed: what is in the way else.
+        part: what is captured.
+        change: what differs between its repetitions; None where that is not known.
+    """
+
+    costlier: tuple[Obstacle, ...]
+    removed: tuple[Obstacle, ...]
+    part: Part
+    change: Change | None
+
+
+def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
+    """What to capture, and what comes before that.
+
+    Nothing, where a part between two calls has most of the launches already and can be captured as
+    it is, or where hardly more would be in one graph without them. An operator the size of whose
+    result changes makes all that follows change.
+    """
+    as_it_is, without = capture.as_it_is, capture.without
+    change = find_change(context, as_it_is)
+    removed = tuple(obstacle for obstacle in capture.obstacles if obstacle.can_go)
+    is_small = lost_ns < WARNING_SHARE * context.window.length_ns
+    if not capture.has_steps or is_small or not removed:
+        return _Plan((), (), as_it_is, change)
+    has_sizes = any(obstacle.way == Way.SIZE for obstacle in removed)
+    changes_by_size = has_sizes and change is not None and change.kernel is not None
+    is_enough = as_it_is.is_most and as_it_is.cut_in is None
+    gains = without.launches >= _GAINS * as_it_is.launches
+    is_less_cut = without.cut_in is None and without.launches > as_it_is.launches
+    if not changes_by_size and (is_enough or not (gains or is_less_cut)):
+        return _Plan((), (), as_it_is, change)
+    if sum(obstacle.idle_ns for obstacle in removed) > lost_ns:
+        return _Plan(removed, (), as_it_is, change)
+    # What changes by the size of a result no longer does.
+    then = None if has_sizes else find_change(context, without)
+    return _Plan((), removed, without, then)
+
+
+def _sentences(capture: Capture, plan: _Plan, how: str) -> list[str]:
+    """What is in the way, what to remove first, and what to capture then."""
+    part = plan.part
+    is_between = part.before != ABSENT or part.after != ABSENT
+    first = [*_removals(plan.removed), *_other_conditions(capture, plan.change)]
+    costlier = sorted(plan.costlier, key=lambda obstacle: -obstacle.idle_ns)
+    sentences = [
+        f"More is lost at {_places(costlier, has_steps=True)}: change that first."
+        if costlier
+        else "",
+        _why_not_all(capture, part),
+        _in_order(first),
+    ]
+    if is_between and part.launches < _FEW_LAUNCHES:
+        fuse = _compiled(capture)
+        return [
+            *sentences,
+            f"No more than {part.launches} launches come between two of them, too few for a graph: "
+            f"fuse them ({fuse}), or let each read serve more.",
+        ]
+    replay = "Then replay" if first else "Replay"
+    size = _size(part, capture.has_steps)
+    if is_between and part.is_most:
+        others = part.of_launches - part.launches >= _FEW_LAUNCHES
+        more = ", and each other part between blocking calls as one of its own" if others else ""
+        sentences.append(
+            f"{replay} what runs {_ends(capture, part)} as a CUDA graph{more}: {size}."
+        )
+    elif is_between:
+        sentences.append(
+            f"{replay} each part between blocking calls as a CUDA graph; the largest, "
+            f"{_ends(capture, part)}, is {size}."
+        )
+    elif first or plan.change is None:
+        whole = "a step" if capture.has_steps else "what repeats"
+        sentences.append(f"{replay} {whole} as a CUDA graph: {size}.")
+    else:
+        sentences.append(
+            f"Nothing in the trace speaks against a CUDA graph of a step: {size}, without a "
+            "blocking call, and the same kernels each time."
+        )
+    return [*sentences, how, *_conditions(capture, plan)]
+
+
+# --- what comes before the graph ---
+
+
+def _removals(removed: Sequence[Obstacle]) -> list[str]:
+    """What is to be removed, by kind, as clauses; only of a file with steps anything is."""
+    of_ways = {way: [one for one in removed if one.way == way] for way in _FIRST}
+    return [
+        _FIRST[way].format(places=_places(of_way, has_steps=True))
+        for way, of_way in of_ways.items()
+        if of_way
+    ]
+
+
+def _places(obstacles: Sequence[Obstacle], *, has_steps: bool) -> str:
+    """Where they are, and how often in a step."""
+    per = "a step" if has_steps else "times"
+    named = [f"{one.what} ({one.per_step:,.3g} {per})" for one in obstacles[:_MOST_NAMED]]
+    more = len(obstacles) - len(named)
+    if more:
+        named.append(f"{more} more {'place' if more == 1 else 'places'}")
+    return _enumerated(named)
+
+
+def _other_conditions(capture: Capture, change: Change | None) -> list[str]:
+    """What else a capture needs of the program, as clauses."""
+    clauses = []
+    if change is not None and change.kernel is not None:
+        trains = Phase.BACKWARD.name.lower() in capture.without.work
+        decoding = "" if trains else " (in decoding: a static key-value cache)"
+        clauses.append(
+            f"pad to a few fixed shapes, with a graph for each{decoding}, because "
+            f"`{change.kernel}` is not launched with the same shape each time"
+        )
+    if capture.threads:
+        clauses.append(f"launch from one thread ({_enumerated(capture.threads)} launches, too)")
+    return clauses
+
+
+def _in_order(first: Sequence[str]) -> str:
+    """What comes first, as a sentence."""
+    if len(first) < 2:
+        return "".join(f"First {clause}." for clause in first)
+    numbered = "; ".join(f"({number}) {clause}" for number, clause in enumerate(first, 1))
+    return f"First, in this order: {numbered}."
+
+
+def _why_not_all(capture: Capture, part: Part) -> str:
+    """Why a whole step is not one graph."""
+    needed = [obstacle for obstacle in capture.obstacles if obstacle.is_needed]
+    if not needed or part.is_most:
+        return ""
+    places = _places(needed, has_steps=capture.has_steps)
+    whole = "a step" if capture.has_steps else "the whole"
+    return f"The host needs at once what it reads at {places}: {whole} is not one graph."
+
+
+# --- the graph ---
+
+
+def _how(context: Context, capture: Capture) -> str | None:
+    """By which function of PyTorch, a sentence; None where the trace's version has none."""
+    functions = [("2.0", _compiled(capture, "reduce-overhead"))]
+    if capture.compiled_share <= _MOST:
+        functions.append(("1.10", "`torch.cuda.make_graphed_callables(model, (batch,))`"))
+    known = [
+        function if context.torch else f"{function} (since PyTorch {since})"
+        for since, function in functions
+        if context.torch is None or is_available(since, context.torch)
+    ]
+    return f"Use {' or '.join(known)}." if known else None
+
+
+def _compiled(capture: Capture, mode: str = "") -> str:
+    """The call of `torch.compile`; of code that is compiled already only the mode is new."""
+    what = "..." if capture.compiled_share > _MOST else "model"
+    how = f', mode="{mode}"' if mode else ""
+    return f"`torch.compile({what}{how})`"
+
+
+def _conditions(capture: Capture, plan: _Plan) -> list[str]:
+    """What a capture needs that the trace shows, or does not."""
+    conditions = []
+    if plan.part.cut_in is not None:
+        conditions.append(
+            f"The blocking call is inside {plan.part.cut_in}: move it out, or capture the modules "
+            "on either side of it."
+        )
+    if Phase.OPTIMIZER.name.lower() in plan.part.work:
+        conditions.append("Adam and its kin need `capturable=True` to be in it.")
+    if capture.has_collectives:
+        conditions.append(
+            "All ranks capture their collectives at once, under DDP after at least 11 steps."
+        )
+    if plan.change is None and not plan.removed:
+        conditions.append("The trace has nothing to compare it with: shapes must not change.")
+    elif plan.change is not None and plan.change.kernel is None and not plan.change.has_shapes:
+        conditions.append("Shapes, which are not in the trace, must not change.")
+    return conditions
+
+
+def _size(part: Part, has_steps: bool) -> str:
+    """How much it is, and of what."""
+    of = f" of {part.of_launches:,}" if part.launches < part.of_launches else ""
+    times = f", {part.per_step:,.3g} times a step" if part.per_step > 1 and has_steps else ""
+    what = [*part.work, *([f"`{part.module}`"] if part.module else [])]
+    about = f" ({', '.join(what)})" if what else ""
+    return f"{part.launches:,}{of} launches{times}{about}"
+
+
+def _ends(capture: Capture, part: Part) -> str:
+    """Between what it runs."""
+    before, after = (
+        None if index == ABSENT else capture.obstacles[index].what
+        for index in (part.before, part.after)
+    )
+    if before == after:
+        return f"between two calls of {before}"
+    if before is None:
+        return f"before {after}"
+    return f"after {before}" if after is None else f"between {before} and {after}"
+
+
+# --- larger batches ---
+
+
+def _larger_batch(context: Context) -> str:
+    """Whether a larger batch helps: not where another rank or one kernel decides."""
+    timeline = context.timeline
+    if (timeline.kind == Kind.COMM).any() or (context.trace.info.world_size or 1) > 1:
+        return ""
+    rows = np.flatnonzero(context.is_inside(timeline.start_ns, timeline.end_ns))
+    length_ns = (timeline.end_ns - timeline.start_ns)[rows]
+    of_name_ns = np.bincount(context.trace.name_index[timeline.event_id[rows]], weights=length_ns)
+    if of_name_ns.max(initial=0) > _MOST * length_ns.sum():
+        return ""
+    return (
+        "A larger batch gives each launch more to do; whether it fits into memory, a trace does "
+        "not say."
+    )
+
+
+def _joined(*sentences: str) -> str:
+    return " ".join(filter(None, sentences))
+
+
+def _enumerated(names: Sequence[str]) -> str:
+    """Names as one phrase.
+
+    >>> _enumerated(["a"]), _enumerated(["a", "b", "c"])
+    ('a', 'a, b and c')
+    """
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
