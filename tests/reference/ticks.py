@@ -36,6 +36,7 @@ LONGEST_FREE_CALL = 10  # ticks: 100 us
 
 PROFILER = "torch/profiler/profiler.py(884): step"
 LONGEST_STEP_CALL = 50  # ticks: 500 us
+JOIN = "threading.py(1087): join"  # it only waits for another thread
 INPUT = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 BLOCKING = {
     "cudaDeviceSynchronize": Blocking.DEVICE,
@@ -100,14 +101,19 @@ def beside_allocations(draw, rows):
 
 
 @st.composite
-def beside_the_profiler(draw, rows):
-    """Rows of a strategy, and times in the profiler: with a Python frame, or between two steps."""
+def beside_the_profiler_and_waits(draw, rows):
+    """Rows of a strategy, and times in the profiler or in a wait for another thread.
+
+    The profiler shows with a Python frame, or between two steps.
+    """
     chosen = draw(rows)
     for _ in range(draw(st.integers(1, 3))):
         start = draw(st.integers(0, 60))
         end = start + draw(st.integers(0, 20))
         thread = draw(st.sampled_from([MAIN, AUTOGRAD]))
         if draw(st.booleans()):
+            chosen.append(python(JOIN, start, end, thread=thread))
+        elif draw(st.booleans()):
             chosen.append(python(PROFILER, start, end, thread=thread))
         else:
             before, after = draw(st.integers(0, start)), end + draw(st.integers(0, 30))
@@ -302,6 +308,12 @@ class Account:
             if chosen(row)
         )
 
+    def _is_at_work(self, thread, t):
+        """Whether a thread did anything but wait for another one."""
+        return self._is_recorded({thread}, t, _is_activity) and not self._is_recorded(
+            {thread}, t, lambda row: row.name == JOIN
+        )
+
     def _in_profiler(self, threads, t):
         """Whether any of these threads was in the profiler at a tick."""
         return any(
@@ -393,7 +405,7 @@ class Account:
                 return Cause.HOST_BLOCKED, Reason.NONE
             if self._is_recorded(threads, t, _is_input):
                 return Cause.INPUT, Reason.NONE
-            if self._is_recorded(threads, t, _is_activity):
+            if any(self._is_at_work(thread, t) for thread in threads):
                 return Cause.HOST_BUSY, Reason.NONE
         if self._is_recorded(launching_thread | others, t):
             return Cause.HOST_BUSY, Reason.NONE

@@ -100,5 +100,6 @@ def where(call_site: CallSite, *, count: int, **more: Any) -> Where:
         file=call_site.file,
         line=call_site.line,
         call=call_site.call,
+        waited_in=call_site.waited_in,
         **more,
     )

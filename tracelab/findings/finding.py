@@ -28,7 +28,8 @@ class Where(OneLine):
         count: how many calls or activities it is about.
         device: the GPU that loses most.
         api: the call of the CUDA or HIP runtime.
-        operator, annotation, function, file, line, call: see `tracelab.model.call_sites.CallSite`.
+        operator, annotation, function, file, line, call, waited_in: see
+            `tracelab.model.call_sites.CallSite`.
         activity: the kernel or copy on the GPU.
     """
 
@@ -42,6 +43,7 @@ class Where(OneLine):
     line: int | None = None
     call: str | None = None
     activity: str | None = None
+    waited_in: str | None = field(default=None, metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,7 +113,13 @@ class Finding(OneLine):
 def call_site_of(where: Where) -> CallSite:
     """The call site that a finding is at."""
     return CallSite(
-        where.operator, where.annotation, where.function, where.file, where.line, where.call
+        where.operator,
+        where.annotation,
+        where.function,
+        where.file,
+        where.line,
+        where.call,
+        where.waited_in,
     )
 
 

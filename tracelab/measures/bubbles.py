@@ -40,7 +40,7 @@ class Cause(IntEnum):
 
     HOST_BLOCKED = 0  # the thread that launches the next activity was blocked or stalled in a call
     INPUT = 1  # it was in a data loader
-    HOST_BUSY = 2  # it was executing operators, Python or launches
+    HOST_BUSY = 2  # it was executing operators, Python or launches, or waited for a thread that was
     DEPENDENCY = 3  # the next activity was launched and waited for work on another device
     LAUNCH = 4  # it was launched, and did not wait for another device
     GRAPH = 5  # inside one replay of a CUDA graph
@@ -288,9 +288,10 @@ def _explain_late_launches(
     """What the host did while the GPU had nothing to do.
 
     While nothing is recorded of the thread that launched next, it waited for another: so does the
-    main thread's blocking call stand behind the first launch of autograd's thread. Last comes what
-    is only known by name, a step for one: between its calls and operators, without Python's stacks,
-    a thread is taken to run Python.
+    main thread's blocking call stand behind the first launch of autograd's thread. So it did in a
+    lock, where the others come first as well; if nothing is recorded of them, they are taken to
+    run Python. Last comes what is only known by name, a step for one: between its calls and
+    operators, without Python's stacks, a thread is taken to run Python.
     """
     states = (graph.host.states.get(thread, NOTHING_RECORDED), graph.host.other_threads(thread))
     for state in states:
@@ -302,8 +303,8 @@ def _explain_late_launches(
         yield blocked, Cause.HOST_BLOCKED, Reason.NONE
         yield loading, Cause.INPUT, Reason.NONE
         yield busy, Cause.HOST_BUSY, Reason.NONE
-    for state in states:
-        busy, idle = idle.split(state.annotated)
+    for known in (*(state.waiting for state in states), *(state.annotated for state in states)):
+        busy, idle = idle.split(known)
         yield busy, Cause.HOST_BUSY, Reason.NONE
     yield idle, Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 

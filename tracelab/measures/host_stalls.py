@@ -66,7 +66,7 @@ def waits_for(
 ) -> NDArray[np.bool_]:
     """Whether launching threads wait for what begins then in other threads, or in themselves.
 
-    A thread waits for another one that launches while nothing is recorded of itself.
+    A thread waits for another one that launches while nothing is recorded of itself, or a lock.
 
     Args:
         host: the host side of the timeline.
@@ -94,7 +94,8 @@ def unrecorded_waits(host: Host) -> Intervals:
     """
     recorded = union([], [])
     for thread in host.launching_threads & set(host.states):
-        recorded = join(recorded, host.states[thread].recorded)
+        state = host.states[thread]
+        recorded = join(recorded, join(state.recorded, state.waiting))
     if not len(recorded):
         return recorded
     silences = gaps(recorded, int(recorded.starts[0]), int(recorded.ends[-1]))

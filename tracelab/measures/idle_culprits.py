@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
-from tracelab.model.frames import event_as_shown, is_engine_operator
+from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of, match_names, rows_of
@@ -33,7 +33,8 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     Of `host_blocked` it is the blocking call, or the allocation of another thread that stalled the
     thread that launched next; of `input` the region or function that loads; of `host_busy` the
     operator or else the Python function that the host was in half-way through, also one that
-    autograd's engine called, else the launch that came late; of `dependency` the activity that was
+    autograd's engine called, or of another thread that it waited for, else the launch that came
+    late; of `dependency` the activity that was
     waited for; of `launch` and `graph` the launch call. The edges of the file and idle of unknown
     cause have none.
 
@@ -86,6 +87,7 @@ def busy_with(
     """The operator or else the Python function that the host was in at some moments.
 
     Also one that autograd's engine called, but not the engine's own operator where there is one.
+    Where the host waited for another thread, and only one was in a Python function, that function.
 
     Args:
         trace: the file's events.
@@ -107,7 +109,38 @@ def busy_with(
     is_inside &= trace.start_ns[function_id] >= trace.start_ns[busy_id[index]]
     is_inside |= busy_id[index] == ABSENT
     busy_id[index] = np.where(is_inside, function_id, busy_id[index])
+    # Nothing is recorded of a thread that waits, or that was started while the profiler ran.
+    recorded = trace.of_category(Category.OPERATOR, Category.PYTHON)
+    is_open = (busy_id == ABSENT) & ~np.isin(thread_index, trace.thread_index[recorded])
+    is_known = np.flatnonzero(busy_id != ABSENT)
+    is_open[is_known] = match_names(trace, busy_id[is_known], is_thread_wait)
+    open_ = np.flatnonzero(is_open)
+    other_id = _only_other_function(trace, times_ns[open_], thread_index[open_])
+    busy_id[open_] = np.where(other_id == ABSENT, busy_id[open_], other_id)
     return busy_id
+
+
+def _only_other_function(
+    trace: Trace, times_ns: Int64Array, thread_index: NDArray[np.integer[Any]]
+) -> Int64Array:
+    """The innermost Python function of the only other thread that was in one: int64[k], or ABSENT.
+
+    Threads that wait or sleep are in none.
+    """
+    frames = trace.of_category(Category.PYTHON)
+    threads = np.unique(trace.thread_index[frames]) if len(times_ns) else frames[:0]
+    only_id = np.full(len(times_ns), ABSENT, dtype=np.int64)
+    count = np.zeros(len(times_ns), dtype=np.int64)
+    for thread in threads.tolist():
+        function_id = innermost_functions(trace, times_ns, np.full(len(times_ns), thread))
+        is_busy = (function_id != ABSENT) & (thread_index != thread)
+        is_busy[is_busy] = ~match_names(
+            trace, function_id[is_busy], lambda name: is_thread_wait(name) or is_sleep(name)
+        )
+        count += is_busy
+        only_id[is_busy] = function_id[is_busy]
+    only_id[count != 1] = ABSENT
+    return only_id
 
 
 def _stalling_allocations(
@@ -211,7 +244,8 @@ class CulpritMetrics(OneLine):
 
     Attributes:
         name: the call, operator, region or activity that the device waited for.
-        operator, function, file, line: where it is in the program, of calls and operators.
+        operator, function, file, line, waited_in: where it is in the program, of calls and
+            operators; see `CallSite`.
         count: how many bubbles.
         longest_start_ns, longest_ns: the longest of them.
         event: event id of the culprit of the longest.
@@ -236,6 +270,7 @@ class CulpritMetrics(OneLine):
     longest_start_ns: int
     longest_ns: int
     event: int
+    waited_in: str | None = field(default=None, metadata={"added": True})
 
 
 def culprit_rows(
@@ -279,6 +314,7 @@ def culprit_rows(
             longest_start_ns=int(start_ns[group[0]]),
             longest_ns=int(length_ns[group[0]]),
             event=int(idle_culprits[group[0]]),
+            waited_in=site.waited_in,
         )
         for (device_number, cause, name, site), group in groups.items()
     ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
 from typing import Any
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
     called_as_shown,
     called_name,
@@ -21,11 +22,14 @@ from tracelab.model.frames import (
     is_built_in,
     is_engine_operator,
     is_module_call,
+    is_parallel_forward,
     is_program_frame,
     is_tensor_operator,
+    is_thread_wait,
     is_wrapper,
     operator_as_call,
     parse_frame,
+    starts_threads,
 )
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
@@ -49,6 +53,9 @@ class CallSite(OneLine):
         call: what that function called there: "item", "synchronize", "Linear" for a module, or
             "__bool__" and the like for what is written without a name.
         line: the line of that call, None where the source does not say it for certain.
+        waited_in: None for what the thread of that function did itself, or autograd for it. Of a
+            call of a thread without any function in the file: in what the thread that the other
+            fields are about waited for it, such as "join", "result" or "parallel_apply".
     """
 
     operator: str | None = None
@@ -57,6 +64,7 @@ class CallSite(OneLine):
     file: str | None = None
     line: int | None = None
     call: str | None = None
+    waited_in: str | None = None
 
 
 NO_CALL_SITE = CallSite()
@@ -167,7 +175,7 @@ class _Locator:
             annotation[of_thread] = np.where(
                 annotation[of_thread] == ABSENT, around, annotation[of_thread]
             )
-        program_frame, inside, called = self._calls(frame)
+        program_frame, inside, called, wait = self._calls(frame)
         # The operators of autograd's thread are not the ones of the thread that called backward.
         own_operator = np.where(caller == ABSENT, operator, ABSENT)
         direct = self._outermost_in(own_operator, program_frame)
@@ -183,6 +191,7 @@ class _Locator:
             self.frames.names(inside),
             self.frames.names(called),
             self._operators.names(direct),
+            np.where(caller == ABSENT, ABSENT, self._wait_names(wait, annotation)),
             ordinal,
             count,
         )
@@ -236,11 +245,15 @@ class _Locator:
         inside: int,
         called: int,
         direct: int,
+        wait: int,
         ordinal: int,
         count: int,
     ) -> CallSite:
         """The call site that these names tell."""
-        site = CallSite(self._string(operator), self._without_numbers(annotation))
+        waited_in = None if wait == ABSENT else self._called_name(self._trace.strings[wait])
+        site = CallSite(
+            self._string(operator), self._without_numbers(annotation), waited_in=waited_in
+        )
         frame_name = self._string(program_frame)
         frame = None if frame_name is None else parse_frame(frame_name)
         if frame is None:
@@ -252,6 +265,13 @@ class _Locator:
             order = (ordinal, count) if is_counted else (None, None)
             line = lines.line_of(frame.file, frame.function, frame.line, source_name, *order)
         return replace(site, function=frame.function, file=frame.file, line=line, call=call)
+
+    def _wait_names(self, wait: Int64Array, annotation: Int64Array) -> Int64Array:
+        """int64[k], the name of each wait for threads: a frame's, else that of an annotation."""
+        by_annotation = self._annotations.around(annotation, self._is_parallel)
+        return np.where(
+            wait == ABSENT, self._annotations.names(by_annotation), self.frames.names(wait)
+        )
 
     def _string(self, name: int) -> str | None:
         return None if name == ABSENT else self._trace.strings[name]
@@ -288,23 +308,27 @@ class _Locator:
             called[open_] = outer[is_called]
         return called
 
-    def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array]:
-        """The program's frame around each frame, what ran directly inside it, and what it called.
+    def _calls(self, frame: Int64Array) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
+        """The program's frame around each frame, and what ran in it.
 
-        Three times int64[k]. Of the frames inside, from the outermost on, the first that is no
-        wrapper was called; ABSENT without any.
+        Returns:
+            four times int64[k]: that frame, what ran directly inside it, what it called, and in
+            which frame it waited for other threads. Of the frames inside, from the outermost on,
+            the first that is no wrapper was called, and the first that waits waited; ABSENT without
+            any.
         """
         program_frame = frame.copy()
-        inside, called = np.full((2, len(frame)), ABSENT, dtype=np.int64)
+        inside, called, wait = np.full((3, len(frame)), ABSENT, dtype=np.int64)
         open_ = np.flatnonzero(program_frame != ABSENT)
         while len(open_):
             open_ = open_[~self._is_program[program_frame[open_]]]
             library_frame = program_frame[open_]
             inside[open_] = library_frame
             called[open_] = np.where(self._is_wrapper[library_frame], called[open_], library_frame)
+            wait[open_] = np.where(self._is_wait[library_frame], library_frame, wait[open_])
             program_frame[open_] = self.frames.parent_index[library_frame]
             open_ = open_[program_frame[open_] != ABSENT]
-        return program_frame, inside, called
+        return program_frame, inside, called, wait
 
     def _outermost_in(self, operator: Int64Array, frame: Int64Array) -> Int64Array:
         """int64[k], of each operator and those around it the outermost in a frame, else ABSENT."""
@@ -355,26 +379,70 @@ class _Locator:
         return number_of_name[names]
 
     def _callers(self, events: Int64Array, frame: Int64Array) -> Int64Array:
-        """int64[k], the thread whose backward pass made each event of autograd's, else ABSENT.
+        """int64[k], for which thread a thread without Python made each event, else ABSENT.
 
-        Autograd's own threads run no Python. Where two threads are inside a backward pass at once,
-        the file does not say whose work it is.
+        Autograd's own threads run no Python: their work is that of the thread inside a backward
+        pass. Of threads that were started while the profiler ran, the file has no functions: their
+        calls are for the thread that waits for other threads then. Where two threads are inside
+        such a call at once, the file does not say whose work it is.
         """
         caller = np.full(len(events), ABSENT, dtype=np.int64)
         alone = np.flatnonzero(frame == ABSENT)
-        alone = alone[np.isin(self._trace.thread_index[events[alone]], self._autograd_threads)]
-        if not len(alone):
-            return caller
-        count = np.zeros(len(alone), dtype=np.int64)
-        for thread, _ in groups_of(self.frames.thread_index[self._is_backward]):
-            # The innermost built-in of the thread at that time is ``run_backward``.
-            innermost = self.frames.innermost_on(thread, events[alone])
-            built_in = self.frames.around(innermost, self._is_built_in)
-            inside = (built_in != ABSENT) & self._is_backward[built_in]
-            count += inside
-            caller[alone[inside]] = thread
-        caller[alone[count != 1]] = ABSENT
+        thread = self._trace.thread_index[events[alone]]
+        of_autograd = alone[np.isin(thread, self._autograd_threads)]
+        unrecorded = alone[np.isin(thread, self._unrecorded_threads)]
+        for index, regions, is_chosen, is_inside in (
+            (of_autograd, self.frames, self._is_backward, self._is_in_backward),
+            (unrecorded, self._annotations, self._is_parallel, self._is_in_parallel),
+            (unrecorded, self.frames, self._is_wait, self._is_in_wait),
+        ):
+            if len(index):
+                threads = np.unique(regions.thread_index[is_chosen]).tolist()
+                found = self._only_one_of(threads, events[index], regions, is_inside)
+                caller[index] = np.where(found == ABSENT, caller[index], found)
         return caller
+
+    def _only_one_of(
+        self,
+        threads: Iterable[int],
+        events: Int64Array,
+        regions: Nesting,
+        is_inside: Callable[[Int64Array], NDArray[np.bool_]],
+    ) -> Int64Array:
+        """int64[k], the only one of some threads whose regions pass a test at each event's time."""
+        process = np.array([thread.process for thread in self._trace.threads])
+        of_events = process[self._trace.thread_index[events]]
+        only = np.full(len(events), ABSENT, dtype=np.int64)
+        count = np.zeros(len(events), dtype=np.int64)
+        for thread in threads:
+            inside = is_inside(regions.innermost_on(thread, events))
+            inside &= of_events == process[thread]
+            count += inside
+            only[inside] = thread
+        only[count != 1] = ABSENT
+        return only
+
+    def _is_in_backward(self, frame: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], of which frames the innermost built-in around them is ``run_backward``."""
+        built_in = self.frames.around(frame, self._is_built_in)
+        is_inside: NDArray[np.bool_] = (built_in != ABSENT) & self._is_backward[built_in]
+        return is_inside
+
+    def _is_in_wait(self, frame: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], which frames are in a wait for other threads that the program called.
+
+        A library's own thread that waits for something to do, a logger's for one, is in none.
+        """
+        wait = self.frames.around(frame, self._is_wait)
+        is_inside: NDArray[np.bool_] = self.frames.around(wait, self._is_program) != ABSENT
+        return is_inside
+
+    def _is_in_parallel(self, annotation: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], which annotations are of `nn.DataParallel`, or inside one that is."""
+        is_inside: NDArray[np.bool_] = (
+            self._annotations.around(annotation, self._is_parallel) != ABSENT
+        )
+        return is_inside
 
     @cached_property
     def _is_aten(self) -> NDArray[np.bool_]:
@@ -400,6 +468,28 @@ class _Locator:
     def _is_backward(self) -> NDArray[np.bool_]:
         """bool[frames], which are calls into autograd's engine."""
         return self.frames.have_name(is_backward)
+
+    @cached_property
+    def _is_wait(self) -> NDArray[np.bool_]:
+        """bool[frames], which wait for other threads."""
+        return self.frames.have_name(lambda name: is_thread_wait(name) or starts_threads(name))
+
+    @cached_property
+    def _is_parallel(self) -> NDArray[np.bool_]:
+        """bool[annotations], which are forward passes of `nn.DataParallel`."""
+        return self._annotations.have_name(is_parallel_forward)
+
+    @cached_property
+    def _unrecorded_threads(self) -> NDArray[np.int64]:
+        """Index into `Trace.threads` of those of which the file has no functions and no regions.
+
+        Autograd's are none of them, nor are those that only check whether work has finished.
+        """
+        known = (self.frames.thread_index, self._annotations.thread_index, self._autograd_threads)
+        watchdogs = np.array(watchdog_threads(self._trace), dtype=np.int64)
+        return np.setdiff1d(
+            np.arange(len(self._trace.threads)), np.concatenate((*known, watchdogs))
+        )
 
     @cached_property
     def _autograd_threads(self) -> NDArray[np.int32]:

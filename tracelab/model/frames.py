@@ -38,6 +38,17 @@ _PROFILER_FRAME = re.compile(
     r"|(?:^|/)tracelab/record/(?:recorder|capture)\.py\("
 )
 _RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
+# What only waits for other threads; PyTorch's `parallel_apply` starts them itself.
+_THREAD_WAIT = re.compile(
+    r"^<built-in method (?:acquire|join) of _thread\.\w+ object"
+    r"|^<built-in method get of _queue\.SimpleQueue object"
+    r"|(?:^|/)threading\.py\(\d+\): (?:join|wait|wait_for|_wait_for_tstate_lock)$"
+    r"|(?:^|/)concurrent/futures/_base\.py\(\d+\): (?:result|exception|wait|as_completed)$"
+    r"|(?:^|/)queue\.py\(\d+\): (?:get|put|join)$"
+)
+_STARTS_THREADS = re.compile(r"(?:^|/)torch/nn/parallel/parallel_apply\.py\(\d+\): parallel_apply$")
+# Built-in functions in which a thread sleeps: it neither works nor needs the GIL.
+_SLEEP = re.compile(r"^<built-in (?:method|function) (?:sleep|poll|select|epoll|kevent|accept)\b")
 _WRAPPERS = re.compile(
     r"(?:^|/)torch/(?:"
     r"optim/optimizer\.py\(\d+\): (?:wrapper|_use_grad)"
@@ -196,6 +207,40 @@ def is_backward(name: str) -> bool:
     True
     """
     return _RUN_BACKWARD.match(name) is not None
+
+
+def is_thread_wait(name: str) -> bool:
+    """Whether a frame does nothing but wait for another thread.
+
+    >>> is_thread_wait("<built-in method acquire of _thread.lock object at 0x7f>")
+    True
+    >>> is_thread_wait("threading.py(1087): join"), is_thread_wait("train.py(12): wait")
+    (True, False)
+    """
+    return _THREAD_WAIT.search(name) is not None
+
+
+def starts_threads(name: str) -> bool:
+    """Whether a frame starts threads and waits until all of them have ended.
+
+    >>> starts_threads("torch/nn/parallel/parallel_apply.py(31): parallel_apply")
+    True
+    """
+    return _STARTS_THREADS.search(name) is not None
+
+
+def is_parallel_forward(name: str) -> bool:
+    """Whether an annotation is the forward pass of `nn.DataParallel`, which starts threads."""
+    return name == "DataParallel.forward"
+
+
+def is_sleep(name: str) -> bool:
+    """Whether a frame sleeps, until something happens or some time has passed.
+
+    >>> is_sleep("<built-in function sleep>"), is_sleep("<built-in function len>")
+    (True, False)
+    """
+    return _SLEEP.match(name) is not None
 
 
 def is_engine_operator(name: str) -> bool:

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, join, subtract, union
+from tracelab.model.call_sites import calling_threads
 from tracelab.model.frames import is_backward, is_engine_operator, is_module_call
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
@@ -119,7 +120,7 @@ class Phases:
         phase_of_event = _named_phases(host)
         phase_of_event[[step.event_id for step in timeline.steps]] = ABSENT
         self._regions = Nesting(trace, np.flatnonzero(phase_of_event != ABSENT))
-        self._trace, self._operators = trace, timeline.operators
+        self._timeline, self._trace, self._operators = timeline, trace, timeline.operators
         self._autograd_threads = _autograd_threads(trace, self._operators)
         self.main_thread = _main_thread(host, self._autograd_threads)
         self._phase = self._corrected(phase_of_event[self._regions.event_id])
@@ -130,9 +131,18 @@ class Phases:
         self._mark_ns, self._mark_phase = marks
 
     def of_events(self, events: Int64Array) -> NDArray[np.int8]:
-        """int8[k], the `Phase` in which each host event (event id) was made, by its own thread."""
-        thread, start_ns = self._trace.thread_index[events], self._trace.start_ns[events]
-        return self._completed(self._regions.innermost(events), thread, start_ns)
+        """int8[k], the `Phase` in which each host event (event id) was made, by its own thread.
+
+        Of a thread that is known by another one's wait alone, it is the phase of that other thread.
+        """
+        thread, start_ns = self._trace.thread_index[events].copy(), self._trace.start_ns[events]
+        region = self._regions.innermost(events)
+        is_open = (region == ABSENT) & ~np.isin(thread, self._autograd_threads)
+        open_ = np.flatnonzero(is_open)
+        for waiting, index in groups_of(calling_threads(self._timeline, events[open_])):
+            region[open_[index]] = self._regions.innermost_on(waiting, events[open_[index]])
+            thread[open_[index]] = waiting
+        return self._completed(region, thread, start_ns)
 
     def at(self, thread: int, moments_ns: Int64Array) -> NDArray[np.int8]:
         """int8[k], the `Phase` that a thread was in at each moment (int64[k], ns, ascending)."""

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
-from tracelab.intervals import Int64Array, Intervals, join, measure_within, union
+from tracelab.intervals import Int64Array, Intervals, join, measure_within, subtract, union
 from tracelab.model.blocking_calls import BlockingCalls, watchdog_threads
-from tracelab.model.frames import MODULE_PREFIX, is_program_frame
+from tracelab.model.frames import MODULE_PREFIX, is_program_frame, is_thread_wait
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.stalled_calls import StalledCalls
 from tracelab.model.timeline import Timeline
@@ -36,6 +36,7 @@ _OF_LIBRARIES = re.compile(
     r"|(^|/)tokenization_\w+\.py\(\d+\): (?!\w*decode)"
 )
 _LEAST_PREPARATION_NS = 100_000
+_LEAST_WAIT_NS = 10_000
 # The loader of a DataLoader without workers, and what fetches samples, which workers do otherwise.
 _IN_THREAD = ("_SingleProcess", "torch/utils/data/_utils/fetch.py")
 
@@ -48,7 +49,9 @@ class ThreadState(OneLine):
         blocked: it sat in a blocking call, or in one that another thread's allocation stalled.
         profiler: it was in the profiler's own code, or in that of tracelab's recorder.
         input: it loaded data, in a data loader or without one.
-        recorded: it was in anything: a call, an operator, a Python function, a data loader.
+        recorded: it was in anything that is no wait for another thread: a call, an operator, a
+            Python function, a data loader.
+        waiting: it waited for another thread of its process: in a lock, a join, a queue.
         annotated: it was in a region that somebody named, a step for one, whatever it did there.
     """
 
@@ -56,11 +59,12 @@ class ThreadState(OneLine):
     profiler: Intervals
     input: Intervals
     recorded: Intervals
+    waiting: Intervals
     annotated: Intervals
 
 
 _NEVER = union([], [])
-NOTHING_RECORDED = ThreadState(*[_NEVER] * 5)
+NOTHING_RECORDED = ThreadState(*[_NEVER] * 6)
 
 
 def find_thread_states(
@@ -83,20 +87,37 @@ def find_thread_states(
     events = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
     is_region = trace.category[events] == Category.ANNOTATION
     is_input = np.isin(events, loading_id)
+    waits = thread_waits(trace)
+    waiting = {
+        thread: _union_of(trace, of_thread, waits)
+        for thread, of_thread in groups_of(trace.thread_index[waits])
+    }
     watchdogs = watchdog_threads(trace)
     return {
         thread: ThreadState(
             blocked=join(_of_thread(thread, blocking_calls), _of_thread(thread, stalled_calls)),
             profiler=profiler_calls.get(thread, _NEVER),
             input=_union_of(trace, of_thread[is_input[of_thread]], events),
-            recorded=_union_of(
-                trace, of_thread[~is_region[of_thread] | is_input[of_thread]], events
+            recorded=subtract(
+                _union_of(trace, of_thread[~is_region[of_thread] | is_input[of_thread]], events),
+                waiting.get(thread, _NEVER),
             ),
+            waiting=waiting.get(thread, _NEVER),
             annotated=_union_of(trace, of_thread[is_region[of_thread]], events),
         )
         for thread, of_thread in groups_of(trace.thread_index[events])
         if thread not in watchdogs
     }
+
+
+def thread_waits(trace: Trace) -> NDArray[np.intp]:
+    """Event ids of the functions in which a thread waited for another one.
+
+    A lock that is had at once is no wait.
+    """
+    functions = trace.of_category(Category.PYTHON)
+    functions = functions[trace.duration_ns[functions] >= _LEAST_WAIT_NS]
+    return functions[match_names(trace, functions, is_thread_wait)]
 
 
 def all_but_one(states: Mapping[int, ThreadState]) -> Callable[[int], ThreadState]:

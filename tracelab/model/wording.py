@@ -9,6 +9,7 @@ from tracelab.model.frames import parse_frame
 from tracelab.model.kernel_kinds import qualified_name
 from tracelab.model.trace import COLLECTIVE_OPERATOR
 
+_START_THREADS = ("parallel_apply", "DataParallel.forward")
 NO_RECORD = (
     "The file does not say what the work beside it waited for. Where it has no event records, "
     "record them: `tracelab run` and `tracelab.capture` do."
@@ -28,6 +29,8 @@ def describe(call_site: CallSite, fallback: str) -> str:
     '`cudaMalloc`'
     >>> describe(CallSite(function="train", file="train.py"), "train.py(3): train")
     'train (train.py)'
+    >>> describe(CallSite(call="result", function="f", file="a.py", waited_in="result"), "")
+    '`result` in f (a.py), in a thread that `result` waits for'
     """
     operator = None if call_site.operator == COLLECTIVE_OPERATOR else call_site.operator
     name = call_site.call or operator or fallback
@@ -35,9 +38,23 @@ def describe(call_site: CallSite, fallback: str) -> str:
         return ""
     line = f":{call_site.line}" if call_site.line is not None else ""
     function = f"{call_site.function} ({call_site.file}{line})"
-    if call_site.file is not None and parse_frame(name) is not None:
-        return function  # what was called is that function itself
-    return f"`{name}`" if call_site.file is None else f"`{name}` in {function}"
+    by = "" if call_site.waited_in is None else f", in {threads_of(call_site.waited_in)}"
+    if call_site.file is None:
+        return f"`{name}`{by}"
+    if parse_frame(name) is not None:
+        return f"{function}{by}"  # what was called is that function itself
+    return f"`{name}` in {function}{by}"
+
+
+def threads_of(waited_in: str) -> str:
+    """What a thread is called of which only another one's wait for it is known.
+
+    >>> threads_of("parallel_apply")
+    'threads that `parallel_apply` started'
+    """
+    if waited_in in _START_THREADS:
+        return f"threads that `{waited_in}` started"
+    return f"a thread that `{waited_in}` waits for"
 
 
 @lru_cache(maxsize=10_000)

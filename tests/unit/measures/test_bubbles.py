@@ -23,7 +23,13 @@ from tests.build.rows import (
     step,
     sync_row,
 )
-from tests.reference.ticks import TICK, Account, beside_allocations, beside_the_profiler, scaled
+from tests.reference.ticks import (
+    TICK,
+    Account,
+    beside_allocations,
+    beside_the_profiler_and_waits,
+    scaled,
+)
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.model.constraints import REASONS, Reason
 from tracelab.model.steps import Window
@@ -53,7 +59,11 @@ def pieces(*rows, device=0):
 
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(
-    st.one_of(random_rows(), beside_allocations(random_rows()), beside_the_profiler(random_rows()))
+    st.one_of(
+        random_rows(),
+        beside_allocations(random_rows()),
+        beside_the_profiler_and_waits(random_rows()),
+    )
 )
 def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
     # GIVEN

@@ -17,10 +17,12 @@ from tracelab.findings.remedies import (
     optimizers,
     reads,
     switches,
+    threads,
 )
 from tracelab.findings.remedy import Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
+    *threads.REMEDIES,
     *optimizers.REMEDIES,
     *loops.REMEDIES,
     *huggingface.REMEDIES,

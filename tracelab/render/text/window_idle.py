@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.window_times import DeviceMetrics
+from tracelab.model.wording import threads_of
 from tracelab.render.text.cells import (
     CAUSE_MEANINGS,
     CAUSE_NAMES,
@@ -111,11 +112,13 @@ def culprits(view: View) -> list[Section]:
 
 
 def _code(culprit: CulpritMetrics) -> str:
-    """The function and line of what blocked the GPU, else its operator."""
-    if culprit.function is None:
-        return culprit.operator or ""
+    """The function and line of what blocked the GPU, else its operator; and in which threads."""
     line = "" if culprit.line is None else f":{culprit.line}"
-    return f"{culprit.function} {culprit.file}{line}"
+    code = culprit.operator or ""
+    if culprit.function is not None:
+        code = f"{culprit.function} {culprit.file}{line}"
+    by = "" if culprit.waited_in is None else f"in {threads_of(culprit.waited_in)}"
+    return ", ".join(part for part in (code, by) if part)
 
 
 def biggest_cause(device: DeviceMetrics) -> str:
