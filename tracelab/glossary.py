@@ -388,6 +388,7 @@ PHASES = Group(
         Term("backward", "the backward pass"),
         Term("optimizer", "the optimizer's step, zero_grad, gradient clipping and scaling"),
         Term("other", "in none of these, as far as the file says"),
+        Term("waiting", "the main thread waited for other threads of its process"),
         Term("unknown", "the file does not say what the host did"),
     ),
 )

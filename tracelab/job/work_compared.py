@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.job.rank_part import RankPart
-from tracelab.measures.host_work import NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
+from tracelab.measures.host_work import FOR_THREADS, NOT_IN_FILE, OUTSIDE_OPERATORS, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.measures.ranking import OTHERS
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite
@@ -22,7 +22,7 @@ Tables = Mapping[str, Sequence[Any]]
 _ALIKE = 0.02  # counts that differ by less are the same: a step may be cut
 _OF_THE_EXCESS = 0.8  # most of it
 _UNIFORM = 0.5  # how far a kernel's slowdown may be from that of all, in parts of that
-_NO_NAMES = (OTHERS, OUTSIDE_OPERATORS, NOT_IN_FILE, COLLECTIVE_OPERATOR)
+_NO_NAMES = (OTHERS, OUTSIDE_OPERATORS, NOT_IN_FILE, FOR_THREADS, COLLECTIVE_OPERATOR)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

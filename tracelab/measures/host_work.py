@@ -13,12 +13,13 @@ from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.module_paths import OUTSIDE_MODULES, ModuleName
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName
 from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
-from tracelab.measures.what_ran import NO_HOST, NO_NAME, WhatRan
+from tracelab.measures.what_ran import NO_HOST, NO_NAME, WAITED, WhatRan
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phase
 
 OUTSIDE_OPERATORS = "outside any operator"
 NOT_IN_FILE = "the file does not say"
+FOR_THREADS = "waiting for other threads"
 INFERRED = "inferred: before each backward pass"
 
 
@@ -179,7 +180,7 @@ def _of_named(
 
 def _unnamed(label: int, outside: str) -> str:
     """What a label without a name stands for; "" for any other."""
-    return {NO_NAME: outside, NO_HOST: NOT_IN_FILE}.get(label, "")
+    return {NO_NAME: outside, NO_HOST: NOT_IN_FILE, WAITED: FOR_THREADS}.get(label, "")
 
 
 class _Sums:

@@ -8,7 +8,8 @@ import numpy as np
 
 from tracelab.intervals import Int64Array
 from tracelab.model.frames import MODULE_PREFIX
-from tracelab.model.lookup import match_names
+from tracelab.model.call_sites import waiting_threads
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
@@ -56,7 +57,7 @@ class ModulePaths:
                 names.append(ModuleName(trace.strings[string].removeprefix(MODULE_PREFIX), inside))
             level = calls.children(level)
         self.names = tuple(names)
-        self._path, self._trace = path, trace
+        self._path, self._timeline = path, timeline
 
     def at(self, thread: int, moments_ns: Int64Array) -> Int64Array:
         """int64[k], index of the module that a thread was in at each moment, else ABSENT.
@@ -68,8 +69,15 @@ class ModulePaths:
         return self._path[self._calls.innermost_at(thread, moments_ns)]
 
     def of_events(self, events: Int64Array) -> Int64Array:
-        """int64[k], index of the innermost module around each event (event id), else ABSENT."""
-        return self._path[self._calls.innermost(events)]
+        """int64[k], index of the innermost module around each event (event id), else ABSENT.
+
+        Of a thread without Python in the file, that around the wait for it.
+        """
+        module = self._calls.innermost(events)
+        open_ = np.flatnonzero(module == ABSENT)
+        for thread, index in groups_of(waiting_threads(self._timeline, events[open_])):
+            module[open_[index]] = self._calls.innermost_on(thread, events[open_[index]])
+        return self._path[module]
 
     def begun(self, thread: int) -> tuple[Int64Array, Int64Array]:
         """When the modules that a thread called began, int64[k], ns, ascending; and which."""

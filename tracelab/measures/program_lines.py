@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tracelab.intervals import Int64Array, Intervals, contains
-from tracelab.model.call_sites import CallSite, call_sites, program_calls
+from tracelab.model.call_sites import CallSite, call_sites, program_calls, waiting_threads
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import SourceLines
@@ -47,8 +47,9 @@ class ProgramLines:
     """The line of the program's own code that the host was in, at any moment.
 
     It is the innermost one: of a function of the program that a library called, its own line. What
-    autograd's threads do belongs to the line that called the backward pass, unless two threads are
-    in one at once.
+    autograd's threads do belongs to the line that called the backward pass, and what threads do that
+    have no Python in the file to the line that waits for them, unless two threads are in one at
+    once.
 
     Args:
         timeline: the trace.
@@ -64,7 +65,7 @@ class ProgramLines:
         is_there = trace.end_ns[calls.event_id] > (within.starts[0] if len(within) else 0)
         is_there &= trace.start_ns[calls.event_id] < (within.ends[-1] if len(within) else 0)
         event_id, site_id = calls.event_id[is_there], calls.site_id[is_there]
-        self._trace, self._calls = trace, Nesting(trace, event_id)
+        self._timeline, self._trace, self._calls = timeline, trace, Nesting(trace, event_id)
         self._backward, self._autograd_threads = calls.backward, calls.autograd_threads
         names = list(map(line_name, call_sites(timeline, site_id, lines)))
         numbers = {name: number for number, name in enumerate(filter(None, dict.fromkeys(names)))}
@@ -92,6 +93,10 @@ class ProgramLines:
         start_ns = self._trace.start_ns[events]
         for thread, index in groups_of(self._trace.thread_index[events]):
             in_order = index[np.argsort(start_ns[index], kind="stable")]
+            line[in_order] = self.at(thread, start_ns[in_order])
+        open_ = np.flatnonzero(line == ABSENT)
+        for thread, index in groups_of(waiting_threads(self._timeline, events[open_])):
+            in_order = open_[index[np.argsort(start_ns[open_[index]], kind="stable")]]
             line[in_order] = self.at(thread, start_ns[in_order])
         return line
 

@@ -37,8 +37,9 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-# In a column of names: the host was in nothing that has one; the file has no host for it.
-NO_NAME, NO_HOST = -1, -2
+# In a column of names: the host was in nothing that has one; the file has no host for it; it was in
+# no operator because it waited for other threads.
+NO_NAME, NO_HOST, WAITED = -1, -2, -3
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -47,7 +48,7 @@ class Labels(Frozen):
 
     Attributes:
         operator: int64[k], the name of the innermost operator, as an index into `Trace.strings`,
-            NO_NAME or NO_HOST.
+            NO_NAME, NO_HOST or WAITED.
         phase: int8[k], the `Phase`.
         line: int64[k], the line of the program, as an index into `WhatRan.lines`, or as above.
         module: int64[k], likewise of `WhatRan.modules`.
@@ -230,9 +231,11 @@ class _Host:
         """What a thread was in at each moment (int64[k], ns, ascending); ABSENT is no thread."""
         if thread == ABSENT:
             return _unknown(len(moments_ns))
+        operator = self.operators.names(self.operators.innermost_at(thread, moments_ns))
+        phase = self.phases.at(thread, moments_ns)
         return Labels(
-            operator=self.operators.names(self.operators.innermost_at(thread, moments_ns)),
-            phase=self.phases.at(thread, moments_ns),
+            operator=np.where(phase == Phase.WAITING, WAITED, operator),
+            phase=phase,
             line=self.lines.at(thread, moments_ns),
             module=self.modules.at(thread, moments_ns),
         )
@@ -334,7 +337,7 @@ def _combinations(labels: Labels) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """The first of each combination of labels, and int[k], which combination each is."""
     key = np.zeros(len(labels), dtype=np.int64)
     for column in (labels.operator, labels.phase, labels.line, labels.module):
-        key = key * (column.max(initial=0) - NO_HOST + 1) + (column - NO_HOST)
+        key = key * (column.max(initial=0) - WAITED + 1) + (column - WAITED)
     _, first, index = np.unique(key, return_index=True, return_inverse=True)
     return first, index
 

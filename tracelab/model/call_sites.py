@@ -100,6 +100,22 @@ def calling_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int
     return _locator(timeline).calling_threads(np.asarray(events, dtype=np.int64))
 
 
+def waiting_threads(timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
+    """The only thread that waited for others when a thread without Python made host events.
+
+    Those are threads that were started while the profiler ran, and none of autograd's.
+
+    Args:
+        timeline: the trace.
+        events: int[k], event ids.
+
+    Returns:
+        int64[k], index into `Trace.threads`; ABSENT for events of other threads, and where the file
+        does not say.
+    """
+    return _locator(timeline).waiting_threads(np.asarray(events, dtype=np.int64))
+
+
 def python_frames(timeline: Timeline) -> Nesting:
     """The Python functions of every thread as trees."""
     return _locator(timeline).frames
@@ -160,6 +176,13 @@ class _Locator:
     def calling_threads(self, events: Int64Array) -> Int64Array:
         """int64[k], the thread whose Python code made each event of another thread, else ABSENT."""
         return self._callers(events, self.frames.innermost(events))
+
+    def waiting_threads(self, events: Int64Array) -> Int64Array:
+        """int64[k], the thread that waited for the thread of each event, else ABSENT."""
+        unrecorded = np.isin(self._trace.thread_index[events], self._unrecorded_threads)
+        waiting = np.full(len(events), ABSENT, dtype=np.int64)
+        waiting[unrecorded] = self.calling_threads(events[unrecorded])
+        return waiting
 
     def call_sites(self, events: Int64Array, lines: SourceLines | None) -> tuple[CallSite, ...]:
         """The call site of each event."""

@@ -16,12 +16,13 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Int64Array, Intervals, join, subtract, union
-from tracelab.model.call_sites import calling_threads
+from tracelab.intervals import Int64Array, Intervals, contains, join, subtract, union
+from tracelab.model.call_sites import waiting_threads
 from tracelab.model.frames import is_backward, is_engine_operator, is_module_call
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
+from tracelab.model.thread_states import NOTHING_RECORDED
 from tracelab.model.trace import ABSENT, Category, Trace
 
 
@@ -33,7 +34,8 @@ class Phase(IntEnum):
     BACKWARD = 2
     OPTIMIZER = 3  # its step, zero_grad, gradient clipping and scaling
     OTHER = 4  # in none of them, as far as the file says
-    UNKNOWN = 5  # the file does not say what the host did
+    WAITING = 5  # the main thread waited for other threads of its process
+    UNKNOWN = 6  # the file does not say what the host did
 
 
 # As whole words: "FSDP::pre_forward" is a hook beside the forward pass. DualPipe and zero-bubble
@@ -123,6 +125,7 @@ class Phases:
         self._timeline, self._trace, self._operators = timeline, trace, timeline.operators
         self._autograd_threads = _autograd_threads(trace, self._operators)
         self.main_thread = _main_thread(host, self._autograd_threads)
+        self._waiting = host.states.get(self.main_thread, NOTHING_RECORDED).waiting
         self._phase = self._corrected(phase_of_event[self._regions.event_id])
         self._autograd = self._autograd_at_work()
         marks = self._marks()
@@ -137,9 +140,8 @@ class Phases:
         """
         thread, start_ns = self._trace.thread_index[events].copy(), self._trace.start_ns[events]
         region = self._regions.innermost(events)
-        is_open = (region == ABSENT) & ~np.isin(thread, self._autograd_threads)
-        open_ = np.flatnonzero(is_open)
-        for waiting, index in groups_of(calling_threads(self._timeline, events[open_])):
+        open_ = np.flatnonzero(region == ABSENT)
+        for waiting, index in groups_of(waiting_threads(self._timeline, events[open_])):
             region[open_[index]] = self._regions.innermost_on(waiting, events[open_[index]])
             thread[open_[index]] = waiting
         return self._completed(region, thread, start_ns)
@@ -150,6 +152,8 @@ class Phases:
         since_ns = np.sort(np.concatenate((moments_ns[:1], self.boundaries_ns(thread))))
         region = self._regions.innermost_at(thread, since_ns)
         phase = self._completed(region, np.full(len(since_ns), thread), since_ns)
+        if thread == self.main_thread:
+            phase[contains(self._waiting, since_ns) & (phase != Phase.DATA)] = Phase.WAITING
         begun = np.bincount(np.searchsorted(moments_ns, since_ns), minlength=len(moments_ns) + 1)
         return phase[np.cumsum(begun[:-1]) - 1]
 
@@ -157,7 +161,10 @@ class Phases:
         """int64[k], ns, when the phase of a thread may change; in any order."""
         own = self._regions.of_thread(thread)
         inferred_ns = self._mark_ns if self.is_forward_inferred else self._mark_ns[:0]
-        return np.concatenate((self._regions.start_ns[own], self._regions.end_ns[own], inferred_ns))
+        boundaries_ns = [self._regions.start_ns[own], self._regions.end_ns[own], inferred_ns]
+        if thread == self.main_thread:
+            boundaries_ns += [self._waiting.starts, self._waiting.ends]
+        return np.concatenate(boundaries_ns)
 
     def threads_in_charge(self, within: Intervals) -> list[tuple[int, Intervals]]:
         """Which thread counts when, as parts of a set that make it up.
