@@ -437,6 +437,17 @@ TERMS = Group(
             "`unprofiled_step_ns`.",
         ),
         Term(
+            "without profiler",
+            "the host's time in a step without the profiler, as the calibrated replay says",
+            "`host_unprofiled_ns` of `operators[]`, `phases[]`, `lines[]` and `modules[]`; null "
+            "where the replay is not calibrated.",
+        ),
+        Term(
+            "host time",
+            "the time in which the host was in an operator, phase, line or module itself",
+            "The times of all rows of a table add up to the length of the step's annotation.",
+        ),
+        Term(
             "GPU floor",
             "the median busy time of the busiest GPU per steady step",
             "A step cannot take less unless its GPU work changes.",

@@ -67,7 +67,7 @@ def test_top_says_how_many_kernels_and_operators_are_shown(tracelab):
 
 def test_tables_of_what_ran_are_in_the_json(tracelab):
     report = json.loads(tracelab("analyze", ITEM, "--json", "-").out)
-    for key in ("kernels", "operators", "phases"):
+    for key in ("kernels", "operators", "phases", "lines"):
         assert report[key]
         assert {(row["rank"], row["step"], row["sums"]["steps"]) for row in report[key]} == {
             (0, None, len(report["steady"][0]["steps"]))

@@ -34,6 +34,17 @@ PHASES = {
     "## backward ##": Phase.BACKWARD,
     "Optimizer.step#SGD.step": Phase.OPTIMIZER,
 }
+BACKWARD = "<built-in method run_backward of torch._C._EngineBase object at 0x7f>"
+FRAMES = {
+    "train.py(1): step": None,
+    "model.py(7): forward": Phase.FORWARD,
+    "torch/functional.py(3): norm": None,
+    "torch/optim/optimizer.py(480): wrapper": Phase.OPTIMIZER,
+    "nn.Module: Linear_0": Phase.FORWARD,
+    "nn.Module: Net_0": Phase.FORWARD,
+    BACKWARD: Phase.BACKWARD,
+}
+_PHASES = {**PHASES, **{name: phase for name, phase in FRAMES.items() if phase is not None}}
 NOTHING, NO_HOST = "outside any operator", "the file does not say"
 NO_LINE, NO_MODULE = ("outside any function", None), ("outside any module", None)
 
@@ -154,7 +165,7 @@ class HostWork:
             [
                 i
                 for i in of
-                if rows[i].name in PHASES
+                if rows[i].name in _PHASES
                 and i not in steps
                 and rows[i].category in (Category.OPERATOR, Category.PYTHON, Category.ANNOTATION)
             ],
@@ -201,13 +212,13 @@ class HostWork:
         return by_rank[0] if by_rank else None
 
     def _corrected(self, region):
-        phase = PHASES[self.rows[region].name]
+        phase = _PHASES[self.rows[region].name]
         if phase == Phase.FORWARD:
             if self.rows[region].thread in self.autograd:
                 return Phase.BACKWARD
             outer = self.regions.parent(region)
             while outer is not None:
-                if PHASES[self.rows[outer].name] == Phase.BACKWARD:
+                if _PHASES[self.rows[outer].name] == Phase.BACKWARD:
                     return Phase.BACKWARD
                 outer = self.regions.parent(outer)
         return phase

@@ -198,9 +198,12 @@ class _Sums:
             getattr(labels, column).astype(np.int64)
             for labels in (what_ran.launched_in, what_ran.host)
         )
-        labels, index = np.unique(np.concatenate((of_launch, on_host)), return_inverse=True)
+        begun = np.array([*what_ran.calls.get(column, ())], dtype=np.int64)
+        labels, index = np.unique(np.concatenate((of_launch, on_host, begun)), return_inverse=True)
         self.labels: list[int] = labels.tolist()
-        self.of_launch, self.on_host = index[: len(of_launch)], index[len(of_launch) :]
+        self.of_launch, self.on_host, _ = np.split(
+            index, (len(of_launch), len(of_launch) + len(on_host))
+        )
         count = len(labels)
         self._launches = np.bincount(self.of_launch[what_ran.is_first], minlength=count)
         self._gpu_ns = summed(self.of_launch, what_ran.length_ns, count)

@@ -77,6 +77,8 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "kernels",
         "operators",
         "phases",
+        "lines",
+        "modules",
         "findings",
         "notes",
         "savings",

@@ -25,10 +25,12 @@ def make_kernel(name, total_ns, share, *, steps=5, phase="forward", kind="comput
     )
 
 
-def make_work(name, *, gpu_ns=0, gpu_share=0.0, where=None, calls=None, launches=2.0, steps=5):
+def make_work(
+    name, *, gpu_ns=0, gpu_share=0.0, where=None, calls=None, launches=2.0, steps=5, unprofiled=None
+):
     sums = WorkSums(steps, None, 10, 5 * MS, 5 * gpu_ns, 0)
     return WorkMetrics(
-        0, None, name, where, 1, calls, launches, MS, gpu_ns, 0, 0.25, gpu_share, sums
+        0, None, name, where, 1, calls, launches, MS, gpu_ns, 0, 0.25, gpu_share, sums, unprofiled
     )
 
 
@@ -89,13 +91,62 @@ def test_operators_are_shown_with_their_phase():
     rows = (make_work("aten::mm", where="forward", calls=12.0, gpu_ns=MS, gpu_share=1.0),)
     section = section_of(report_of(operators=rows), f"Operators{PER_STEP}")
 
-    assert section.rows == (("aten::mm", "12", "2", "1.00 ms", "1.00 ms", "100 %", "0", "forward"),)
+    assert section.rows == (("aten::mm · forward", "12", "2", "1.00 ms", "1.00 ms", "0"),)
+
+
+def test_host_time_without_the_profiler_is_shown_where_it_is_known():
+    rows = (make_work("aten::mm", where="forward", calls=12.0, unprofiled=MS // 2),)
+    section = section_of(report_of(operators=rows), f"Operators{PER_STEP}")
+
+    assert [column.title for column in section.columns][3:5] == ["host", "without\nprofiler"]
+    assert section.rows == (("aten::mm · forward", "12", "2", "1.00 ms", "500.0 µs", "0", "0"),)
+
+
+def test_lines_are_shown_by_their_place():
+    rows = (
+        make_work("step", where="train.py:40"),
+        make_work("item in step", where="train.py"),
+        make_work("outside any function"),
+    )
+    operators = (make_work("aten::mm", calls=1.0),)
+    section = section_of(report_of(operators=operators, lines=rows), f"Lines{PER_STEP}", top=2)
+
+    assert [row[0] for row in section.rows] == ["train.py:40 · step", "train.py · item in step"]
+    assert section.notes == (
+        "… and 1 line more, 25.0 % of the host time and 0 % of the GPU time (more in --json).",
+    )
+
+
+def test_without_stacks_the_lines_say_how_to_get_them():
+    report = report_of(operators=(make_work("aten::mm", calls=1.0),), lines=(), modules=())
+    section = section_of(report, f"Lines{PER_STEP}")
+
+    assert section.rows == ()
+    assert "with_stack=True" in section.lines[0]
+
+
+def test_modules_of_a_class_are_shown_together():
+    rows = (
+        make_work("Linear_3", where="Net_0 > Block_1", calls=1.0),
+        make_work("Linear_0", where="Net_0 > Block_0", calls=2.0),
+        make_work("Linear_9", where="Net_0", calls=1.0),
+        make_work("outside any module", launches=0.0),
+    )
+    section = section_of(report_of(modules=rows), f"Modules{PER_STEP}")
+
+    assert section.rows == (
+        ("2 Linear · Net > Block", "3", "4", "2.00 ms", "0", "0"),
+        ("Linear · Net", "1", "2", "1.00 ms", "0", "0"),
+        ("outside any module", "", "0", "1.00 ms", "0", "0"),
+    )
 
 
 def test_report_of_an_older_version_has_none_of_these_sections():
     titles = titles_of(report_of())
 
-    assert not any(title.startswith(("Kernels", "Operators", "Phases")) for title in titles)
+    assert not any(
+        title.startswith(("Kernels", "Operators", "Phases", "Lines", "Modules")) for title in titles
+    )
 
 
 def test_busy_gpu_is_answered_with_its_kernel_and_phase():
