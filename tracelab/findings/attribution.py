@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -87,7 +88,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     """
     # What the profiler's own code cost is no finding's.
     ledger = _Ledger(context.profiler_idle, _NOTHING, _idle_without_profiler_ns(context))
-    findings: list[Finding] = []
+    findings: list[tuple[Finding, Candidate]] = []
     for rule in rules:
         for candidate in sorted(rule.find(context), key=lambda candidate: -_cost_ns(candidate)):
             free = ledger.free(candidate)
@@ -95,7 +96,8 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
             if not _is_reported(context, candidate, bound_ns):
                 continue
             device = _device(context, candidate, bound_ns)
-            findings.append(_finding(context, rule, candidate, device, bound_ns.get(device, 0)))
+            finding = _finding(context, rule, candidate, device, bound_ns.get(device, 0))
+            findings.append((finding, candidate))
             if device in free:
                 taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
                 ledger = ledger.after(context, taken, device)
@@ -107,19 +109,34 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     )
 
 
-def _joined(context: Context, findings: Iterable[Finding]) -> list[Finding]:
+def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> list[Finding]:
     """The findings, where those that one change of one remedy mends are one.
 
-    What was lost is disjoint, so it adds up; the rest is that of the one with the largest bound.
+    What is attributed to them is disjoint and adds up; of what was lost, the same time may be in
+    several. The rest is that of the one with the largest bound.
     """
-    groups: dict[object, list[Finding]] = {}
-    for i, finding in enumerate(findings):
+    groups: dict[object, list[tuple[Finding, Candidate]]] = {}
+    for i, (finding, candidate) in enumerate(findings):
         is_whole = finding.remedy and finding.edit and REMEDY in finding.edit
-        groups.setdefault((finding.remedy, finding.edit) if is_whole else i, []).append(finding)
-    return [_as_one(context, group) for group in groups.values()]
+        key = (finding.remedy, finding.edit) if is_whole else i
+        groups.setdefault(key, []).append((finding, candidate))
+    return [
+        _as_one(context, [x for x, _ in group], _joint_cost_ns([x for _, x in group]))
+        for group in groups.values()
+    ]
 
 
-def _as_one(context: Context, group: Sequence[Finding]) -> Finding:
+def _joint_cost_ns(candidates: Sequence[Candidate]) -> int:
+    """Time lost to any of some candidates on the device that loses most, ns."""
+    devices = {device for candidate in candidates for device in candidate.lost}
+    lost = (
+        functools.reduce(join, (candidate.lost.get(device, _NOTHING) for candidate in candidates))
+        for device in devices
+    )
+    return max(map(measure, lost), default=0)
+
+
+def _as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
     first = max(group, key=lambda finding: finding.bound_ns)
     if len(group) == 1:
         return first
@@ -127,13 +144,15 @@ def _as_one(context: Context, group: Sequence[Finding]) -> Finding:
     steps = max(1, len(context.typical_steps))
     length_ns = context.window_without_profiler_ns or context.window.length_ns
     others = (finding for finding in group if finding is not first)
+    # Rules count different things, calls or gaps.
+    count = sum(finding.where.count for finding in group if finding.rule == first.rule)
     evidence = itertools.chain(first.evidence, *(finding.evidence for finding in others))
     return replace(
         first,
         severity=severity_of(bound_ns, length_ns, (first.spread_ns or 0) * steps),
-        cost_ns=sum(finding.cost_ns for finding in group),
+        cost_ns=cost_ns,
         bound_ns=bound_ns,
-        where=replace(first.where, count=sum(finding.where.count for finding in group)),
+        where=replace(first.where, count=count),
         evidence=tuple(dict.fromkeys(evidence))[:MOST_EVIDENCE],
         steps_seen=max((x.steps_seen for x in group if x.steps_seen is not None), default=None),
     )

@@ -18,9 +18,9 @@ NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range
 # Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library, ours, and
 # what works on arrays and images for whoever calls it.
 _LIBRARY_FRAME = re.compile(
-    r"^<|^nn\.Module:|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
+    r"^<|^nn\.Module:|^Python GC$|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
     r"|(?:^|/)tracelab/(?:record|cli)/"
-    r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref|copy|pickle)\.py\("
+    r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref|copy|pickle|queue)\.py\("
     r"|^(?:dataclasses|enum|inspect|warnings)\.py\("
     r"|^(?:json|re|collections|importlib|multiprocessing|concurrent/futures)/\w+\.py\("
     r"|^logging/(?:__init__|handlers)\.py\("

@@ -24,9 +24,10 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
+# What torch.compile records of itself: since 2.6 also around all of it, as "dynamo".
 COMPILES = (
-    r"(?:^|[._ >])(?:compile_inner|entire_frame_compile|entire_backward_compile|inductor_compile"
-    r"|compile_fx_inner|create_aot_dispatcher_function) \(dynamo_timed\)$"
+    r"^dynamo$|(?:^|[._ >])(?:compile_inner|entire_frame_compile|entire_backward_compile"
+    r"|inductor_compile|compile_fx_inner|create_aot_dispatcher_function) \(dynamo_timed\)$"
 )
 _FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
@@ -121,7 +122,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="PyTorch documentation: Recompilation",
         url="https://docs.pytorch.org/docs/stable/compile/programming_model.recompilation.html",
-        rules=("TL305",),
+        rules=("TL301", "TL305"),
         edit="remove:{place}",
         operators=COMPILES,
         occurs=recurring,
@@ -196,7 +197,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="PyTorch documentation: CUDAGraph Trees",
         url="https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
-        rules=("TL305",),
+        rules=("TL301", "TL305"),
         edit="remove:{place}",
         occurs=_records_graphs,
     ),
@@ -217,7 +218,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="PyTorch documentation: torch.backends.cuda.enable_cudnn_sdp",
         url="https://docs.pytorch.org/docs/stable/backends.html#torch.backends.cuda.enable_cudnn_sdp",
-        rules=("TL305",),
+        rules=("TL301", "TL305"),
         edit="host:{place}=0.01",  # with a plan it takes 0.05 ms of the host, without 5 and more
         operators=r"^aten::_(?:scaled_dot_product_)?cudnn_attention(?:_forward|_backward)?$",
         occurs=plans_attention_again,

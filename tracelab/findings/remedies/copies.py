@@ -31,8 +31,8 @@ _TUNING = "PyTorch Performance Tuning Guide"
 _TUNING_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 
 _COPY = "aten::copy_"
-_CONVERTS = r"^aten::(?:to|_to_copy|contiguous)$"
-_LEAST_CONVERSION_NS = 200_000  # on the CPU: less is no matter
+_CONVERTS = r"^aten::(?:to|_to_copy|contiguous|clone)$"
+_LEAST_CONVERSION_NS = 50_000  # on the CPU: less is no matter
 _SMALL_BYTES = 65_536
 _MANY = 10  # small copies in a step that directly follow another one
 _TRANSPOSES = re.compile(r"nchwToNhwcKernel|nhwcToNchwKernel")
@@ -104,17 +104,33 @@ _REGIONS = (Category.ANNOTATION, Category.OPERATOR)
 _IN_LOADER = re.compile(r"enumerate\(DataLoader\)")
 
 
-def _converts_on_cpu(graph: Graph, events: Int64Array) -> Int64Array:
+def _converts(graph: Graph, events: Int64Array) -> Int64Array:
     """Conversions without any call of CUDA, in a thread that launches and outside of loading."""
     trace = graph.host.timeline.trace
     long = events[trace.duration_ns[events] >= _LEAST_CONVERSION_NS]
     long = long[are_in_launching_thread(graph, long)]
     long = long[counts_inside(trace, long, trace.of_category(*HOST_CALLS)) == 0]
-    # What makes memory contiguous is meant only where a copy to the GPU does it.
-    makes_contiguous = match_names(trace, long, "aten::contiguous".__eq__)
-    in_copy = np.isin(long, parents_match(graph, long, _COPY.__eq__))
-    long = long[~makes_contiguous | in_copy]
     return recurring(graph, long[~are_inside(trace, long, graph.host.loading_id)])
+
+
+def _converts_within_copy(graph: Graph, events: Int64Array) -> Int64Array:
+    """The operators that copy to the GPU what they first convert on the CPU."""
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
+    conversions = parents_match(graph, _converts(graph, events), _COPY.__eq__)
+    parent = operators.parent_index[np.isin(operators.event_id, conversions)]
+    copying = np.unique(operators.event_id[parent])
+    to_gpu = [_launches(graph, "h2d", pageable=pageable) for pageable in (False, True)]
+    within: Int64Array = copying[counts_inside(trace, copying, np.concatenate(to_gpu)) > 0]
+    return within
+
+
+def _converts_before(graph: Graph, events: Int64Array) -> Int64Array:
+    """Conversions that are no part of a copy."""
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
+    conversions = _converts(graph, events)
+    conversions = conversions[match_names(trace, conversions, re.compile("to").search)]
+    copies = operators.event_id[operators.have_name(_COPY.__eq__)]
+    return conversions[~are_inside(trace, conversions, copies)]
 
 
 def _many_small(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
@@ -223,22 +239,43 @@ REMEDIES: tuple[Remedy, ...] = (
         id="conversion-on-cpu",
         name="a dtype or layout conversion on the CPU, in the thread that launches",
         title="The thread that launches converts tensors on the CPU",
-        shows="`aten::to` or `aten::_to_copy` of more than 0.2 ms without any call of CUDA inside, "
-        "on its own or inside the `aten::copy_` that copies to the GPU.",
-        not_when="The wider tensor does not fit on the GPU.",
+        shows="`aten::to` or `aten::_to_copy` of more than 0.05 ms without any call of CUDA "
+        "inside, in at least two steady steps.",
+        not_when="The wider tensor does not fit on the GPU, or is needed on the host.",
         fixes=(
             Fix(
-                'Copy first and convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)`, '
-                'instead of `x.to("cuda", dtype)` or `x.float().cuda()`. Send images as uint8 and '
-                "normalize them on the GPU; make batches contiguous where they are loaded."
+                'Copy first and convert on the GPU: `x.to("cuda", non_blocking=True).float()` '
+                "instead of `x.float().cuda()`. Send images as uint8 and normalize them on the GPU."
             ),
         ),
         source=_GUIDE,
         url=_GUIDE_URL,
-        rules=("TL101", "TL102", "TL301", "TL302"),
+        rules=("TL301", "TL302"),
         edit="remove:{place}",
         operators=_CONVERTS,
-        occurs=_converts_on_cpu,
+        occurs=_converts_before,
+    ),
+    Remedy(
+        id="conversion-within-copy",
+        name="a blocking copy to the GPU that first converts on the CPU",
+        title="A blocking copy to the GPU converts on the CPU first",
+        shows="Inside an `aten::copy_` with a copy to the GPU, an `aten::to` or "
+        "`aten::contiguous` of more than 0.05 ms without any call of CUDA; what is copied then "
+        "is pageable memory.",
+        not_when="The wider tensor does not fit on the GPU.",
+        fixes=(
+            Fix(
+                'Convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)` from pinned '
+                'memory, instead of `x.to("cuda", dtype)`, which converts on the CPU where it '
+                "blocks. Make batches contiguous where they are loaded."
+            ),
+        ),
+        source=_GUIDE,
+        url=_GUIDE_URL,
+        rules=("TL101", "TL102", "TL301"),
+        edit="pin:{place}",
+        operators=_CONVERTS,
+        occurs=_converts_within_copy,
     ),
     Remedy(
         id="layout-transposes",
@@ -258,7 +295,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="PyTorch tutorial: Channels Last Memory Format",
         url="https://docs.pytorch.org/tutorials/intermediate/memory_format_tutorial.html",
         rules=("TL301",),
-        edit="remove:{place}",
+        edit=None,  # what it saves is the GPU's time, which is no idle time
         occurs=_transposes,
     ),
     Remedy(

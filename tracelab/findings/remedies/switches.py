@@ -33,7 +33,7 @@ _COLLECTOR = (
 )
 _COLLECTOR_URL = "https://docs.python.org/3/library/gc.html#gc.freeze"
 
-_FEWEST_LAUNCHES = 100
+_FEWEST_LAUNCHES = 20  # of kernels; of ordinary files at most 2 % end after their kernel
 _BLOCKED_SHARE = 0.95
 _NAN_CHECKS = "aten::isnan"
 _FORMATS_STACK = re.compile(r"traceback\.py\(\d+\): format_stack$")
@@ -87,6 +87,10 @@ def _fills_empty(graph: Graph, events: Int64Array) -> Int64Array:
 def _pauses(graph: Graph, events: Int64Array) -> Int64Array:
     own = events[are_in_launching_thread(graph, events)]
     return own[graph.host.timeline.trace.duration_ns[own] >= _LEAST_PAUSE_NS]
+
+
+def _collects_in_steps(graph: Graph, events: Int64Array) -> Int64Array:
+    return recurring(graph, _pauses(graph, events))
 
 
 def _silent_functions(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
@@ -169,6 +173,26 @@ REMEDIES: tuple[Remedy, ...] = (
         edit="remove:{place}",
         frames=f"^{_COLLECTS}$",
         occurs=_pauses,
+    ),
+    Remedy(
+        id="collected-each-step",
+        name="gc.collect() in the loop",
+        title="`gc.collect()` stops the thread that launches in each step",
+        shows="`<built-in function collect>` of more than 1 ms in at least two steady steps.",
+        not_when="Reference cycles hold GPU memory: look for what makes them.",
+        fixes=(
+            Fix(
+                "Leave `gc.collect()` out of the loop, or call it every N steps. "
+                "`gc.freeze()`, once all is set up, keeps it from looking at what stays.",
+                since="1.5",
+            ),
+        ),
+        source="Python documentation: gc.freeze",
+        url=_COLLECTOR_URL,
+        rules=("TL301",),
+        edit="remove:{place}",
+        frames=r"^<built-in function collect>$",
+        occurs=_collects_in_steps,
     ),
     Remedy(
         id="perhaps-garbage-collection",

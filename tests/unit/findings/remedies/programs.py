@@ -4,8 +4,17 @@ from itertools import count
 
 from tests.build.rows import US, graph, kernel, launch, step
 from tracelab.findings.recognition import recognize
-from tracelab.findings.remedies import REMEDIES
+from tracelab.findings.remedies import (
+    compilation,
+    copies,
+    first_use,
+    loading,
+    memory,
+    switches,
+)
 
+MODULES = (compilation, copies, first_use, loading, memory, switches)
+REMEDIES = tuple(remedy for module in MODULES for remedy in module.REMEDIES)
 STEPS, LENGTH = 5, 20_000 * US
 
 

@@ -102,11 +102,15 @@ def test_pinning_in_the_loaders_thread_is_as_it_should_be():
     assert recognized(run) == {}
 
 
-def converts(*, lasts=2_000, on_gpu=False, inside=None, name="aten::_to_copy"):
+def converts(*, name="aten::_to_copy", lasts=2_000, on_gpu=False, loads=False, within_copy=False):
     def run(program):
-        if inside:
-            make = annotation if inside == LOADER else operator
-            program.add(make, inside, 50, 150 + lasts)
+        if loads:
+            program.add(annotation, LOADER, 50, 150 + lasts)
+        if within_copy:
+            program.add(operator, "aten::copy_", 50, 400 + lasts)
+            program.add(operator, "aten::copy_", 200 + lasts, 300 + lasts)
+            at = 210 + lasts
+            program.launch(at, at + 5, make=a_copy(1 << 20), name=H2D, call=MEMCPY)
         program.add(operator, name, 100, 100 + lasts)
         program.add(operator, "aten::copy_", 110, 90 + lasts)
         if on_gpu:
@@ -119,13 +123,14 @@ def converts(*, lasts=2_000, on_gpu=False, inside=None, name="aten::_to_copy"):
     ("run", "found"),
     [
         (converts(), {"conversion-on-cpu": 5}),
-        (converts(inside="aten::copy_", name="aten::contiguous"), {"conversion-on-cpu": 5}),
+        (converts(within_copy=True), {"conversion-within-copy": 5}),
+        (converts(within_copy=True, name="aten::contiguous"), {"conversion-within-copy": 5}),
         (converts(name="aten::contiguous"), {}),
-        (converts(lasts=190), {}),
+        (converts(lasts=49), {}),
         (converts(on_gpu=True), {}),
-        (converts(inside=LOADER), IN_LOADER),
+        (converts(loads=True), IN_LOADER),
     ],
-    ids=["to", "within the copy", "contiguous alone", "short", "on the GPU", "in the loader"],
+    ids=["to", "within a copy", "contiguous", "alone", "short", "on the GPU", "in the loader"],
 )
 def test_conversions_on_the_cpu(run, found):
     assert recognized(run) == found

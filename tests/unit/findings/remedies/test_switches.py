@@ -96,6 +96,16 @@ def test_recorded_collections(lasts, found):
 
 
 @pytest.mark.parametrize(
+    ("in_steps", "found"), [((1, 2), {"collected-each-step": 2}), ((0, 2), {})]
+)
+def test_collections_that_the_program_asks_for(in_steps, found):
+    def run(program):
+        program.add(python, "<built-in function collect>", 100, 9_000)
+
+    assert recognized(run, in_steps=in_steps) == found
+
+
+@pytest.mark.parametrize(
     ("more", "found"),
     [
         ([], {"perhaps-garbage-collection": 1}),

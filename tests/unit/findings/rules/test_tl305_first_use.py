@@ -72,9 +72,10 @@ def plans(at):
 
 
 def test_attention_that_is_planned_in_every_step_counts_like_any_other_cost(findings):
-    # The operator runs from 2.1 ms before each step to 0.9 after its start: 0.9 ms idle of 10.
+    # The operator runs from 2.1 ms before each step to 0.9 after its start: 0.9 ms idle of 10. The
+    # launch behind it is late by that, 0.05 ms of idle more.
     rows = steps(5, **{f"in{i}": plans for i in range(1, 5)})
-    assert summaries_of(findings, rows) == [("planning", WARNING, 3_600, 4, 4)]
+    assert summaries_of(findings, rows) == [("planning", WARNING, 3_800, 4, 4)]
     [finding] = [x for x in findings(*rows) if x.rule == "TL305"]
     assert "enable_cudnn_sdp(False)" in finding.fix
 
