@@ -35,7 +35,8 @@ def test_every_workload_is_captured_with_event_records_and_plainly():
     plain = {line["workload"] for line in MANIFEST if "--plain" in line["arguments"]}
     one_stream = {"hiccup", "first_use"}  # no stream waits for another: there is nothing to resolve
     like_others = {"late_launch", "backward_delay", "uneven_lengths"}  # as straggler, as ddp_hook
-    like_others |= {"three_defects"}  # as prefetch
+    like_others |= {"three_defects", "copies"}  # as prefetch
+    one_stream |= {"optimizers", "reads", "launches", "loading", "recompiled"}
     assert plain == {entry.workload for entry in CATALOG} - one_stream - like_others
 
 
