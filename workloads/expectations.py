@@ -14,6 +14,8 @@ An expectation is a JSON object; each of its keys is one check of the whole trac
 - ``waits_named``: whether the file resolves every stream wait, or none
 - ``findings``: rules with a finding that is a warning or worse, each with its cause; no others
 - ``reported``: rules with a finding of any severity, by the function that it names (null: any)
+- ``remedies``: remedies that findings of any severity name; no others
+- ``tells``: a remedy, or a rule, that a finding of any severity has: what the variant is about
 
 What is expected of a job, of all its ranks together, has keys of its own:
 
@@ -205,6 +207,17 @@ def _reported(trace: _WholeTrace, functions: dict[str, str | None]) -> Iterator[
         yield Check(f"functions of {rule}", _listed_names(seen), function or "any", passed)
 
 
+def _remedies(trace: _WholeTrace, expected: list[str]) -> Iterator[Check]:
+    named = sorted({finding.remedy for finding in trace.findings if finding.remedy is not None})
+    quantity = "remedies that are named"
+    yield Check(quantity, _listed_names(named), _listed_names(expected), named == sorted(expected))
+
+
+def _tells(trace: _WholeTrace, expected: str) -> Iterator[Check]:
+    told = sorted({x for one in trace.findings for x in (one.rule, one.remedy) if x is not None})
+    yield Check("what is told", _listed_names(told), expected, expected in told)
+
+
 def _matched(job: Job, count: int) -> Iterator[Check]:
     measured = len(job.collectives)
     yield Check("matched operations", str(measured), str(count), measured == count)
@@ -293,6 +306,8 @@ _CHECKS: dict[str, Callable[[_WholeTrace, Any], Iterator[Check]]] = {
     "waits_named": _resolved_waits,
     "findings": _findings,
     "reported": _reported,
+    "remedies": _remedies,
+    "tells": _tells,
 }
 
 

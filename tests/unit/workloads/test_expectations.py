@@ -37,6 +37,9 @@ PAIR = {"a": "stream:0/7", "b": "stream:0/13"}
         ({"findings": []}, {"findings": [["TL101", "event_wait"]]}),
         ({"reported": {"TL101": "read_a_value"}}, {"reported": {"TL101": "collate"}}),
         ({"reported": {"TL101": None}}, {"reported": {"TL306": None}}),
+        ({"remedies": ["scalar-read"]}, {"remedies": []}),
+        ({"tells": "scalar-read"}, {"tells": "boolean-mask"}),
+        ({"tells": "TL101"}, {"tells": "TL306"}),
     ],
     ids=lambda expect: next(iter(expect)),
 )
