@@ -22,8 +22,8 @@ from tracelab.findings.remedies import (
 from tracelab.findings.remedy import Remedy
 
 REMEDIES: tuple[Remedy, ...] = (
-    *threads.REMEDIES,
     *optimizers.REMEDIES,
+    *threads.REMEDIES,
     *loops.REMEDIES,
     *huggingface.REMEDIES,
     *libraries.REMEDIES,
