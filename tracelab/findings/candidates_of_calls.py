@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
-from tracelab.findings.host_needs import feeds_gpu, host_needs, with_moves
+from tracelab.findings.host_needs import host_needs, with_moves
 from tracelab.model.wording import describe
 
 # What is called where, by which API, in which operator, by which name -> title, cause, fix.
@@ -41,7 +41,7 @@ def candidates_of_calls(
         key_of(remedy, call_site if call_site.function or call_site.operator else name)
         for name, call_site, remedy in zip(names, call_sites, remedies, strict=True)
     ]
-    needs = host_needs(context)
+    needs = host_needs(context.graph)
     candidates = []
     for group in grouped(keys).values():
         call_index = chosen_index[group]
@@ -71,7 +71,7 @@ def candidates_of_calls(
                 fix=with_moves(fix, needs[call_index]),
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, blocked_ns),
-                edit=None if feeds_gpu(needs[call_index]) else edit,
+                edit=edit,
                 remedy=remedies[top],
             )
         )

@@ -299,7 +299,7 @@ def _of_waits(
     names = [context.trace.name_of(event) for event in event_id.tolist()]
     sites = [costs.call_sites[i] for i in index.tolist()]
     pageable = launches_pageable_copy(context, event_id, sites)
-    needs, remedies = host_needs(context)[index], _edits_of_remedies(context, event_id)
+    needs, remedies = host_needs(context.graph)[index], _edits_of_remedies(context, event_id)
     for group in grouped(map(describe, sites, names)).values():
         if len(np.unique(step[index[group]])) < _USUAL * steps:
             continue
@@ -309,13 +309,15 @@ def _of_waits(
         # A copy and the synchronize behind it are one call of the program.
         [(api, times), *_] = Counter(names[i] for i in group).most_common(1)
         site, edit_of_remedy = sites[group[0]], remedies[group[0]]
+        # With such a remedy nothing is asked for any more; others only say when else to ask.
+        removes = edit_of_remedy is not None and edit_of_remedy.startswith("remove:")
         edit = edit_of_remedy or ("pin:{place}" if way == Way.COPY else "unblock:{place}")
         obstacle = Obstacle(
             way=way,
             what=describe(site, api),
             per_step=times / steps,
             idle_ns=int(costs.caused_idle_ns[index[group]].sum()),
-            is_needed=not edit_of_remedy and cannot_go(needs[group]),
+            is_needed=cannot_go(needs[group]) and not removes,
             is_inside=bool(is_inside[index[group]].any()),
             edit=edit_text(edit, where(site, count=len(group), api=api)) or "",
         )
@@ -359,7 +361,7 @@ def _edits_of_remedies(context: Context, call_id: Int64Array) -> list[str | None
     for rule_id in _RULES_OF_CALLS:
         remedies = context.recognized.remedies(call_id, rule_id)
         edits = [
-            edit or (remedy.edit_of_finding if remedy else None)
+            edit or (remedy.edit_of_finding if remedy and not remedy.is_general else None)
             for edit, remedy in zip(edits, remedies, strict=True)
         ]
     return edits

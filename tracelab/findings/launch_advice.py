@@ -113,7 +113,7 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     changes_by_size = has_sizes and change is not None and change.kernel is not None
     is_enough = as_it_is.is_most and as_it_is.cut_in is None
     gains = without.launches >= _GAINS * as_it_is.launches
-    is_less_cut = without.cut_in is None and without.launches > as_it_is.launches
+    is_less_cut = as_it_is.cut_in is not None and without.cut_in is None
     if not changes_by_size and (is_enough or not (gains or is_less_cut)):
         return _Plan((), (), as_it_is, change)
     if sum(obstacle.idle_ns for obstacle in removed) > lost_ns:

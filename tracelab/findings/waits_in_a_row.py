@@ -49,7 +49,7 @@ def waits_in_a_row(
     """
     costs = context.blocking_calls
     calls = costs.calls
-    can_go = is_chosen & ~np.isin(host_needs(context), (Need.BRANCH, Need.INPUT))
+    can_go = is_chosen & ~np.isin(host_needs(context.graph), (Need.BRANCH, Need.INPUT))
     can_go &= context.is_inside(calls.start_ns, calls.end_ns)
     wheres = [
         where(costs.call_sites[i], count=1, api=context.trace.name_of(int(calls.event_id[i])))

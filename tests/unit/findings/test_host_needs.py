@@ -13,7 +13,7 @@ from tests.build import files
 from tests.build.files import US
 from tests.unit.findings.hand_made import D2H_PAGEABLE, H2D_PAGEABLE
 from tracelab import Options, analyze
-from tracelab.findings.host_needs import Need, cannot_go, feeds_gpu, host_needs, with_moves
+from tracelab.findings.host_needs import Need, cannot_go, host_needs, with_moves
 from tracelab.findings.rule import Rule
 
 ROUND, STEP = 400, 1_600
@@ -76,7 +76,7 @@ def needs(tmp_path):
         found = []
 
         def look(context):
-            found.extend(Need(need) for need in host_needs(context).tolist())
+            found.extend(Need(need) for need in host_needs(context.graph).tolist())
             return []
 
         path = files.write(tmp_path / "hand.json", rows)
@@ -110,14 +110,26 @@ def test_what_goes_back_can_stay_on_the_gpu(needs):
     assert needs(rollout(written_bytes=512, steps=1)) == 3 * [Need.INPUT, Need.NONE]
 
 
-def test_a_read_in_another_step_feeds_nothing(needs):
+def test_what_the_next_step_copies_is_its_batch(needs):
     # The copy of each round comes after the end of its step.
-    rows = [row for row in rollout(steps=2) if not row["name"].startswith("ProfilerStep")]
+    rows = [row for row in rollout(steps=1) if not row["name"].startswith("ProfilerStep")]
     rows += [
         files.step(number, (ROUND * number - 1) * US, (ROUND * number + 100) * US)
         for number in range(3)
     ]
-    assert Need.INPUT not in needs(rows)[:6]
+    assert set(needs(rows)) == {Need.NONE}
+
+
+def test_the_last_read_of_a_step_feeds_the_next_one(needs):
+    # Steps begin with a copy: that of the round before.
+    rows = [row for row in rollout() if not row["name"].startswith("ProfilerStep")]
+    rows += [files.step(0, 0, 1_020 * US), files.step(1, 1_021 * US, 2_800 * US)]
+    assert needs(rows) == 2 * 3 * [Need.INPUT, Need.NONE]
+
+
+def test_the_last_read_of_a_file_is_as_the_others(needs):
+    rows = [row for row in rollout() if row["ts"] < STEP + 2 * ROUND + 100]
+    assert needs(rows) == [*2 * 3 * [Need.INPUT, Need.NONE]][:-1]
 
 
 @pytest.mark.parametrize(
@@ -140,29 +152,27 @@ def test_what_the_operator_says(needs, operator, need):
 
 def test_what_is_said_about_a_place():
     read = np.full(20, Need.NONE, dtype=np.int8)
+    read[:1] = Need.BRANCH  # a twentieth says nothing of the place
     assert with_moves("Leave it out.", read) == "Leave it out."
     assert not cannot_go(read)
 
-    read[:1] = Need.BRANCH  # a twentieth says nothing of the place
-    assert with_moves("Leave it out.", read) == "Leave it out."
-
     read[:6] = Need.INPUT
-    assert with_moves("Leave it out.", read).startswith(
-        "Leave it out. But of these calls, 30% are different. The host needs this value at once"
-    )
     assert cannot_go(read)
-    assert not feeds_gpu(read)
 
-    read[:16] = Need.INPUT
-    assert with_moves("Leave it out.", read).startswith("The host needs this value at once")
-    assert feeds_gpu(read)
+    read[:16] = Need.BRANCH
+    assert with_moves("Leave it out.", read).startswith("The host needs this value: it decides")
+    assert cannot_go(read)
+
+    read[:] = Need.SIZE
+    assert with_moves("Leave it out.", read).startswith("The host needs the size of the result.")
+    assert not cannot_go(read)
 
 
 def test_findings_say_what_can_be_moved(tmp_path):
     report = analyze(files.write(tmp_path / "hand.json", rollout(steps=4)))
     by_call = {x.where.call: x for x in report.findings if x.rule == "TL102"}
-    assert by_call["cpu"].fix.startswith("The host needs this value at once: it computes the next")
-    assert by_call["cpu"].edit is None
+    assert by_call["cpu"].fix.startswith("The host needs this value at once, as an environment")
+    assert (by_call["cpu"].remedy, by_call["cpu"].edit) == ("read-for-next-input", None)
     # What the host just computed cannot be copied one step ahead.
     assert "It cannot be copied ahead" in by_call["to"].fix
-    assert by_call["to"].edit == "pin:train.to"
+    assert (by_call["to"].remedy, by_call["to"].edit) == ("computed-input", "pin:train.to")

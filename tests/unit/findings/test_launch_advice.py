@@ -327,7 +327,7 @@ def test_collectives_are_captured_on_all_ranks(advice):
 def test_compiled_code_is_not_told_to_compile(advice):
     def compiled(step):
         begin, end = at_launch(step, 0) - 5 * US, at_launch(step, KERNELS)
-        return [files.operator("## Call CompiledFxGraph f7qx ##", begin, end)]
+        return [files.operator("Torch-Compiled Region: 0/0", begin, end)]
 
     fix = advice(steps(compiled), before=recorded("2.6.0")).fix
     assert 'Use `torch.compile(..., mode="reduce-overhead")`.' in fix

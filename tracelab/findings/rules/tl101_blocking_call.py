@@ -56,20 +56,23 @@ def find(context: Context) -> list[Candidate]:
 
 def _with_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
     """A candidate whose edit is that of all the places that wait in a row with it."""
-    if candidate.remedy is not None or not in_a_row:
+    remedy = candidate.remedy
+    if not in_a_row or (remedy is not None and remedy.edit != _EDIT):
         return candidate
     others = [
         describe(call_site_of(where), where.api or "")
         for where in in_a_row
         if place_of(where) != place_of(candidate.where)
     ]
-    edits = [edit_text(_EDIT, where) for where in in_a_row]
-    return replace(
-        candidate,
-        fix=f"{candidate.fix} Change it together with {' and '.join(others)}: each of them would "
-        "wait instead of the other, and only all together save this.",
-        edit=JOINT.join(filter(None, edits)),
+    also = (
+        f" Change it together with {' and '.join(others)}: each of them would wait instead of the "
+        "other, and only all together save this."
     )
+    edit = JOINT.join(filter(None, (edit_text(_EDIT, where) for where in in_a_row)))
+    if remedy is not None:
+        fixes = tuple(replace(fix, text=f"{fix.text}{also}") for fix in remedy.fixes)
+        remedy = replace(remedy, fixes=fixes, edit=edit, by_call_site=True)
+    return replace(candidate, fix=f"{candidate.fix}{also}", edit=edit, remedy=remedy)
 
 
 def _worded(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:
