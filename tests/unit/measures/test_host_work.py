@@ -287,8 +287,8 @@ def test_lines_have_all_that_they_call_but_the_programs_own_code(tmp_path):
     rows = tuple(lines(made, ran_of(made, folders=[str(tmp_path)])))
 
     # The call of the model without the 30 ns of model.py: any call of the function may be that, so
-    # it has no line. Of step itself are [2, 5), [80, 85) and [99, 100); of forward [8, 10), [30, 32)
-    # and [36, 38).
+    # it has no line. Of step itself are [2, 5), [80, 85) and [99, 100); of forward [8, 10),
+    # [30, 32) and [36, 38).
     assert by_place(rows) == {
         ("step", "train.py:3"): (1, 40, 30, 20),
         ("Linear in forward", "model.py"): (1, 20, 10, 10),

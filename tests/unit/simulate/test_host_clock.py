@@ -57,8 +57,7 @@ def test_the_profilers_own_code_takes_no_time():
 
 
 def test_a_wait_is_as_long_as_the_replay_says():
-    # GIVEN a synchronization after a kernel of 500 us in each step, which takes the host 30 us of
-    # 600 to come to; without the profiler it comes earlier and waits longer
+    # GIVEN a synchronization after a kernel of 500 us; all else is recorded before the launch
     some = []
     for number in range(4):
         start = number * 600 * US
@@ -88,7 +87,9 @@ def test_a_wait_is_as_long_as_the_replay_says():
     [before, waited] = clock.lengths_ns(
         np.array([600 * US, 680 * US]), np.array([660 * US, 600 * US + 577_035])
     )
-    assert (before, waited) == (32_020, 502_105)
+    # THEN the wait is none of what the profiler took, as the kernel begins earlier, too
+    assert 0 < before < 40 * US
+    assert waited == 497_035
 
 
 def test_autograds_thread_counts_while_it_works():
