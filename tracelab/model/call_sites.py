@@ -129,9 +129,7 @@ def _locator(timeline: Timeline) -> _Locator:
 
 def program_calls(timeline: Timeline) -> ProgramCalls:
     """What the program's own code ran, as far as the file has Python stacks."""
-    if timeline not in _LOCATORS:
-        _LOCATORS[timeline] = _Locator(timeline)
-    return _LOCATORS[timeline].program_calls()
+    return _locator(timeline).program_calls()
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
