@@ -74,10 +74,7 @@ def operators(view: View, top: int) -> list[Section]:
     return [
         Section(
             f"Operators{_per(rows[0].sums.steps)}",
-            (
-                "Host and GPU time of the operator itself, without the operators it calls; idle: "
-                "the GPU had nothing to do while the host was in it.",
-            ),
+            ("Host and GPU time of the operator itself, without the operators it calls.",),
             (Column(f"operator{PART}phase", Fit.LABEL), Column("calls"), *_work_columns(rows)),
             tuple(
                 (_label(row.name, row.where), _calls_text(row), *_work_cells(row))
@@ -157,6 +154,7 @@ def phases(view: View) -> list[Section]:
     return [
         Section(
             f"Phases{_per(rows[0].sums.steps)}",
+            _about_times(rows),
             columns=(
                 Column("phase", Fit.LABEL),
                 *_work_columns(rows),
@@ -200,6 +198,19 @@ def busy_answer(view: View) -> str:
         return f"{sentence}."
     share = _share_text(most.gpu_share)
     return f"{sentence}, and {_PHASE_WORDS[most.name]} launches {share} of it."
+
+
+def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
+    """What the columns of the figures mean."""
+    meaning = (
+        "Host times add up to a step; idle: the GPU had nothing to do while the host was in it."
+    )
+    if rows[0].host_unprofiled_ns is None:
+        return (meaning,)
+    return (
+        f"{meaning} Without the profiler: estimated for each row by a replay; the sum agrees with "
+        "what was measured.",
+    )
 
 
 def _work_columns(rows: Sequence[WorkMetrics]) -> list[Column]:
