@@ -334,6 +334,11 @@ def test_data_loading():
     assert the_scene.step_ns() == 100 * US
     assert the_scene.step_ns("load=0") == 60 * US
     assert the_scene.step_ns("load=0.5") == 80 * US
+    # Of 40 us, four workers leave a quarter: none where it is hidden, twice that where they share
+    # a processor.
+    four = the_scene.edited("workers=4")
+    base, *ways = replay([the_scene.program, four.low, four.program, four.high]).step_ns.tolist()
+    assert (base, ways) == (100 * US, [60 * US, 70 * US, 80 * US])
 
 
 def test_removed_allocations():
@@ -379,7 +384,9 @@ def test_an_edit_changes_nothing_of_its_base():
 
 
 @pytest.mark.parametrize("make", [synchronized, reading, pageable_copy, two_streams, communicating])
-@pytest.mark.parametrize("kind", ["unblock", "no-wait", "queues", "load=0", "host=0", "scale=0.5"])
+@pytest.mark.parametrize(
+    "kind", ["unblock", "no-wait", "queues", "load=0", "workers=2", "host=0", "scale=0.5"]
+)
 def test_less_work_and_fewer_waits_never_take_longer(make, kind):
     the_scene = make()
     edited = the_scene.edited(kind)

@@ -16,6 +16,7 @@ from tracelab.findings.remedies import (
     masks,
     memory,
     optimizers,
+    parts,
     reads,
     switches,
     threads,
@@ -39,4 +40,5 @@ REMEDIES: tuple[Remedy, ...] = (
     *masks.REMEDIES,
     *reads.REMEDIES,
     *launches.REMEDIES,
+    *parts.REMEDIES,
 )

@@ -33,6 +33,7 @@ _TUNING_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.h
 _COPY = "aten::copy_"
 _CONVERTS = r"^aten::(?:to|_to_copy|contiguous|clone)$"
 _LEAST_CONVERSION_NS = 50_000  # on the CPU: less is no matter
+_FEW_BYTES = 4_096  # as a list of numbers has, which is made on the GPU instead
 _SMALL_BYTES = 65_536
 _MANY = 10  # small copies in a step that directly follow another one
 _TRANSPOSES = re.compile(r"nchwToNhwcKernel|nhwcToNchwKernel")
@@ -57,7 +58,12 @@ def _launches(graph: Graph, direction: str, *, pageable: bool) -> Int64Array:
 
 
 def _from_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    return _launches(graph, "h2d", pageable=True)
+    """The calls of such copies that are no scalars or lists of few numbers."""
+    timeline = graph.host.timeline
+    rows = _rows_of_copies(graph, "h2d", pageable=True)
+    size_bytes = timeline.trace.copied_bytes[timeline.event_id[rows]]
+    is_batch = (size_bytes == ABSENT) | (size_bytes > _FEW_BYTES)
+    return np.unique(timeline.launch_id[rows[is_batch]]).astype(np.int64)
 
 
 def _to_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
@@ -324,7 +330,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a copy to the GPU from pageable memory",
         title="",
         shows="`Memcpy HtoD (Pageable -> Device)`, whose call returns only when it is done.",
-        not_when="The copies are few bytes, or what a process may lock in memory is limited.",
+        not_when="The copies are at most 4 KiB, or what a process may lock in memory is limited.",
         fixes=(
             Fix(
                 "Pin the host memory and do not wait for the copy: `DataLoader(..., "

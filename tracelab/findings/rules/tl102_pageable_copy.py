@@ -17,7 +17,10 @@ from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
 from tracelab.model.wording import describe
 
-_FIX = "Pin the host memory, and do not wait for the copy."
+_FIX = (
+    "Make few numbers on the GPU (`torch.full`, `device=...`), or once before the loop; else pin "
+    "the host memory, and do not wait for the copy."
+)
 
 
 def find(context: Context) -> list[Candidate]:

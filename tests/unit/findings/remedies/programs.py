@@ -10,10 +10,11 @@ from tracelab.findings.remedies import (
     first_use,
     loading,
     memory,
+    parts,
     switches,
 )
 
-MODULES = (compilation, copies, first_use, loading, memory, switches)
+MODULES = (compilation, copies, first_use, loading, memory, parts, switches)
 REMEDIES = tuple(remedy for module in MODULES for remedy in module.REMEDIES)
 STEPS, LENGTH = 5, 20_000 * US
 

@@ -62,6 +62,10 @@ def test_copies_that_are_waited_for(name, waits, found):
     assert recognized(copies(name, waits=waits)) == found
 
 
+def test_few_numbers_are_no_batch():
+    assert recognized(copies(PAGEABLE_H2D, waits=True, size_bytes=4_096)) == {}
+
+
 def test_a_copy_to_pageable_memory_that_is_not_waited_for():
     run = copies(PAGEABLE_D2H, waits=False)
     waits_elsewhere = call("cudaStreamSynchronize", 5, 9)

@@ -1,0 +1,44 @@
+"""Batches in small parts: backward passes alike before each step of an optimizer."""
+
+import pytest
+
+from tests.build.rows import annotation, python
+from tests.unit.findings.remedies.programs import recognized
+
+RUN_BACKWARD = "<built-in method run_backward of torch._C._EngineBase object at 0x7f>"
+
+
+def accumulates(*launches_of_parts, optimizer=True):
+    """A step of parts, each a module and a backward pass with so many launches."""
+
+    def run(program):
+        for number, launches in enumerate(launches_of_parts):
+            at = 100 + 1_000 * number
+            program.add(python, "nn.Module: Sequential_0", at, at + 300)
+            program.add(python, "nn.Module: Linear_0", at + 10, at + 290)
+            program.add(python, RUN_BACKWARD, at + 400, at + 900)
+            for i in range(launches):
+                program.launch(at + 410 + 20 * i, at + 415 + 20 * i)
+        if optimizer:
+            program.add(annotation, "Optimizer.step#AdamW.step", 8_000, 9_000)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (accumulates(10, 12, 12), {"small-parts": 30}),  # a module and a backward pass each
+        (accumulates(10, 10), {}),
+        (accumulates(10, 10, 16), {}),
+        (accumulates(10, 10, 10, optimizer=False), {}),
+    ],
+    ids=["three parts", "two losses", "parts that differ", "no optimizer"],
+)
+def test_parts_of_a_batch(run, found):
+    assert recognized(run) == found
+
+
+def test_microbatches_of_a_pipeline_are_no_accumulation():
+    schedule = python("torch/distributed/pipelining/schedules.py(700): step", 1, 2)
+    assert recognized(accumulates(10, 10, 10), outside=[schedule]) == {}
