@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -59,25 +58,19 @@ class Recognized:
             k remedies.
         """
         number = np.full(len(events), ABSENT, dtype=np.int64)
-        for regions in (self._specific, self._general):
+        for is_general in (False, True):
+            regions = self._regions(rule_id, is_general=is_general)
             if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
-                number[open_] = regions.of(self._timeline, np.asarray(events)[open_], rule_id)
+                number[open_] = regions.of(self._timeline, np.asarray(events)[open_])
         known = [remedy for remedy, _ in self.events_of]
         return tuple(None if i == ABSENT else known[i] for i in number.tolist())
 
-    @cached_property
-    def _specific(self) -> _Regions | None:
-        return self._regions(is_general=False)
-
-    @cached_property
-    def _general(self) -> _Regions | None:
-        return self._regions(is_general=True)
-
-    def _regions(self, *, is_general: bool) -> _Regions | None:
+    def _regions(self, rule_id: str, *, is_general: bool) -> _Regions | None:
+        """The events of a rule's remedies."""
         chosen = [
-            (number, remedy, events)
+            (number, events)
             for number, (remedy, events) in enumerate(self.events_of)
-            if remedy.is_general == is_general
+            if rule_id in remedy.rules and remedy.is_general == is_general
         ]
         return _Regions(self._timeline, chosen) if chosen else None
 
@@ -85,19 +78,15 @@ class Recognized:
 class _Regions:
     """Host events as trees, each with the number of its remedy: the first of those that it has."""
 
-    def __init__(
-        self, timeline: Timeline, chosen: Sequence[tuple[int, Remedy, Int64Array]]
-    ) -> None:
-        event_id = np.concatenate([events for *_, events in chosen])
-        number = np.repeat([number for number, *_ in chosen], [len(x) for *_, x in chosen])
+    def __init__(self, timeline: Timeline, chosen: Sequence[tuple[int, Int64Array]]) -> None:
+        event_id = np.concatenate([events for _, events in chosen])
+        number = np.repeat([number for number, _ in chosen], [len(events) for _, events in chosen])
         event_id, first = np.unique(event_id, return_index=True)
         self._nesting = Nesting(timeline.trace, event_id)
         self._number = number[first][np.searchsorted(event_id, self._nesting.event_id)]
-        self._remedies = {number: remedy for number, remedy, _ in chosen}
 
-    def of(self, timeline: Timeline, events: NDArray[np.integer[Any]], rule_id: str) -> Int64Array:
+    def of(self, timeline: Timeline, events: NDArray[np.integer[Any]]) -> Int64Array:
         """int64[k], the number of the remedy of each event (event ids), else ABSENT."""
-        is_of_rule = [number for number, x in self._remedies.items() if rule_id in x.rules]
         found = np.full(len(events), ABSENT, dtype=np.int64)
         known = np.flatnonzero(events != ABSENT)
         event_id = events[known].astype(np.int64)
@@ -105,7 +94,6 @@ class _Regions:
         caller = calling_threads(timeline, event_id)
         for thread, position in groups_of(np.where(index == ABSENT, caller, ABSENT)):
             index[position] = self._nesting.innermost_on(thread, event_id[position])
-        index = self._nesting.around(index, np.isin(self._number, is_of_rule))
         found[known] = np.where(index == ABSENT, ABSENT, self._number[index])
         return found
 

@@ -6,7 +6,12 @@ import re
 
 import numpy as np
 
-from tracelab.findings.remedies.guards import are_in_launching_thread, are_inside, named
+from tracelab.findings.remedies.guards import (
+    are_in_launching_thread,
+    are_inside,
+    named,
+    recurring,
+)
 from tracelab.findings.remedy import Fix, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_allocation
@@ -27,6 +32,10 @@ def _allocates_itself(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: 
     calls = calls_of_name(graph.host.timeline.trace, is_allocation).astype(np.int64)
     own: Int64Array = calls[are_in_launching_thread(graph, calls)]
     return own
+
+
+def _allocates_again(graph: Graph, events: Int64Array) -> Int64Array:
+    return recurring(graph, _allocates_itself(graph, events))
 
 
 def _pins_batches(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
@@ -97,7 +106,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="allocator-churn",
         name="memory that is given back to CUDA and asked for again",
         title="",
-        shows="`cudaFree` and `cudaMalloc` in steady steps.",
+        shows="`cudaFree` and `cudaMalloc` in at least two steady steps after the first one.",
         not_when="Only the first steps allocate: that is the allocator's growth.",
         fixes=(
             Fix(
@@ -121,7 +130,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url=_MANAGEMENT_URL,
         rules=("TL103",),
         edit="remove:{place}",
-        occurs=_allocates_itself,
+        occurs=_allocates_again,
         is_general=True,
     ),
     Remedy(

@@ -17,10 +17,15 @@ from tracelab.findings.allocations import (
 )
 from tracelab.findings.candidates import Candidate, grouped
 from tracelab.findings.context import Context
+from tracelab.findings.places import JOINT
 from tracelab.findings.rule import Rule
 from tracelab.model.driver_api import is_free
 from tracelab.model.wording import describe
 
+_FIX = (
+    "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the same shapes "
+    "in every step (pad or bucket), pinned buffers made once."
+)
 _FIX_OF_ANOTHER_THREAD = (
     "Allocate before the loop and keep it: while one thread allocates, no other can launch."
 )
@@ -70,6 +75,8 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
             api=api,
             title=title,
             cause="allocator",
+            fix=_FIX,
+            edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
             remedy=remedy,
         )
     ]

@@ -21,6 +21,13 @@ def test_empty_cache_and_what_it_frees():
     assert recognized(run) == found
 
 
+def test_memory_that_the_first_steps_ask_for():
+    def run(program):
+        program.add(call, "cudaMalloc", 500, 700)
+
+    assert recognized(run, in_steps=(0, 1)) == {"allocator-growth": 2}
+
+
 @pytest.mark.parametrize(
     ("function", "found"),
     [(PIN, {"pin-thread-allocates": 5}), ("train.py(9): stage", {})],

@@ -77,6 +77,16 @@ def test_of_two_for_one_event_the_first_counts():
     assert remedies_of_launch(python(STEP, 10, 50), remedies=[LOOP, again]) == (LOOP,)
 
 
+def test_of_two_for_one_event_each_counts_for_its_own_rule():
+    of_other_rule = replace(LOOP, id="other", rules=("TL101",))
+    rows = [python(STEP, 10, 50)]
+
+    assert remedies_of_launch(*rows, remedies=[of_other_rule, LOOP]) == (LOOP,)
+    assert remedies_of_launch(*rows, remedies=[of_other_rule, LOOP], rule="TL101") == (
+        of_other_rule,
+    )
+
+
 def test_operators_inside_functions():
     in_step = replace(LOOP, operators="^aten::mul_$")
     rows = [operator("aten::mul_", 15, 40), operator("aten::mul_", 60, 70)]
