@@ -24,10 +24,12 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
-# What torch.compile records of itself: since 2.6 also around all of it, as "dynamo".
+# What torch.compile records of itself; since 2.6 also around all of it, of the forward pass as
+# "dynamo", of the backward pass as "entire_backward_compile".
 COMPILES = (
-    r"^dynamo$|(?:^|[._ >])(?:compile_inner|entire_frame_compile|entire_backward_compile"
-    r"|inductor_compile|compile_fx_inner|create_aot_dispatcher_function) \(dynamo_timed\)$"
+    r"^(?:dynamo|entire_(?:frame|backward)_compile|inductor_compile)$"
+    r"|(?:compile_inner|_backward_impl|compile_fx_inner|create_aot_dispatcher_function"
+    r"|entire_frame_compile|inductor_compile) \(dynamo_timed\)$"
 )
 _FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.

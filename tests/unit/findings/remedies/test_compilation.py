@@ -29,6 +29,22 @@ def test_compilation_goes_on_in_two_steps_after_the_first(in_steps, remedy, even
     assert recognized(compiles, in_steps=in_steps) == {remedy: events}
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dynamo",
+        "entire_backward_compile",
+        "inductor_compile",
+        "backward._backward_impl (dynamo_timed)",
+        "_compile.<locals>.compile_inner (dynamo_timed)",  # of torch 2.1
+    ],
+)
+def test_what_compiling_is_called(name):
+    assert recognized(lambda program: program.add(operator, name, 100, 9_000)) == {
+        "recompilation": 5
+    }
+
+
 def test_graph_breaks_cost_a_lookup_and_a_prologue_each():
     def breaks(program):
         program.add(python, RESUME, 100, 900)
