@@ -31,7 +31,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -338,7 +338,7 @@ def _listed_pairs(pairs: list[tuple[str, str]]) -> str:
     return ", ".join(map(" ".join, pairs)) or "none"
 
 
-def _listed_names(names: list[str | None]) -> str:
+def _listed_names(names: Sequence[str | None]) -> str:
     """Functions in words, where findings name them.
 
     >>> _listed_names(["collate", None])

@@ -74,8 +74,7 @@ def summary(turns_ms: Sequence[float]) -> list[float]:
 
 @contextmanager
 def _started(entry: Entry, arguments: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    module = f"tracelab.workloads.{entry.workload}"
-    command = [sys.executable, "-m", module, entry.variant, "--turns", *arguments]
+    command = [*_program(entry), "--turns", *arguments]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:
@@ -83,6 +82,10 @@ def _started(entry: Entry, arguments: Sequence[str]) -> Iterator[subprocess.Pope
             yield process
         finally:
             process.kill()
+
+
+def _program(entry: Entry) -> list[str]:
+    return [sys.executable, "-m", f"tracelab.workloads.{entry.workload}", entry.variant]
 
 
 @contextmanager

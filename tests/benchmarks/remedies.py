@@ -71,10 +71,13 @@ def summary(some: Sequence[Measured]) -> str:
     remedies = {one.told for one in some if one.finding.remedy is not None}
     saved = sum(saves.holds(one.saved_ms) for one, saves, _ in replayed)
     taken = sum(fixed.holds(one.after.median) for one, _, fixed in replayed)
+    either = sum(
+        saves.holds(one.saved_ms) or fixed.holds(one.after.median) for one, saves, fixed in replayed
+    )
     return (
-        f"{len(some)} pitfalls, {len(remedies)} remedies; {len(replayed)} predictions, half of them "
+        f"{len(some)} pitfalls, {len(remedies)} remedies; half of {len(replayed)} predictions are "
         f"within {median(errors):.0%} of the step. {saved} intervals hold what the fix saves, "
-        f"{taken} the step that it takes."
+        f"{taken} the step with it, {either} one of both."
     )
 
 
