@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from tracelab.system.files import write_file
-from tracelab.workloads.catalog import find, takes_turns_with
+from tracelab.workloads.catalog import Entry, find, takes_turns_with
 from tracelab.workloads.turns import summary, take_turns
 
 _TIMEOUT_S = 120
@@ -35,6 +35,7 @@ def main() -> int:
     parser.add_argument("folder", type=Path, help="the folder with manifest.json")
     parser.add_argument("--gpus", type=int, help="only those for exactly so many GPUs")
     parser.add_argument("--only", default="", help="only files whose name begins like this")
+    parser.add_argument("--times", action="store_true", help="only time variants and their fixes")
     arguments = parser.parse_args()
     available = torch.cuda.device_count()
     gpus = arguments.gpus or available
@@ -53,10 +54,11 @@ def main() -> int:
     machine, failures, gpu = _machine(), 0, Lock()
     with ThreadPoolExecutor(_GROUPS_AT_ONCE) as executor:
         groups = _groups(lines)
-        begun = [executor.submit(_capture_group, group, arguments.folder, gpu) for group in groups]
+        capture = _time_group if arguments.times else _capture_group
+        begun = [executor.submit(capture, group, arguments.folder, gpu) for group in groups]
         for group, captured in zip(groups, begun, strict=True):
             if captured.result():
-                for line in group:
+                for line in () if arguments.times else group:
                     line.update(machine, sha256=_checksums(line, arguments.folder))
                 write_file(path, (json.dumps(manifest, indent=2) + "\n").encode())
             else:
@@ -69,24 +71,40 @@ def _groups(lines: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """Lines whose variants take turns belong together; every other line is alone."""
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for line in lines:
-        turns = takes_turns_with(find(line["workload"], line["arguments"][0]))
+        turns = _turns(line)
         names = [line["workload"], *(x.variant for x in turns)] if turns else line["files"]
         groups.setdefault(tuple(names), []).append(line)
     return [*groups.values()]
 
 
+def _turns(line: dict[str, Any]) -> tuple[Entry, ...]:
+    """The variants that the one of a line takes turns with; none of a plain capture."""
+    if "--plain" in line["arguments"]:
+        return ()
+    return takes_turns_with(find(line["workload"], line["arguments"][0]))
+
+
 def _capture_group(group: list[dict[str, Any]], folder: Path, gpu: Lock) -> bool:
     """Capture lines whose variants take turns, or a line that is alone."""
-    turns = takes_turns_with(find(group[0]["workload"], group[0]["arguments"][0]))
-    if not turns:
+    if not _turns(group[0]):
         with gpu:
             return _capture(group[0], folder)
     arguments = {
-        line["arguments"][0]: [*line["arguments"][1:], "--output", str(folder / line["files"][0])]
+        line["arguments"][0]: [*line["arguments"][1:], "--output", _output(line, folder)]
         for line in group
     }
+    return _take_turns(group, arguments, gpu)
+
+
+def _time_group(group: list[dict[str, Any]], _folder: Path, gpu: Lock) -> bool:
+    """Time lines whose variants take turns, and leave their captures as they are."""
+    return not _turns(group[0]) or _take_turns(group, {}, gpu)
+
+
+def _take_turns(group: list[dict[str, Any]], arguments: dict[str, list[str]], gpu: Lock) -> bool:
+    """Time the variants of a group and record those that are given arguments."""
     try:
-        turns_ms = take_turns(turns, arguments, gpu)
+        turns_ms = take_turns(_turns(group[0]), arguments, gpu)
     except RuntimeError as error:
         print(error, file=sys.stderr)
         return False
@@ -95,11 +113,16 @@ def _capture_group(group: list[dict[str, Any]], folder: Path, gpu: Lock) -> bool
     return True
 
 
+def _output(line: dict[str, Any], folder: Path) -> str:
+    """Where a line's capture goes, each rank's to a file of its own."""
+    return str(folder / line["files"][0].replace("_rank0.", "_rank{rank}."))
+
+
 def _capture(line: dict[str, Any], folder: Path) -> bool:
     """Run a line's command in a process of its own: a later profiler in one was seen to hang."""
-    output = line["files"][0].replace("_rank0.", "_rank{rank}.")
     module = f"tracelab.workloads.{line['workload']}"
-    command = [sys.executable, "-m", module, *line["arguments"], "--output", str(folder / output)]
+    output = _output(line, folder)
+    command = [sys.executable, "-m", module, *line["arguments"], "--output", output]
     try:
         return subprocess.run(command, check=False, timeout=_TIMEOUT_S).returncode == 0
     except subprocess.TimeoutExpired:

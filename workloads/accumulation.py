@@ -15,18 +15,33 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tracelab.workloads.runner import run
 
-WIDTH, LAYERS, ROWS, MICROBATCHES = 4096, 6, 1024, 4
+WIDTH, LAYERS, ROWS, MICROBATCHES = 4096, 4, 1024, 2
+
+
+class Network(torch.nn.Module):
+    """Products, one after another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        shape = (LAYERS, WIDTH, WIDTH)
+        weights = torch.randn(shape, device="cuda") / WIDTH**0.5
+        self.layers = [torch.nn.Parameter(weight) for weight in weights.unbind()]
+        for number, weight in enumerate(self.layers):
+            self.register_parameter(f"weight_{number}", weight)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """``[rows, WIDTH]`` to the same shape."""
+        for weight in self.layers:
+            rows = rows @ weight
+        return rows
 
 
 def train(*, waits_for_last: bool) -> Iterator[None]:
     """Forward and backward of each microbatch, then one update."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    layers = [torch.nn.Linear(WIDTH, WIDTH, bias=False) for _ in range(LAYERS)]
-    network = torch.nn.Sequential(*layers).to(device)
     torch.backends.cuda.matmul.allow_tf32 = True
-    model = DistributedDataParallel(network, device_ids=[device.index])
+    model = DistributedDataParallel(Network())
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, fused=True)
-    microbatches = torch.randn(MICROBATCHES, ROWS, WIDTH, device=device).unbind()
+    microbatches = torch.randn(MICROBATCHES, ROWS, WIDTH, device="cuda").unbind()
     while True:
         optimizer.zero_grad(set_to_none=True)
         for batch in microbatches:

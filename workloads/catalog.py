@@ -302,7 +302,13 @@ CATALOG = (
         "The fix for the rest: copies between the GPUs in streams of their own.",
         2,
     ),
-    Entry("two_models", "pipelined_item", "One .item() per batch undoes it: one GPU at a time.", 2),
+    Entry(
+        "two_models",
+        "pipelined_item",
+        "One .item() per batch undoes it: one GPU at a time.",
+        2,
+        fix="pipelined",
+    ),
     Entry("two_models", "pipelined_tiny", "Models too small to outlast their launch.", 2),
     *(
         Entry("peer_copy", name, f"A copy between GPUs with {sides}; {blocking}.", 2)
@@ -327,6 +333,7 @@ CATALOG = (
         "A hook in the default stream delays the backward pass.",
         2,
         True,
+        fix="side_stream",
     ),
     Entry("ddp_hook", "side_stream", "The fix: the hook's work in a side stream.", 2, True),
     Entry(
@@ -336,39 +343,67 @@ CATALOG = (
         2,
         True,
         _ONE_QUEUE,
+        fix="side_stream",
+    ),
+    Entry("ddp_options", "as_needed", "DDP with what this network needs.", 2, True),
+    Entry(
+        "ddp_options",
+        "bucket_views",
+        "Gradients that are views of their buckets, set to zero in each step.",
+        2,
+        True,
+        is_bundled=False,
+        fix="as_needed",
     ),
     *(
-        Entry("ddp_options", variant, shows, 2, True)
+        Entry("ddp_options", variant, shows, 2, True, fix="as_needed")
         for variant, shows in (
-            ("as_needed", "DDP with what this network needs."),
-            ("tiny_buckets", "A bucket for each gradient: 48 small all-reduces a step."),
+            ("tiny_buckets", "A bucket for each gradient: 16 small all-reduces a step."),
             ("unused_searched", "A search for unused parameters that finds none."),
             ("buffers_sent", "Running statistics sent to all ranks before each forward pass."),
             ("loss_reduced", "The loss averaged over the ranks and read in each step."),
             ("barrier", "A barrier in each step: the host never runs ahead."),
         )
     ),
-    Entry("accumulation", "every_microbatch", "All gradients averaged four times a step.", 2, True),
-    Entry("accumulation", "no_sync", "The fix: only the last of four is averaged.", 2, True),
     Entry(
-        "data_parallel", "data_parallel", "nn.DataParallel: one process launches for two GPUs.", 2
+        "accumulation",
+        "every_microbatch",
+        "All gradients averaged four times a step.",
+        2,
+        True,
+        fix="no_sync",
+    ),
+    Entry("accumulation", "no_sync", "The fix: only the sum is averaged.", 2, True),
+    Entry(
+        "data_parallel",
+        "data_parallel",
+        "nn.DataParallel: one process launches for two GPUs.",
+        2,
+        fix="one_gpu",
     ),
     Entry("data_parallel", "one_gpu", "The same batch on one GPU takes less time."),
     *(
-        Entry("collectives", f"{name}_{how}", f"{name} {lesson}", 2, True)
+        Entry("collectives", f"{name}_{how}", f"{name} {lesson}", 2, True, fix=fix and name + fix)
         for name in ("all_reduce", "broadcast", "reduce_scatter", "all_gather")
-        for how, lesson in (
-            ("sync", "waited for at once: compute that does not need it waits too."),
-            ("async", "waited for where it is needed: it overlaps with compute."),
+        for how, lesson, fix in (
+            ("sync", "waited for at once: compute that does not need it waits too.", "_async"),
+            ("async", "waited for where it is needed: it overlaps with compute.", ""),
         )
     ),
     Entry(
         "fsdp", "prefetch", "FSDP2 gathers the next layer while the present one computes.", 2, True
     ),
-    Entry("fsdp", "no_prefetch", "FSDP2 without prefetching.", 2, True),
-    Entry("fsdp", "item", "FSDP2 with a loss read in each step.", 2, True),
+    Entry("fsdp", "no_prefetch", "FSDP2 without prefetching.", 2, True, fix="prefetch"),
+    Entry("fsdp", "item", "FSDP2 with a loss read in each step.", 2, True, fix="prefetch"),
     *(
-        Entry("pipeline", f"{name}_{size}", f"{title}, 2 stages, {count} microbatches.", 2, True)
+        Entry(
+            "pipeline",
+            f"{name}_{size}",
+            f"{title}, 2 stages, {count} microbatches.",
+            2,
+            True,
+            fix="1f1b_halves" if (name, size) == ("1f1b", "few") else "",
+        )
         for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
         for size, count in (("few", 4), ("many", 16))
     ),
@@ -383,7 +418,7 @@ CATALOG = (
     Entry("waiting_rank", "even", "Ranks arrive together at each small all-reduce.", 2, True),
     Entry("waiting_rank", "uneven", "One rank waits for its peer in the last of four.", 2, True),
     Entry("straggler", "even", "All ranks do the same.", 2, True),
-    Entry("straggler", "more_work", "One rank has 1.5 times the work.", 2, True),
+    Entry("straggler", "more_work", "One rank has 1.5 times the work.", 2, True, fix="even"),
     Entry("straggler", "slow_loader", "One slow loader, and a result read in each step.", 2, True),
     Entry(
         "straggler",
@@ -398,6 +433,7 @@ CATALOG = (
         "Python of one rank before its launches, and a result read in each step.",
         2,
         True,
+        fix="even",
     ),
     Entry("late_launch", "even", "The same without it: all ranks launch alike.", 2, True),
     Entry("backward_delay", "even", "DDP whose ranks all do the same.", 2, True),
@@ -407,6 +443,7 @@ CATALOG = (
         "One rank logs a gradient in its backward pass: all ranks' steps take as long.",
         2,
         True,
+        fix="even",
     ),
     Entry(
         "uneven_lengths",
@@ -414,6 +451,7 @@ CATALOG = (
         "Sequences of uneven length: in each step another rank is the straggler.",
         2,
         True,
+        fix="bucketed",
     ),
     Entry("uneven_lengths", "bucketed", "The fix: batches of similar length in a step.", 2, True),
     Entry(
@@ -424,7 +462,14 @@ CATALOG = (
         True,
     ),
     Entry("two_groups", "even", "Two groups at once, and no rank is late.", 2, True),
-    Entry("tensor_parallel", "uneven", "One rank holds a larger share of each layer.", 2, True),
+    Entry(
+        "tensor_parallel",
+        "uneven",
+        "One rank holds a larger share of each layer.",
+        2,
+        True,
+        fix="even",
+    ),
     Entry("tensor_parallel", "even", "The fix: equal shares.", 2, True),
 )
 

@@ -2,7 +2,7 @@
 
 One network of many small layers, as real ones have them: once as it should be, and once with each
 of five things that cost the ranks a collective or more in every step. A bucket for each gradient
-makes 48 all-reduces of two. A search for unused parameters walks the whole graph, and asks the
+makes 16 all-reduces of two. A search for unused parameters walks the whole graph, and asks the
 other ranks. Running statistics are sent to all ranks before each forward pass, though each has its
 own. A loss that is averaged and read, or a barrier, keeps the host from running ahead.
 """
@@ -19,8 +19,36 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tracelab.workloads.runner import run
 
-WIDTH, LAYERS, ROWS = 512, 12, 16384
+WIDTH, LAYERS, ROWS = 512, 8, 16384
 SELDOM = 100  # steps between two readings of the loss
+
+
+class Network(torch.nn.Module):
+    """Products, each with a norm over the batch that keeps running statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = [
+            (
+                torch.nn.Parameter(torch.randn(WIDTH, WIDTH, device="cuda") / WIDTH**0.5),
+                torch.nn.Parameter(torch.zeros(WIDTH, device="cuda")),
+                torch.zeros(WIDTH, device="cuda"),
+                torch.ones(WIDTH, device="cuda"),
+            )
+            for _ in range(LAYERS)
+        ]
+        for number, (weight, bias, mean, variance) in enumerate(self.layers):
+            self.register_parameter(f"weight_{number}", weight)
+            self.register_parameter(f"bias_{number}", bias)
+            self.register_buffer(f"mean_{number}", mean)
+            self.register_buffer(f"variance_{number}", variance)
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        """``[rows, WIDTH]`` to the same shape."""
+        for weight, bias, mean, variance in self.layers:
+            rows = torch.nn.functional.linear(rows, weight, bias)
+            rows = torch.nn.functional.batch_norm(rows, mean, variance, training=True)
+        return rows
 
 
 def train(
@@ -31,20 +59,11 @@ def train(
     set_to_none: bool = True,
     **options: Any,
 ) -> Iterator[None]:
-    """Forward, backward and update of a network with batch norms."""
-    device = torch.device("cuda", torch.cuda.current_device())
-    layers = [
-        layer
-        for _ in range(LAYERS)
-        for layer in (torch.nn.Linear(WIDTH, WIDTH), torch.nn.BatchNorm1d(WIDTH))
-    ]
-    network = torch.nn.Sequential(*layers).to(device)
+    """Forward, backward and update of the network."""
     torch.backends.cuda.matmul.allow_tf32 = True
-    model = DistributedDataParallel(
-        network, device_ids=[device.index], broadcast_buffers=broadcast_buffers, **options
-    )
+    model = DistributedDataParallel(Network(), broadcast_buffers=broadcast_buffers, **options)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4, fused=True)
-    batch = torch.randn(ROWS, WIDTH, device=device)
+    batch = torch.randn(ROWS, WIDTH, device="cuda")
     steps = 0
     while True:
         optimizer.zero_grad(set_to_none=set_to_none)

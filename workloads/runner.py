@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import datetime
+import itertools
 import json
 import os
 import statistics
@@ -20,6 +22,7 @@ from tracelab.workloads.catalog import Entry, find
 # A variant is a generator: each `yield` ends one step of its loop.
 Variant = Callable[[], Iterator[None]]
 
+_LONGEST_WAIT = datetime.timedelta(minutes=10)  # for a turn
 SETTLING_STEPS = 10  # load modules, fill the allocator's cache
 TURN_STEPS, STEPS_BEFORE_TURN = 16, 4  # of a variant that takes turns with others
 BASELINE_STEPS, WARMUP_STEPS = 6, 2  # timed without the profiler, and with the profiler armed
@@ -98,13 +101,37 @@ def _start_ranks(entry: Entry, gpus: int) -> int:
 def _take_turns(loop: Iterator[None]) -> None:
     """Answer each line of standard input: steps without a profiler, until one says "record"."""
     torch.cuda.init()
-    print("ready", flush=True)
-    for line in sys.stdin:
+    _answer("ready")
+    for line in _lines():
         if line == "record\n":
             return
         _steps_ms(loop, SETTLING_STEPS if line == "settle\n" else STEPS_BEFORE_TURN)
-        print(0 if line == "settle\n" else _steps_ms(loop, TURN_STEPS), flush=True)
+        _answer(0 if line == "settle\n" else _steps_ms(loop, TURN_STEPS))
     sys.exit("the program that gives the turns has ended")
+
+
+def _lines() -> Iterator[str]:
+    """The lines of standard input; in a job the first rank reads them, and tells the others.
+
+    Not by a collective: that would keep the GPUs busy while they wait.
+    """
+    if "RANK" not in os.environ:
+        yield from sys.stdin
+        return
+    address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
+    store = dist.TCPStore(address, port, is_master=False, timeout=_LONGEST_WAIT)
+    for number in itertools.count():
+        if dist.get_rank() == 0:
+            store.set(f"line {number}", sys.stdin.readline())
+        line = store.get(f"line {number}").decode()
+        if not line:
+            return
+        yield line
+
+
+def _answer(what: str | float) -> None:
+    if os.environ.get("RANK", "0") == "0":
+        print(what, flush=True)
 
 
 def _timed(entry: Entry, loop: Iterator[None], *, is_cold: bool) -> dict[str, str | int | float]:

@@ -16,7 +16,7 @@ from threading import Timer
 
 from tracelab.workloads.catalog import Entry
 
-ROUNDS = 7
+ROUNDS = 15
 TIMEOUT_S = 150  # of all that the variants do on the GPU
 
 
@@ -48,10 +48,7 @@ def take_turns(
         for process in running.values():
             _answer(process)
         with gpu, _watched([*running.values()]):
-            for process in running.values():
-                _tell(process, "settle")
-            for process in running.values():
-                _answer(process)
+            _settle([*running.values()], in_turns=any(entry.ranks for entry in entries))
             turns_ms: dict[str, list[float]] = {name: [] for name in running}
             for _ in range(rounds):
                 for name, process in running.items():
@@ -101,6 +98,15 @@ def _watched(processes: Sequence[subprocess.Popen[str]]) -> Iterator[None]:
             timer.cancel()
 
 
+def _settle(processes: Sequence[subprocess.Popen[str]], *, in_turns: bool) -> None:
+    """Let all loops settle: those of jobs one at a time, or ranks wait for ranks without a GPU."""
+    for some in ([process] for process in processes) if in_turns else [processes]:
+        for process in some:
+            _tell(process, "settle")
+        for process in some:
+            _answer(process)
+
+
 def _ask(process: subprocess.Popen[str], question: str) -> str:
     _tell(process, question)
     return _answer(process)
@@ -116,4 +122,4 @@ def _answer(process: subprocess.Popen[str]) -> str:
     assert process.stdout is not None
     if line := process.stdout.readline():
         return line
-    raise RuntimeError(f"no answer of the process of: {process.args}")
+    raise RuntimeError(f"no answer of the process of: {process.args!r}")

@@ -34,6 +34,8 @@ _ISSUES = re.compile(
 )
 _FORWARD = "DistributedDataParallel.forward"
 _SYNC_BUFFERS = re.compile(r"torch/nn/parallel/distributed\.py\(\d+\): _sync_buffers$")
+_COPIES_BACK = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+_COPIES_GRADIENT = re.compile(rf"^torch::distributed::reducer::mul_out$|^{_COPIES_BACK}$")
 _OPTIMIZER_STEP = "Optimizer.step#"
 _OF_INTEGERS = re.compile(r"AllReduce_.*([iu]32|u?int32)")
 _READS = re.compile(r"^aten::(item|is_nonzero|_local_scalar_dense)$")
@@ -94,7 +96,7 @@ def buffer_broadcasts(graph: Graph, events: Int64Array) -> Int64Array:
 def gradients_of_microbatches(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     """What sends the gradients of a backward pass that is not the last before the optimizer's step.
 
-    Passes count that send the same as the last one.
+    Passes count that send the same as the last one. The copies into buckets and back go as well.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     found = collectives(timeline)
@@ -115,7 +117,15 @@ def gradients_of_microbatches(graph: Graph, events: Int64Array) -> Int64Array:  
     for i in range(len(first) - 2, -1, -1):  # a backward pass each
         is_same = before_step[i] == before_step[i + 1] < len(step_ns)
         is_excess[i] = is_same and sent[i] == sent[i + 1]
-    return _issuing(timeline, rows[is_excess[pass_number]] if len(rows) else rows)
+    sends = _issuing(timeline, rows[is_excess[pass_number]] if len(rows) else rows)
+    copies = _named(timeline, _COPIES_GRADIENT.search)
+    # Into a bucket before the last one of a pass is sent, and back after that.
+    last_ns = launch_ns[np.append(first[1:], len(rows)) - 1] if len(rows) else launch_ns
+    is_back = match_names(trace, copies, _COPIES_BACK.__eq__)
+    pass_index = np.searchsorted(last_ns, trace.start_ns[copies]) - is_back
+    is_known = (pass_index >= 0) & (pass_index < len(first))
+    copies, pass_index = copies[is_known], pass_index[is_known]
+    return np.concatenate((sends, copies[is_excess[pass_index]]))
 
 
 def reduced_and_read(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001

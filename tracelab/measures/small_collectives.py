@@ -19,7 +19,7 @@ from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.peer_waits import LATENCY_BYTES
-from tracelab.model.collectives import Operation, collectives
+from tracelab.model.collectives import Collectives, Operation, collectives
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
@@ -28,8 +28,8 @@ from tracelab.model.trace import ABSENT, Category
 
 FEWEST = 4  # in a row: fewer may be meant, such as the buffers of each type
 _MOST_BETWEEN = 2  # launches: a division of the sum, a copy; the next layer of a model needs more
-# Longer than this is no latency: an NVLink takes 3 to 10 us, a network of many nodes 100.
-_LONGEST_LATENCY_NS = 200_000
+# What takes longer waits for a peer: two H200s take 3 to 10 us, and more ranks some more.
+_LONGEST_LATENCY_NS, _LATENCY_OF_RANK_NS, _BASE_LATENCY_NS = 200_000, 10_000, 20_000
 # Whose data can be sent as one.
 _CAN_BE_ONE = (
     Operation.ALL_REDUCE,
@@ -98,7 +98,7 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
     # Where a large one is in the row, all small ones could be part of it; else one of them remains.
     first = np.unique(in_a_row, return_index=True)[1]
     has_large = np.bincount(in_a_row, weights=~is_small)[in_a_row] > 0
-    is_saved = is_small & (latency_ns <= _LONGEST_LATENCY_NS)
+    is_saved = is_small & (latency_ns <= _longest_latencies_ns(found)[index[order]])
     is_saved[first] &= has_large[first]
     is_saved &= np.bincount(in_a_row, weights=is_small)[in_a_row] >= FEWEST
     end_before_ns = np.concatenate(([0], timeline.end_ns[row]))[:-1]
@@ -124,6 +124,16 @@ def _latencies_ns(
     np.minimum.at(shortest_ns, sort[is_small], length_ns[is_small])
     latency_ns: Int64Array = shortest_ns[sort]
     return latency_ns
+
+
+def _longest_latencies_ns(found: Collectives) -> Int64Array:
+    """int64[c], ns, the longest time of each collective that could be a latency."""
+    ranks = [group.size or len(group.ranks) for group in found.groups]
+    of_group = [
+        _BASE_LATENCY_NS + _LATENCY_OF_RANK_NS * n if n else _LONGEST_LATENCY_NS for n in ranks
+    ]
+    longest_ns = np.array([*of_group, _LONGEST_LATENCY_NS], dtype=np.int64)[found.group_index]
+    return np.minimum(longest_ns, _LONGEST_LATENCY_NS)
 
 
 def launched_for_gradients(timeline: Timeline, row: NDArray[np.integer[Any]]) -> NDArray[np.bool_]:

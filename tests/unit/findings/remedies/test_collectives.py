@@ -38,13 +38,14 @@ class Program:
     def add(self, *rows):
         self.rows += rows
 
-    def work(self, name="gemm", *, thread=MAIN, maker=kernel, **more):
-        """A launch in the middle of the next 100 us; its activity runs 50 us later."""
+    def work(self, name="gemm", *, thread=MAIN, maker=kernel, delay=50, length=10, **more):
+        """A launch in the middle of the next 100 us; its activity runs after a delay (us)."""
         self.correlation += 1
         at = self.now + 50 * US
+        begin = at + delay * US
         self.add(
             launch(at, at + 2 * US, self.correlation, thread=thread),
-            maker(at + 50 * US, at + 60 * US, name, correlation=self.correlation, **more),
+            maker(begin, begin + length * US, name, correlation=self.correlation, **more),
         )
         self.now += 100 * US
 
@@ -57,6 +58,7 @@ class Program:
         on_gpu=ALL_REDUCE,
         thread=MAIN,
         around=(),
+        delay=50,
     ):
         """A collective, and the host events around it, the innermost first."""
         start, end = self.now + 40 * US, self.now + 60 * US
@@ -64,7 +66,7 @@ class Program:
             self.add(make(start - (9 - number) * US, end + (9 - number) * US))
         message = {"name": name, "group": "0", "in_bytes": size, "out_bytes": size}
         self.add(communicates(start, end, thread=thread, **message))
-        self.work(on_gpu, thread=thread, stream=20, message=Message(**message))
+        self.work(on_gpu, thread=thread, delay=delay, stream=20, message=Message(**message))
 
     def gradient(self, size=4 * KB, **more):
         """The all-reduce of a bucket, after the product that ends it."""
@@ -112,6 +114,8 @@ def backward(program, *sizes):
     program.work()
     for size in sizes:
         program.gradient(size)
+    copies_back = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+    program.add(operator(copies_back, program.now, program.now + US, thread=AUTOGRAD))
 
 
 def test_small_buckets_but_one_in_each_backward_pass():
@@ -134,7 +138,8 @@ def test_gradients_of_all_microbatches_but_the_last():
             backward(program, MB, 25 * MB)
         update(program)
 
-    assert steps(Program(), body) == {"ddp-no-sync": ["c10d::allreduce_"] * 12}
+    copies_back = "torch.distributed.ddp.reducer::copy_bucket_to_grad"
+    assert steps(Program(), body) == {"ddp-no-sync": ["c10d::allreduce_"] * 12 + [copies_back] * 6}
 
 
 @pytest.mark.parametrize(
@@ -297,35 +302,39 @@ def test_batch_norms_that_average_over_the_ranks():
 
 
 def gathers(count, size, waits):
-    """A program in which each layer's parameters are gathered before the layer."""
+    """A program in which each layer's parameters are gathered before the layer.
+
+    Args:
+        waits: whether the gather's stream waits for the layer before.
+    """
 
     def body(program):
         for layer in range(count):
             start = program.now
+            if waits:
+                recorded, waited = 1_000 + program.correlation, 2_000 + program.correlation
+                program.add(
+                    launch(start, start + US, recorded, name="cudaEventRecord"),
+                    launch(start + US, start + 2 * US, waited, name="cudaStreamWaitEvent"),
+                    sync_row(
+                        "Stream Wait Event",
+                        start + US,
+                        start + US,
+                        stream=20,
+                        correlation=waited,
+                        wait_stream=7,
+                        wait_correlation=recorded,
+                    ),
+                )
             program.collective(
                 size,
                 name="_allgather_base",
                 op="c10d::_allgather_base_",
                 on_gpu="ncclDevKernel_AllGather_RING_LL",
+                delay=112 if waits else 50,
             )
             program.span(lambda *at, i=layer: annotation(f"FSDP::all_gather ({i})", *at), start)
-            if waits:
-                recorded, waited = 1_000 + program.correlation, 2_000 + program.correlation
-                now = program.now
-                program.add(
-                    launch(now, now + US, recorded, name="cudaEventRecord"),
-                    launch(now + US, now + 2 * US, waited, name="cudaStreamWaitEvent"),
-                    sync_row(
-                        "Stream Wait Event",
-                        now + US,
-                        now + US,
-                        stream=7,
-                        correlation=waited,
-                        wait_stream=20,
-                        wait_correlation=recorded,
-                    ),
-                )
-            program.work()
+            program.work(length=150)
 
     return body
 
