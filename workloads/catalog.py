@@ -402,7 +402,6 @@ CATALOG = (
             f"{title}, 2 stages, {count} microbatches.",
             2,
             True,
-            fix="1f1b_halves" if (name, size) == ("1f1b", "few") else "",
         )
         for name, title in (("gpipe", "GPipe"), ("1f1b", "1F1B"))
         for size, count in (("few", 4), ("many", 16))

@@ -37,6 +37,7 @@ def test_every_workload_is_captured_with_event_records_and_plainly():
     like_others = {"late_launch", "backward_delay", "uneven_lengths"}  # as straggler, as ddp_hook
     like_others |= {"three_defects", "copies"}  # as prefetch
     one_stream |= {"optimizers", "reads", "launches", "loading", "recompiled"}
+    like_others |= {"ddp_options", "accumulation", "data_parallel"}  # as ddp_hook, as two_models
     assert plain == {entry.workload for entry in CATALOG} - one_stream - like_others
 
 

@@ -174,14 +174,13 @@ def split_sizes(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def late_gathers(graph: Graph, events: Int64Array) -> Int64Array:
-    """All-gathers for whose end the next compute waits, though it was launched long before."""
+    """All-gathers, where compute that ran before some of them could have overlapped these."""
     timeline = graph.host.timeline
     pieces = exposed(graph)
     row = pieces.row[(pieces.blocker == OverlapBlocker.EVENT_WAIT) & (pieces.bound_ns > 0)]
-    row = np.unique(row[timeline.kind[row] == Kind.COMM])
-    nesting = Nesting(timeline.trace, events)
-    index = nesting.innermost(timeline.launch_id[row[timeline.launch_id[row] != ABSENT]])
-    return np.unique(nesting.event_id[index[index != ABSENT]])
+    row = np.unique(row[(timeline.kind[row] == Kind.COMM) & (timeline.launch_id[row] != ABSENT)])
+    late = Nesting(timeline.trace, events).innermost(timeline.launch_id[row])
+    return events if (late != ABSENT).any() else _NONE
 
 
 def small_shards(graph: Graph, events: Int64Array) -> Int64Array:
