@@ -368,7 +368,7 @@ CATALOG = (
     Entry(
         "accumulation",
         "every_microbatch",
-        "All gradients averaged four times a step.",
+        "All gradients averaged twice a step.",
         2,
         True,
         fix="no_sync",
