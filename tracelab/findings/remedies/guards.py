@@ -1,7 +1,13 @@
-"""What keeps remedies from false alarms: does it go on, what does it hold, what is it called in."""
+"""What keeps remedies from false alarms: does it go on, what does it hold, what is it called in.
+
+The first functions are parts of a remedy's `occurs`: each takes host events (int64[k], event ids)
+that match a remedy's patterns and leaves those that really are the pitfall; `every` puts parts
+together. The others are for an `occurs` of one's own.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,14 +16,190 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.call_sites import python_frames
+from tracelab.model.frames import is_built_in, is_module_call, is_tensor_operator, is_wrapper
 from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
 NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 
 Events = NDArray[np.integer[Any]]
+Occurs = Callable[[Graph, Int64Array], Int64Array]
+
+_FEWEST_STEPS = 2  # steady steps in which a pitfall is seen, or it came by chance
+
+
+def every(*parts: Occurs) -> Occurs:
+    """What passes one part after another."""
+
+    def passes(graph: Graph, events: Int64Array) -> Int64Array:
+        for part in parts:
+            events = part(graph, events)
+        return events
+
+    return passes
+
+
+def recurs(graph: Graph, events: Int64Array) -> Int64Array:
+    """All events if they occur in at least two steady steps (or in the only one), else none.
+
+    In a file without steps two suffice. See `recurring` for what must go on after a first use.
+    """
+    return _if_enough(graph, events, np.ones(len(events)), 1)
+
+
+def launches(least: int) -> Occurs:
+    """All events if in at least two steady steps they launch so many activities, else none."""
+
+    def launch(graph: Graph, events: Int64Array) -> Int64Array:
+        timeline = graph.host.timeline
+        return _if_enough(graph, events, launches_inside(timeline, events), least)
+
+    return launch
+
+
+def blocks(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events inside which the host waited for the GPU."""
+    calls = graph.host.blocking_calls
+    waits = calls.event_id[calls.kind != Blocking.ALLOCATION]
+    return events[counts_inside(graph.host.timeline.trace, events, waits) > 0]
+
+
+def copies(direction: str, most_bytes: int | None = None) -> Occurs:
+    """The events inside which something is copied in a direction: "h2d", "d2h".
+
+    Args:
+        direction: as `copy_direction` calls it.
+        most_bytes: the largest copy that counts; None for any.
+    """
+
+    def copy(graph: Graph, events: Int64Array) -> Int64Array:
+        calls = calls_of_copies(graph.host.timeline, direction, most_bytes)
+        return events[counts_inside(graph.host.timeline.trace, events, calls) > 0]
+
+    return copy
+
+
+def holds(operator: str, *, is_wanted: bool = True) -> Occurs:
+    """The events inside which an operator runs with a match of a regular expression.
+
+    Args:
+        operator: the expression, for names of operators and annotations.
+        is_wanted: False for those inside which no such operator runs.
+    """
+
+    def hold(graph: Graph, events: Int64Array) -> Int64Array:
+        named = operators_named(graph.host.timeline, operator)
+        count = counts_inside(graph.host.timeline.trace, events, named)
+        return chosen(events, (count > 0) == is_wanted)
+
+    return hold
+
+
+def outside(operator: str, *, is_wanted: bool = True) -> Occurs:
+    """The events that are inside no operator or annotation with a match of a regular expression.
+
+    Args:
+        operator: the expression; an event that matches it itself does not count.
+        is_wanted: False for those that are inside one.
+    """
+
+    def is_outside(graph: Graph, events: Int64Array) -> Int64Array:
+        timeline = graph.host.timeline
+        regions = Nesting(timeline.trace, operators_named(timeline, operator))
+        index = regions.innermost(events)
+        if len(regions.event_id):
+            is_itself = (index != ABSENT) & (regions.event_id[index] == events)
+            index = np.where(is_itself, regions.parent_index[index], index)
+        return chosen(events, (index == ABSENT) == is_wanted)
+
+    return is_outside
+
+
+def called_directly(graph: Graph, events: Int64Array) -> Int64Array:
+    """The operators that no other operator of PyTorch's called: the program did, or autograd."""
+    operators = graph.host.timeline.operators
+    parent_index = operators.parent_index[np.isin(operators.event_id, events)]
+    own = operators.event_id[np.isin(operators.event_id, events)]
+    is_aten = np.append(operators.have_name(is_tensor_operator), False)  # the last is for ABSENT
+    return chosen(own, ~is_aten[parent_index])
+
+
+def made_by(function: str) -> Occurs:
+    """The events that such a Python function made itself, rather than a function that it called.
+
+    Args:
+        function: a regular expression for names of Python functions. Built-in functions and calls
+            of modules count as the function around them.
+    """
+
+    def made(graph: Graph, events: Int64Array) -> Int64Array:
+        frames = python_frames(graph.host.timeline)
+        is_such = np.append(frames.have_name(re.compile(function).search), False)
+        return chosen(events, is_such[functions_around(graph, events)])
+
+    return made
+
+
+def without_functions(function: str) -> Occurs:
+    """The events inside which no such Python function runs.
+
+    Args:
+        function: a regular expression for names of Python functions.
+    """
+
+    def without(graph: Graph, events: Int64Array) -> Int64Array:
+        trace = graph.host.timeline.trace
+        named = trace.of_category(Category.PYTHON)
+        named = named[match_names(trace, named, re.compile(function).search)]
+        return chosen(events, counts_inside(trace, events, named) == 0)
+
+    return without
+
+
+def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
+    """int64[k], the Python function that made each event, an index into `python_frames`, or ABSENT.
+
+    Not a built-in function, the call of a module or a wrapper, but the function around it.
+    """
+    frames = python_frames(graph.host.timeline)
+    return frames.around(frames.innermost(events), frames.have_name(_is_function))
+
+
+def chosen(events: Int64Array, is_chosen: NDArray[Any]) -> Int64Array:
+    """int64[c], the chosen ones of some events; by a mask, or by their indices."""
+    some: Int64Array = events[is_chosen]
+    return some
+
+
+def launches_inside(timeline: Timeline, events: Int64Array) -> NDArray[np.intp]:
+    """intp[k], how many activities are launched inside each event, on its thread."""
+    launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
+    return counts_inside(timeline.trace, events, launch_id)
+
+
+def calls_of_copies(timeline: Timeline, direction: str, most_bytes: int | None) -> Int64Array:
+    """int64[k], event ids of the calls that copy in a direction, at most so many bytes each."""
+    trace, row = timeline.trace, np.flatnonzero(timeline.launch_id != ABSENT)
+    is_such = match_names(
+        trace, timeline.event_id[row], lambda name: copy_direction(name) == direction
+    )
+    row = row[is_such]
+    if most_bytes is not None:
+        row = row[trace.copied_bytes[timeline.event_id[row]] <= most_bytes]
+    return timeline.launch_id[row]
+
+
+def operators_named(timeline: Timeline, pattern: str) -> Int64Array:
+    """int64[k], the operators and annotations (event ids) with a match of a regular expression."""
+    categories = map(timeline.without_steps, (Category.OPERATOR, Category.ANNOTATION))
+    events = np.concatenate(list(categories)).astype(np.int64)
+    return events[match_names(timeline.trace, events, re.compile(pattern).search)]
 
 
 def recurring(graph: Graph, events: Events, *, least: int = 2) -> Int64Array:
@@ -86,3 +268,25 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
     """Event ids of some categories whose name passes a test."""
     events = trace.of_category(*categories)
     return events[match_names(trace, events, test)].astype(np.int64)
+
+
+def _is_function(name: str) -> bool:
+    return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
+
+
+def _if_enough(
+    graph: Graph, events: Int64Array, count: NDArray[np.integer | np.floating], least: int
+) -> Int64Array:
+    """All events if their counts add up to so many in enough steady steps, else none.
+
+    In a file without steps, they must be as many as these steps would have together.
+    """
+    timeline = graph.host.timeline
+    if not len(events):
+        return NO_EVENTS
+    if timeline.steady is None:
+        return events if count.sum() >= _FEWEST_STEPS * least else NO_EVENTS
+    step = step_indices(graph, events)
+    in_step = np.bincount(step[step >= 0], count[step >= 0], len(timeline.steps))
+    is_enough = in_step[list(timeline.steady.indices)] >= least
+    return events if is_enough.sum() >= min(_FEWEST_STEPS, len(is_enough)) else NO_EVENTS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.remedies.occurs import (
+from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
     every,
@@ -68,7 +68,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="Transformers source: masking_utils.py, and pull request 43088",
         url="https://github.com/huggingface/transformers/pull/43088",
-        rules=("TL101", "TL301"),
+        rules=("TL101", "TL102", "TL301"),
         edit="remove:{place}",
         frames=_MASK_CHECK,
         operators=r"^aten::(?:is_nonzero|all|eq|sum)$",
@@ -89,7 +89,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="Transformers source: masking_utils.py",
         url="https://github.com/huggingface/transformers/blob/main/src/transformers/"
         "masking_utils.py",
-        rules=("TL101", "TL301"),
+        rules=("TL101", "TL102", "TL301"),
         edit="remove:{place}",
         frames=_PACKED_CHECK,
         occurs=every(blocks, recurs),
@@ -112,7 +112,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="Transformers documentation: DataCollatorWithFlattening",
         url="https://huggingface.co/docs/transformers/main_classes/data_collator"
         "#transformers.DataCollatorWithFlattening",
-        rules=("TL101", "TL301"),
+        rules=("TL101", "TL102", "TL301"),
         edit="remove:{place}",
         frames=r"transformers/(?:modeling_flash_attention_utils|models/\w+/modeling_\w+)"
         r"\.py\(\d+\): (?:_get_unpad_data|prepare_fa\w*_from_position_ids|_is_packed_sequence)$",
@@ -171,7 +171,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="Transformers source: generation/utils.py",
         url="https://github.com/huggingface/transformers/blob/main/src/transformers/generation/"
         "utils.py",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         frames=_GENERATION,
         operators=r"^aten::(?:is_nonzero|item)$",

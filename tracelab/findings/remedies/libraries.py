@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.findings.remedies.occurs import (
+from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
     every,
@@ -32,7 +32,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="PyTorch documentation: torch.distributions",
         url="https://docs.pytorch.org/docs/stable/distributions.html"
         "#torch.distributions.distribution.Distribution.set_default_validate_args",
-        rules=("TL101", "TL301"),
+        rules=("TL101", "TL102", "TL301"),
         edit="remove:{place}",
         frames=r"torch/distributions/distribution\.py\(\d+\): (?:__init__|_validate_sample)$",
         occurs=every(blocks, recurs),
@@ -52,7 +52,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="torchmetrics documentation: validate_args of each classification metric",
         url="https://lightning.ai/docs/torchmetrics/stable/classification/accuracy.html",
-        rules=("TL101", "TL301"),
+        rules=("TL101", "TL102", "TL301"),
         edit="remove:{place}",
         frames=r"torchmetrics/functional/\w+/\w+\.py\(\d+\): _\w*tensor_validation$",
         occurs=every(launches(1), recurs),
@@ -116,7 +116,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="torchvision issue 7412 and pull request 8766",
         url="https://github.com/pytorch/vision/pull/8766",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         frames=_DETECTION,
         operators=r"^(?:aten::(?:nonzero|is_nonzero|item|index|where|to)|torchvision::nms)$",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.findings.remedies.occurs import (
+from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
     copies,
@@ -15,6 +15,7 @@ from tracelab.findings.remedy import Fix, Remedy
 
 _NONZERO = "PyTorch documentation: torch.nonzero, which synchronizes"
 _NONZERO_URL = "https://docs.pytorch.org/docs/stable/generated/torch.nonzero.html"
+_ASSIGNS = r"^aten::(?:_index_put_impl_|index_put_?)$"
 _POSITIONS = r"^aten::nonzero$"
 _BACKWARD = r"^IndexBackward"
 
@@ -38,9 +39,31 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL101", "TL102"),
         edit="remove:{place}",
         operators=r"^aten::to$",
-        occurs=every(
-            outside(r"^aten::index_put_$", is_wanted=False), copies("h2d", 64), blocks, recurs
+        occurs=every(outside(_ASSIGNS, is_wanted=False), copies("h2d", 8), blocks, recurs),
+    ),
+    Remedy(
+        id="index-on-host",
+        name="a GPU tensor that is indexed with a tensor on the CPU",
+        title="A GPU tensor is indexed with positions that are on the CPU",
+        shows="`aten::index` or `aten::index_put_` with a copy from pageable memory inside.",
+        not_when="The positions are read from the GPU just before.",
+        fixes=(
+            Fix(
+                "Move the positions to the GPU with the batch: `positions.pin_memory()` where it "
+                'is made, then `.to("cuda", non_blocking=True)`. Make them on the GPU where they '
+                "can be computed (`torch.arange(..., device=...)`, `torch.randperm(..., "
+                "device=...)`)."
+            ),
         ),
+        source="PyTorch Performance Tuning Guide: avoid unnecessary CPU-GPU synchronization",
+        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
+        "#avoid-unnecessary-cpu-gpu-synchronization",
+        rules=("TL102", "TL101"),
+        edit="prefetch:{place}",
+        operators=r"^aten::(?:index|_index_put_impl_|index_put_?)$",
+        occurs=every(called_directly, copies("h2d"), blocks),
+        by_call_site=True,
+        is_general=True,
     ),
     Remedy(
         id="mask-assignment",
@@ -56,7 +79,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_NONZERO,
         url=_NONZERO_URL,
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::index_put_?$",
         occurs=every(called_directly, holds(_POSITIONS), blocks),
@@ -78,7 +101,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_NONZERO,
         url=_NONZERO_URL,
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::(?:index|masked_select)$",
         occurs=every(called_directly, holds(_POSITIONS), blocks),
@@ -100,7 +123,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_NONZERO,
         url=_NONZERO_URL,
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=_POSITIONS,
         occurs=every(outside(_BACKWARD, is_wanted=False), blocks),
@@ -126,7 +149,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_NONZERO,
         url=_NONZERO_URL,
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::(?:nonzero|nonzero_numpy|argwhere|where)$",
         occurs=every(called_directly, blocks),

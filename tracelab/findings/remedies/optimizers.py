@@ -6,28 +6,32 @@ import re
 
 import numpy as np
 
-from tracelab.findings.remedies.guards import counts_inside
-from tracelab.findings.remedies.occurs import (
+from tracelab.findings.remedies.guards import (
+    NO_EVENTS,
     blocks,
     calls_of_copies,
+    chosen,
+    counts_inside,
     every,
     holds,
     launches,
     made_by,
     outside,
     recurs,
+    step_indices,
     without_functions,
 )
 from tracelab.findings.remedy import Fix, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.frames import is_engine_operator
+from tracelab.model.call_sites import python_frames
+from tracelab.model.frames import is_backward, is_engine_operator
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
 
 _FEWEST_LAUNCHES = 50  # a step: fewer are not worth another optimizer
-_FEWEST_LIST_LAUNCHES = 10  # a step: SGD with momentum has three operators, Adam more than ten
-_FEWEST_UPDATES = 50  # of one tensor after another: a loop over parameters
+_FEWEST_LIST_LAUNCHES = 5  # a step: Adam has eight at least, SGD without momentum one
+_FEWEST_UPDATES = 16  # of one tensor after another: a loop over parameters
 _TORCH_LOOP = r"torch/optim/\w+\.py\(\d+\): _single_tensor_(?!muon)\w+$"
 _STEP = r"^Optimizer\.step#"
 _OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b"
@@ -50,22 +54,22 @@ def _without_closure(graph: Graph, events: Int64Array) -> Int64Array:
         np.searchsorted(starts_ns, times)
         for times in (trace.start_ns[events], trace.end_ns[events])
     )
-    return events[first == end]
+    return chosen(events, first == end)
 
 
 def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     """Operators that update many tensors, one after another, with nothing else in between.
 
-    Of each thread those that launch work, in order: every run of elementwise operators in which at
-    least `_FEWEST_UPDATES` write in place. Not those of optimizers, of the backward pass and of the
-    buffers that DDP broadcasts, and not copies from or to the host.
+    Of each thread and step those that launch work, in order: every run of elementwise operators in
+    which at least `_FEWEST_UPDATES` write in place. Not those of optimizers, of the backward pass
+    and of the buffers that DDP broadcasts, and not copies from or to the host.
     """
     timeline = graph.host.timeline
     trace, operators = timeline.trace, timeline.operators
     is_outermost = operators.parent_index == ABSENT
     update = operators.event_id[is_outermost & operators.have_name(_UPDATE.match)]
     if len(update) < _FEWEST_UPDATES:
-        return update[:0]
+        return NO_EVENTS
     outer = operators.event_id[is_outermost]
     launching = timeline.launch_id[timeline.launch_id != ABSENT]
     outer = outer[counts_inside(trace, outer, launching) > 0]
@@ -75,12 +79,36 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
         calls = calls_of_copies(timeline, direction, None)
         is_chosen &= counts_inside(trace, outer, calls) == 0
     is_chosen &= np.isin(outer, outside(_OF_TORCH)(graph, outer))
-    begins = np.diff(is_chosen, prepend=False) | (
-        np.diff(trace.thread_index[outer], prepend=-1) != 0
-    )
+    begins = np.diff(is_chosen, prepend=False)
+    for same in (trace.thread_index[outer], step_indices(graph, outer)):
+        begins |= np.diff(same, prepend=same[:1]) != 0
     run = np.cumsum(begins)
     updates_of_run = np.bincount(run[is_chosen & np.isin(outer, update)], minlength=run.max() + 1)
     return recurs(graph, outer[is_chosen & (updates_of_run[run] >= _FEWEST_UPDATES)])
+
+
+def _with_additions(graph: Graph, events: Int64Array) -> Int64Array:
+    """Zeroed gradients, and the additions to them in the backward pass that follows.
+
+    What is not zeroed but dropped is assigned by the first backward pass, not added to.
+    """
+    timeline = graph.host.timeline
+    trace, frames, operators = timeline.trace, python_frames(timeline), timeline.operators
+    passes = frames.event_id[frames.have_name(is_backward)]
+    if not len(passes) or not len(events):
+        return events
+    passes = passes[np.argsort(trace.start_ns[passes])]
+    following = np.searchsorted(trace.start_ns[passes], trace.end_ns[events])
+    passes = passes[following[following < len(passes)]]
+    is_addition = operators.have_name(lambda name: name == "aten::add_")
+    accumulates = operators.have_name(lambda name: name == "torch::autograd::AccumulateGrad")
+    is_addition &= np.append(accumulates, False)[operators.parent_index]
+    additions = operators.event_id[is_addition]
+    starts_ns = trace.start_ns[additions]
+    is_inside = np.zeros(len(additions), dtype=np.bool_)
+    for begins_ns, ends_ns in zip(trace.start_ns[passes], trace.end_ns[passes], strict=True):
+        is_inside |= (starts_ns >= begins_ns) & (starts_ns < ends_ns)
+    return np.concatenate((events, additions[is_inside]))
 
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -199,7 +227,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="update-loop",
         name="a loop that updates one tensor at a time, as of a moving average",
         title="A loop updates one tensor at a time",
-        shows="Runs of 50 or more `aten::lerp_`, `aten::copy_`, `aten::mul_` or `aten::add_` in "
+        shows="Runs of 16 or more `aten::lerp_`, `aten::copy_`, `aten::mul_` or `aten::add_` in "
         "each step, outside the optimizer: an EMA, a target network, a manual update.",
         not_when="The tensors are on the CPU, or the copy is sharded differently.",
         fixes=(
@@ -236,7 +264,7 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL301",),
         edit="remove:{place}",
         operators=r"^Optimizer\.zero_grad#",
-        occurs=every(holds(r"^aten::(?:_foreach_)?zero_$"), launches(1)),
+        occurs=every(holds(r"^aten::(?:_foreach_)?zero_$"), launches(1), _with_additions),
     ),
     Remedy(
         id="clip-loop",
@@ -251,8 +279,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 since="2.0",
             ),
             Fix(
-                "Clip lists: `norms = torch._foreach_norm(grads)`, then `torch._foreach_mul_(grads, "
-                "coefficient)`.",
+                "Clip lists: `norms = torch._foreach_norm(grads)`, then "
+                "`torch._foreach_mul_(grads, coefficient)`.",
                 since="1.12",
             ),
         ),

@@ -10,9 +10,10 @@ import re
 
 import numpy as np
 
-from tracelab.findings.remedies.occurs import (
+from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
+    chosen,
     copies,
     every,
     recurs,
@@ -22,9 +23,9 @@ from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.call_sites import python_frames
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import match_names
+from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
-from tracelab.model.trace import ABSENT, Category
+from tracelab.model.trace import ABSENT
 
 _TIMES = re.compile(
     r"^<built-in (?:function|method) (?:time|time_ns|perf_counter|perf_counter_ns|monotonic"
@@ -50,7 +51,7 @@ def _synchronizes(graph: Graph, _events: Int64Array) -> Int64Array:
     waits = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
     operators = timeline.operators
     is_operator = operators.have_name(lambda name: name.startswith("aten::"))
-    return waits[operators.around(operators.innermost(waits), is_operator) == ABSENT]
+    return chosen(waits, operators.around(operators.innermost(waits), is_operator) == ABSENT)
 
 
 def _before_reading_clock(graph: Graph, events: Int64Array) -> Int64Array:
@@ -60,13 +61,13 @@ def _before_reading_clock(graph: Graph, events: Int64Array) -> Int64Array:
     following = _first_after(frames, index)
     is_clock = np.append(frames.have_name(_TIMES.search), False)
     is_next = is_clock[following] & (frames.parent_index[following] == frames.parent_index[index])
-    return frames.event_id[index[is_next]]
+    return chosen(frames.event_id, index[is_next])
 
 
 def _used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
     """The reads (`aten::item`) that the program did not ask for by name: an index, a size, a range.
 
-    The operator that takes the number follows at once, or is inside the same built-in function.
+    The operator that takes the number follows at once, and Python calls nothing in between.
     """
     timeline = graph.host.timeline
     operators, frames = timeline.operators, python_frames(timeline)
@@ -77,9 +78,13 @@ def _used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
     takes = np.append(operators.have_name(_INDEXES.match), False)[following] & soon
     read_frame = frames.innermost(operators.event_id[index])
     is_asked = np.append(frames.have_name(_READS.match), False)[read_frame]
-    # Between the two Python called nothing: `x[float(y)]` would look the same, and is the same.
-    between = frames.innermost(operators.event_id[np.maximum(following, 0)])
-    return operators.event_id[index[takes & ~is_asked & (between == read_frame)]]
+    calls_nothing = np.zeros(len(index), dtype=np.bool_)
+    for thread, own in groups_of(np.where(takes, operators.thread_index[index], ABSENT)):
+        starts_ns = frames.start_ns[frames.of_thread(thread)]
+        first = np.searchsorted(starts_ns, operators.end_ns[index[own]])
+        end = np.searchsorted(starts_ns, operators.start_ns[following[own]])
+        calls_nothing[own] = first == end
+    return chosen(operators.event_id, index[takes & ~is_asked & calls_nothing])
 
 
 def _made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
@@ -92,15 +97,14 @@ def _made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
     following = _first_after(operators, index)
     is_lift = np.append(operators.have_name(lambda name: name == "aten::lift_fresh"), False)
     is_next = operators.parent_index[following] == operators.parent_index[index]
-    return operators.event_id[index[is_lift[following] & is_next]]
+    return chosen(operators.event_id, index[is_lift[following] & is_next])
 
 
 def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
     """int64[k], the first entry of the thread that begins when each one has ended, else ABSENT."""
     following = np.full(len(index), ABSENT, dtype=np.int64)
-    for thread in np.unique(nesting.thread_index[index]).tolist():
+    for thread, of_thread in groups_of(nesting.thread_index[index]):
         own = nesting.of_thread(thread)
-        of_thread = nesting.thread_index[index] == thread
         next_ = np.searchsorted(nesting.start_ns[own], nesting.end_ns[index[of_thread]])
         following[of_thread] = np.where(next_ < own.stop - own.start, next_ + own.start, ABSENT)
     return following
@@ -141,7 +145,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="PyTorch documentation: torch.cuda.set_sync_debug_mode",
         url="https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_sync_debug_mode.html",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::item$",
         occurs=every(called_directly, _used_as_index, blocks, recurs),
@@ -150,8 +154,8 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="tensor-from-values",
-        name="a GPU tensor made from Python numbers in each step",
-        title="A GPU tensor is made from Python numbers in each step",
+        name="GPU tensors made from Python numbers again and again",
+        title="GPU tensors are made from Python numbers again and again",
         shows="`aten::to` with a small copy from pageable memory, followed by `aten::lift_fresh`: "
         '`torch.tensor(..., device="cuda")`, `torch.as_tensor(...)`, `x[[1, 2]]`.',
         not_when="The values change in each step and are many: then pin them.",
@@ -169,8 +173,7 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::to$",
-        occurs=every(copies("h2d", _FEW_BYTES), _made_of_values, recurs),
-        by_call_site=True,
+        occurs=every(copies("h2d", _FEW_BYTES), blocks, _made_of_values, recurs),
         is_general=True,
     ),
     Remedy(
@@ -188,7 +191,7 @@ REMEDIES: tuple[Remedy, ...] = (
         source="PyTorch source: aten/src/ATen/native/DistributionTemplates.h",
         url="https://github.com/pytorch/pytorch/blob/main/aten/src/ATen/native/"
         "DistributionTemplates.h",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::normal$",
         occurs=every(blocks, recurs),
@@ -204,7 +207,7 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(Fix("Pass the number: `F.one_hot(x, num_classes=n)`."),),
         source="PyTorch documentation: torch.nn.functional.one_hot",
         url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::one_hot$",
         occurs=every(blocks, recurs),
@@ -227,7 +230,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source="PyTorch documentation: torch.repeat_interleave",
         url="https://docs.pytorch.org/docs/stable/generated/torch.repeat_interleave.html",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::repeat_interleave$",
         occurs=every(called_directly, blocks, recurs),
@@ -243,14 +246,14 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The number of values must be known on the host.",
         fixes=(
             Fix(
-                "Count with a fixed size: `torch.zeros(n, device=...).scatter_add_(0, x, ones)` for "
-                "`bincount`. Sort and compare neighbors instead of `unique`, or do it on the CPU "
-                "where the batch is made."
+                "Count with a fixed size: `torch.zeros(n, device=...).scatter_add_(0, x, ones)` "
+                "for `bincount`. Sort and compare neighbors instead of `unique`, or do it on the "
+                "CPU where the batch is made."
             ),
         ),
         source="PyTorch documentation: torch.bincount",
         url="https://docs.pytorch.org/docs/stable/generated/torch.bincount.html",
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::(?:_unique2?|unique_dim|unique_consecutive|bincount|histc)$",
         occurs=every(called_directly, blocks, recurs),
@@ -335,7 +338,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_TUNING,
         url=_TUNING_URL,
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::(?:is_nonzero|equal|allclose)$",
         occurs=every(called_directly, blocks),
@@ -357,7 +360,7 @@ REMEDIES: tuple[Remedy, ...] = (
         ),
         source=_TUNING,
         url=_TUNING_URL,
-        rules=("TL101",),
+        rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::item$",
         occurs=every(called_directly, blocks),

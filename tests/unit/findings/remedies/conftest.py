@@ -1,0 +1,23 @@
+"""For tests of the remedies: what a program that calls this and that is recognized as."""
+
+import pytest
+
+from tests.build.call_trees import program
+from tests.build.rows import graph
+from tracelab.findings.recognition import recognize
+from tracelab.findings.remedies import REMEDIES
+
+
+@pytest.fixture
+def recognized():
+    """Names of the events of each remedy, by its id, for what a program calls in each step."""
+
+    def find(*nodes, **keys):
+        rows = program(*nodes, **keys)
+        places = recognize(graph(*rows), REMEDIES).places
+        return {
+            remedy: {rows[event_id].name for event_id in events.tolist()}
+            for remedy, events in places.items()
+        }
+
+    return find

@@ -1,0 +1,109 @@
+"""Loops in Python: each pitfall, and beside it what is none."""
+
+import pytest
+
+from tests.build.call_trees import (
+    LAUNCH,
+    backward,
+    condition,
+    function,
+    on_autograd,
+    operator,
+    positions,
+    program,
+)
+from tests.build.rows import graph
+from tracelab.findings.recognition import recognize
+from tracelab.findings.remedies import REMEDIES
+
+TRAIN = "train.py(3): train"
+EXPERTS = "transformers/models/mixtral/modeling_mixtral.py(68): forward"
+CELL_BACKWARD = "autograd::engine::evaluate_function: ThnnFusedLstmCellBackward0"
+LINEAR_0, LINEAR_1 = "nn.Module: Linear_0", "nn.Module: Linear_1"
+UPDATE_BAR = "tqdm/std.py(1203): update"
+WORK = operator("aten::mm", LAUNCH * 20)
+OTHER = operator("aten::add", LAUNCH)
+CELL = operator("aten::lstm_cell", LAUNCH, operator("aten::_thnn_fused_lstm_cell", LAUNCH))
+EXPERT = (operator("aten::where", positions()), WORK, operator("aten::index_add_", LAUNCH))
+
+
+def linear(casts=3):
+    """A layer under autocast: its input, its weight and its bias may be cast."""
+    cast = operator("aten::to", operator("aten::_to_copy", operator("aten::copy_", LAUNCH)))
+    return operator("aten::linear", cast * casts, operator("aten::addmm", LAUNCH))
+
+
+@pytest.mark.parametrize(
+    ("remedy", "nodes", "events"),
+    [
+        ("rnn-cell-loop", [function(TRAIN, CELL * 8)], {"aten::lstm_cell"}),
+        ("rnn-cell-loop", [(CELL, OTHER) * 8], {"aten::lstm_cell"}),
+        ("expert-loop", [function(EXPERTS, EXPERT * 2)], {EXPERTS}),
+        (
+            "autocast-again",
+            [function(LINEAR_0, linear()), function(LINEAR_0, linear()), backward(LAUNCH)],
+            {"aten::to"},
+        ),
+        ("autocast-again", [function(LINEAR_0, linear(2))], {"aten::to"}),  # inference
+        (
+            "log-each-step",
+            [function(UPDATE_BAR, function("tqdm/std.py(1): refresh"))],
+            {UPDATE_BAR, "tqdm/std.py(1): refresh"},
+        ),
+    ],
+)
+def test_recognized(recognized, remedy, nodes, events):
+    assert recognized(*nodes, OTHER)[remedy] == events
+
+
+@pytest.mark.parametrize(
+    ("remedy", "nodes"),
+    [
+        ("rnn-cell-loop", [CELL * 7]),
+        ("rnn-cell-loop", [(CELL, OTHER, OTHER) * 8]),  # attention between the times
+        ("rnn-cell-loop", [operator("aten::_cudnn_rnn", LAUNCH * 16)]),
+        ("expert-loop", [function(EXPERTS, EXPERT)]),
+        ("expert-loop", [function(EXPERTS, positions() * 2, WORK)]),
+        ("expert-loop", [function(EXPERTS, condition(), operator("aten::_grouped_mm", LAUNCH))]),
+        (
+            "autocast-again",  # one cast for each layer of a training step is normal
+            [function(LINEAR_0, linear()), function(LINEAR_1, linear()), backward(LAUNCH)],
+        ),
+        (
+            "autocast-again",  # two layers in one call of a module
+            [function(LINEAR_0, linear(), linear(2)), backward(LAUNCH)],
+        ),
+        ("autocast-again", [function(LINEAR_0, linear(1)), function(LINEAR_0, linear(1))]),
+        ("autocast-again", [linear(0)]),
+        ("log-each-step", [function(UPDATE_BAR), WORK * 10]),
+        ("log-each-step", [function("train.py(9): update"), WORK]),
+    ],
+)
+def test_not_recognized(recognized, remedy, nodes):
+    assert remedy not in recognized(*nodes, OTHER)
+
+
+def test_casts_of_weights_are_the_ones_that_go():
+    # GIVEN a layer that is called three times, with an input, a weight and a bias to cast
+    calls = [function(LINEAR_0, linear()) for _ in range(3)]
+    rows = program(*calls, backward(LAUNCH))
+
+    events = recognize(graph(*rows), REMEDIES).places["autocast-again"]
+
+    # THEN of two steps and two repetitions each, the weight's and the bias's
+    assert len(events) == 2 * 2 * 2
+
+
+def test_the_loop_has_its_backward_pass():
+    # GIVEN functions of other layers before and behind those of the cells
+    of_cells = operator(CELL_BACKWARD, LAUNCH), operator("autograd::engine::evaluate_function: Mm")
+    rows = program(
+        CELL * 8, backward(OTHER), *map(on_autograd, (*of_cells, *of_cells)), backward(OTHER)
+    )
+
+    events = recognize(graph(*rows), REMEDIES).places["rnn-cell-loop"]
+
+    names = [rows[event_id].name for event_id in events.tolist()]
+    assert names.count(CELL_BACKWARD) == 2 * 2
+    assert names.count("autograd::engine::evaluate_function: Mm") == 2 * 1  # between the cells'
+    assert "autograd::engine::evaluate_function: Backward0" not in names

@@ -1,0 +1,129 @@
+"""Values that the host reads, masks and positions: each pitfall, and beside it what is none."""
+
+import pytest
+
+from tests.build.call_trees import (
+    LAUNCH,
+    READ,
+    WAIT,
+    condition,
+    function,
+    item,
+    operator,
+    positions,
+    to_gpu,
+)
+
+TRAIN = "train.py(3): train"
+SYNCHRONIZE = "torch/cuda/__init__.py(1152): synchronize"
+CLOCK = "<built-in function perf_counter>"
+PACK = "torch/nn/utils/rnn.py(258): pack_padded_sequence"
+PRINT = "torch/_tensor_str.py(408): _str_intern"
+ITEM = "<built-in method item of Tensor object at 0x7f>"
+SELECT = operator("aten::select")
+LIFT = operator("aten::lift_fresh")
+
+
+def moved(copied_bytes=8):
+    """A tensor that is copied to the GPU."""
+    return operator("aten::to", operator("aten::_to_copy", to_gpu(copied_bytes)))
+
+
+def read_tensor():
+    return operator("aten::to", operator("aten::_to_copy", operator("aten::copy_", READ)))
+
+
+@pytest.mark.parametrize(
+    ("remedy", "nodes", "events"),
+    [
+        ("print-tensor", [function(PRINT, item(), item())], {PRINT}),
+        ("scalar-index", [function(TRAIN, item(), SELECT)], {"aten::item"}),
+        ("scalar-index", [operator("aten::item", READ), operator("aten::slice")], {"aten::item"}),
+        ("tensor-from-values", [function(TRAIN, moved(), LIFT)], {"aten::to"}),
+        ("normal-checks-scale", [operator("aten::normal", item())], {"aten::normal"}),
+        ("one-hot-classes", [operator("aten::one_hot", item())], {"aten::one_hot"}),
+        (
+            "repeat-interleave-size",
+            [operator("aten::repeat_interleave", operator("aten::repeat_interleave", READ))],
+            {"aten::repeat_interleave"},
+        ),
+        ("count-values", [operator("aten::_unique2", READ)], {"aten::_unique2"}),
+        ("count-values", [operator("aten::bincount", item())], {"aten::bincount"}),
+        ("packed-lengths", [function(PACK, moved())], {PACK}),
+        (
+            "synchronize-for-timing",
+            [function(TRAIN, function(SYNCHRONIZE, WAIT), function(CLOCK))],
+            {SYNCHRONIZE},
+        ),
+        ("synchronize", [function(SYNCHRONIZE, WAIT)], {"cudaDeviceSynchronize"}),
+        ("tensor-condition", [condition()], {"aten::is_nonzero"}),
+        ("tensor-condition", [operator("aten::equal", item())], {"aten::equal"}),
+        ("scalar-read", [function(ITEM, item())], {"aten::item"}),
+        ("tensor-read", [read_tensor()], {"aten::to"}),
+        (
+            "index-number",
+            [operator("aten::index_put_", operator("aten::_index_put_impl_", moved()))],
+            {"aten::to"},
+        ),
+        ("index-on-host", [operator("aten::index", moved(4096), LAUNCH)], {"aten::index"}),
+        ("mask-assignment", [operator("aten::index_put_", positions())], {"aten::index_put_"}),
+        ("boolean-mask", [operator("aten::index", positions(), LAUNCH)], {"aten::index"}),
+        (
+            "boolean-mask",
+            [operator("aten::masked_select", operator("aten::index", positions()))],
+            {"aten::masked_select"},
+        ),
+        (
+            "boolean-mask-backward",
+            [operator("IndexBackward0", operator("aten::_index_put_impl_", positions()))],
+            {"aten::nonzero"},
+        ),
+        ("nonzero", [positions()], {"aten::nonzero"}),
+        ("nonzero", [operator("aten::where", positions())], {"aten::where"}),
+    ],
+)
+def test_recognized(recognized, remedy, nodes, events):
+    assert recognized(*nodes)[remedy] == events
+
+
+@pytest.mark.parametrize(
+    ("remedy", "nodes"),
+    [
+        ("print-tensor", [function(PRINT)]),  # of the CPU
+        ("scalar-index", [function(TRAIN, function(ITEM, item()), SELECT)]),
+        ("scalar-index", [function(TRAIN, item(), function("len"), SELECT)]),
+        ("scalar-index", [function(TRAIN, item(LAUNCH), SELECT)]),
+        ("scalar-index", [function(TRAIN, item(), operator("aten::mul", LAUNCH))]),
+        ("tensor-from-values", [function(TRAIN, moved(), SELECT)]),  # a batch is moved
+        ("tensor-from-values", [function(TRAIN, moved(1 << 20), LIFT)]),
+        ("tensor-from-values", [function(TRAIN, operator("aten::to"), LIFT)]),
+        ("normal-checks-scale", [operator("aten::normal_", LAUNCH)]),
+        ("one-hot-classes", [operator("aten::one_hot", LAUNCH)]),
+        ("repeat-interleave-size", [operator("aten::repeat_interleave", LAUNCH)]),
+        ("count-values", [operator("aten::histc", LAUNCH)]),
+        ("packed-lengths", [function(PACK, LAUNCH)]),
+        ("synchronize-for-timing", [function(TRAIN, function(SYNCHRONIZE, WAIT))]),
+        (
+            "synchronize-for-timing",
+            [function(TRAIN, function(SYNCHRONIZE, WAIT)), function(CLOCK)],
+        ),
+        ("synchronize", [item()]),
+        ("tensor-condition", [operator("aten::is_nonzero", item(LAUNCH))]),
+        ("scalar-read", [condition()]),  # the condition says more
+        ("scalar-read", [operator("aten::normal", item())]),
+        ("scalar-read", [item(LAUNCH)]),
+        ("tensor-read", [moved()]),
+        ("tensor-read", [item()]),
+        ("index-number", [operator("aten::index_put_", LAUNCH)]),  # x[mask] = 3.0
+        ("index-number", [moved()]),
+        ("index-on-host", [operator("aten::index", LAUNCH)]),
+        ("mask-assignment", [operator("aten::masked_fill_", LAUNCH)]),
+        ("boolean-mask", [operator("aten::index", LAUNCH)]),
+        ("boolean-mask", [operator("aten::index", moved())]),
+        ("boolean-mask-backward", [operator("IndexBackward0", operator("aten::index_put_"))]),
+        ("nonzero", [operator("aten::index", positions())]),
+        ("nonzero", [operator("aten::where", LAUNCH)]),
+    ],
+)
+def test_not_recognized(recognized, remedy, nodes):
+    assert remedy not in recognized(*nodes, LAUNCH)
