@@ -63,7 +63,6 @@ REMEDIES: tuple[Remedy, ...] = (
         operators=r"^aten::(?:index|_index_put_impl_|index_put_?)$",
         occurs=every(called_directly, copies("h2d"), blocks),
         by_call_site=True,
-        is_general=True,
     ),
     Remedy(
         id="mask-assignment",

@@ -33,6 +33,8 @@ _FEWEST_LAUNCHES = 50  # a step: fewer are not worth another optimizer
 _FEWEST_LIST_LAUNCHES = 5  # a step: Adam has eight at least, SGD without momentum one
 _FEWEST_UPDATES = 16  # of one tensor after another: a loop over parameters
 _TORCH_LOOP = r"torch/optim/\w+\.py\(\d+\): _single_tensor_(?!muon)\w+$"
+_LIST_LOOP = r"torch/optim/(?:adam|adamw|sgd)\.py\(\d+\): _(?:multi|single)_tensor_\w+$"
+_SCALED_STEP = r"torch/(?:cuda/)?amp/grad_scaler\.py\(\d+\): _maybe_opt_step$"
 _STEP = r"^Optimizer\.step#"
 _OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b"
 _SPARSE = r"^aten::_?(?:sparse|coalesce)"
@@ -85,6 +87,16 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     run = np.cumsum(begins)
     updates_of_run = np.bincount(run[is_chosen & np.isin(outer, update)], minlength=run.max() + 1)
     return recurs(graph, outer[is_chosen & (updates_of_run[run] >= _FEWEST_UPDATES)])
+
+
+def _with_optimizer(graph: Graph, events: Int64Array) -> Int64Array:
+    """Some events, and the updates that a fused optimizer makes in one launch."""
+    frames = python_frames(graph.host.timeline)
+    is_update = frames.have_name(re.compile(_LIST_LOOP).search)
+    is_step = frames.have_name(re.compile(_SCALED_STEP).search)
+    index = np.flatnonzero(is_update & (len(events) > 0))
+    inside = frames.around(index, is_step) != ABSENT
+    return np.concatenate((events, frames.event_id[index[inside]]))
 
 
 def _with_additions(graph: Graph, events: Int64Array) -> Int64Array:
@@ -333,10 +345,10 @@ REMEDIES: tuple[Remedy, ...] = (
         source="PyTorch source: torch/amp/grad_scaler.py, and issue 80167",
         url="https://github.com/pytorch/pytorch/issues/80167",
         rules=("TL101",),
-        edit="unblock:{place}",
-        frames=r"torch/(?:cuda/)?amp/grad_scaler\.py\(\d+\): _maybe_opt_step$",
+        edit="unblock:{place} + fuse:{place}",
+        frames=_SCALED_STEP,
         operators=r"^aten::item$",
-        occurs=every(outside(_STEP), blocks, recurs),
+        occurs=every(outside(_STEP), blocks, recurs, _with_optimizer),
     ),
     Remedy(
         id="scaler-get-scale",

@@ -16,7 +16,9 @@ from tracelab.findings.remedies.guards import (
     chosen,
     copies,
     every,
+    functions_around,
     recurs,
+    step_indices,
 )
 from tracelab.findings.remedy import Fix, Remedy
 from tracelab.intervals import Int64Array
@@ -34,6 +36,8 @@ _TIMES = re.compile(
 _INDEXES = re.compile(r"^aten::(?:select|slice|narrow|index_select|arange|view|reshape|expand)$")
 _MOST_INDEXING_NS = 5_000  # from the read of an index to the operator that takes it
 _READS = re.compile(r"^<built-in method (?:item|tolist|__\w+__) of ")
+_FEWEST_READS = 8  # in a row
+_MOST_BETWEEN_READS = 5  # launches, the read's own copy among them
 _FEW_BYTES = 4096
 _TUNING = "PyTorch Performance Tuning Guide: avoid unnecessary CPU-GPU synchronization"
 _TUNING_URL = (
@@ -85,6 +89,24 @@ def _used_as_index(graph: Graph, events: Int64Array) -> Int64Array:
         end = np.searchsorted(starts_ns, operators.start_ns[following[own]])
         calls_nothing[own] = first == end
     return chosen(operators.event_id, index[takes & ~is_asked & calls_nothing])
+
+
+def _in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
+    """The reads that one function makes one after another, with few launches in between."""
+    timeline = graph.host.timeline
+    trace, frames = timeline.trace, python_frames(timeline)
+    events = events[np.lexsort((trace.start_ns[events], trace.thread_index[events]))]
+    launched = np.zeros(len(events), dtype=np.int64)
+    launch_id = timeline.launch_id[timeline.launch_id != ABSENT]
+    for thread, own in groups_of(trace.thread_index[events]):
+        starts_ns = np.sort(trace.start_ns[launch_id[trace.thread_index[launch_id] == thread]])
+        launched[own] = np.searchsorted(starts_ns, trace.start_ns[events[own]])
+    goes_on = np.diff(launched, prepend=0) <= _MOST_BETWEEN_READS
+    function = frames.names(functions_around(graph, events))
+    for same in (trace.thread_index[events], function, step_indices(graph, events)):
+        goes_on &= np.diff(same, prepend=ABSENT) == 0
+    run = np.cumsum(~goes_on)
+    return chosen(events, np.bincount(run, minlength=1)[run] >= _FEWEST_READS)
 
 
 def _made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
@@ -174,7 +196,6 @@ REMEDIES: tuple[Remedy, ...] = (
         edit="unblock:{place}",
         operators=r"^aten::to$",
         occurs=every(copies("h2d", _FEW_BYTES), blocks, _made_of_values, recurs),
-        is_general=True,
     ),
     Remedy(
         id="normal-checks-scale",
@@ -342,6 +363,31 @@ REMEDIES: tuple[Remedy, ...] = (
         edit="unblock:{place}",
         operators=r"^aten::(?:is_nonzero|equal|allclose)$",
         occurs=every(called_directly, blocks),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="reads-in-loop",
+        name="many numbers read from the GPU one by one",
+        title="Numbers are read from the GPU one by one",
+        shows=f"{_FEWEST_READS} or more `aten::item` in a row from one function in each step, with "
+        "hardly a launch in between, as of the norm of each gradient.",
+        not_when="Each number decides what is computed for the next.",
+        fixes=(
+            Fix(
+                "Read them with one copy: `torch.stack(values).tolist()`. Norms of gradients: "
+                "`torch.stack(torch._foreach_norm(grads))`, which stays on the GPU until it is "
+                "logged.",
+                since="1.12",
+            ),
+            Fix("Read them with one copy: `torch.stack(values).tolist()`."),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL101", "TL102"),
+        edit="unblock:{place}",
+        operators=r"^aten::item$",
+        occurs=every(called_directly, blocks, _in_a_row, recurs),
         by_call_site=True,
         is_general=True,
     ),
