@@ -29,7 +29,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.lookup import match_names
 from tracelab.model.trace import ABSENT
 
-_FEWEST_LAUNCHES = 50  # a step: fewer are not worth another optimizer
+_FEWEST_LAUNCHES = 40  # a step: fewer are not worth another optimizer
 _FEWEST_LIST_LAUNCHES = 5  # a step: Adam has eight at least, SGD without momentum one
 _FEWEST_UPDATES = 16  # of one tensor after another: a loop over parameters
 _TORCH_LOOP = r"torch/optim/\w+\.py\(\d+\): _single_tensor_(?!muon)\w+$"
@@ -157,7 +157,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="optimizer-step-loop",
         name="an optimizer's step of many small kernels",
         title="The optimizer's step launches many small kernels",
-        shows="`Optimizer.step#` holds 50 launches or more, and neither `aten::_foreach_` nor "
+        shows="`Optimizer.step#` holds 40 launches or more, and neither `aten::_foreach_` nor "
         "`aten::_fused_` operators.",
         not_when="A closure computes gradients inside the step, as of L-BFGS.",
         fixes=(
@@ -282,7 +282,7 @@ REMEDIES: tuple[Remedy, ...] = (
         id="clip-loop",
         name="gradient clipping, one tensor at a time",
         title="The gradients are clipped one tensor at a time",
-        shows="`clip_grad_norm_` launches 50 kernels or more, and runs no `aten::_foreach_norm`.",
+        shows="`clip_grad_norm_` launches 40 kernels or more, and runs no `aten::_foreach_norm`.",
         not_when="Gradients are on the CPU or of a tensor subclass.",
         fixes=(
             Fix(

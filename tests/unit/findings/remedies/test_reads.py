@@ -14,7 +14,7 @@ from tests.build.call_trees import (
     to_gpu,
 )
 
-TRAIN = "train.py(3): train"
+TRAIN, EVALUATE = "train.py(3): train", "train.py(9): evaluate"
 SYNCHRONIZE = "torch/cuda/__init__.py(1152): synchronize"
 CLOCK = "<built-in function perf_counter>"
 PACK = "torch/nn/utils/rnn.py(258): pack_padded_sequence"
@@ -22,6 +22,7 @@ PRINT = "torch/_tensor_str.py(408): _str_intern"
 ITEM = "<built-in method item of Tensor object at 0x7f>"
 SELECT = operator("aten::select")
 LIFT = operator("aten::lift_fresh")
+NORM_READ = (operator("aten::linalg_vector_norm", LAUNCH), item())
 
 
 def moved(copied_bytes=8):
@@ -58,6 +59,7 @@ def read_tensor():
         ("synchronize", [function(SYNCHRONIZE, WAIT)], {"cudaDeviceSynchronize"}),
         ("tensor-condition", [condition()], {"aten::is_nonzero"}),
         ("tensor-condition", [operator("aten::equal", item())], {"aten::equal"}),
+        ("reads-in-loop", [function(TRAIN, NORM_READ * 4)], {"aten::item"}),
         ("scalar-read", [function(ITEM, item())], {"aten::item"}),
         ("tensor-read", [read_tensor()], {"aten::to"}),
         (
@@ -109,6 +111,9 @@ def test_recognized(recognized, remedy, nodes, events):
         ),
         ("synchronize", [item()]),
         ("tensor-condition", [operator("aten::is_nonzero", item(LAUNCH))]),
+        ("reads-in-loop", [function(TRAIN, NORM_READ * 3)]),
+        ("reads-in-loop", [function(TRAIN, (operator("aten::mm", LAUNCH * 5), item()) * 4)]),
+        ("reads-in-loop", [function(TRAIN, item() * 2), function(EVALUATE, item() * 2)]),
         ("scalar-read", [condition()]),  # the condition says more
         ("scalar-read", [operator("aten::normal", item())]),
         ("scalar-read", [item(LAUNCH)]),
