@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tracelab.intervals import Int64Array
-from tracelab.model.frames import MODULE_PREFIX
 from tracelab.model.call_sites import waiting_threads
+from tracelab.model.frames import MODULE_PREFIX
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline

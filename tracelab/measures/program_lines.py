@@ -47,8 +47,8 @@ class ProgramLines:
     """The line of the program's own code that the host was in, at any moment.
 
     It is the innermost one: of a function of the program that a library called, its own line. What
-    autograd's threads do belongs to the line that called the backward pass, and what threads do that
-    have no Python in the file to the line that waits for them, unless two threads are in one at
+    autograd's threads do belongs to the line that called the backward pass. What threads without
+    Python in the file do belongs to the line that waits for them, unless two threads are in one at
     once.
 
     Args:

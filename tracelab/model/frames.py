@@ -243,6 +243,15 @@ def is_sleep(name: str) -> bool:
     return _SLEEP.match(name) is not None
 
 
+def is_source_function(name: str) -> bool:
+    """Whether a frame is a function of a source file, and no wrapper around another one.
+
+    >>> is_source_function("train.py(12): step"), is_source_function("nn.Module: Linear_3")
+    (True, False)
+    """
+    return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
+
+
 def is_engine_operator(name: str) -> bool:
     """Whether an operator is autograd's engine at work.
 

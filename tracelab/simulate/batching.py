@@ -67,7 +67,7 @@ def graph(program: Program, selection: Selection) -> Edited:
 class _Runs(Frozen):
     """Launches of a place that come one after another on a thread in one step, at least two.
 
-    What blocks is not in a run, and ends it.
+    What blocks is not in a run, and ends it, as does host work other than launching.
 
     Attributes:
         number: int64[n], the run of each call and of what it launched, else ABSENT.
@@ -92,9 +92,12 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     number = np.full(len(chosen), ABSENT, dtype=np.int64)
     is_first = np.zeros(len(chosen), dtype=np.bool_)
     step_index = sites.host_step_index
+    follows_other_work = np.zeros(len(chosen), dtype=np.bool_)
+    follows_other_work[sites.program.target[sites.other_work]] = True
     for _, calls in groups_of(np.where(is_call, program.thread_index, ABSENT)):
         goes_on = np.append(False, chosen[calls[:-1]])
         goes_on[1:] &= step_index[calls[1:]] == step_index[calls[:-1]]
+        goes_on &= ~follows_other_work[calls]
         is_first[calls] = chosen[calls] & ~goes_on
     number[chosen] = _number_by_thread(program, chosen, is_first)
     launches = np.zeros(len(chosen), dtype=np.bool_)

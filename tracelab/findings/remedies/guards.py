@@ -18,7 +18,7 @@ from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import python_frames
-from tracelab.model.frames import is_built_in, is_module_call, is_tensor_operator, is_wrapper
+from tracelab.model.frames import is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.lookup import groups_of, match_names
@@ -168,7 +168,7 @@ def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
     Not a built-in function, the call of a module or a wrapper, but the function around it.
     """
     frames = python_frames(graph.host.timeline)
-    return frames.around(frames.innermost(events), frames.have_name(_is_function))
+    return frames.around(frames.innermost(events), frames.have_name(is_source_function))
 
 
 def chosen(events: Int64Array, is_chosen: NDArray[Any]) -> Int64Array:
@@ -268,10 +268,6 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
     """Event ids of some categories whose name passes a test."""
     events = trace.of_category(*categories)
     return events[match_names(trace, events, test)].astype(np.int64)
-
-
-def _is_function(name: str) -> bool:
-    return not (is_built_in(name) or is_module_call(name) or is_wrapper(name))
 
 
 def _if_enough(

@@ -1,0 +1,51 @@
+"""Host work between launches that is more than launching: no batch of launches takes it away."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.call_sites import python_frames
+from tracelab.model.frames import is_source_function
+from tracelab.model.lookup import groups_of
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.program import Program, Via
+
+# PyTorch takes 5 to 50 us from one launch to the next. Longer stretches in its own functions, such
+# as the preparation of an optimizer's step, are gone once their launches are replayed.
+_LONG_NS = 200_000
+_LONG_UNKNOWN_NS = 1_000_000  # where the file does not say what the host did
+_OF_TORCH = re.compile(r"(?:^|/)torch/")
+
+
+def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
+    """Which stretches between two calls of a thread are work of another kind.
+
+    These are stretches of at least `_LONG_NS` in a Python function that is not PyTorch's: an
+    environment's step, a tokenizer.
+
+    Args:
+        timeline: the file.
+        program: its typical steps.
+
+    Returns:
+        bool[e], of the program's edges.
+    """
+    trace, frames = timeline.trace, python_frames(timeline)
+    is_other = (program.via == Via.HOST) & (program.latency_ns >= _LONG_NS)
+    edges = np.flatnonzero(is_other)
+    source_id = program.event_id[program.source[edges]]
+    target_id = program.event_id[program.target[edges]]
+    middle_ns = trace.end_ns[source_id] + (trace.start_ns[target_id] - trace.end_ns[source_id]) // 2
+    is_function = frames.have_name(is_source_function)
+    of_torch = np.append(frames.have_name(_OF_TORCH.search), False)
+    for thread, index in groups_of(program.thread_index[program.target[edges]]):
+        by_time = index[np.argsort(middle_ns[index], kind="stable")]
+        function = frames.around(frames.innermost_at(thread, middle_ns[by_time]), is_function)
+        is_long = program.latency_ns[edges[by_time]] >= _LONG_UNKNOWN_NS
+        is_other[edges[by_time]] = np.where(function == ABSENT, is_long, ~of_torch[function])
+    found: NDArray[np.bool_] = is_other
+    return found
