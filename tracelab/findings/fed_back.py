@@ -23,9 +23,10 @@ from tracelab.model.trace import ABSENT
 
 # The host computes between a read and the next copy to the GPU if that takes so many times as long
 # as it usually takes from launch to launch.
-_COMPUTES = 4
+_COMPUTES = 3
 # What comes of an action is small: a batch of data is not computed from the loss that was read.
 _MOST_INPUT_BYTES = 4096  # for each byte that was read
+_SOME = 0.1  # of the reads of a thread: fewer are by chance
 
 
 class FedBack(NamedTuple):
@@ -74,8 +75,9 @@ def fed_back(graph: Graph) -> FedBack:
         goes_back = (written_bytes == read_bytes) & (read_bytes > 0)
         is_small = written_bytes <= _MOST_INPUT_BYTES * read_bytes
         is_next_step = launches.step_index[before_read] != launches.step_index[after]
-        is_input[reads] = _within_steps(is_fed & computes & is_small, is_next_step)
-        is_returned[reads] = _within_steps(is_fed & ~computes & goes_back, is_next_step)
+        least = _SOME * (launches.direction[before_read] == "d2h").sum()
+        is_input[reads] = _usual(is_fed & computes & is_small, is_next_step, least)
+        is_returned[reads] = _usual(is_fed & ~computes & goes_back, is_next_step, least)
         copy_id.append(launches.event_id[after[is_input[reads]]])
         if is_input[reads].any():  # so are the last read and the first copy of the file
             is_last = before == len(launches.start_ns) - 1
@@ -84,18 +86,20 @@ def fed_back(graph: Graph) -> FedBack:
     return FedBack(is_input, is_returned, np.unique(np.concatenate(copy_id)))
 
 
-def _within_steps(
-    is_chosen: NDArray[np.bool_], is_next_step: NDArray[np.bool_]
+def _usual(
+    is_chosen: NDArray[np.bool_], is_next_step: NDArray[np.bool_], least: float
 ) -> NDArray[np.bool_]:
-    """bool[k], which reads feed a copy, if more of them do so within a step than into the next.
+    """bool[k], which reads feed a copy: those into the next step only if most are within one.
 
     Args:
         is_chosen: bool[k], those that may.
         is_next_step: bool[k], whose copy is in the next step.
+        least: how many there must be.
     """
     within = is_chosen & ~is_next_step
     is_usual = within.sum() > (is_chosen & is_next_step).sum()
-    return is_chosen if is_usual else within
+    usual = is_chosen if is_usual else within
+    return usual if usual.sum() >= least else np.zeros_like(usual)
 
 
 def _are_fed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tracelab.findings.fed_back import fed_back
+from tracelab.findings.remedies.guards import recurring
 from tracelab.findings.remedy import Fix, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
@@ -14,15 +15,15 @@ _GUIDE_URL = "https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.ht
 
 
 def _inputs(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    return graph.host.blocking_calls.event_id[fed_back(graph).is_input]
+    return recurring(graph, graph.host.blocking_calls.event_id[fed_back(graph).is_input])
 
 
 def _returned(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    return graph.host.blocking_calls.event_id[fed_back(graph).is_returned]
+    return recurring(graph, graph.host.blocking_calls.event_id[fed_back(graph).is_returned])
 
 
 def _computed(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    return fed_back(graph).copy_id
+    return recurring(graph, fed_back(graph).copy_id)
 
 
 REMEDIES: tuple[Remedy, ...] = (

@@ -92,7 +92,8 @@ RULE = Rule(
     "still has work queued costs nothing.",
     decides="It sums the idle time of every GPU while the call blocked, and from its return until "
     "work launched after it arrived. Calls from one call site are one finding. The profiler's own "
-    "calls, NCCL's watchdog and calls that caused no idle time are left out.",
+    "calls, NCCL's watchdog and calls that caused no idle time are left out. Calls that follow one "
+    "another so soon that without one the next waits instead are changed, and priced, together.",
     before="for batch in loader:\n    loss = step(batch)\n    log.append(loss.item())",
     after="for batch in loader:\n    loss = step(batch)\n    log.append(loss.detach())\n"
     "values = torch.stack(log).tolist()",

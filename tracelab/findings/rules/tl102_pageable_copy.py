@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
 import numpy as np
@@ -35,7 +34,7 @@ def find(context: Context) -> list[Candidate]:
         calls = chain.from_iterable(
             calls_at.get(site, []) for site in dict.fromkeys(call_sites[i] for i in group)
         )
-        call_index = _calls_of_copies(context, calls)
+        call_index = _calls_of_copies(context, list(calls), rows, group)
         blocked_ns = int(context.blocking_calls.blocked_ns[call_index].sum())
         exposed = {
             device: _exposed(context, device, copy_row) for device in timeline.device_numbers
@@ -90,16 +89,27 @@ def _exposed(context: Context, device: int, rows: NDArray[np.intp]) -> Intervals
     return context.inside(exposed.start_ns[is_chosen], exposed.end_ns[is_chosen])
 
 
-def _calls_of_copies(context: Context, call_index: Iterable[int]) -> list[int]:
-    """The copies' calls that cost time in the window, and the synchronize behind each of them."""
-    costs = context.blocking_calls
+def _calls_of_copies(
+    context: Context, call_index: list[int], rows: NDArray[np.intp], group: list[int]
+) -> list[int]:
+    """The calls of some copies that cost time in the window, and the synchronize behind each.
+
+    Args:
+        context: the window.
+        call_index: the blocking calls of the copies' call sites.
+        rows: intp[k], timeline rows of all copies.
+        group: which of them are meant: others of the same call sites may have another fix.
+    """
+    costs, trace = context.blocking_calls, context.trace
+    copied_ns = trace.start_ns[context.timeline.launch_id[rows]]
+    order = np.argsort(copied_ns, kind="stable")
+    before = np.searchsorted(copied_ns[order], costs.calls.start_ns[call_index], side="right") - 1
+    is_own = (before >= 0) & np.isin(order[before], group)
     idle = costs.attributed_idle
-    costly_index = set(idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)].tolist())
-    return [
-        index
-        for index in call_index
-        if costs.calls.kind[index] != Blocking.ALLOCATION and index in costly_index
-    ]
+    costly_index = idle.call_index[context.is_inside(idle.start_ns, idle.end_ns)]
+    is_own &= np.isin(call_index, costly_index)
+    is_own &= costs.calls.kind[call_index] != Blocking.ALLOCATION
+    return [index for index, own in zip(call_index, is_own.tolist(), strict=True) if own]
 
 
 def _idle(context: Context, device: int, call_index: list[int]) -> Intervals:

@@ -7,6 +7,7 @@ from tracelab.findings.recognition import recognize
 from tracelab.findings.remedies import (
     compilation,
     copies,
+    dependencies,
     first_use,
     loading,
     memory,
@@ -14,7 +15,7 @@ from tracelab.findings.remedies import (
     switches,
 )
 
-MODULES = (compilation, copies, first_use, loading, memory, parts, switches)
+MODULES = (compilation, copies, dependencies, first_use, loading, memory, parts, switches)
 REMEDIES = tuple(remedy for module in MODULES for remedy in module.REMEDIES)
 STEPS, LENGTH = 5, 20_000 * US
 
