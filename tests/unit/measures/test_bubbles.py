@@ -314,6 +314,33 @@ def test_what_the_launching_thread_did_comes_before_what_others_did():
     assert pieces(*rows) == [(10, 50, "host_busy"), (50, 60, "launch")]
 
 
+def test_a_thread_in_a_lock_waits_for_what_the_others_do():
+    # In ticks: the main thread waits [1, 5) and launches at 5. Autograd's is blocked [2, 3) and in an
+    # operator [3, 4); of the rest the file does not say what the other thread did.
+    rows = scaled(
+        [
+            kernel(0, 1, correlation=1),
+            launch(0, 1, 1),
+            kernel(6, 7, correlation=2),
+            launch(5, 6, 2),
+            python("train.py(3): step", 0, 6),
+            python("threading.py(1087): join", 1, 5),
+            call("cudaStreamSynchronize", 2, 3, thread=AUTOGRAD),
+            operator("aten::mm", 3, 4, thread=AUTOGRAD),
+            launch(9, 10, 3, thread=AUTOGRAD),
+            kernel(11, 12, correlation=3, stream=9),
+        ]
+    )
+
+    assert [(start // TICK, end // TICK, cause) for start, end, cause in pieces(*rows)][:5] == [
+        (1, 2, "host_busy"),
+        (2, 3, "host_blocked"),
+        (3, 4, "host_busy"),
+        (4, 5, "host_busy"),
+        (5, 6, "launch"),
+    ]
+
+
 def test_watchdog_explains_nothing():
     rows = idle_until_launched_at_50(
         call("cudaEventSynchronize", 10, 30, thread=WATCHDOG),

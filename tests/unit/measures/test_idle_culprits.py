@@ -1,6 +1,7 @@
 import pytest
 from hypothesis import given, settings
 
+from tests.build.data_parallel import data_parallel
 from tests.build.files import (
     call,
     event_row,
@@ -189,3 +190,70 @@ def test_culprits_are_the_same_at_the_latest_times(rows):
     first, second = (idle_culprits(x, bubbles(x, x.host.timeline.windows)) for x in (early, late))
 
     assert second.tolist() == first.tolist()
+
+
+def waits_for_another_thread(*others):
+    """A step that waits for a thread from 10 to 50 us, and then launches."""
+    return [
+        step(1, 0, 100 * US),
+        python("train.py(3): train", 0, 95 * US),
+        launch(0, US, 1),
+        kernel(2 * US, 10 * US, correlation=1),
+        python("concurrent/futures/_base.py(428): result", 8 * US, 50 * US),
+        launch(50 * US, 51 * US, 2),
+        kernel(52 * US, 100 * US, correlation=2),
+        *others,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "name", "function"),
+    [
+        ([("tokens.py(9): tokenize", 7)], "tokens.py(9): tokenize", "tokenize"),
+        # Which of two threads it waited for is not said; one that sleeps is none of them.
+        (
+            [("tokens.py(9): tokenize", 7), ("images.py(9): read", 8)],
+            "concurrent/futures/_base.py(428): result",
+            "train",
+        ),
+        (
+            [("<built-in function sleep>", 7)],
+            "concurrent/futures/_base.py(428): result",
+            "train",
+        ),
+        ([], "concurrent/futures/_base.py(428): result", "train"),
+    ],
+)
+def test_a_wait_for_another_thread_is_what_that_did(tmp_path, others, name, function):
+    rows = [python(of, 9 * US, 49 * US, tid=thread) for of, thread in others]
+
+    [busy, *_] = culprits(tmp_path, waits_for_another_thread(*rows))
+
+    assert busy == ("host_busy", name, function, 1, 40.0)
+
+
+def test_launches_of_threads_without_python_say_who_waited_for_them(tmp_path):
+    report = analyze(write(tmp_path / "hand.json", data_parallel()))
+
+    by_threads = [x for x in report.holders if x.waited_in == "parallel_apply"]
+    assert {(x.device, x.name, x.function) for x in by_threads} == {
+        (0, "cudaLaunchKernel", "step"),
+        (1, "cudaLaunchKernel", "step"),
+    }
+    # Before its first launch of a step, GPU 1 waited for the main thread's optimizer.
+    assert "torch/optim/sgd.py(105): step" in {x.name for x in report.holders if x.device == 1}
+
+
+def test_the_main_threads_lock_is_no_work_in_the_tables(tmp_path):
+    report = analyze(write(tmp_path / "hand.json", data_parallel()))
+
+    # Of 1,960 us of a step the main thread is in `join` [120, 980), of which the lock is a part.
+    phases = {row.name: (row.launches, row.host_ns / US) for row in report.phases}
+    assert phases == {
+        "forward": (21, 130),
+        "optimizer": (5, 540),
+        "other": (4, 430),
+        "waiting": (0, 860),
+    }
+    operators = {row.name: row.host_ns / US for row in report.operators}
+    assert operators == {"outside any operator": 1_100, "waiting for other threads": 860}

@@ -12,9 +12,11 @@ from tests.build.rows import (
     python,
     step,
     timeline,
+    trace,
 )
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import build_timeline
 
 OTHER = AUTOGRAD
 ITEM = "<built-in method item of Tensor object at 0x7f>"
@@ -484,3 +486,82 @@ def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets
     many = (same.index(stack[0]), len(same)) if unwrapped[0] == stack[0] else (None, None)
     assert site.call == called(unwrapped[0])
     assert site.line == (called(unwrapped[0]), *many)
+
+
+# Threads of which the file has no Python: those that were started while the profiler ran.
+
+NEW = 3
+JOIN = "threading.py(1087): join"
+WITH_NEW = ("thread 1 (python)", "thread 2 (pt_autograd_0)", "thread 3 (pt_nccl_watchdg)", "")
+
+
+def site_of_new_thread(*around):
+    """The call site of a call in [40, 50) of a thread that the file has no name for."""
+    launch_row = call("cudaLaunchKernel", 40, 50, thread=NEW)
+    made = build_timeline(trace(launch_row, *around, threads=WITH_NEW))
+    (site,) = call_sites(made, np.array([0]))
+    return site
+
+
+@pytest.mark.parametrize(
+    ("frames", "called", "waited_in"),
+    [
+        ([JOIN, "<built-in method acquire of _thread.lock object at 0x7f>"], "join", "join"),
+        (
+            ["concurrent/futures/_base.py(428): result", "threading.py(295): wait"],
+            "result",
+            "result",
+        ),
+        (["queue.py(154): get", "threading.py(295): wait"], "get", "get"),
+        (["<built-in method join of _thread._ThreadHandle object at 0x7f>"], "join", "join"),
+        (
+            [
+                "nn.Module: DataParallel_0",
+                "torch/nn/parallel/parallel_apply.py(31): parallel_apply",
+                "threading.py(973): start",
+                "threading.py(637): wait",
+            ],
+            "DataParallel",
+            "parallel_apply",
+        ),
+    ],
+)
+def test_a_thread_without_python_is_known_by_the_wait_for_it(frames, called, waited_in):
+    site = site_of_new_thread(*nested("train.py(8): step", *frames))
+
+    assert site == CallSite(function="step", file="train.py", call=called, waited_in=waited_in)
+
+
+def test_without_stacks_by_the_region_of_data_parallel():
+    site = site_of_new_thread(annotation("DataParallel.forward", 0, 90))
+
+    assert site == CallSite(annotation="DataParallel.forward", waited_in="DataParallel.forward")
+
+
+@pytest.mark.parametrize(
+    "around",
+    [
+        # The program does something else.
+        nested("train.py(8): step", "torch/_tensor.py(5): item"),
+        # It waits at another time.
+        [python("train.py(8): step", 0, 90), python(JOIN, 60, 80)],
+        # A thread of a library waits for something to do.
+        nested("threading.py(1002): _bootstrap", "threading.py(629): wait"),
+        # Two threads wait.
+        [
+            *nested("train.py(8): step", JOIN),
+            *nested("train.py(30): consume", "queue.py(154): get", thread=OTHER),
+        ],
+        # The thread has Python of its own.
+        [*nested("train.py(8): step", JOIN), python("work.py(3): run", 60, 90, thread=NEW)],
+    ],
+)
+def test_else_nothing_is_known_of_it(around):
+    assert site_of_new_thread(*around) == NO_CALL_SITE
+
+
+def test_a_watchdog_is_nobodys_thread():
+    launch_row = call("cudaLaunchKernel", 40, 50, thread=WATCHDOG)
+    made = timeline(launch_row, *nested("train.py(8): step", JOIN))
+
+    assert call_sites(made, np.array([0])) == (NO_CALL_SITE,)
