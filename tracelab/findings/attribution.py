@@ -117,8 +117,9 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
     """
     groups: dict[object, list[tuple[Finding, Candidate]]] = {}
     for i, (finding, candidate) in enumerate(findings):
-        is_whole = finding.remedy and finding.edit and REMEDY in finding.edit
-        key = (finding.remedy, finding.edit) if is_whole else i
+        remedy, edit = candidate.remedy, finding.edit
+        is_whole = remedy and (REMEDY in edit if edit else not remedy.by_call_site)
+        key = (finding.remedy, edit) if is_whole else i
         groups.setdefault(key, []).append((finding, candidate))
     return [
         _as_one(context, [x for x, _ in group], _joint_cost_ns([x for _, x in group]))

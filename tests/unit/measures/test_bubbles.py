@@ -315,8 +315,8 @@ def test_what_the_launching_thread_did_comes_before_what_others_did():
 
 
 def test_a_thread_in_a_lock_waits_for_what_the_others_do():
-    # In ticks: the main thread waits [1, 5) and launches at 5. Autograd's is blocked [2, 3) and in an
-    # operator [3, 4); of the rest the file does not say what the other thread did.
+    # In ticks: the main thread waits [1, 5) and launches at 5. Autograd's is blocked [2, 3) and in
+    # an operator [3, 4); of the rest the file does not say what the other thread did.
     rows = scaled(
         [
             kernel(0, 1, correlation=1),
