@@ -15,8 +15,8 @@ from tracelab.findings.remedies import (
     loops,
     masks,
     memory,
+    micro_batches,
     optimizers,
-    parts,
     reads,
     switches,
     threads,
@@ -40,5 +40,5 @@ REMEDIES: tuple[Remedy, ...] = (
     *masks.REMEDIES,
     *reads.REMEDIES,
     *launches.REMEDIES,
-    *parts.REMEDIES,
+    *micro_batches.REMEDIES,
 )

@@ -141,8 +141,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "Run with `TORCH_LOGS=graph_breaks`, or compile with `fullgraph=True`, to see the "
                 "breaks. Take `.item()`, `print` and logging out of the compiled function; "
                 "`torch._dynamo.config.capture_scalar_outputs = True` keeps an `.item()` whose "
-                "value is only used as a number. The price is that of the lookups alone: fusing "
-                "across the breaks saves more.",
+                "value is only used as a number. The predicted saving is that of the lookups "
+                "alone: fusing across the breaks saves more.",
                 since="2.1",
             ),
         ),

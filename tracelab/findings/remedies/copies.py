@@ -272,14 +272,14 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Fix(
                 'Convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)` from pinned '
-                'memory, instead of `x.to("cuda", dtype)`, which converts on the CPU where it '
-                "blocks. Make batches contiguous where they are loaded."
+                'memory, in a stream of its own, instead of `x.to("cuda", dtype)`, which converts '
+                "on the CPU where it blocks. Make batches contiguous where they are loaded."
             ),
         ),
         source=_GUIDE,
         url=_GUIDE_URL,
         rules=("TL101", "TL102", "TL301"),
-        edit="pin:{place}",
+        edit="prefetch:{place} + host:{place}=0.05",  # the conversion goes, the call of the copy stays
         operators=_CONVERTS,
         occurs=_converts_within_copy,
     ),

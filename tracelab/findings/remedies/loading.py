@@ -154,8 +154,8 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The storage is the limit: more workers do not help then.",
         fixes=(
             Fix(
-                "Twice as many workers (`num_workers`), cheaper decoding (torchcodec, DALI, "
-                "transforms on the GPU), or data that is decoded ahead. A larger "
+                "Use twice as many workers (`num_workers`), decode more cheaply (torchcodec, DALI, "
+                "transforms on the GPU), or decode ahead of time. A larger "
                 "`prefetch_factor` helps only where batches take unequally long."
             ),
         ),
@@ -174,12 +174,12 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The order of the batches must be reproducible: keep `in_order=True` then.",
         fixes=(
             Fix(
-                "One slow batch holds up those behind it: a larger `prefetch_factor`, batches that "
+                "One slow batch blocks those behind it: a larger `prefetch_factor`, batches that "
                 "take equally long, or `DataLoader(..., in_order=False)`.",
                 since="2.6",
             ),
             Fix(
-                "One slow batch holds up those behind it: a larger `prefetch_factor`, or batches "
+                "One slow batch blocks those behind it: a larger `prefetch_factor`, or batches "
                 "that take equally long.",
                 since="1.7",
             ),

@@ -11,7 +11,7 @@ from tracelab.findings.remedies import (
     first_use,
     loading,
     memory,
-    parts,
+    micro_batches,
     switches,
 )
 

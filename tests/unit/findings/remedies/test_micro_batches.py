@@ -1,4 +1,4 @@
-"""Batches in small parts: backward passes alike before each step of an optimizer."""
+"""Small micro-batches: backward passes alike before each step of an optimizer."""
 
 import pytest
 
@@ -8,11 +8,11 @@ from tests.unit.findings.remedies.programs import recognized
 RUN_BACKWARD = "<built-in method run_backward of torch._C._EngineBase object at 0x7f>"
 
 
-def accumulates(*launches_of_parts, optimizer=True):
-    """A step of parts, each a module and a backward pass with so many launches."""
+def accumulates(*launches_of_each, optimizer=True):
+    """A step of micro-batches, each a module and a backward pass with so many launches."""
 
     def run(program):
-        for number, launches in enumerate(launches_of_parts):
+        for number, launches in enumerate(launches_of_each):
             at = 100 + 1_000 * number
             program.add(python, "nn.Module: Sequential_0", at, at + 300)
             program.add(python, "nn.Module: Linear_0", at + 10, at + 290)
@@ -28,14 +28,14 @@ def accumulates(*launches_of_parts, optimizer=True):
 @pytest.mark.parametrize(
     ("run", "found"),
     [
-        (accumulates(10, 12, 12), {"small-parts": 30}),  # a module and a backward pass each
+        (accumulates(10, 12, 12), {"small-micro-batches": 30}),  # a module and a backward pass each
         (accumulates(10, 10), {}),
         (accumulates(10, 10, 16), {}),
         (accumulates(10, 10, 10, optimizer=False), {}),
     ],
-    ids=["three parts", "two losses", "parts that differ", "no optimizer"],
+    ids=["three", "two losses", "they differ", "no optimizer"],
 )
-def test_parts_of_a_batch(run, found):
+def test_micro_batches_alike(run, found):
     assert recognized(run) == found
 
 

@@ -1,4 +1,4 @@
-"""Batches in parts that are too small for the host."""
+"""Micro-batches that are too small for the host."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT, Category
 
-_FEWEST_PARTS = 3  # backward passes before an optimizer's step: two may be of two losses
-_ALIKE = 1.5  # how many times as many launches one part may have: the first accumulates nothing
+_FEWEST = 3  # backward passes before an optimizer's step: two may be of two losses
+_ALIKE = 1.5  # how many times as many launches one may have: the first accumulates nothing
 _STEPS = re.compile(r"^Optimizer\.step#")
-_SCHEDULES = "torch/distributed/pipelining/"  # their parts are microbatches of a pipeline
+_SCHEDULES = "torch/distributed/pipelining/"  # of pipelines, whose micro-batches fill it
 
 
-def _small_parts(graph: Graph, _events: Int64Array) -> Int64Array:
-    """Modules and backward passes of batches that are computed in parts alike.
+def _small_micro_batches(graph: Graph, _events: Int64Array) -> Int64Array:
+    """Modules and backward passes of micro-batches that are alike.
 
     Those are several backward passes with about as many launches each before an optimizer's step.
     """
@@ -42,36 +42,37 @@ def _small_parts(graph: Graph, _events: Int64Array) -> Int64Array:
         np.searchsorted(launched_ns, column[passes]) for column in (trace.start_ns, trace.end_ns)
     )
     batch = np.searchsorted(steps_ns, trace.start_ns[passes])
-    in_parts = [
+    accumulated = [
         number
         for number, index in groups_of(batch)
-        if len(index) >= _FEWEST_PARTS
+        if len(index) >= _FEWEST
         and (end - first)[index].max() <= _ALIKE * (end - first)[index].min()
     ]
     events = np.concatenate((passes, outermost))
-    is_part = np.isin(np.searchsorted(steps_ns, trace.start_ns[events]), in_parts)
-    return recurring(graph, events[is_part])
+    is_accumulated = np.isin(np.searchsorted(steps_ns, trace.start_ns[events]), accumulated)
+    return recurring(graph, events[is_accumulated])
 
 
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
-        id="small-parts",
-        name="gradients that are accumulated over small parts of a batch",
-        title="Gradients are accumulated over parts that are too small for the host",
+        id="small-micro-batches",
+        name="gradients that are accumulated over small micro-batches",
+        title="Gradients are accumulated over micro-batches that are too small for the host",
         shows="At least three backward passes with about as many launches each before each "
         "`Optimizer.step#`, while the GPU waits for their launches.",
-        not_when="Memory does not allow larger parts; a trace does not say how much is used.",
+        not_when="Memory does not allow larger ones; a trace does not say how much is used.",
         fixes=(
             Fix(
-                "If memory allows, make half as many parts twice as large: the host launches half "
-                "as much for the same batch, which is what is priced; fewer save more."
+                "If memory allows, make half as many micro-batches, twice as large: the host "
+                "launches half as much for the same batch. The predicted saving is of that; fewer "
+                "still save more."
             ),
         ),
         source="PyTorch documentation: gradient accumulation",
         url="https://docs.pytorch.org/docs/stable/notes/amp_examples.html#gradient-accumulation",
         rules=("TL301",),
         edit="host:{place}=0.5",
-        occurs=_small_parts,
+        occurs=_small_micro_batches,
         is_general=True,
     ),
 )
