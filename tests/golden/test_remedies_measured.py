@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-import pytest
-
 from tests.benchmarks.remedies import outcomes, summary, table
 from tests.build.remedies import Measured, told_of
 from tests.bundled_traces import MANIFEST
@@ -37,10 +35,9 @@ def test_at_least_sixteen_remedies_are_proven():
     assert len({one.told for one in found() if one.finding.remedy is not None}) >= 16
 
 
-@pytest.mark.parametrize("one", found(), ids=lambda one: one.pitfall)
-def test_each_pitfall_costs_something_and_its_fix_is_worth_saying(one):
-    assert one.saved_ms > 0
-    assert one.predicted_ms is None or one.predicted_ms.value > 0
+def test_each_pitfall_costs_something_and_its_fix_is_worth_saying():
+    assert [one for one in found() if one.saved_ms <= 0] == []
+    assert [one for one in found() if one.predicted_ms and one.predicted_ms.value <= 0] == []
 
 
 def test_half_of_the_predictions_are_within_a_tenth_of_the_step():
