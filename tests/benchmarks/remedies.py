@@ -68,7 +68,7 @@ def summary(some: Sequence[Measured]) -> str:
         if (saves := one.predicted_ms) is not None and (fixed := one.fixed_ms) is not None
     ]
     errors = [abs(saves.value - one.saved_ms) / one.before.median for one, saves, _ in replayed]
-    remedies = {one.told for one in some if one.finding.remedy is not None}
+    remedies = {one.finding.remedy for one in some} - {None}
     saved = sum(saves.holds(one.saved_ms) for one, saves, _ in replayed)
     taken = sum(fixed.holds(one.after.median) for one, _, fixed in replayed)
     either = sum(
