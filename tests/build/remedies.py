@@ -114,7 +114,7 @@ def measured(line: Mapping[str, Any]) -> Measured | None:
 
 
 def told_of(line: Mapping[str, Any]) -> str | None:
-    """The remedy or rule that a line of the manifest expects; with a straggler, its rule."""
+    """The remedy or rule that a line of the manifest expects; that of a straggler of a job."""
     told: str | None = line["expect"].get("tells")
     return told or ("TL304" if line.get("job", {}).get("stragglers") else None)
 

@@ -15,7 +15,7 @@ from tracelab.findings.remedies import (
     switches,
 )
 
-MODULES = (compilation, copies, dependencies, first_use, loading, memory, parts, switches)
+MODULES = (compilation, copies, dependencies, first_use, loading, memory, micro_batches, switches)
 REMEDIES = tuple(remedy for module in MODULES for remedy in module.REMEDIES)
 STEPS, LENGTH = 5, 20_000 * US
 
