@@ -20,6 +20,7 @@ for _path in BUNDLED:
     _job, _, _rank = name_of(_path).rpartition("_rank")
     if _job:
         JOBS[_job][int(_rank)] = _path
+JOBS = {job: ranks for job, ranks in JOBS.items() if len(ranks) > 1}  # of others one is bundled
 EIGHT_RANKS = sorted((FOLDER / "param_dlrm_8ranks").glob("*.json.gz"))
 
 
