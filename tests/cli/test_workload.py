@@ -57,7 +57,8 @@ def captures_are_bundled(monkeypatch):
     def copy(entry, arguments, pattern):
         command = (entry.workload, arguments)
         [line] = [line for line in MANIFEST if (line["workload"], line["arguments"]) == command]
-        for rank, name in enumerate(line["files"]):
+        for name in line["files"]:
+            rank = name.partition(".")[0].rpartition("_rank")[2]
             target = pattern.replace("{}", f"_rank{rank}" if entry.ranks else "")
             Path(target).write_bytes((TRACES / name).read_bytes())
 

@@ -151,12 +151,21 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         for entry, line in lines:
             problem = _capture(entry, line["arguments"], f"{folder}/trace{{}}.json.gz")
-            ranks = [f"_rank{rank}" for rank in range(line["gpus"])] if entry.ranks else [""]
-            files = [f"{folder}/trace{rank}.json.gz" for rank in ranks]
+            files = [f"{folder}/trace{_rank_in(name)}.json.gz" for name in line["files"]]
             failed += _print_checks(line, files, problem)
     write_result(f"{len(lines) - failed} passed, {failed} failed\n")
     if failed:
         raise typer.Exit(1)
+
+
+def _rank_in(name: str) -> str:
+    """What a file's name says of its rank.
+
+    >>> _rank_in("fsdp_item_rank1.pt.trace.json.gz"), _rank_in("events_item.pt.trace.json.gz")
+    ('_rank1', '')
+    """
+    _, mark, rank = name.partition(".")[0].rpartition("_rank")
+    return mark + rank if mark else ""
 
 
 def _print_checks(line: dict[str, Any], files: list[str], problem: str | None) -> bool:
