@@ -11,6 +11,7 @@ import argparse
 import datetime
 import hashlib
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterable
@@ -59,6 +60,7 @@ def main() -> int:
         for group, captured in zip(groups, begun, strict=True):
             if captured.result():
                 for line in () if arguments.times else group:
+                    _leave_listed(line, arguments.folder)
                     line.update(machine, sha256=_checksums(line, arguments.folder))
                 write_file(path, (json.dumps(manifest, indent=2) + "\n").encode())
             else:
@@ -115,7 +117,7 @@ def _take_turns(group: list[dict[str, Any]], arguments: dict[str, list[str]], gp
 
 def _output(line: dict[str, Any], folder: Path) -> str:
     """Where a line's capture goes, each rank's to a file of its own."""
-    return str(folder / line["files"][0].replace("_rank0.", "_rank{rank}."))
+    return str(folder / re.sub(r"_rank\d+\.", "_rank{rank}.", line["files"][0]))
 
 
 def _capture(line: dict[str, Any], folder: Path) -> bool:
@@ -127,6 +129,13 @@ def _capture(line: dict[str, Any], folder: Path) -> bool:
         return subprocess.run(command, check=False, timeout=_TIMEOUT_S).returncode == 0
     except subprocess.TimeoutExpired:
         return False
+
+
+def _leave_listed(line: dict[str, Any], folder: Path) -> None:
+    """Remove what other ranks wrote where a line lists one rank only."""
+    for path in folder.glob(re.sub(r"_rank\d+\.", "_rank*.", line["files"][0])):
+        if path.name not in line["files"]:
+            path.unlink()
 
 
 def _checksums(line: dict[str, Any], folder: Path) -> dict[str, str]:
