@@ -31,6 +31,10 @@ NO_EVENTS: Int64Array = read_only(np.zeros(0, dtype=np.int64))
 Events = NDArray[np.integer[Any]]
 Occurs = Callable[[Graph, Int64Array], Int64Array]
 
+# Functions of PyTorch's that only pass on what they are called with.
+_PASSES_ON = re.compile(
+    r"(?:^|/)torch/(?:_ops|_jit_internal|_tensor|_VF|functional|nn/functional)\.py\("
+)
 _FEWEST_STEPS = 2  # steady steps in which a pitfall is seen, or it came by chance
 
 
@@ -165,10 +169,11 @@ def without_functions(function: str) -> Occurs:
 def functions_around(graph: Graph, events: Int64Array) -> Int64Array:
     """int64[k], the Python function that made each event, an index into `python_frames`, or ABSENT.
 
-    Not a built-in function, the call of a module or a wrapper, but the function around it.
+    Not a built-in function, the call of a module or a wrapper of PyTorch's, but the function around
+    it.
     """
     frames = python_frames(graph.host.timeline)
-    return frames.around(frames.innermost(events), frames.have_name(is_source_function))
+    return frames.around(frames.innermost(events), frames.have_name(_is_function))
 
 
 def chosen(events: Int64Array, is_chosen: NDArray[Any]) -> Int64Array:
@@ -268,6 +273,10 @@ def named(trace: Trace, test: Callable[[str], object], *categories: Category) ->
     """Event ids of some categories whose name passes a test."""
     events = trace.of_category(*categories)
     return events[match_names(trace, events, test)].astype(np.int64)
+
+
+def _is_function(name: str) -> bool:
+    return is_source_function(name) and _PASSES_ON.search(name) is None
 
 
 def _if_enough(

@@ -7,15 +7,20 @@ import numpy as np
 from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
+    chosen,
+    counts_inside,
     every,
     functions_around,
     made_by,
+    operators_named,
     recurs,
 )
 from tracelab.findings.remedy import Fix, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
+from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
+from tracelab.model.lookup import calls_of_name
 from tracelab.model.trace import ABSENT
 
 _MASK_CHECK = (
@@ -29,6 +34,10 @@ _GENERATION = (
     r"|_?(?:sample|greedy_search|beam_search|beam_sample|group_beam_search|contrastive_search"
     r"|assisted_decoding|constrained_beam_search))$"
 )
+
+
+_CACHE_UPDATE = r"transformers/cache_utils\.py\(\d+\): update$"
+_FEWEST_TOKENS = 4  # of each layer of the model: fewer are no decoding
 
 
 def _finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
@@ -50,6 +59,16 @@ def _finds_no_padding(graph: Graph, events: Int64Array) -> Int64Array:
         first = np.searchsorted(starts_ns, frames.end_ns[check[chosen]])
         makes_mask[chosen] = np.searchsorted(starts_ns, frames.end_ns[maker[chosen]]) > first
     return events[~makes_mask]
+
+
+def _grows(graph: Graph, events: Int64Array) -> Int64Array:
+    """The generations in which the cache is copied to grow, and no CUDA graph is launched."""
+    trace = graph.host.timeline.trace
+    cat_id = operators_named(graph.host.timeline, r"^aten::cat$")
+    grows = every(made_by(_CACHE_UPDATE), recurs)(graph, cat_id)
+    is_grown = counts_inside(trace, events, grows) >= _FEWEST_TOKENS
+    is_grown &= counts_inside(trace, events, calls_of_name(trace, is_graph_launch)) == 0
+    return chosen(events, is_grown)
 
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -176,5 +195,29 @@ REMEDIES: tuple[Remedy, ...] = (
         frames=_GENERATION,
         operators=r"^aten::(?:is_nonzero|item)$",
         occurs=every(called_directly, made_by(_GENERATION), blocks, recurs),
+    ),
+    Remedy(
+        id="hf-dynamic-cache",
+        name="generation with a cache that grows",
+        title="`generate` launches each token's kernels one by one, and its cache grows",
+        shows="`update` of transformers/cache_utils.py runs `aten::cat` for each token and layer, "
+        "and nothing is launched as a CUDA graph.",
+        not_when="The model has no static cache, or memory is short: a static cache has room for "
+        "the longest text from the start.",
+        fixes=(
+            Fix(
+                'Pass `cache_implementation="static"` to `generate`: keys and values keep their '
+                "shape, and Transformers compiles the decoding step and replays it as a CUDA "
+                "graph.",
+                since="2.3",
+            ),
+        ),
+        source="Transformers documentation: KV cache strategies, static cache",
+        url="https://huggingface.co/docs/transformers/kv_cache#static-cache",
+        rules=("TL301",),
+        edit="graph:{place}",
+        frames=_GENERATION,
+        occurs=_grows,
+        is_general=True,
     ),
 )

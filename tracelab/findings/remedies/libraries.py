@@ -119,7 +119,7 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL101", "TL102"),
         edit="unblock:{place}",
         frames=_DETECTION,
-        operators=r"^(?:aten::(?:nonzero|is_nonzero|item|index|where|to)|torchvision::nms)$",
+        operators=r"^(?:aten::(?:nonzero|is_nonzero|item|index|masked_select|where|to)|torchvision::nms)$",
         occurs=every(called_directly, made_by(_DETECTION), blocks, recurs),
     ),
 )

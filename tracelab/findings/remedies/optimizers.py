@@ -31,7 +31,8 @@ from tracelab.model.trace import ABSENT
 
 _FEWEST_LAUNCHES = 40  # a step: fewer are not worth another optimizer
 _FEWEST_LIST_LAUNCHES = 5  # a step: Adam has eight at least, SGD without momentum one
-_FEWEST_UPDATES = 16  # of one tensor after another: a loop over parameters
+# Of a loop over parameters, with nothing else in between: operators, and those that write in place.
+_FEWEST_OPERATORS, _FEWEST_UPDATES = 16, 6
 _TORCH_LOOP = r"torch/optim/\w+\.py\(\d+\): _single_tensor_(?!muon)\w+$"
 _LIST_LOOP = r"torch/optim/(?:adam|adamw|sgd)\.py\(\d+\): _(?:multi|single)_tensor_\w+$"
 _SCALED_STEP = r"torch/(?:cuda/)?amp/grad_scaler\.py\(\d+\): _maybe_opt_step$"
@@ -39,6 +40,7 @@ _STEP = r"^Optimizer\.step#"
 _OF_TORCH = r"^Optimizer\.step#|^(?:DistributedDataParallel|FullyShardedDataParallel|FSDP)\b"
 _SPARSE = r"^aten::_?(?:sparse|coalesce)"
 _LISTS = r"^aten::_(?:foreach|fused)_"
+_TAKES_A_PART = re.compile(r"^aten::(?:select|slice|narrow|index|unbind)$")
 _UPDATE = re.compile(r"^aten::(?:lerp_|copy_|mul_|add_|sub_)$")
 _ELEMENTWISE = re.compile(r"^aten::(?:lerp|copy|mul|add|sub|rsub|div|to|_to_copy|clone)_?$")
 _TORCH_OPTIM = "PyTorch documentation: torch.optim"
@@ -63,7 +65,7 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     """Operators that update many tensors, one after another, with nothing else in between.
 
     Of each thread and step those that launch work, in order: every run of elementwise operators in
-    which at least `_FEWEST_UPDATES` write in place. Not those of optimizers, of the backward pass
+    which several write in place. Not those of optimizers, of the backward pass
     and of the buffers that DDP broadcasts, and not copies from or to the host.
     """
     timeline = graph.host.timeline
@@ -74,7 +76,9 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
         return NO_EVENTS
     outer = operators.event_id[is_outermost]
     launching = timeline.launch_id[timeline.launch_id != ABSENT]
-    outer = outer[counts_inside(trace, outer, launching) > 0]
+    # What takes parts of a sequence, as `values[t] = ...`, is no loop over parameters.
+    takes_a_part = match_names(trace, outer, _TAKES_A_PART.match)
+    outer = outer[takes_a_part | (counts_inside(trace, outer, launching) > 0)]
     outer = outer[np.lexsort((trace.start_ns[outer], trace.thread_index[outer]))]
     is_chosen = match_names(trace, outer, _ELEMENTWISE.match)
     for direction in ("h2d", "d2h"):
@@ -85,8 +89,10 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     for same in (trace.thread_index[outer], step_indices(graph, outer)):
         begins |= np.diff(same, prepend=same[:1]) != 0
     run = np.cumsum(begins)
-    updates_of_run = np.bincount(run[is_chosen & np.isin(outer, update)], minlength=run.max() + 1)
-    return recurs(graph, outer[is_chosen & (updates_of_run[run] >= _FEWEST_UPDATES)])
+    is_update = is_chosen & np.isin(outer, update)
+    is_chosen &= np.bincount(run[is_update], minlength=run.max() + 1)[run] >= _FEWEST_UPDATES
+    is_chosen &= np.bincount(run[is_chosen], minlength=run.max() + 1)[run] >= _FEWEST_OPERATORS
+    return recurs(graph, outer[is_chosen])
 
 
 def _with_optimizer(graph: Graph, events: Int64Array) -> Int64Array:
@@ -239,8 +245,8 @@ REMEDIES: tuple[Remedy, ...] = (
         id="update-loop",
         name="a loop that updates one tensor at a time, as of a moving average",
         title="A loop updates one tensor at a time",
-        shows="Runs of 16 or more `aten::lerp_`, `aten::copy_`, `aten::mul_` or `aten::add_` in "
-        "each step, outside the optimizer: an EMA, a target network, a manual update.",
+        shows="Runs of `aten::lerp_`, `aten::copy_`, `aten::mul_` or `aten::add_` of many tensors "
+        "in each step, outside the optimizer: an EMA, a target network, a manual update.",
         not_when="The tensors are on the CPU, or the copy is sharded differently.",
         fixes=(
             Fix(

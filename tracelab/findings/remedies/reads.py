@@ -36,9 +36,13 @@ _TIMES = re.compile(
 _INDEXES = re.compile(r"^aten::(?:select|slice|narrow|index_select|arange|view|reshape|expand)$")
 _MOST_INDEXING_NS = 5_000  # from the read of an index to the operator that takes it
 _READS = re.compile(r"^<built-in method (?:item|tolist|__\w+__) of ")
+_MAKES = re.compile(
+    r"^<built-in method (?:tensor|as_tensor|from_numpy|scalar_tensor|full|zeros|ones|empty|arange"
+    r"|linspace|eye|rand|randn|randint|randperm) of "
+)
 _FEWEST_READS = 4  # in a row
 _MOST_BETWEEN_READS = 5  # launches, the read's own copy among them
-_FEW_BYTES = 4096
+_FEW_BYTES = 1 << 16
 _TUNING = "PyTorch Performance Tuning Guide: avoid unnecessary CPU-GPU synchronization"
 _TUNING_URL = (
     "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
@@ -110,16 +114,22 @@ def _in_a_row(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _made_of_values(graph: Graph, events: Int64Array) -> Int64Array:
-    """The moves to a device (`aten::to`) of a tensor just made from Python's values.
+    """The moves to a device (`aten::to`) of a tensor that the program has just made on the host.
 
-    PyTorch lifts such a tensor next: `aten::lift_fresh`.
+    PyTorch lifts one of Python's values next (`aten::lift_fresh`); any other was made by the
+    built-in function before the one that moves it, as in ``torch.from_numpy(x).to(device)``.
     """
-    operators = graph.host.timeline.operators
+    operators, frames = graph.host.timeline.operators, python_frames(graph.host.timeline)
     index = np.flatnonzero(np.isin(operators.event_id, events))
     following = _first_after(operators, index)
     is_lift = np.append(operators.have_name(lambda name: name == "aten::lift_fresh"), False)
-    is_next = operators.parent_index[following] == operators.parent_index[index]
-    return chosen(operators.event_id, index[is_lift[following] & is_next])
+    is_made = operators.parent_index[following] == operators.parent_index[index]
+    is_made &= is_lift[following]
+    maker = np.flatnonzero(frames.have_name(_MAKES.match))
+    mover = _first_after(frames, maker)
+    mover = mover[frames.parent_index[mover] == frames.parent_index[maker]]
+    is_made |= np.isin(frames.innermost(operators.event_id[index]), mover[mover != ABSENT])
+    return chosen(operators.event_id, index[is_made])
 
 
 def _first_after(nesting: Nesting, index: Int64Array) -> Int64Array:
@@ -176,16 +186,16 @@ REMEDIES: tuple[Remedy, ...] = (
     ),
     Remedy(
         id="tensor-from-values",
-        name="GPU tensors made from Python numbers again and again",
-        title="GPU tensors are made from Python numbers again and again",
-        shows="`aten::to` with a small copy from pageable memory, followed by `aten::lift_fresh`: "
-        '`torch.tensor(..., device="cuda")`, `torch.as_tensor(...)`, `x[[1, 2]]`.',
+        name="GPU tensors made from values of the host again and again",
+        title="GPU tensors are made from values of the host again and again",
+        shows="`aten::to` with a small copy from pageable memory, right after the tensor was made: "
+        '`torch.tensor(..., device="cuda")`, `x[[1, 2]]`, `torch.from_numpy(table).to(device)`.',
         not_when="The values change in each step and are many: then pin them.",
         fixes=(
             Fix(
                 "Make it on the GPU: `torch.full((), value, device=...)`, `torch.arange(..., "
                 "device=...)`, or use the Python number itself. Make what does not change once, "
-                "before the loop. For lists that change: "
+                "before the loop (`register_buffer` in a module). For values that change: "
                 "`torch.tensor(values).pin_memory().to(device, non_blocking=True)`."
             ),
         ),

@@ -120,7 +120,7 @@ def _candidate(
     way: _Way,
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
-    name, call_site, evidence = _top_culprit(context, is_chosen)
+    name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
     fix, edit = way.fix, way.edit
     if way == _LAUNCH_BOUND and remedy is None:
         fix, edit = advise(context, max(map(measure, lost.values())))
@@ -160,11 +160,12 @@ def _holds_launch(context: Context) -> NDArray[np.bool_]:
 
 
 def _top_culprit(
-    context: Context, is_chosen: NDArray[np.bool_]
+    context: Context, is_chosen: NDArray[np.bool_], remedy: Remedy | None
 ) -> tuple[str, CallSite, tuple[int, ...]]:
     """What blocked the GPU in most of these bubbles: its name, call site and events.
 
-    The events are those of all culprits, the most expensive first.
+    The events are those of all culprits, the most expensive first. Where a culprit is not of the
+    remedy itself, the late launch is, and stands for it.
     """
     bubbles = context.bubbles
     is_inside = context.is_inside(bubbles.start_ns, bubbles.end_ns)
@@ -172,6 +173,12 @@ def _top_culprit(
     length_ns = (bubbles.end_ns - bubbles.start_ns)[bubble_index]
     longest = np.argsort(-length_ns, kind="stable")[:_MOST_LOOKED_UP]
     cost_ns, culprit_id = length_ns[longest], context.idle_culprits[bubble_index[longest]]
+    if remedy is not None:
+        timeline = context.timeline
+        of_culprit = context.recognized.remedies(culprit_id, RULE.id)
+        is_own = np.array([own is remedy for own in of_culprit], dtype=np.bool_)
+        row = rows_of(timeline.event_id, bubbles.next_id[bubble_index[longest]])
+        culprit_id = np.where(is_own, culprit_id, timeline.launch_id[row])
     names = map(context.call_name, culprit_id.tolist())
     groups = grouped(zip(names, context.call_sites(culprit_id), strict=True))
     name, call_site = max(groups, key=lambda key: int(cost_ns[groups[key]].sum()))

@@ -34,6 +34,14 @@ NAN_CHECK = "torchmetrics/aggregation.py(77): _cast_and_nan_check_input"
 TO_SCALARS = "lightning/fabric/utilities/apply_func.py(120): convert_tensors_to_scalars"
 OLD_TO_SCALARS = "lightning_fabric/utilities/apply_func.py(120): convert_tensors_to_scalars"
 ROI_HEADS = "torchvision/models/detection/roi_heads.py(720): postprocess_detections"
+CACHE = "transformers/cache_utils.py(129): update"
+CAT = operator("aten::cat", LAUNCH)
+NMS = "torchvision/ops/boxes.py(22): nms"
+OPS = "torch/_ops.py(1250): __call__"
+
+
+def masked_select():
+    return operator("aten::masked_select", positions())
 
 
 def check(name=CHECK):
@@ -62,6 +70,7 @@ def finite():
         ("hf-trainer-log", [function(TRAINER_LOG, item())], {"aten::item"}),
         ("hf-stop-check", [function(SAMPLE, function(STOP, condition()))], {"aten::is_nonzero"}),
         ("hf-stop-check", [function(SAMPLE, condition())], {"aten::is_nonzero"}),
+        ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, CAT) * 4)], {SAMPLE}),
         (
             "distribution-validation",
             [function(NORMAL, function(DISTRIBUTION, LAUNCH, condition()))],
@@ -84,6 +93,11 @@ def finite():
             [function(ROI_HEADS, operator("aten::where", positions()), item())],
             {"aten::where", "aten::item"},
         ),
+        (
+            "detection-choices",
+            [function(NMS, function(OPS, operator("torchvision::nms", masked_select())))],
+            {"torchvision::nms", "aten::masked_select"},
+        ),
     ],
 )
 def test_recognized(recognized, remedy, nodes, events):
@@ -103,6 +117,9 @@ def test_recognized(recognized, remedy, nodes, events):
         ("hf-trainer-log", [function(TRAINER_LOG, function("train.py(9): evaluate", item()))]),
         ("hf-stop-check", [function(SAMPLE, function(FORWARD, condition()))]),
         ("hf-stop-check", [function(SAMPLE, LAUNCH)]),
+        ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, CAT) * 3)]),
+        ("hf-dynamic-cache", [function(SAMPLE, function(FORWARD, CAT) * 4)]),
+        ("hf-dynamic-cache", [function(SAMPLE, function(CACHE, operator("aten::index_copy_")))]),
         ("distribution-validation", [function(NORMAL, function(DISTRIBUTION))]),
         ("torchmetrics-validation", [function(VALIDATION)]),
         ("torchmetrics-nan-check", [function(NAN_CHECK, LAUNCH)]),

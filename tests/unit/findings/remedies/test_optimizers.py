@@ -125,8 +125,10 @@ def test_recognized(recognized, remedy, nodes, events):
         ("optimizer-foreach", [function("torch/optim/adam.py(802): _fused_adam", LAUNCH * 20)]),
         ("optimizer-step-on-gpu", [function(SINGLE, function(GET_VALUE, item(LAUNCH)))]),
         ("optimizer-step-on-gpu", [function(SINGLE, item())]),
-        ("update-loop", [average(7)]),
+        ("update-loop", [average(5)]),
         ("update-loop", [average(50, between=(kernel_of("mm"),))]),
+        # A recurrence over time, as of advantages: it takes and writes parts of sequences.
+        ("update-loop", [(operator("aten::select"), kernel_of("mul"), kernel_of("copy_")) * 50]),
         ("update-loop", [annotation(STEP, kernel_of("add_") * 50)]),
         ("update-loop", [annotation("DistributedDataParallel.forward", kernel_of("copy_") * 50)]),
         ("update-loop", [operator("aten::copy_", to_gpu(4096)) * 50]),

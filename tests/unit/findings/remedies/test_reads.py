@@ -20,6 +20,8 @@ CLOCK = "<built-in function perf_counter>"
 PACK = "torch/nn/utils/rnn.py(258): pack_padded_sequence"
 PRINT = "torch/_tensor_str.py(408): _str_intern"
 ITEM = "<built-in method item of Tensor object at 0x7f>"
+FROM_NUMPY = "<built-in method from_numpy of type object at 0x7f>"
+TO = "<built-in method to of Tensor object at 0x7f>"
 SELECT = operator("aten::select")
 LIFT = operator("aten::lift_fresh")
 NORM_READ = (operator("aten::linalg_vector_norm", LAUNCH), item())
@@ -41,6 +43,11 @@ def read_tensor():
         ("scalar-index", [function(TRAIN, item(), SELECT)], {"aten::item"}),
         ("scalar-index", [operator("aten::item", READ), operator("aten::slice")], {"aten::item"}),
         ("tensor-from-values", [function(TRAIN, moved(), LIFT)], {"aten::to"}),
+        (
+            "tensor-from-values",
+            [function(TRAIN, function(FROM_NUMPY), function(TO, moved()))],
+            {"aten::to"},
+        ),
         ("normal-checks-scale", [operator("aten::normal", item())], {"aten::normal"}),
         ("one-hot-classes", [operator("aten::one_hot", item())], {"aten::one_hot"}),
         (
@@ -98,6 +105,8 @@ def test_recognized(recognized, remedy, nodes, events):
         ("scalar-index", [function(TRAIN, item(), operator("aten::mul", LAUNCH))]),
         ("tensor-from-values", [function(TRAIN, moved(), SELECT)]),  # a batch is moved
         ("tensor-from-values", [function(TRAIN, moved(1 << 20), LIFT)]),
+        ("tensor-from-values", [function(TRAIN, function("len"), function(TO, moved()))]),
+        ("tensor-from-values", [function(TRAIN, function(FROM_NUMPY)), function(TO, moved())]),
         ("tensor-from-values", [function(TRAIN, operator("aten::to"), LIFT)]),
         ("normal-checks-scale", [operator("aten::normal_", LAUNCH)]),
         ("one-hot-classes", [operator("aten::one_hot", LAUNCH)]),
