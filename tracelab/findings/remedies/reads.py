@@ -333,6 +333,26 @@ REMEDIES: tuple[Remedy, ...] = (
         by_call_site=True,
     ),
     Remedy(
+        id="elapsed-time-waits",
+        name="times of GPU events that are read at once",
+        title="",
+        shows="A call that blocks inside `elapsed_time`.",
+        not_when="A benchmark that needs the time of each step at once.",
+        fixes=(
+            Fix(
+                "Keep the events of each step and read them one or more steps later, when they are "
+                "reached."
+            ),
+        ),
+        source=_ASYNCHRONOUS,
+        url=_ASYNCHRONOUS_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        frames=r": elapsed_time$|^<built-in method elapsed_time of ",
+        occurs=blocks,
+        by_call_site=True,
+    ),
+    Remedy(
         id="synchronize",
         name="a synchronize in the program",
         title="",

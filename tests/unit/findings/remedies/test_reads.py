@@ -16,6 +16,7 @@ from tests.build.call_trees import (
 
 TRAIN, EVALUATE = "train.py(3): train", "train.py(9): evaluate"
 SYNCHRONIZE = "torch/cuda/__init__.py(1152): synchronize"
+ELAPSED = "torch/cuda/streams.py(218): elapsed_time"
 CLOCK = "<built-in function perf_counter>"
 PACK = "torch/nn/utils/rnn.py(258): pack_padded_sequence"
 PRINT = "torch/_tensor_str.py(408): _str_intern"
@@ -63,6 +64,7 @@ def read_tensor():
             [function(TRAIN, function(SYNCHRONIZE, WAIT), function(CLOCK))],
             {SYNCHRONIZE},
         ),
+        ("elapsed-time-waits", [function(ELAPSED, WAIT)], {ELAPSED}),
         ("synchronize", [function(SYNCHRONIZE, WAIT)], {"cudaDeviceSynchronize"}),
         ("tensor-condition", [condition()], {"aten::is_nonzero"}),
         ("tensor-condition", [operator("aten::equal", item())], {"aten::equal"}),
@@ -118,6 +120,7 @@ def test_recognized(recognized, remedy, nodes, events):
             "synchronize-for-timing",
             [function(TRAIN, function(SYNCHRONIZE, WAIT)), function(CLOCK)],
         ),
+        ("elapsed-time-waits", [function(ELAPSED)]),
         ("synchronize", [item()]),
         ("tensor-condition", [operator("aten::is_nonzero", item(LAUNCH))]),
         ("reads-in-loop", [function(TRAIN, NORM_READ * 3)]),
