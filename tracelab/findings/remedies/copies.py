@@ -279,7 +279,8 @@ REMEDIES: tuple[Remedy, ...] = (
         source=_GUIDE,
         url=_GUIDE_URL,
         rules=("TL101", "TL102", "TL301"),
-        edit="prefetch:{place} + host:{place}=0.05",  # the conversion goes, the call of the copy stays
+        # The conversion goes, the call of the copy stays.
+        edit="prefetch:{place} + host:{place}=0.05",
         operators=_CONVERTS,
         occurs=_converts_within_copy,
     ),

@@ -196,8 +196,8 @@ RULE = Rule(
     "profiler's own overhead. Gaps of 1 ms or more in which nothing was launched are reported "
     "separately (`slow_host`): there the host did something else. Idle time after a blocking call "
     "belongs to TL101. A CUDA graph is advised for what can be captured: blocking calls, pageable "
-    "copies and what changes from step to step come first, in that order, and the saving is that of "
-    "all of it together.",
+    "copies and what changes from step to step come first, in that order, and the saving is that "
+    "of all of it together.",
     before="for x in batches:\n    model(x)  # hundreds of small kernels",
     after="model = torch.compile(model, mode='reduce-overhead')\nfor x in batches:\n    model(x)",
     find=find,
