@@ -12,8 +12,8 @@ from tracelab.findings.context import Context
 from tracelab.findings.host_needs import host_needs, with_moves
 from tracelab.model.wording import describe
 
-# What is called where, by which API, in which operator, by which name -> title, cause, fix.
-Wording = Callable[[str, str, str | None, str | None], tuple[str, str, str]]
+# What is called where, by which API -> title, cause, fix.
+Wording = Callable[[str, str], tuple[str, str, str]]
 
 
 def candidates_of_calls(
@@ -57,9 +57,7 @@ def candidates_of_calls(
         caused_idle_ns = costs.caused_idle_ns[call_index]
         top = group[int(np.argmax(caused_idle_ns))]
         call_site, api = call_sites[top], names[top]
-        title, cause, fix = wording(
-            describe(call_site, api), api, call_site.operator, call_site.call
-        )
+        title, cause, fix = wording(describe(call_site, api), api)
         candidates.append(
             Candidate(
                 title=title,

@@ -18,17 +18,6 @@ from tracelab.findings.waits_in_a_row import place_of, waits_in_a_row
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.wording import describe
 
-# Where the host needs the value, `with_moves` says what can be moved instead.
-_FIXES = {
-    "item": "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, and "
-    "`torch.stack(log).tolist()` after the loop.",
-    "cpu": "Copy into pinned memory with `non_blocking=True`, and wait for an event of that copy "
-    "one step later.",
-    "synchronize": "Leave it out, or let a stream wait instead of the host: "
-    "`torch.cuda.current_stream().wait_event(event)`.",
-    "elapsed_time": "Keep the events of each step and read them one or more steps later, when they "
-    "are reached.",
-}
 _EDIT = "unblock:{place}"
 _FIX = "Do not make the host wait: keep the value on the GPU, or read it some steps later."
 
@@ -75,13 +64,9 @@ def _with_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
     return replace(candidate, fix=f"{candidate.fix}{also}", edit=edit, remedy=remedy)
 
 
-def _worded(what: str, api: str, operator: str | None, call: str | None) -> tuple[str, str, str]:
-    names = [call, (operator or "").removeprefix("aten::").strip("_")]
-    if not any(names) and "Synchronize" in api:
-        names = ["synchronize"]
-    fix = next((_FIXES[name] for name in names if name in _FIXES), _FIX)
+def _worded(what: str, api: str) -> tuple[str, str, str]:
     by = "" if what == f"`{api}`" else f" ({api})"
-    return f"{what} makes the host wait for the GPU{by}", "host_sync", fix
+    return f"{what} makes the host wait for the GPU{by}", "host_sync", _FIX
 
 
 RULE = Rule(
