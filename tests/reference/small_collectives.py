@@ -37,7 +37,8 @@ class Launched:
 def saved(kernels: Sequence[Launched]) -> list[tuple[int, int, int]]:
     """By start, of each small collective that another one could carry: start, latency, gap start.
 
-    The latency is the shortest one's of its sort; the gap begins as the one before it ends.
+    The latency is the shortest one's of its sort, 0 where that is too long for one; the gap begins
+    as the one before it ends.
     """
     found = []
     for row in _rows(kernels):
@@ -47,10 +48,10 @@ def saved(kernels: Sequence[Launched]) -> list[tuple[int, int, int]]:
         remains = () if len(small) < len(row) else (row[0],)
         latency = min(x.length for x in kernels if x.sort == row[0].sort and x.is_small)
         for before, one in zip([None, *row], row, strict=False):
-            if not one.is_small or one in remains or latency > LONGEST_LATENCY:
+            if not one.is_small or one in remains:
                 continue
             gap = one.start if before is None or one.is_gradient else min(before.end, one.start)
-            found.append((one.start, latency, gap))
+            found.append((one.start, latency if latency <= LONGEST_LATENCY else 0, gap))
     return sorted(found)
 
 

@@ -48,7 +48,8 @@ class SmallCollectives(Frozen):
     Attributes:
         row: intp[k], rows of the timeline.
         in_a_row: int64[k], the same for those that one collective could replace.
-        latency_ns: int64[k], ns, the shortest small collective of the group and operation.
+        latency_ns: int64[k], ns, the shortest small collective of the group and operation; 0 where
+            even that one waited for a peer.
         gap_start_ns: int64[k], ns, when the collective before it in the row ended; its own start
             where it is one of gradients, between which the backward pass goes on.
         is_gradient: bool[k], whether a backward pass launched it for a gradient.
@@ -98,7 +99,8 @@ def small_collectives(timeline: Timeline) -> SmallCollectives:
     # Where a large one is in the row, all small ones could be part of it; else one of them remains.
     first = np.unique(in_a_row, return_index=True)[1]
     has_large = np.bincount(in_a_row, weights=~is_small)[in_a_row] > 0
-    is_saved = is_small & (latency_ns <= _longest_latencies_ns(found)[index[order]])
+    latency_ns[latency_ns > _longest_latencies_ns(found)[index[order]]] = 0
+    is_saved = is_small.copy()
     is_saved[first] &= has_large[first]
     is_saved &= np.bincount(in_a_row, weights=is_small)[in_a_row] >= FEWEST
     end_before_ns = np.concatenate(([0], timeline.end_ns[row]))[:-1]

@@ -27,9 +27,8 @@ _FIX = (
 def find(context: Context) -> list[Candidate]:
     """Exposed small collectives in a row, by call site."""
     timeline, small = context.timeline, small_collectives(context.timeline)
-    inside = np.flatnonzero(
-        context.is_inside(timeline.start_ns[small.row], timeline.end_ns[small.row])
-    )
+    is_inside = context.is_inside(timeline.start_ns[small.row], timeline.end_ns[small.row])
+    inside = np.flatnonzero(is_inside & (small.latency_ns > 0))
     if not len(inside):
         return []
     moving, _ = peer_waits(timeline).split(timeline, context.exposed)

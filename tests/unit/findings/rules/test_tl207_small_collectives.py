@@ -72,6 +72,10 @@ def test_what_waits_for_a_peer_is_not_saved(summaries):
     assert bound == 200
 
 
+def test_is_silent_where_each_waits_for_a_peer(summaries):
+    assert of_tl207(summaries(*one_after_another(count=21, length=300))) == []
+
+
 def test_is_silent_of_large_ones(summaries):
     assert of_tl207(summaries(*one_after_another(count=21, elements=250_000))) == []
 
