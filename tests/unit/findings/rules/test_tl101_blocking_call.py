@@ -58,7 +58,6 @@ def test_says_where_in_the_program_the_call_is(findings):
             "The host needs the size of the result.",
         ),
         (None, "aten::is_nonzero", "A condition on a tensor is evaluated on the host"),
-        ("<built-in method cpu of Tensor object at 0x7f>", "aten::to", "Copy into pinned memory"),
         ("torch/cuda/__init__.py(980): synchronize", None, "Leave it out, or let a stream wait"),
         ("torch/cuda/streams.py(218): elapsed_time", None, "Keep the events of each step"),
         (
