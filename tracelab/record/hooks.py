@@ -33,13 +33,15 @@ def around(
     """Call something before and after each call of a function.
 
     A coroutine or a generator ends when it is exhausted, not when its function returns. After an
-    exception `after` is not called.
+    exception `after` is not called. Within what `torch.compile` compiles neither is called: they
+    would be compiled too, anew for each step, because what they change guards the result.
 
     >>> lines = []
     >>> double = around(lambda number: 2 * number, after=lambda: lines.append("a step has ended"))
     >>> double(4), lines
     (8, ['a step has ended'])
     """
+    from torch.compiler import is_compiling
 
     async def awaited(*args: Any, **kwargs: Any) -> Any:
         before()
@@ -54,6 +56,8 @@ def around(
         return result
 
     def called(*args: Any, **kwargs: Any) -> Any:
+        if is_compiling():
+            return function(*args, **kwargs)
         before()
         result = function(*args, **kwargs)
         after()

@@ -32,3 +32,21 @@ def test_a_call_that_fails_has_not_ended():
     with pytest.raises(KeyError):
         around(fail, after=lambda: lines.append("after"))()
     assert lines == []
+
+
+def test_what_is_compiled_ends_no_step():
+    torch = pytest.importorskip("torch")
+    steps, graphs = [], []
+    doubled = around(lambda x: 2 * x, after=lambda: steps.append(None))
+
+    def backend(graph, _):
+        graphs.append(graph)
+        return graph.forward
+
+    compiled = torch.compile(doubled, backend=backend)
+    for _ in range(3):
+        compiled(torch.ones(2))
+    assert len(graphs) == 1
+    assert steps == []
+    doubled(1)
+    assert steps == [None]
