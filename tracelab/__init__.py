@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from tracelab.findings.finding import Finding as Finding, Where as Where
     from tracelab.findings.registry import RULES as RULES
     from tracelab.findings.remedies import REMEDIES as REMEDIES
-    from tracelab.findings.remedy import Fix as Fix, Remedy as Remedy
+    from tracelab.findings.remedy import Instead as Instead, Remedy as Remedy
     from tracelab.findings.rule import Rule as Rule
     from tracelab.measures.blocking_calls import (
         BlockingCallCosts as BlockingCallCosts,
@@ -189,7 +189,7 @@ _MODULES = {
     "Candidate": "findings.candidates",
     "Context": "findings.context",
     "RULES": "findings.registry",
-    "Fix": "findings.remedy",
+    "Instead": "findings.remedy",
     "Remedy": "findings.remedy",
     "REMEDIES": "findings.remedies",
     # from a file to what is measured of it

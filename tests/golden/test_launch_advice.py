@@ -17,15 +17,16 @@ COMPILED = 'Use `torch.compile(model, mode="reduce-overhead")` or '
     [
         (
             "two_models_pipelined_tiny",
-            "Nothing in the trace speaks against a CUDA graph of a step: 276 launches (forward, "
-            "backward, optimizer), without a blocking call, and the same kernels each time. "
-            f"{COMPILED}",
+            "Replay a step as a CUDA graph: 276 launches (forward, backward, optimizer). Use "
+            '`torch.cuda.graph` around all of it. `torch.compile(model, mode="reduce-overhead")` '
+            "is less work, but captures the forward and backward passes alone, and saves less. "
+            "Nothing in the trace prevents it: no blocking call, ",
             "whether it fits into memory, a trace does not say.",
         ),
         # One kernel has most of the GPU time.
         (
             "two_streams_small",
-            "Nothing in the trace speaks against a CUDA graph of a step: 40 launches, ",
+            f"Replay a step as a CUDA graph: 40 launches. {COMPILED}",
             "Shapes, which are not in the trace, must not change.",
         ),
         # empty_cache, boolean masks and pageable copies have findings of their own.
@@ -37,7 +38,7 @@ COMPILED = 'Use `torch.compile(model, mode="reduce-overhead")` or '
         # Of one rank among two.
         (
             "tensor_parallel_even_rank0",
-            "Nothing in the trace speaks against a CUDA graph of a step: 24 launches, ",
+            f"Replay a step as a CUDA graph: 24 launches. {COMPILED}",
             "Shapes, which are not in the trace, must not change.",
         ),
     ],

@@ -63,8 +63,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
     if lost_ns < REPORTED_SHARE * context.window.length_ns:  # it is not reported
         return Advice("", None)
     capture = find_capture(context)
-    how = None if capture is None else _how(context, capture)
-    if capture is None or how is None:
+    if capture is None or not _functions(context, capture):
         return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
     if capture.replayed_share > _MOST:
         return Advice(
@@ -75,7 +74,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(obstacle.edit for obstacle in plan.removed), GRAPH])
     return Advice(
-        _joined(*_sentences(capture, plan, how), _larger_batch(context)), JOINT.join(edits)
+        _joined(*_sentences(context, capture, plan), _larger_batch(context)), JOINT.join(edits)
     )
 
 
@@ -123,7 +122,7 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     return _Plan((), removed, without, then)
 
 
-def _sentences(capture: Capture, plan: _Plan, how: str) -> list[str]:
+def _sentences(context: Context, capture: Capture, plan: _Plan) -> list[str]:
     """What is in the way, what to remove first, and what to capture then."""
     part = plan.part
     is_between = part.before != ABSENT or part.after != ABSENT
@@ -156,15 +155,15 @@ def _sentences(capture: Capture, plan: _Plan, how: str) -> list[str]:
             f"{replay} each part between blocking calls as a CUDA graph; the largest, "
             f"{_ends(capture, part)}, is {size}."
         )
-    elif first or plan.change is None:
+    else:
         whole = "a step" if capture.has_steps else "what repeats"
         sentences.append(f"{replay} {whole} as a CUDA graph: {size}.")
-    else:
+    sentences.append(_how(context, capture, part))
+    if not is_between and not first and plan.change is not None:
         sentences.append(
-            f"Nothing in the trace speaks against a CUDA graph of a step: {size}, without a "
-            "blocking call, and the same kernels each time."
+            "Nothing in the trace prevents it: no blocking call, and the same kernels each time."
         )
-    return [*sentences, how, *_conditions(capture, plan)]
+    return [*sentences, *_conditions(capture, plan)]
 
 
 # --- what comes before the graph ---
@@ -226,17 +225,28 @@ def _why_not_all(capture: Capture, part: Part) -> str:
 # --- the graph ---
 
 
-def _how(context: Context, capture: Capture) -> str | None:
-    """By which function of PyTorch, a sentence; None where the trace's version has none."""
+def _how(context: Context, capture: Capture, part: Part) -> str:
+    """By which function of PyTorch; an optimizer's step is captured by one of them alone."""
+    functions = _functions(context, capture)
+    has_optimizer = Phase.OPTIMIZER.name.lower() in part.work
+    if not has_optimizer or capture.compiled_share > _MOST:
+        return f"Use {' or '.join(functions)}."
+    return (
+        f"Use `torch.cuda.graph` around all of it. {functions[0]} is less work, but captures the "
+        "forward and backward passes alone, and saves less."
+    )
+
+
+def _functions(context: Context, capture: Capture) -> list[str]:
+    """The functions that capture a model and that the trace's version of PyTorch has."""
     functions = [("2.0", _compiled(capture, "reduce-overhead"))]
     if capture.compiled_share <= _MOST:
         functions.append(("1.10", "`torch.cuda.make_graphed_callables(model, (batch,))`"))
-    known = [
+    return [
         function if context.torch else f"{function} (since PyTorch {since})"
         for since, function in functions
         if context.torch is None or is_available(since, context.torch)
     ]
-    return f"Use {' or '.join(known)}." if known else None
 
 
 def _compiled(capture: Capture, mode: str = "") -> str:

@@ -11,7 +11,7 @@ blocking calls, launches, idle time. To add one, add an entry to a module of
         title="The optimizer updates one parameter at a time",
         shows="`_single_tensor_adam` in `Optimizer.step#`, with a set of kernels a parameter.",
         not_when="The optimizer must be differentiable.",
-        fixes=(Fix("Pass `fused=True` to the optimizer.", since="2.0"),),
+        fixes=(Instead("Pass `fused=True` to the optimizer.", since="2.0"),),
         source="PyTorch documentation: torch.optim",
         url="https://docs.pytorch.org/docs/stable/optim.html",
         rules=("TL301",),
@@ -39,7 +39,7 @@ _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Fix:
+class Instead:
     """What to write instead.
 
     Attributes:
@@ -82,7 +82,7 @@ class Remedy(OneLine):
     title: str
     shows: str
     not_when: str
-    fixes: tuple[Fix, ...]
+    fixes: tuple[Instead, ...]
     source: str
     url: str
     rules: tuple[str, ...]

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.render.paragraphs import wrapped
 
 _PAGE = """\
@@ -97,7 +97,7 @@ def _fixes(remedy: Remedy) -> list[str]:
     return [_with_version(newest), *before]
 
 
-def _with_version(fix: Fix) -> str:
+def _with_version(fix: Instead) -> str:
     return f"From PyTorch {fix.since} on: {fix.text}" if fix.since else fix.text
 
 

@@ -16,7 +16,7 @@ from tracelab.findings.recognized_collectives import (
     split_sizes,
     with_collectives,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 
 _DDP = "PyTorch documentation: DistributedDataParallel"
 _DDP_URL = (
@@ -39,12 +39,12 @@ REMEDIES: tuple[Remedy, ...] = (
         "all-reduce of integers, one for each parameter.",
         not_when="The parameters that get no gradient differ from step to step.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave out `find_unused_parameters=True` of `DistributedDataParallel`. If the same "
                 "parameters are unused in every step: `static_graph=True` instead.",
                 since="1.11",
             ),
-            Fix("Leave out `find_unused_parameters=True` of `DistributedDataParallel`."),
+            Instead("Leave out `find_unused_parameters=True` of `DistributedDataParallel`."),
         ),
         source=_DDP,
         url=_DDP_URL,
@@ -61,7 +61,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "all-reduces of all gradients.",
         not_when="The gradients must be averaged before the next microbatch, to be clipped.",
         fixes=(
-            Fix(
+            Instead(
                 "Run the forward and backward pass of all microbatches but the last in `with "
                 "model.no_sync():` (Accelerate: `accelerator.accumulate(model)`; FSDP2: "
                 "`model.set_requires_gradient_sync(False)`)."
@@ -82,7 +82,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="Only the first bucket is small, as it is meant to be, or the backward pass hides "
         "them all.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave out `bucket_cap_mb` of `DistributedDataParallel` (the default is 25), or "
                 "make it larger: 50 to 200 for large models on fast links."
             ),
@@ -101,7 +101,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="An all-reduce of a few bytes, and right after it `aten::item`, in each step.",
         not_when="The number decides what the same step does next: then read it one step later.",
         fixes=(
-            Fix(
+            Instead(
                 "Average and read it every N steps. Keep it on the GPU until then (`total += "
                 "loss.detach()`), and put all such numbers into one tensor. In Lightning: "
                 "`sync_dist=True` only with `on_step=False, on_epoch=True`."
@@ -121,7 +121,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`c10d::barrier`, an all-reduce of one element, and the host waits until it is over.",
         not_when="The ranks hand over a file, or look at one clock.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave out `dist.barrier()`: collectives already wait for each other. Keep it "
                 "around checkpoints and files."
             ),
@@ -141,7 +141,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "the other.",
         not_when="What comes between uses the result of the one before.",
         fixes=(
-            Fix(
+            Instead(
                 "Send them as one: pack the tensors into one flat buffer, or issue them inside "
                 "`torch.distributed._coalescing_manager()`; gradients are best left to "
                 "`DistributedDataParallel`."
@@ -161,7 +161,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`_sync_buffers`, or broadcasts, in `DistributedDataParallel.forward`.",
         not_when="All ranks must have the running statistics of rank 0, and not their own.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `broadcast_buffers=False` to `DistributedDataParallel`, if each rank may "
                 "keep running statistics of its own; rank 0's are saved as before. Large "
                 "constants are best no buffers: plain tensors are not sent."
@@ -182,7 +182,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "collectives of bytes, a read of their length, and pickling.",
         not_when="They are rare messages of control.",
         fixes=(
-            Fix(
+            Instead(
                 "Send a tensor of a fixed layout, allocated once, or use a process group of the "
                 "backend gloo for what stays on the CPU. Accelerate: `dispatch_batches=False`, so "
                 "that each rank loads its own batches."
@@ -204,7 +204,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "the first forward pass, and a read.",
         not_when="The ranks' batches have different numbers of tokens: then the loss needs it.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `average_tokens_across_devices=False` to `TrainingArguments`, if all ranks "
                 "have as many tokens in each batch."
             ),
@@ -224,7 +224,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="Tokens are dropless and no kernel on the GPU takes the splits: one read a layer "
         "remains.",
         fixes=(
-            Fix(
+            Instead(
                 "Copy the splits of both directions at once, into pinned memory and in a side "
                 "stream, beside the shared expert or the permutation. Equal splits (a capacity "
                 "with padding) or kernels that take the splits on the GPU (DeepEP, "
@@ -246,7 +246,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "layer, and one in its backward pass.",
         not_when="The batch of each GPU is so small that the statistics need the others'.",
         fixes=(
-            Fix(
+            Instead(
                 "From about 16 samples a GPU on plain batch norms do; `GroupNorm` needs none. Else "
                 "average within a node only: `SyncBatchNorm(process_group=...)`."
             ),
@@ -264,7 +264,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="The compute after `FSDP::all_gather` waits for it, though other compute ran before.",
         not_when="The order of the layers changes, or there is no memory for another layer.",
         fixes=(
-            Fix(
+            Instead(
                 "Prefetch: `layer.set_modules_to_forward_prefetch([next_layer])` and "
                 "`layer.set_modules_to_backward_prefetch([previous_layer])` for each layer, two of "
                 "them if one is not enough.",
@@ -286,7 +286,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "them.",
         not_when="Few layers are small, such as a norm of its own.",
         fixes=(
-            Fix(
+            Instead(
                 "Call `fully_shard` once for each transformer block and once for the model, or "
                 "with a list of small layers: `fully_shard([norm, head])`.",
                 since="2.4",
@@ -306,12 +306,12 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`cudaEventSynchronize` in `FullyShardedDataParallel.rate_limiter`, once a block.",
         not_when="Without the limit memory runs out.",
         fixes=(
-            Fix(
+            Instead(
                 "Use FSDP2 (`fully_shard`), which makes no host wait, or pass "
                 "`limit_all_gathers=False` if there is memory.",
                 since="2.4",
             ),
-            Fix("Pass `limit_all_gathers=False` to FSDP if there is memory."),
+            Instead("Pass `limit_all_gathers=False` to FSDP if there is memory."),
         ),
         source="PyTorch documentation: FullyShardedDataParallel",
         url="https://docs.pytorch.org/docs/stable/fsdp.html",
@@ -327,14 +327,14 @@ REMEDIES: tuple[Remedy, ...] = (
         "with no compute beside them.",
         not_when="The GPUs have no peer-to-peer access, or decode few rows at a time.",
         fixes=(
-            Fix(
+            Instead(
                 "What follows needs them; only pieces overlap: sequence parallelism with "
                 "asynchronous tensor parallelism (`torch._inductor.config._micro_pipeline_tp = "
                 "True` and `enable_symm_mem_for_group`, under `torch.compile`; Megatron: "
                 "`--tp-comm-overlap`), or fewer ranks in the group.",
                 since="2.6",
             ),
-            Fix(
+            Instead(
                 "What follows needs them. Use fewer ranks in the group, of one NVLink domain "
                 "(Megatron: `--tp-comm-overlap`)."
             ),

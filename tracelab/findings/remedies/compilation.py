@@ -11,7 +11,7 @@ from tracelab.findings.remedies.guards import (
     named,
     recurring,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import (
     begins_capture,
@@ -113,14 +113,16 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The first steps are recorded, or each length of a small fixed set is compiled "
         "once: compile those in a warm-up.",
         fixes=(
-            Fix(
+            Instead(
                 "Run with `TORCH_LOGS=recompiles` to see which guard fails. Mark a size that "
                 "changes (`torch._dynamo.mark_dynamic(x, 1)`) or pad it to a few lengths, and pass "
                 "numbers that change (step, learning rate) as tensors. After 8 compilations the "
                 "function runs uncompiled.",
                 since="2.1",
             ),
-            Fix("Pad sizes that change to a few lengths, or use `torch.compile(dynamic=True)`."),
+            Instead(
+                "Pad sizes that change to a few lengths, or use `torch.compile(dynamic=True)`."
+            ),
         ),
         source="PyTorch documentation: Recompilation",
         url="https://docs.pytorch.org/docs/stable/compile/programming_model.recompilation.html",
@@ -137,7 +139,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "with a cache lookup and a prologue for each piece.",
         not_when="The breaks are at the hooks of FSDP2 or DDP, which break graphs by design.",
         fixes=(
-            Fix(
+            Instead(
                 "Run with `TORCH_LOGS=graph_breaks`, or compile with `fullgraph=True`, to see the "
                 "breaks. Take `.item()`, `print` and logging out of the compiled function; "
                 "`torch._dynamo.config.capture_scalar_outputs = True` keeps an `.item()` whose "
@@ -163,13 +165,13 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The log says `skipping cudagraphs due to ...` (tensors or operators of the CPU, "
         "inputs changed in place, dynamic shapes), or the kernels are long.",
         fixes=(
-            Fix(
+            Instead(
                 'Replay it as a CUDA graph: `torch.compile(model, mode="reduce-overhead")`. Call '
                 "`torch.compiler.cudagraph_mark_step_begin()` before each step, and `clone()` "
                 "outputs that are kept.",
                 since="2.1",
             ),
-            Fix('Replay it as a CUDA graph: `torch.compile(model, mode="reduce-overhead")`.'),
+            Instead('Replay it as a CUDA graph: `torch.compile(model, mode="reduce-overhead")`.'),
         ),
         source="PyTorch documentation: CUDAGraph Trees",
         url="https://docs.pytorch.org/docs/stable/torch.compiler_cudagraph_trees.html",
@@ -185,14 +187,14 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`cudaStreamBeginCapture` in at least two steady steps after the first one.",
         not_when="Each shape of a small fixed set is recorded once: record those in a warm-up.",
         fixes=(
-            Fix(
+            Instead(
                 "Keep the addresses and shapes of inputs, parameters and `.grad` the same in all "
                 "steps: copy inputs into fixed buffers (`static.copy_(x)`), pad to a few lengths, "
                 "do not create parameters anew. With changing shapes: "
                 "`torch._inductor.config.triton.cudagraph_skip_dynamic_graphs = True`.",
                 since="2.4",
             ),
-            Fix(
+            Instead(
                 "Keep the addresses and shapes of inputs and parameters the same in all steps: "
                 "copy inputs into fixed buffers (`static.copy_(x)`), pad to a few lengths."
             ),
@@ -211,7 +213,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "several steps, without a call of CUDA that takes that long.",
         not_when="The lengths repeat and cuDNN is faster: then pad to a few lengths.",
         fixes=(
-            Fix(
+            Instead(
                 "cuDNN plans attention for each new length. Use another backend "
                 "(`torch.backends.cuda.enable_cudnn_sdp(False)`), or keep to a few lengths: pad, "
                 "or use a cache of fixed size.",
@@ -233,13 +235,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "steady steps, while the GPU waits for its launches.",
         not_when="Memory is short without it; a trace does not say how much is used.",
         fixes=(
-            Fix(
+            Instead(
                 "If memory allows, checkpoint fewer layers, or only what is cheap to compute "
                 "(`create_selective_checkpoint_contexts`). Without dropout, pass "
                 "`preserve_rng_state=False`.",
                 since="2.4",
             ),
-            Fix(
+            Instead(
                 "If memory allows, checkpoint fewer layers. Without dropout, pass "
                 "`preserve_rng_state=False`."
             ),

@@ -17,7 +17,7 @@ from tracelab.findings.remedies.guards import (
     recurring,
     step_indices,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_stream_sync
 from tracelab.model.graph import Graph
@@ -185,7 +185,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The host overwrites the pinned memory before the copy has run: then wait for an "
         "event before it does.",
         fixes=(
-            Fix(
+            Instead(
                 "The memory is pinned already: pass `non_blocking=True` as well, "
                 '`batch.to("cuda", non_blocking=True)` (Accelerate: '
                 "`DataLoaderConfiguration(non_blocking=True)`)."
@@ -207,7 +207,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`cudaMemcpyAsync` itself lasts until the copy is done.",
         not_when="The copies are few bytes.",
         fixes=(
-            Fix(
+            Instead(
                 "Copy into pinned memory: `host = torch.empty(x.shape, dtype=x.dtype, "
                 "pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, and an event behind "
                 "it that you wait for before you read (`event.synchronize()`, one step later): "
@@ -228,7 +228,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::pin_memory` in a thread that launches, in at least two steady steps.",
         not_when="It is done once, for memory that is kept.",
         fixes=(
-            Fix(
+            Instead(
                 "Let the loader's thread pin (`DataLoader(..., pin_memory=True)`), or fill a "
                 "pinned buffer that you keep: `buffer.copy_(batch)`, then "
                 '`buffer.to("cuda", non_blocking=True)`. Pinning copies the memory, on the CPU.'
@@ -249,7 +249,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "inside, in at least two steady steps.",
         not_when="The wider tensor does not fit on the GPU, or is needed on the host.",
         fixes=(
-            Fix(
+            Instead(
                 'Copy first and convert on the GPU: `x.to("cuda", non_blocking=True).float()` '
                 "instead of `x.float().cuda()`. Send images as uint8 and normalize them on the GPU."
             ),
@@ -270,7 +270,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "is pageable memory.",
         not_when="The wider tensor does not fit on the GPU.",
         fixes=(
-            Fix(
+            Instead(
                 'Convert on the GPU: `x.to("cuda", non_blocking=True).to(dtype)` from pinned '
                 'memory, in a stream of its own, instead of `x.to("cuda", dtype)`, which converts '
                 "on the CPU where it blocks. Make batches contiguous where they are loaded."
@@ -292,7 +292,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "two steady steps, while the GPU waits for launches.",
         not_when="There are few channels, or a layer without kernels for channels last.",
         fixes=(
-            Fix(
+            Instead(
                 "Keep tensors in the layout that cuDNN computes in: "
                 "`model = model.to(memory_format=torch.channels_last)` and "
                 "`x = x.to(memory_format=torch.channels_last)`.",
@@ -313,7 +313,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "steady steps.",
         not_when="Other work is launched between them: they are needed at different times.",
         fixes=(
-            Fix(
+            Instead(
                 "Copy once: collate into one tensor, or pack small values into one pinned buffer, "
                 '`packed.to("cuda", non_blocking=True)`, and split it on the GPU '
                 "(`packed.split(sizes)`)."
@@ -333,7 +333,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`Memcpy HtoD (Pageable -> Device)`, whose call returns only when it is done.",
         not_when="The copies are at most 4 KiB, or what a process may lock in memory is limited.",
         fixes=(
-            Fix(
+            Instead(
                 "Pin the host memory and do not wait for the copy: `DataLoader(..., "
                 'pin_memory=True)` or `tensor.pin_memory()`, then `batch.to("cuda", '
                 "non_blocking=True)`, in a stream of its own. Make scalars and constants on the "
@@ -355,7 +355,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`Memcpy DtoH (Device -> Pageable)`, whose call returns only when it is done.",
         not_when="It is a few bytes: then the wait is the cost, not the copy.",
         fixes=(
-            Fix(
+            Instead(
                 "Copy into pinned memory and read it later: `host = torch.empty(x.shape, "
                 "dtype=x.dtype, pin_memory=True)` once, `host.copy_(x, non_blocking=True)`, an "
                 "event behind it, and `event.synchronize()` one step later."

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tracelab.findings.fed_back import fed_back
 from tracelab.findings.remedies.guards import recurring
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
 
@@ -36,7 +36,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The host computes something else there, and the two copies have nothing to do "
         "with one another.",
         fixes=(
-            Fix(
+            Instead(
                 "The host needs this value at once, as an environment needs the action. Let one "
                 "read serve more: more environments or sequences at a time, and all that is read "
                 "in one copy. Or work on two groups in turn, so that the GPU computes for one "
@@ -58,7 +58,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "GPU.",
         not_when="The two copies have nothing to do with one another.",
         fixes=(
-            Fix(
+            Instead(
                 "A value that goes back to the GPU can stay there: use the tensor itself, and let "
                 "the host read a copy of it one step late."
             ),
@@ -77,7 +77,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="As of `read-for-next-input`, the copy to the GPU.",
         not_when="As of `read-for-next-input`.",
         fixes=(
-            Fix(
+            Instead(
                 "It cannot be copied ahead: the host computes it from what it reads right before. "
                 "Compute it in pinned memory (`torch.empty(..., pin_memory=True)` once, and its "
                 '`.numpy()`), and do not wait for the copy: `tensor.to("cuda", non_blocking=True)`.'

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.remedies.compilation import COMPILES, plans, plans_attention_again
 from tracelab.findings.remedies.guards import Events, counts_inside, recurring
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.model.driver_api import is_event_sync, is_kernel_launch, loads_module
 from tracelab.model.graph import Graph
@@ -132,7 +132,7 @@ GOES_ON: tuple[Remedy, ...] = (
         "`compile`, in at least two steady steps after the first one.",
         not_when="The first steps are recorded.",
         fixes=(
-            Fix(
+            Instead(
                 "Tune once: leave sizes that change out of `key=` of `triton.autotune`, or round "
                 "them up to a few (`triton.next_power_of_2`), and keep the cache folders "
                 "(`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs."
@@ -153,13 +153,13 @@ GOES_ON: tuple[Remedy, ...] = (
         "two steady steps after the first one.",
         not_when="The shapes are fixed: then it tries once, and the search pays.",
         fixes=(
-            Fix(
+            Instead(
                 "`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad, or crop "
                 "to a few sizes); `torch.backends.cudnn.benchmark_limit = 3` tries fewer "
                 "algorithms.",
                 since="1.13",
             ),
-            Fix("`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad)."),
+            Instead("`torch.backends.cudnn.benchmark = False`, or keep to a few shapes (pad)."),
         ),
         source=_TUNING,
         url=_TUNING_URL,
@@ -176,7 +176,7 @@ GOES_ON: tuple[Remedy, ...] = (
         "in at least two steady steps after the first one.",
         not_when="It waits for the GPU, or for memory.",
         fixes=(
-            Fix(
+            Instead(
                 "A plan is made for each new shape: keep to a few shapes (pad, or crop to a few "
                 "sizes)."
             ),
@@ -198,7 +198,7 @@ ONCE: tuple[Remedy, ...] = (
         shows="Operators such as `_compile.compile_inner (dynamo_timed)` in the first steps.",
         not_when="It goes on in later steps: see recompilation.",
         fixes=(
-            Fix(
+            Instead(
                 "Nothing in the loop, if it ends. Record after a few more steps. Compiled code is "
                 "kept between runs in `TORCHINDUCTOR_CACHE_DIR`.",
                 since="2.1",
@@ -219,7 +219,7 @@ ONCE: tuple[Remedy, ...] = (
         "steps.",
         not_when="It goes on in later steps: see autotuning-again.",
         fixes=(
-            Fix(
+            Instead(
                 "Nothing in the loop, if it ends. Record after a few more steps, and keep the "
                 "cache folders (`TRITON_CACHE_DIR`, `TORCHINDUCTOR_CACHE_DIR`) between runs."
             ),
@@ -238,7 +238,7 @@ ONCE: tuple[Remedy, ...] = (
         shows="`aten::cudnn_convolution` waits for the events of at least two trials, in the first "
         "steps.",
         not_when="It goes on in later steps: see cudnn-benchmark-again.",
-        fixes=(Fix("Nothing in the loop, if it ends. Record after a few more steps."),),
+        fixes=(Instead("Nothing in the loop, if it ends. Record after a few more steps."),),
         source=_TUNING,
         url=_TUNING_URL,
         rules=("TL305",),
@@ -254,13 +254,13 @@ ONCE: tuple[Remedy, ...] = (
         "and ten times as long as any later one.",
         not_when="Later collectives take as long.",
         fixes=(
-            Fix(
+            Instead(
                 'Create it before the loop: `init_process_group("nccl", device_id='
                 'torch.device("cuda", local_rank))`, and one collective for each group as a '
                 "warm-up.",
                 since="2.3",
             ),
-            Fix("Make one collective for each group as a warm-up before the loop."),
+            Instead("Make one collective for each group as a warm-up before the loop."),
         ),
         source="PyTorch documentation: torch.distributed.init_process_group",
         url="https://docs.pytorch.org/docs/stable/distributed.html",
@@ -277,7 +277,7 @@ ONCE: tuple[Remedy, ...] = (
         "and ten times as long as any later one, without what kernels' code takes to load.",
         not_when="Later ones take as long.",
         fixes=(
-            Fix(
+            Instead(
                 "Nothing in the loop: each thread and stream creates them once. Record after a few "
                 "more steps; warm up in the streams that are used."
             ),
@@ -296,7 +296,7 @@ ONCE: tuple[Remedy, ...] = (
         shows="The first launch of a kernel takes more than 0.2 ms, or a call loads a module.",
         not_when="The same kernel is loaded again.",
         fixes=(
-            Fix(
+            Instead(
                 "Nothing in the loop: the code of a kernel is loaded once. Record after a few more "
                 "steps (`torch.profiler.schedule(wait=..., warmup=...)`); where the first step "
                 "counts, set `CUDA_MODULE_LOADING=EAGER`."
@@ -316,7 +316,7 @@ ONCE: tuple[Remedy, ...] = (
         "the host in the first steps.",
         not_when="It goes on in later steps: see cudnn-plans-again.",
         fixes=(
-            Fix(
+            Instead(
                 "A plan is made for each new shape (`torch.backends.cudnn.benchmark` tries "
                 "several). Record after a few more steps; if later steps plan too, keep to a few "
                 "shapes."

@@ -15,7 +15,7 @@ from tracelab.findings.remedies.guards import (
     operators_named,
     recurs,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
 from tracelab.model.driver_api import is_graph_launch
@@ -80,7 +80,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`aten::is_nonzero`, and no mask is made after it.",
         not_when="Some row is padded: without its mask the result is wrong.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `attention_mask=None` where no row is padded: one sequence, equal lengths, "
                 "packed data. Else pass a mask of four dimensions, made once for all steps."
             ),
@@ -100,7 +100,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`find_packed_sequence_indices` of masking_utils.py runs `aten::is_nonzero`.",
         not_when="The sequences are packed.",
         fixes=(
-            Fix(
+            Instead(
                 "Do not pass `position_ids` where they count from 0: the model makes them itself, "
                 "and does not search them."
             ),
@@ -121,7 +121,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "of modeling_flash_attention_utils.py reads back, twice a layer.",
         not_when="A step has one such layer.",
         fixes=(
-            Fix(
+            Instead(
                 "Give the lengths with the batch: "
                 "`DataCollatorWithFlattening(return_flash_attn_kwargs=True)`, or pass "
                 "`cu_seq_lens_q`, `cu_seq_lens_k`, `max_length_q` and `max_length_k` to the model. "
@@ -144,7 +144,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="The training loop of transformers/trainer.py runs `aten::isnan` and "
         "`aten::is_nonzero` after each micro-batch.",
         not_when="The run relies on a logged loss that leaves such steps out.",
-        fixes=(Fix("Pass `TrainingArguments(logging_nan_inf_filter=False)`."),),
+        fixes=(Instead("Pass `TrainingArguments(logging_nan_inf_filter=False)`."),),
         source="Transformers issue 33693",
         url="https://github.com/huggingface/transformers/issues/33693",
         rules=("TL101", "TL301"),
@@ -160,7 +160,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`_maybe_log_save_evaluate` of transformers/trainer.py calls `.item()` in at least "
         "two steps of a short recording.",
         not_when="The log needs each step.",
-        fixes=(Fix("Pass `TrainingArguments(logging_steps=50)`, or more."),),
+        fixes=(Instead("Pass `TrainingArguments(logging_steps=50)`, or more."),),
         source="Transformers documentation: TrainingArguments",
         url="https://huggingface.co/docs/transformers/main_classes/trainer"
         "#transformers.TrainingArguments",
@@ -180,7 +180,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "transformers/generation/utils.py runs `aten::is_nonzero` or `aten::item`.",
         not_when="One sequence that ends early: the wait is a dependency.",
         fixes=(
-            Fix(
+            Instead(
                 "The next token depends on it, so make it rarer, or cheap. Generate more sequences "
                 'at once. Use `cache_implementation="static"`, which compiles the decoding step, '
                 "so that one launch follows the wait. Pass `synced_gpus=False` unless the model is "
@@ -205,7 +205,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The model has no static cache, or memory is short: a static cache has room for "
         "the longest text from the start.",
         fixes=(
-            Fix(
+            Instead(
                 'Pass `cache_implementation="static"` to `generate`: keys and values keep their '
                 "shape, and Transformers compiles the decoding step and replays it as a CUDA "
                 "graph.",

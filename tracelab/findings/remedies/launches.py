@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from tracelab.findings.remedies.guards import NO_EVENTS, are_inside, recurring
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_built_in, is_program_frame
@@ -72,13 +72,13 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="Each turn of the loop needs the result of the one before: then compile it, or "
         "replay it as a CUDA graph.",
         fixes=(
-            Fix(
+            Instead(
                 "Make one call of many: stack the tensors and compute at once, use "
                 "`torch._foreach_mul_` and the like on lists, or compile the function "
                 "(`torch.compile`).",
                 since="2.0",
             ),
-            Fix("Make one call of many: stack the tensors and compute at once."),
+            Instead("Make one call of many: stack the tensors and compute at once."),
         ),
         source="PyTorch Performance Tuning Guide: fuse operations",
         url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",

@@ -10,7 +10,7 @@ from tracelab.findings.remedies.guards import (
     made_by,
     recurs,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 
 _NAN_CHECK = r"torchmetrics/aggregation\.py\(\d+\): _cast_and_nan_check_input$"
 _DETECTION = r"torchvision/(?:models/detection/\w+|ops/(?:poolers|boxes|_utils))\.py\(\d+\): \w+$"
@@ -24,7 +24,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`aten::is_nonzero`, once for each parameter and each `log_prob`.",
         not_when="While you look for values that are not finite.",
         fixes=(
-            Fix(
+            Instead(
                 "Call `torch.distributions.Distribution.set_default_validate_args(False)` at the "
                 "start, or pass `validate_args=False` to each distribution."
             ),
@@ -45,7 +45,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "a copy to the host, in each update.",
         not_when="Labels whose quality is not known: check one epoch first.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `validate_args=False` to the metric. Call `metric.update(...)` in the loop, "
                 "which does not compute the value of the batch, and `metric.compute()` at the end."
             ),
@@ -64,7 +64,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`_cast_and_nan_check_input` of torchmetrics/aggregation.py runs `aten::is_nonzero`.",
         not_when="Such values occur and must be left out.",
         fixes=(
-            Fix(
+            Instead(
                 'Pass `nan_strategy="disable"` to `MeanMetric` and the like, in a recent '
                 "torchmetrics."
             ),
@@ -85,7 +85,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "step.",
         not_when="Steps take seconds.",
         fixes=(
-            Fix(
+            Instead(
                 "Log with `prog_bar=False` and `on_step=False, on_epoch=True`, or "
                 "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`. A bar of tensors is "
                 "read in each step even when it is not drawn."
@@ -108,7 +108,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The number of boxes is what the program needs: then put more images into a "
         "batch.",
         fixes=(
-            Fix(
+            Instead(
                 "Give the choices a fixed size: the best k by `topk` and a mask of scores instead "
                 "of `torch.where(...)[0]`, one `batched_nms` for all images. Use a recent "
                 "torchvision, whose `nms` stays on the GPU. Put more images into a batch."

@@ -13,7 +13,7 @@ from tracelab.findings.remedies.guards import (
     recurring,
     step_indices,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import match_names
@@ -28,6 +28,7 @@ _OF_WORKERS = re.compile(r"_MultiProcessingDataLoaderIter\.__next__$")
 _NEXT = re.compile(r"torch/utils/data/dataloader\.py\(\d+\): __next__$")
 _STARTS = re.compile(r"multiprocessing/popen_\w+\.py\(\d+\): _launch$")
 # A batch that is ready is taken from the queue in 0.05 to 0.3 ms.
+_WORKERS_PAY_NS = 1_000_000  # a step: to hand a batch over takes 0.1 to 1 ms itself
 _WAIT_NS = 500_000
 _REGIONS = (Category.ANNOTATION, Category.OPERATOR)
 
@@ -40,8 +41,17 @@ def _with_function(graph: Graph, regions: Int64Array) -> Int64Array:
 
 
 def _loads_in_process(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    trace = graph.host.timeline.trace
-    return _with_function(graph, named(trace, _IN_PROCESS.search, *_REGIONS))
+    """The loads of the main process, if they take long enough that worker processes pay.
+
+    The profiler makes them longer: they count for the share of a step that is left without it.
+    """
+    timeline = graph.host.timeline
+    loads = named(timeline.trace, _IN_PROCESS.search, *_REGIONS)
+    step_ns = float(np.median(timeline.typical_lengths_ns)) if timeline.steps else 0
+    share = min(1, (timeline.trace.info.unprofiled_step_ns or step_ns) / (step_ns or 1))
+    load_ns = timeline.trace.duration_ns[loads].sum() / max(1, len(timeline.steps))
+    pays = not step_ns or load_ns * share >= _WORKERS_PAY_NS
+    return _with_function(graph, loads) if pays else loads[:0]
 
 
 def _waits_for_workers(graph: Graph, *, in_most_steps: bool) -> Int64Array:
@@ -91,7 +101,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`__iter__`, in at least two steady steps.",
         not_when="The data set is changed in the main process between epochs.",
         fixes=(
-            Fix(
+            Instead(
                 "Keep the workers: `DataLoader(..., persistent_workers=True)`. With short epochs, "
                 "use a sampler that does not end.",
                 since="1.7",
@@ -112,7 +122,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "in at least two steady steps.",
         not_when="Python's lock is the limit: another thread that unpickles holds it, too.",
         fixes=(
-            Fix(
+            Instead(
                 "Let another thread do it: `DataLoader(..., pin_memory=True)`. Send fewer tensors: "
                 "stack them in `collate_fn`; the cost is one of their number, not of their size."
             ),
@@ -129,15 +139,16 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a DataLoader without worker processes",
         title="The DataLoader has no workers: the thread that launches loads the data",
         shows="`enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__`, while the GPU waits.",
-        not_when="The data set holds tensors of the GPU, or handles that no other process can use.",
+        not_when="Loading takes less than 1 ms a step, or the data set holds tensors of the GPU or "
+        "handles that no other process can use.",
         fixes=(
-            Fix(
+            Instead(
                 "Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True, "
                 "persistent_workers=True)` (Hugging Face: `dataloader_num_workers=8`). Cache what "
                 "is the same each time, or do the heavy part on the GPU.",
                 since="1.7",
             ),
-            Fix("Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True)`."),
+            Instead("Load in worker processes: `DataLoader(..., num_workers=8, pin_memory=True)`."),
         ),
         source=_DATA,
         url=_DATA_URL,
@@ -153,7 +164,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "0.5 ms in most steady steps, while the GPU waits.",
         not_when="The storage is the limit: more workers do not help then.",
         fixes=(
-            Fix(
+            Instead(
                 "Use twice as many workers (`num_workers`), decode more cheaply (torchcodec, DALI, "
                 "transforms on the GPU), or decode ahead of time. A larger "
                 "`prefetch_factor` helps only where batches take unequally long."
@@ -173,12 +184,12 @@ REMEDIES: tuple[Remedy, ...] = (
         "0.5 ms in some steady steps, in most of them not.",
         not_when="The order of the batches must be reproducible: keep `in_order=True` then.",
         fixes=(
-            Fix(
+            Instead(
                 "One slow batch blocks those behind it: a larger `prefetch_factor`, batches that "
                 "take equally long, or `DataLoader(..., in_order=False)`.",
                 since="2.6",
             ),
-            Fix(
+            Instead(
                 "One slow batch blocks those behind it: a larger `prefetch_factor`, or batches "
                 "that take equally long.",
                 since="1.7",
@@ -198,7 +209,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "processor) in the thread that launches, while the GPU waits.",
         not_when="A batch depends on the step before it.",
         fixes=(
-            Fix(
+            Instead(
                 "The data is loaded in the thread that launches. Move that into worker processes: "
                 "`DataLoader(..., num_workers=8, persistent_workers=True)`. Without a DataLoader, "
                 "prepare the next batch in a thread of its own while the GPU works on this one: "

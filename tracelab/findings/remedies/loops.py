@@ -19,7 +19,7 @@ from tracelab.findings.remedies.guards import (
     recurs,
     step_indices,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_engine_operator
@@ -178,7 +178,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="A time step needs something else made of the one before, as attention or a "
         "sampled token: then only a CUDA graph or `torch.compile` helps.",
         fixes=(
-            Fix(
+            Instead(
                 "Give the whole sequence to `nn.LSTM`, `nn.GRU` or `nn.RNN`, which cuDNN runs at "
                 "once. Of a cell of your own: take the product with the inputs out of the loop, "
                 "and compile the loop (`torch.compile`)."
@@ -199,20 +199,20 @@ REMEDIES: tuple[Remedy, ...] = (
         "copy to the host that blocks for each of them.",
         not_when="Experts without a grouped kernel, as some that are quantized.",
         fixes=(
-            Fix(
+            Instead(
                 'Transformers 5 and later: `experts_implementation="grouped_mm"`. In a layer of '
                 "your own: sort the tokens by expert and call "
                 "`torch.nn.functional.grouped_mm` with the offsets on the GPU. Megatron: "
                 "`--moe-grouped-gemm`.",
                 since="2.10",
             ),
-            Fix(
+            Instead(
                 "Sort the tokens by expert and multiply them in one grouped call "
                 "(`torch._grouped_mm`, with the offsets on the GPU). Megatron: "
                 "`--moe-grouped-gemm`.",
                 since="2.8",
             ),
-            Fix(
+            Instead(
                 "Give each expert the same number of tokens and multiply them as a batch "
                 "(`torch.bmm`), or use a library with grouped kernels. Megatron: "
                 "`--moe-grouped-gemm`."
@@ -233,7 +233,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "call of one module in a step, or in each step of inference.",
         not_when="The weights change inside the autocast block, or each is used once in training.",
         fixes=(
-            Fix(
+            Instead(
                 "Inference: `model.to(torch.bfloat16)` once, without autocast. Training: one "
                 "autocast block around the whole forward pass, not one for each call, and never "
                 "`cache_enabled=False`."
@@ -254,7 +254,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "the steps or more, and the GPU waits meanwhile.",
         not_when="The time is in reading a number from the GPU: that is a finding of its own.",
         fixes=(
-            Fix(
+            Instead(
                 "Write every N steps, and draw the bar less often: `tqdm(..., mininterval=5)`, "
                 "`Trainer(log_every_n_steps=50, enable_progress_bar=False)`, "
                 "`TrainingArguments(logging_steps=50, disable_tqdm=True)`."

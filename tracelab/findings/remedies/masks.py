@@ -11,7 +11,7 @@ from tracelab.findings.remedies.guards import (
     outside,
     recurs,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 
 _NONZERO = "PyTorch documentation: torch.nonzero, which synchronizes"
 _NONZERO_URL = "https://docs.pytorch.org/docs/stable/generated/torch.nonzero.html"
@@ -28,7 +28,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`x[positions] = 3.0`.",
         not_when="A mask instead of positions: `x[mask] = 3.0` fills in place and copies nothing.",
         fixes=(
-            Fix(
+            Instead(
                 "Fill in place: `x.index_fill_(0, positions, 3.0)`. Or assign a tensor that is on "
                 "the GPU already."
             ),
@@ -48,7 +48,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::index` or `aten::index_put_` with a copy from pageable memory inside.",
         not_when="The positions are read from the GPU just before.",
         fixes=(
-            Fix(
+            Instead(
                 "Move the positions to the GPU with the batch: `positions.pin_memory()` where it "
                 'is made, then `.to("cuda", non_blocking=True)`. Make them on the GPU where they '
                 "can be computed (`torch.arange(..., device=...)`, `torch.randperm(..., "
@@ -71,7 +71,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::index_put_` calls `aten::nonzero`, as of `x[mask] = y`.",
         not_when="The value is a Python number or a tensor of one element: nothing is read then.",
         fixes=(
-            Fix(
+            Instead(
                 "Keep the shape: `x = torch.where(mask, y, x)` for a `y` of the shape of `x`, or "
                 "`x.masked_scatter_(mask, y)` for one value for each place."
             ),
@@ -92,7 +92,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::index` or `aten::masked_select` with a copy to the host, as of `x[mask]`.",
         not_when="The mask is sparse and much work follows on what it chooses.",
         fixes=(
-            Fix(
+            Instead(
                 "The host needs the size of the result. Compute with the mask instead: "
                 "`torch.where(mask, x, 0)`, a loss with `ignore_index`, or `(loss * mask).sum() / "
                 'mask.sum()` with `reduction="none"`.'
@@ -114,7 +114,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`IndexBackward` calls `aten::nonzero`.",
         not_when="The forward pass indexes with positions, not with a mask.",
         fixes=(
-            Fix(
+            Instead(
                 "It goes with the mask of the forward pass: `torch.where(mask, x, 0)`, a loss with "
                 "`ignore_index` or weights. Where the mask stays, index with its positions, which "
                 "are found once: `x[mask.nonzero(as_tuple=True)]`."
@@ -135,13 +135,13 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::nonzero` with a copy to the host: `nonzero`, `argwhere`, `torch.where(x)`.",
         not_when="Much work follows on few positions.",
         fixes=(
-            Fix(
+            Instead(
                 "The host needs the size of the result. Compute with the mask instead "
                 "(`torch.where(mask, x, 0)`), or give the size: `torch.nonzero_static(mask, "
                 "size=n)`.",
                 since="2.7",
             ),
-            Fix(
+            Instead(
                 "The host needs the size of the result. Compute with the mask instead: "
                 "`torch.where(mask, x, 0)`, or a loss with `ignore_index` or weights."
             ),

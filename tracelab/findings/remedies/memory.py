@@ -12,7 +12,7 @@ from tracelab.findings.remedies.guards import (
     named,
     recurring,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_allocation
 from tracelab.model.graph import Graph
@@ -59,19 +59,21 @@ REMEDIES: tuple[Remedy, ...] = (
         "behind it.",
         not_when="It stands between phases of a program, or another process needs the memory.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave it out of the loop (Hugging Face: `torch_empty_cache_steps=None`). It makes "
                 "no memory free that PyTorch could not use. If memory is short: "
                 "`PYTORCH_ALLOC_CONF=expandable_segments:True`.",
                 since="2.9",
             ),
-            Fix(
+            Instead(
                 "Leave it out of the loop (Hugging Face: `torch_empty_cache_steps=None`). It makes "
                 "no memory free that PyTorch could not use. If memory is short: "
                 "`PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
                 since="2.1",
             ),
-            Fix("Leave it out of the loop. It makes no memory free that PyTorch could not use."),
+            Instead(
+                "Leave it out of the loop. It makes no memory free that PyTorch could not use."
+            ),
         ),
         source="PyTorch documentation: torch.cuda.empty_cache",
         url="https://docs.pytorch.org/docs/stable/generated/torch.cuda.memory.empty_cache.html",
@@ -88,7 +90,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The first batches are recorded: it allocates until it holds a block for each "
         "batch in flight.",
         fixes=(
-            Fix(
+            Instead(
                 "DataLoader's pin_memory thread asks CUDA for new pinned memory, and no other "
                 "thread can launch meanwhile. It does so until it holds a block for each batch in "
                 "flight: let it settle (record after more warm-up steps) before you judge. If it "
@@ -109,19 +111,19 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`cudaFree` and `cudaMalloc` in at least two steady steps after the first one.",
         not_when="Only the first steps allocate: that is the allocator's growth.",
         fixes=(
-            Fix(
+            Instead(
                 "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the "
                 "same shapes in every step (pad or bucket), pinned buffers made once. If memory is "
                 "short: `PYTORCH_ALLOC_CONF=expandable_segments:True`.",
                 since="2.9",
             ),
-            Fix(
+            Instead(
                 "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the "
                 "same shapes in every step (pad or bucket), pinned buffers made once. If memory is "
                 "short: `PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`.",
                 since="2.1",
             ),
-            Fix(
+            Instead(
                 "Let the allocator keep its memory: no `torch.cuda.empty_cache()` in the loop, the "
                 "same shapes in every step (pad or bucket), pinned buffers made once."
             ),
@@ -141,7 +143,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "without a `cudaFree`.",
         not_when="It goes on in most steps.",
         fixes=(
-            Fix(
+            Instead(
                 "Nothing in the loop, if it ends: the allocator keeps the memory that it got. "
                 "Record after a few more steps. If later steps allocate too, their shapes differ: "
                 "pad or bucket them, or run the longest batch first."

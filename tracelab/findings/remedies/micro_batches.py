@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from tracelab.findings.remedies.guards import NO_EVENTS, named, recurring
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.frames import is_backward, is_module_call
 from tracelab.model.graph import Graph
@@ -62,7 +62,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`Optimizer.step#`, while the GPU waits for their launches.",
         not_when="Memory does not allow larger ones; a trace does not say how much is used.",
         fixes=(
-            Fix(
+            Instead(
                 "If memory allows, make half as many micro-batches, twice as large: the host "
                 "launches half as much for the same batch. The predicted saving is of that; fewer "
                 "still save more."

@@ -21,7 +21,7 @@ from tracelab.findings.remedies.guards import (
     step_indices,
     without_functions,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_backward, is_engine_operator
@@ -89,9 +89,10 @@ def _updates_one_by_one(graph: Graph, _events: Int64Array) -> Int64Array:
     for same in (trace.thread_index[outer], step_indices(graph, outer)):
         begins |= np.diff(same, prepend=same[:1]) != 0
     run = np.cumsum(begins)
+    runs = int(begins.sum()) + 1
     is_update = is_chosen & np.isin(outer, update)
-    is_chosen &= np.bincount(run[is_update], minlength=run.max() + 1)[run] >= _FEWEST_UPDATES
-    is_chosen &= np.bincount(run[is_chosen], minlength=run.max() + 1)[run] >= _FEWEST_OPERATORS
+    is_chosen &= np.bincount(run[is_update], minlength=runs)[run] >= _FEWEST_UPDATES
+    is_chosen &= np.bincount(run[is_chosen], minlength=runs)[run] >= _FEWEST_OPERATORS
     return recurs(graph, outer[is_chosen])
 
 
@@ -139,18 +140,18 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The optimizer must be differentiable, or parameters are complex or of a tensor "
         "subclass. The fused and the foreach form exclude each other.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `fused=True` to the optimizer (Adam, AdamW, SGD), else `foreach=True`. "
                 "`foreach` is the default on the GPU: find what switched it off "
                 "(`differentiable=True`, `foreach=False`, a parameter on the CPU).",
                 since="2.3",
             ),
-            Fix(
+            Instead(
                 "Pass `fused=True` to Adam or AdamW, `foreach=True` to other optimizers. "
                 "`foreach` is the default on the GPU: find what switched it off.",
                 since="2.0",
             ),
-            Fix("Pass `foreach=True` to the optimizer.", since="1.12"),
+            Instead("Pass `foreach=True` to the optimizer.", since="1.12"),
         ),
         source=_TORCH_OPTIM,
         url=_TORCH_OPTIM_URL,
@@ -167,13 +168,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "`aten::_fused_` operators.",
         not_when="A closure computes gradients inside the step, as of L-BFGS.",
         fixes=(
-            Fix(
+            Instead(
                 "Use an optimizer of `torch.optim` with `fused=True` (Adam, AdamW, SGD) or "
                 "`foreach=True`. In an optimizer of your own, update lists of tensors "
                 "(`torch._foreach_add_`), or compile its step (`torch.compile(optimizer.step)`).",
                 since="2.3",
             ),
-            Fix(
+            Instead(
                 "Use an optimizer of `torch.optim` with `foreach=True`, or update lists of tensors "
                 "in an optimizer of your own (`torch._foreach_add_`)."
             ),
@@ -199,11 +200,11 @@ REMEDIES: tuple[Remedy, ...] = (
         "operators, and the GPU waits for the host meanwhile.",
         not_when="The GPU is busy during the step anyway, or parameters are of a tensor subclass.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `fused=True` to the optimizer: one kernel for each list of parameters.",
                 since="2.3",
             ),
-            Fix(
+            Instead(
                 "Pass `fused=True` if it is Adam or AdamW: one kernel for each list of parameters.",
                 since="2.0",
             ),
@@ -223,13 +224,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "twice a parameter, as a rule after a checkpoint was loaded.",
         not_when="The optimizer is `capturable` for a CUDA graph: then it does not read.",
         fixes=(
-            Fix(
+            Instead(
                 "Move the counts back to the CPU after loading: `for s in "
                 'optimizer.state.values(): s["step"] = s["step"].cpu()`. Or pass `fused=True` or '
                 "`capturable=True`, which leave them on the GPU.",
                 since="2.0",
             ),
-            Fix(
+            Instead(
                 "Move the counts back to the CPU after loading: `for s in "
                 'optimizer.state.values(): s["step"] = s["step"].cpu()`.'
             ),
@@ -249,13 +250,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "in each step, outside the optimizer: an EMA, a target network, a manual update.",
         not_when="The tensors are on the CPU, or the copy is sharded differently.",
         fixes=(
-            Fix(
+            Instead(
                 "Update all tensors at once: `torch._foreach_lerp_(averages, parameters, 1 - "
                 "decay)`, `torch._foreach_copy_(...)`, with both lists made once; or "
                 "`AveragedModel(model, multi_avg_fn=get_ema_multi_avg_fn(decay))`.",
                 since="2.1",
             ),
-            Fix(
+            Instead(
                 "Update all tensors at once: `torch._foreach_mul_(averages, decay)`, "
                 "`torch._foreach_add_(averages, parameters, alpha=1 - decay)`."
             ),
@@ -274,8 +275,8 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="A CUDA graph needs gradients at fixed addresses, DDP has "
         "`gradient_as_bucket_view=True`, or code reads `.grad` as zeros.",
         fixes=(
-            Fix("Call `optimizer.zero_grad()` without `set_to_none=False`.", since="2.0"),
-            Fix("Call `optimizer.zero_grad(set_to_none=True)`.", since="1.7"),
+            Instead("Call `optimizer.zero_grad()` without `set_to_none=False`.", since="2.0"),
+            Instead("Call `optimizer.zero_grad(set_to_none=True)`.", since="1.7"),
         ),
         source="PyTorch Performance Tuning Guide",
         url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
@@ -291,12 +292,12 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`clip_grad_norm_` launches 40 kernels or more, and runs no `aten::_foreach_norm`.",
         not_when="Gradients are on the CPU or of a tensor subclass.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave `foreach` at its default in `torch.nn.utils.clip_grad_norm_`, or pass "
                 "`foreach=True` to see what keeps it from being used.",
                 since="2.0",
             ),
-            Fix(
+            Instead(
                 "Clip lists: `norms = torch._foreach_norm(grads)`, then "
                 "`torch._foreach_mul_(grads, coefficient)`.",
                 since="1.12",
@@ -317,7 +318,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The run must stop at once where a gradient is not finite: check it every N "
         "steps.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave `error_if_nonfinite=False`, the default. To catch bad norms, keep the one "
                 "that `clip_grad_norm_` returns on the GPU and read it every N steps.",
             ),
@@ -337,12 +338,12 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`_maybe_opt_step` of the gradient scaler calls `.item()` before `Optimizer.step#`.",
         not_when="The optimizer has no fused form, or takes a closure.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass `fused=True` to the optimizer (Adam, AdamW, SGD): it decides on the GPU. Or "
                 "train in bfloat16, which needs no scaler.",
                 since="2.3",
             ),
-            Fix(
+            Instead(
                 "Pass `fused=True` if it is Adam or AdamW: it decides on the GPU. Or train in "
                 "bfloat16, which needs no scaler.",
                 since="2.0",
@@ -362,7 +363,7 @@ REMEDIES: tuple[Remedy, ...] = (
         title="The scale of the gradient scaler is read back in each step",
         shows="`get_scale` of the gradient scaler calls `.item()`.",
         not_when="The program must know in this step whether the last one was skipped.",
-        fixes=(Fix("Read `scaler.get_scale()` every N steps, for the log only."),),
+        fixes=(Instead("Read `scaler.get_scale()` every N steps, for the log only."),),
         source="PyTorch documentation: automatic mixed precision",
         url=_AMP_URL,
         rules=("TL101",),
@@ -378,7 +379,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`step` of torch/optim/lr_scheduler.py converts a GPU tensor: `aten::item`.",
         not_when="The schedule must react to each step's loss.",
         fixes=(
-            Fix(
+            Instead(
                 "Call `ReduceLROnPlateau.step(loss)` once an epoch, or with a mean that is read "
                 "every N steps."
             ),

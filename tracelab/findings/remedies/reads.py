@@ -20,7 +20,7 @@ from tracelab.findings.remedies.guards import (
     recurs,
     step_indices,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.call_sites import python_frames
@@ -150,7 +150,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`_str_intern` of torch/_tensor_str.py runs, with several blocking reads.",
         not_when="It happens once.",
         fixes=(
-            Fix(
+            Instead(
                 "Print every N steps, and a number: `print(x.item())`, or `print(x.cpu())` for a "
                 "tensor."
             ),
@@ -170,7 +170,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`aten::arange`, as of `x[i]`, `x[:n]`, `torch.arange(n)`.",
         not_when="A length that only the data decide and that the host needs.",
         fixes=(
-            Fix(
+            Instead(
                 "Index on the GPU: `x.index_select(0, i)`, `x.gather(...)`, a mask of fixed shape. "
                 "Carry lengths as Python numbers from the data loader on."
             ),
@@ -192,7 +192,7 @@ REMEDIES: tuple[Remedy, ...] = (
         '`torch.tensor(..., device="cuda")`, `x[[1, 2]]`, `torch.from_numpy(table).to(device)`.',
         not_when="The values change in each step and are many: then pin them.",
         fixes=(
-            Fix(
+            Instead(
                 "Make it on the GPU: `torch.full((), value, device=...)`, `torch.arange(..., "
                 "device=...)`, or use the Python number itself. Make what does not change once, "
                 "before the loop (`register_buffer` in a module). For values that change: "
@@ -214,7 +214,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::normal` calls `aten::item`, as in `Normal.sample()`.",
         not_when="The scale is one Python number: then nothing is read.",
         fixes=(
-            Fix(
+            Instead(
                 "Scale yourself: `mean + std * torch.randn_like(mean)`. Of a distribution: "
                 "`dist.rsample()` under `torch.no_grad()`, instead of `dist.sample()`."
             ),
@@ -235,7 +235,7 @@ REMEDIES: tuple[Remedy, ...] = (
         title="`one_hot` reads back how many classes there are",
         shows="`aten::one_hot` calls `aten::item`.",
         not_when="The number of classes is not known.",
-        fixes=(Fix("Pass the number: `F.one_hot(x, num_classes=n)`."),),
+        fixes=(Instead("Pass the number: `F.one_hot(x, num_classes=n)`."),),
         source="PyTorch documentation: torch.nn.functional.one_hot",
         url="https://docs.pytorch.org/docs/stable/generated/torch.nn.functional.one_hot.html",
         rules=("TL101", "TL102"),
@@ -252,7 +252,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::repeat_interleave` with a copy to the host that blocks.",
         not_when="The host cannot know the sum of the repeats.",
         fixes=(
-            Fix(
+            Instead(
                 "Pass the sum of the repeats: `torch.repeat_interleave(x, repeats, "
                 "output_size=n)`. If all are repeated alike: `x.unsqueeze(1).expand(-1, "
                 "n).reshape(-1)`.",
@@ -276,7 +276,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "with a copy to the host that blocks.",
         not_when="The number of values must be known on the host.",
         fixes=(
-            Fix(
+            Instead(
                 "Count with a fixed size: `torch.zeros(n, device=...).scatter_add_(0, x, ones)` "
                 "for `bincount`. Sort and compare neighbors instead of `unique`, or do it on the "
                 "CPU where the batch is made."
@@ -298,7 +298,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`pack_padded_sequence` or `pad_packed_sequence` with a copy that blocks.",
         not_when="A network computes the lengths.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave the lengths on the CPU when the batch is moved. Sort the batch by length "
                 "where it is made, and pass `enforce_sorted=True`."
             ),
@@ -319,7 +319,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "function.",
         not_when="A benchmark that needs the latency of each step.",
         fixes=(
-            Fix(
+            Instead(
                 "Record `torch.cuda.Event(enable_timing=True)` pairs and read `elapsed_time` some "
                 "steps later, when they are reached. Or synchronize every N steps and divide."
             ),
@@ -339,7 +339,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="A call that blocks inside `elapsed_time`.",
         not_when="A benchmark that needs the time of each step at once.",
         fixes=(
-            Fix(
+            Instead(
                 "Keep the events of each step and read them one or more steps later, when they are "
                 "reached."
             ),
@@ -360,7 +360,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "operator called.",
         not_when="The host must wait, as before it reads what an asynchronous copy wrote.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave it out, or let a stream wait instead of the host: "
                 "`torch.cuda.current_stream().wait_event(event)`."
             ),
@@ -380,7 +380,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`aten::is_nonzero`, `aten::equal` or `aten::allclose` with a copy to the host.",
         not_when="The program must branch in this step: then the wait is a dependency.",
         fixes=(
-            Fix(
+            Instead(
                 "A condition on a tensor is evaluated on the host, which waits for its value. "
                 "Evaluate it on the GPU (`torch.where(...)`), every N steps, or one step late: "
                 "copy the condition into pinned memory with `non_blocking=True` and look at it in "
@@ -404,13 +404,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "hardly a launch in between, as of the norm of each gradient.",
         not_when="Each number decides what is computed for the next.",
         fixes=(
-            Fix(
+            Instead(
                 "Read them with one copy: `torch.stack(values).tolist()`. Norms of gradients: "
                 "`torch.stack(torch._foreach_norm(grads))`, which stays on the GPU until it is "
                 "logged.",
                 since="1.12",
             ),
-            Fix("Read them with one copy: `torch.stack(values).tolist()`."),
+            Instead("Read them with one copy: `torch.stack(values).tolist()`."),
         ),
         source=_TUNING,
         url=_TUNING_URL,
@@ -429,7 +429,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`float(x)`, an f-string.",
         not_when="The number decides what the program does next in this step.",
         fixes=(
-            Fix(
+            Instead(
                 "Read the value every N steps, or keep it on the GPU: `log.append(loss.detach())`, "
                 "and `torch.stack(log).tolist()` after the loop."
             ),
@@ -451,7 +451,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "`.tolist()`, `.numpy()`.",
         not_when="The program needs the values at once, as the actions of an environment.",
         fixes=(
-            Fix(
+            Instead(
                 "Copy into pinned memory with `non_blocking=True`, and wait for an event of that "
                 "copy one step later. Read several tensors with one copy."
             ),

@@ -15,7 +15,7 @@ from tracelab.findings.remedies.guards import (
     parents_match,
     recurring,
 )
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.measures.idle_culprits import innermost_functions
 from tracelab.model.driver_api import is_kernel_launch
@@ -126,7 +126,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "and `format_stack` of traceback.py inside operators of the forward pass.",
         not_when="You are looking for a NaN.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave out `torch.autograd.set_detect_anomaly(True)` and `detect_anomaly()` "
                 "(Lightning: `detect_anomaly=False`)."
             ),
@@ -146,7 +146,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "steady steps.",
         not_when="A program reads memory that it has not written.",
         fixes=(
-            Fix(
+            Instead(
                 "Keep deterministic algorithms without the fill: "
                 "`torch.utils.deterministic.fill_uninitialized_memory = False`.",
                 since="2.2",
@@ -166,7 +166,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`Python GC` of more than 1 ms in a thread that launches; recorded with stacks and "
         "`_ExperimentalConfig(record_python_gc_info=True)`.",
         not_when="Reference cycles hold GPU memory: it grows until the next collection.",
-        fixes=(Fix(_COLLECTOR, since="1.5"),),
+        fixes=(Instead(_COLLECTOR, since="1.5"),),
         source="Python documentation: gc.freeze",
         url=_COLLECTOR_URL,
         rules=("TL301", "TL306"),
@@ -181,7 +181,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="`<built-in function collect>` of more than 1 ms in at least two steady steps.",
         not_when="Reference cycles hold GPU memory: look for what makes them.",
         fixes=(
-            Fix(
+            Instead(
                 "Leave `gc.collect()` out of the loop, or call it every N steps. "
                 "`gc.freeze()`, once all is set up, keeps it from looking at what stays.",
                 since="1.5",
@@ -202,13 +202,13 @@ REMEDIES: tuple[Remedy, ...] = (
         "meanwhile, in a file that does not record collections.",
         not_when="The function computes for so long by itself, or the machine was busy.",
         fixes=(
-            Fix(
+            Instead(
                 "A hypothesis: the trace does not record collections. Record them, with stacks and "
                 "`experimental_config=torch._C._profiler._ExperimentalConfig("
                 f"record_python_gc_info=True)`. If it is the collector: {_COLLECTOR}",
                 since="2.9",
             ),
-            Fix(
+            Instead(
                 "A hypothesis: the trace does not record collections. Try `gc.disable()` for a few "
                 f"steps. If it is the collector: {_COLLECTOR}"
             ),
@@ -227,7 +227,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="More than 95 % of the launches end after their kernel has ended.",
         not_when="You are looking for the call that fails.",
         fixes=(
-            Fix(
+            Instead(
                 "Unset `CUDA_LAUNCH_BLOCKING` (and look for a debugger that does the same), and "
                 "record again: nothing else in this trace is as it would be."
             ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tracelab.findings.remedy import Fix, Remedy
+from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure_within, union
 from tracelab.measures.gil_waits import gil_waits
 from tracelab.model.graph import Graph
@@ -81,7 +81,7 @@ REMEDIES: tuple[Remedy, ...] = (
         "the model is copied to every GPU, and `parallel_apply` starts one thread per GPU.",
         not_when="One GPU is enough, or the model runs only now and then, as in a notebook.",
         fixes=(
-            Fix(
+            Instead(
                 "Use `DistributedDataParallel`, one process per GPU: `torchrun --standalone "
                 "--nproc-per-node=gpu train.py`, `init_process_group`, `DDP(model.to(rank), "
                 "device_ids=[rank])` and a `DistributedSampler`."
@@ -103,7 +103,7 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="The other thread sleeps or is inside a call that gives the GIL back, or Python "
         "is free-threaded.",
         fixes=(
-            Fix(
+            Instead(
                 "Move the other thread's work to a process (`multiprocessing`, "
                 "`ProcessPoolExecutor`, workers of a `DataLoader`), or to a library whose calls "
                 "release the GIL, with few large calls instead of many small ones. Until then "
@@ -125,7 +125,7 @@ REMEDIES: tuple[Remedy, ...] = (
         shows="The launching thread is in `join`, `result`, `get` or a lock while the GPU is idle.",
         not_when="The other thread launches the work itself, or is a data loader's.",
         fixes=(
-            Fix(
+            Instead(
                 "Ask for the result later: submit the work for the next step before this step is "
                 "launched (`future = pool.submit(...)`), and call `future.result()` where the "
                 "value is used. If the other thread's work takes longer than a step, make it "

@@ -82,7 +82,7 @@ def pins(program):
 
 
 def pins_in_loader(program):
-    program.add(annotation, LOADER, 50, 950)
+    program.add(annotation, LOADER, 50, 1_050)
     pins(program)
 
 

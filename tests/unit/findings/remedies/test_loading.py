@@ -25,11 +25,12 @@ def loads(name, lasts=5_000, *, stacks=False):
     [
         (loads(IN_PROCESS), range(5), {"loader-without-workers": 5}),
         (loads(IN_PROCESS, stacks=True), range(5), {"loader-without-workers": 10}),
+        (loads(IN_PROCESS, 900), range(5), {}),
         (loads(OF_WORKERS), range(5), {"starved-workers": 5}),
         (loads(OF_WORKERS), (1, 3), {"workers-late-now-and-then": 2}),
         (loads(OF_WORKERS, 400), range(5), {}),
     ],
-    ids=["no workers", "with stacks", "starved", "late now and then", "ready"],
+    ids=["no workers", "with stacks", "too little for workers", "starved", "late now and then", "ready"],
 )
 def test_which_loader_is_waited_for(run, in_steps, found):
     found_events = recognized(run, in_steps=in_steps)

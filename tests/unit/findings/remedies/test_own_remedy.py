@@ -8,7 +8,7 @@ import pytest
 
 from tests.build.files import US, operator, python, write
 from tests.unit.findings.hand_made import work
-from tracelab import Fix, Remedy, analyze
+from tracelab import Instead, Remedy, analyze
 from tracelab.findings import remedy as recipe
 
 KERNELS = 10
@@ -18,7 +18,7 @@ KERNELS = 10
 def own_remedy():
     """The remedy of the recipe, from its text."""
     text = re.search(r"\n( +Remedy\(.*?\n +\))\n\n", inspect.getdoc(recipe), re.DOTALL)[1]
-    return eval(textwrap.dedent(text), {"Remedy": Remedy, "Fix": Fix})
+    return eval(textwrap.dedent(text), {"Remedy": Remedy, "Instead": Instead})
 
 
 def test_remedy_of_the_recipe_is_recognized(own_remedy, tmp_path):

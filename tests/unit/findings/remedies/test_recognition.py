@@ -7,7 +7,7 @@ import pytest
 
 from tests.build.rows import AUTOGRAD, graph, kernel, launch, operator, python
 from tracelab.findings.recognition import recognize
-from tracelab.findings.remedy import Fix, Remedy, is_available
+from tracelab.findings.remedy import Instead, Remedy, is_available
 from tracelab.model.trace import ABSENT
 
 STEP = "torch/optim/adam.py(345): _single_tensor_adam"
@@ -18,7 +18,10 @@ LOOP = Remedy(
     title="",
     shows="",
     not_when="",
-    fixes=(Fix("Pass `fused=True`.", since="2.0"), Fix("Pass `foreach=True`.", since="1.12")),
+    fixes=(
+        Instead("Pass `fused=True`.", since="2.0"),
+        Instead("Pass `foreach=True`.", since="1.12"),
+    ),
     source="the documentation",
     url="https://example.org",
     rules=("TL301",),
