@@ -30,7 +30,14 @@ def loads(name, lasts=5_000, *, stacks=False):
         (loads(OF_WORKERS), (1, 3), {"workers-late-now-and-then": 2}),
         (loads(OF_WORKERS, 400), range(5), {}),
     ],
-    ids=["no workers", "with stacks", "too little for workers", "starved", "late now and then", "ready"],
+    ids=[
+        "no workers",
+        "with stacks",
+        "too little for workers",
+        "starved",
+        "late now and then",
+        "ready",
+    ],
 )
 def test_which_loader_is_waited_for(run, in_steps, found):
     found_events = recognized(run, in_steps=in_steps)
