@@ -170,7 +170,7 @@ def test_a_failing_analysis_does_not_end_the_training(tmp_path, capsys, monkeypa
     message = capsys.readouterr().err
     assert "a bug in tracelab, not in your input: ZeroDivisionError" in message
     assert f"recorded {tmp_path / 'x.json'}, but the analysis failed" in message
-    [details] = (tmp_path / "details").iterdir()
+    [details] = (tmp_path / "details").glob("tracelab-error-*")
     assert "ZeroDivisionError" in details.read_text()
 
 
