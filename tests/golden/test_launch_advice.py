@@ -32,7 +32,7 @@ COMPILED = 'Use `torch.compile(model, mode="reduce-overhead")` or '
         # empty_cache, boolean masks and pageable copies have findings of their own.
         (
             "train_step_sinful",
-            "More is lost at `empty_cache` in sinful (workloads/train_step.py:70) (23 a step), ",
+            "More idle time comes from `empty_cache` in sinful (workloads/train_step.py:70) (23 ",
             "whether it fits into memory, a trace does not say.",
         ),
         # Of one rank among two.

@@ -129,7 +129,7 @@ def _sentences(context: Context, capture: Capture, plan: _Plan) -> list[str]:
     first = [*_removals(plan.removed), *_other_conditions(capture, plan.change)]
     costlier = sorted(plan.costlier, key=lambda obstacle: -obstacle.idle_ns)
     sentences = [
-        f"More is lost at {_places(costlier, has_steps=True)}: change that first."
+        f"More idle time comes from {_places(costlier, has_steps=True)}: change that first."
         if costlier
         else "",
         _why_not_all(capture, part),

@@ -1,7 +1,7 @@
 """Blocking calls that follow one another so soon that without one the next waits instead of it.
 
 Without the first call the host reaches the second one earlier by what the first one blocked, and
-waits there for the same work: it wins no more than what it does between the two. Only without all
+waits there for the same work: it saves no more than what it does between the two. Only without all
 of them it runs ahead, so they share one edit and one price.
 """
 
@@ -30,7 +30,7 @@ Place = tuple[CallSite, str]
 
 
 def place_of(where: Where) -> Place:
-    """By what places are told apart: the call site, or the API of what no function calls."""
+    """What distinguishes places: the call site, or the API of what no function calls."""
     call_site = call_site_of(where)
     is_known = call_site.function or call_site.operator
     return call_site, "" if is_known else where.api or ""

@@ -1,4 +1,4 @@
-"""What libraries around PyTorch check, log or choose on the host unless they are told not to."""
+"""What libraries around PyTorch check, log or choose on the host by default."""
 
 from __future__ import annotations
 

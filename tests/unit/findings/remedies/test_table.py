@@ -1,0 +1,43 @@
+"""The table of remedies: each entry is whole, and the documents show all of them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tracelab.findings.places import JOINT
+from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
+from tracelab.render.remedies import markdown
+from tracelab.simulate.edits import parse_edit
+
+PAGE = Path(__file__).parents[4] / "tracelab" / "docs" / "remedies.md"
+
+
+def test_each_has_a_name_of_its_own():
+    ids = [remedy.id for remedy in REMEDIES]
+    assert len(set(ids)) == len(ids) >= 40
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.id)
+def test_each_is_whole(remedy):
+    assert re.fullmatch(r"[a-z0-9]+(?:-[a-z0-9]+)*", remedy.id)
+    assert all((remedy.name, remedy.shows, remedy.not_when, remedy.source))
+    assert remedy.url.startswith("https://")
+    assert {*remedy.rules} <= {rule.id for rule in RULES}
+    assert remedy.frames or remedy.operators or remedy.occurs
+    for pattern in (remedy.frames, remedy.operators):
+        re.compile(pattern)
+    for text in (remedy.edit_of_finding or "queues").split(JOINT):
+        parse_edit(text.replace("{place}", "train.py:40"))
+
+
+@pytest.mark.parametrize("remedy", REMEDIES, ids=lambda remedy: remedy.id)
+def test_fixes_are_from_the_newest_to_the_oldest(remedy):
+    since = [tuple(map(int, (fix.since or "0.0").split("."))) for fix in remedy.fixes]
+    assert since == sorted(since, reverse=True)
+    assert len(set(since)) == len(since) > 0
+
+
+def test_the_page_is_made_from_the_table():
+    assert PAGE.read_text(encoding="utf-8") == markdown(), "make remedies"
