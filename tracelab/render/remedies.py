@@ -71,8 +71,8 @@ def markdown() -> str:
 
 
 def _index() -> list[str]:
-    rows = sorted(f"| {remedy.name} | [{remedy.id}](#{remedy.id}) |" for remedy in REMEDIES)
-    return ["| I see | remedy |", "|---|---|", *rows]
+    rows = (f"| {remedy.name} | [{remedy.id}](#{remedy.id}) |" for remedy in REMEDIES)
+    return ["| I see | remedy |", "|---|---|", *sorted(rows, key=str.casefold)]
 
 
 def _entry(remedy: Remedy) -> str:
