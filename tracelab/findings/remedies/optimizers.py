@@ -196,8 +196,8 @@ REMEDIES: tuple[Remedy, ...] = (
         id="optimizer-foreach",
         name="an optimizer with a fused form that is not used",
         title="The optimizer updates lists of parameters, operation by operation",
-        shows="`_multi_tensor_adam`, or that of AdamW or SGD, runs ten or more `aten::_foreach_` "
-        "operators, and the GPU waits for the host meanwhile.",
+        shows="`_multi_tensor_adam`, or that of AdamW or SGD, launches five kernels or more a step "
+        "through `aten::_foreach_` operators, and the GPU waits for the host meanwhile.",
         not_when="The GPU is busy during the step anyway, or parameters are of a tensor subclass.",
         fixes=(
             Instead(
