@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
-from tracelab.findings.host_needs import host_needs, with_moves
+from tracelab.findings.host_needs import with_moves
 from tracelab.model.wording import describe
 
 # What is called where, by which API -> title, cause, fix.
@@ -41,7 +41,6 @@ def candidates_of_calls(
         key_of(remedy, call_site if call_site.function or call_site.operator else name)
         for name, call_site, remedy in zip(names, call_sites, remedies, strict=True)
     ]
-    needs = host_needs(context.graph)
     candidates = []
     for group in grouped(keys).values():
         call_index = chosen_index[group]
@@ -66,7 +65,7 @@ def candidates_of_calls(
                 evidence=most_expensive(
                     calls.event_id[call_index].tolist(), caused_idle_ns.tolist()
                 ),
-                fix=with_moves(fix, needs[call_index]),
+                fix=with_moves(fix, context.host_needs[call_index]),
                 lost=lost,
                 limit_ns=dict.fromkeys(lost, blocked_ns),
                 edit=edit,

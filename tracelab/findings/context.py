@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
+from tracelab.findings.host_needs import host_needs
 from tracelab.findings.recognition import Recognized
 from tracelab.intervals import Int64Array, Intervals, clip, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
@@ -28,6 +29,7 @@ from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names
+from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
@@ -50,6 +52,7 @@ class Context(OneLine):
         idle_culprits: int64[bubbles], event id of what kept the device idle, else ABSENT.
         exposed: the exposed communication and copies of the whole file.
         serialized_streams: which streams of a device ran one after the other, in the whole file.
+        phases: which phase of a step the host was in.
         blocking_calls: the blocking calls of the file.
         losses: what was lost of the file, by the names in `LOSSES`.
         lines: where source files are looked for.
@@ -64,6 +67,7 @@ class Context(OneLine):
     idle_culprits: Int64Array
     exposed: Exposed
     serialized_streams: SerializedStreams
+    phases: Phases
     blocking_calls: BlockingCallCosts
     losses: Mapping[str, int]
     lines: SourceLines
@@ -91,6 +95,11 @@ class Context(OneLine):
     def in_backward(self) -> NDArray[np.bool_]:
         """bool[m], which timeline rows autograd's threads launched."""
         return read_only(launched_in_backward(self.timeline))
+
+    @cached_property
+    def host_needs(self) -> NDArray[np.int8]:
+        """int8[blocking calls], the `Need` for the value that each call waits for."""
+        return read_only(host_needs(self.graph))
 
     @property
     def torch(self) -> str | None:

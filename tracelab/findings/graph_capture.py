@@ -21,7 +21,7 @@ from tracelab.arrays import OneLine
 from tracelab.findings.allocations import fills_for_the_first_time, names_of
 from tracelab.findings.candidates import grouped, where
 from tracelab.findings.context import Context
-from tracelab.findings.host_needs import Need, cannot_go, host_needs
+from tracelab.findings.host_needs import Need, cannot_go
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.places import JOINT, edit_text
 from tracelab.intervals import Int64Array
@@ -31,7 +31,7 @@ from tracelab.model.frames import called_name
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.nesting import Nesting
-from tracelab.model.phases import Phase, Phases
+from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
 from tracelab.model.wording import describe
 
@@ -299,7 +299,7 @@ def _of_waits(
     names = [context.trace.name_of(event) for event in event_id.tolist()]
     sites = [costs.call_sites[i] for i in index.tolist()]
     pageable = launches_pageable_copy(context, event_id, sites)
-    needs, remedies = host_needs(context.graph)[index], _edits_of_remedies(context, event_id)
+    needs, remedies = context.host_needs[index], _edits_of_remedies(context, event_id)
     for group in grouped(map(describe, sites, names)).values():
         if len(np.unique(step[index[group]])) < _USUAL * steps:
             continue
@@ -456,7 +456,7 @@ def _usual_length(lengths: Int64Array) -> int:
 
 def _phases_of(context: Context, launch_id: Int64Array) -> tuple[str, ...]:
     """What launches are for; nothing where the file hardly says."""
-    phase = Phases(context.graph.host).of_events(launch_id)
+    phase = context.phases.of_events(launch_id)
     share = {phase_: float((phase == phase_).mean()) for phase_ in _NAMED_PHASES}
     if sum(share.values()) <= _MOST:
         return ()
@@ -467,7 +467,7 @@ def _where_cut(context: Context, call_id: Int64Array) -> str | None:
     """What most of the calls at an end of a part are inside of, in words."""
     if not len(call_id):
         return None
-    is_backward = Phases(context.graph.host).of_events(call_id) == Phase.BACKWARD
+    is_backward = context.phases.of_events(call_id) == Phase.BACKWARD
     if is_backward.mean() > _MOST:
         return "the backward pass"
     module = _module_of(context, call_id)

@@ -41,6 +41,7 @@ class Recognized:
     ) -> None:
         self.events_of = tuple((remedy, events) for remedy, events in events_of if len(events))
         self._timeline = timeline
+        self._regions_of: dict[tuple[str, bool], _Regions | None] = {}
 
     @property
     def places(self) -> Mapping[str, Int64Array]:
@@ -59,7 +60,10 @@ class Recognized:
         """
         number = np.full(len(events), ABSENT, dtype=np.int64)
         for is_general in (False, True):
-            regions = self._regions(rule_id, is_general=is_general)
+            key = (rule_id, is_general)
+            if key not in self._regions_of:
+                self._regions_of[key] = self._regions(rule_id, is_general=is_general)
+            regions = self._regions_of[key]
             if regions is not None and len(open_ := np.flatnonzero(number == ABSENT)):
                 number[open_] = regions.of(self._timeline, np.asarray(events)[open_])
         known = [remedy for remedy, _ in self.events_of]

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import Where, call_site_of
-from tracelab.findings.host_needs import Need, host_needs
+from tracelab.findings.host_needs import Need
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import CallSite
 from tracelab.model.lookup import groups_of
@@ -49,7 +49,7 @@ def waits_in_a_row(
     """
     costs = context.blocking_calls
     calls = costs.calls
-    can_go = is_chosen & ~np.isin(host_needs(context.graph), (Need.BRANCH, Need.INPUT))
+    can_go = is_chosen & ~np.isin(context.host_needs, (Need.BRANCH, Need.INPUT))
     can_go &= context.is_inside(calls.start_ns, calls.end_ns)
     wheres = [
         where(costs.call_sites[i], count=1, api=context.trace.name_of(int(calls.event_id[i])))

@@ -159,9 +159,8 @@ def without_functions(function: str) -> Occurs:
 
     def without(graph: Graph, events: Int64Array) -> Int64Array:
         trace = graph.host.timeline.trace
-        named = trace.of_category(Category.PYTHON)
-        named = named[match_names(trace, named, re.compile(function).search)]
-        return chosen(events, counts_inside(trace, events, named) == 0)
+        functions = named(trace, re.compile(function).search, Category.PYTHON)
+        return chosen(events, counts_inside(trace, events, functions) == 0)
 
     return without
 
