@@ -57,10 +57,10 @@ class Way(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Obstacle(OneLine):
+class CaptureBlocker(OneLine):
     """The calls of one place that no capture can hold.
 
-    Example: ``Obstacle(way=Way.WAIT, what="`item` in train (train.py:40)", per_step=2.0,
+    Example: ``CaptureBlocker(way=Way.WAIT, what="`item` in train (train.py:40)", per_step=2.0,
     idle_ns=40_000, is_needed=False, is_inside=True, edit="unblock:train.py:40")``.
 
     Attributes:
@@ -98,7 +98,7 @@ class Part(OneLine):
         launches: how many calls launch it; the median of its repetitions.
         per_step: how often it is in a step.
         of_launches: how many calls launch a step; the median.
-        before, after: index of the obstacles around it, ABSENT at an end of the step.
+        before, after: index of the blockers around it, ABSENT at an end of the step.
         work: what it does, by `Phase`.
         module: the outermost module that launches most of it; None without one.
         cut_in: what the calls at its ends are inside of, so that it cannot be captured as a whole:
@@ -126,11 +126,11 @@ class Part(OneLine):
 class Capture(OneLine):
     """What a graph of the steady steps would have to hold.
 
-    Example: ``Capture(obstacles=(), as_it_is=Part(...), without=Part(...), threads=("thread 2",),
+    Example: ``Capture(blockers=(), as_it_is=Part(...), without=Part(...), threads=("thread 2",),
     has_steps=True, has_collectives=False, compiled_share=0.0, replayed_share=0.0)``.
 
     Attributes:
-        obstacles: in the order in which they are to be removed, those of most calls first.
+        blockers: in the order in which they are to be removed, those of most calls first.
         as_it_is: the largest part between all of them.
         without: the largest part once those are gone that can go.
         threads: other threads than the main thread and autograd's that launch.
@@ -140,7 +140,7 @@ class Capture(OneLine):
         replayed_share: of the GPU activities, those that a CUDA graph launched.
     """
 
-    obstacles: tuple[Obstacle, ...]
+    blockers: tuple[CaptureBlocker, ...]
     as_it_is: Part
     without: Part
     threads: tuple[str, ...]
@@ -197,14 +197,14 @@ def find_capture(context: Context) -> Capture | None:
     order = np.argsort(trace.start_ns[launch_id], kind="stable")
     launch_id, first = launch_id[order], rows[first][order]
     launches = _Calls(launch_id, trace.start_ns[launch_id], step_of_row[first])
-    obstacles, calls, obstacle_of = _obstacles(context, launches)
-    stays = np.array([not one.can_go for one in obstacles], dtype=np.bool_)[obstacle_of]
+    blockers, calls, blocker_of = _blockers(context, launches)
+    stays = np.array([not one.can_go for one in blockers], dtype=np.bool_)[blocker_of]
     parts = [
-        _largest_part(context, launches, first, _chosen(calls, keep), obstacle_of[keep])
+        _largest_part(context, launches, first, _chosen(calls, keep), blocker_of[keep])
         for keep in (np.ones(len(calls), dtype=np.bool_), stays)
     ]
     return Capture(
-        obstacles=obstacles,
+        blockers=blockers,
         as_it_is=parts[0],
         without=parts[1],
         threads=_other_threads(context, launches, first),
@@ -241,10 +241,10 @@ def _chosen(calls: _Calls, keep: NDArray[np.bool_]) -> _Calls:
 # --- what is in the way ---
 
 
-def _obstacles(
+def _blockers(
     context: Context, launches: _Calls
-) -> tuple[tuple[Obstacle, ...], _Calls, NDArray[np.intp]]:
-    """What is in the way, its calls by start, and which obstacle each call (intp[k]) is part of."""
+) -> tuple[tuple[CaptureBlocker, ...], _Calls, NDArray[np.intp]]:
+    """What is in the way, its calls by start, and which blocker each call (intp[k]) is part of."""
     costs, trace = context.blocking_calls, context.trace
     calls, steps = costs.calls, int(launches.step.max()) + 1
     step = _chosen_step(context, costs.step_index, calls.start_ns)
@@ -259,11 +259,11 @@ def _obstacles(
     ]
     found.sort(key=lambda one: (one[0].way, -one[0].per_step))
     index = np.concatenate([np.zeros(0, dtype=np.intp), *(group for _, group in found)])
-    obstacle_of = np.repeat(np.arange(len(found)), [len(group) for _, group in found])
+    blocker_of = np.repeat(np.arange(len(found)), [len(group) for _, group in found])
     order = np.argsort(calls.start_ns[index], kind="stable")
-    index, obstacle_of = index[order], obstacle_of[order]
+    index, blocker_of = index[order], blocker_of[order]
     in_way = _Calls(calls.event_id[index], calls.start_ns[index], step[index])
-    return tuple(obstacle for obstacle, _ in found), in_way, obstacle_of
+    return tuple(blocker for blocker, _ in found), in_way, blocker_of
 
 
 def _are_inside(
@@ -284,8 +284,8 @@ def _of_waits(
     is_inside: NDArray[np.bool_],
     step: NDArray[np.intp],
     steps: int,
-) -> Iterator[tuple[Obstacle, NDArray[np.intp]]]:
-    """The obstacles of calls that wait (index of blocking calls), by place, and their calls.
+) -> Iterator[tuple[CaptureBlocker, NDArray[np.intp]]]:
+    """The blockers of calls that wait (index of blocking calls), by place, and their calls.
 
     Args:
         context: the window.
@@ -312,7 +312,7 @@ def _of_waits(
         # With such a remedy nothing is asked for any more; others only say when else to ask.
         removes = edit_of_remedy is not None and edit_of_remedy.startswith("remove:")
         edit = edit_of_remedy or ("pin:{place}" if way == Way.COPY else "unblock:{place}")
-        obstacle = Obstacle(
+        blocker = CaptureBlocker(
             way=way,
             what=describe(site, api),
             per_step=times / steps,
@@ -321,13 +321,13 @@ def _of_waits(
             is_inside=bool(is_inside[index[group]].any()),
             edit=edit_text(edit, where(site, count=len(group), api=api)) or "",
         )
-        yield obstacle, index[group]
+        yield blocker, index[group]
 
 
 def _of_allocations(
     context: Context, index: NDArray[np.intp], steps: int
-) -> Iterator[tuple[Obstacle, NDArray[np.intp]]]:
-    """The obstacle of what gives memory back in the steps, or else of what gets it; and its calls.
+) -> Iterator[tuple[CaptureBlocker, NDArray[np.intp]]]:
+    """The blocker of what gives memory back in the steps, or else of what gets it; and its calls.
 
     Without the first there would be none of the second.
 
@@ -343,7 +343,7 @@ def _of_allocations(
     blamed = gives_back or list(range(len(names)))
     sites = [context.blocking_calls.call_sites[i] for i in index[blamed].tolist()]
     [(site, _), *_] = Counter(sites).most_common(1)
-    obstacle = Obstacle(
+    blocker = CaptureBlocker(
         way=Way.ALLOCATION,
         what=describe(site, names[blamed[0]]),
         per_step=len(blamed) / steps,
@@ -352,7 +352,7 @@ def _of_allocations(
         is_inside=True,
         edit=JOINT.join(f"remove:{name}" for name in sorted(set(names))),
     )
-    yield obstacle, index[blamed]
+    yield blocker, index[blamed]
 
 
 def _edits_of_remedies(context: Context, call_id: Int64Array) -> list[str | None]:
@@ -396,7 +396,7 @@ def _largest_part(
     launches: _Calls,
     rows: NDArray[np.intp],
     calls: _Calls,
-    obstacle_of: NDArray[np.intp],
+    blocker_of: NDArray[np.intp],
 ) -> Part:
     """The part between two calls that has most launches, with all its repetitions.
 
@@ -405,14 +405,14 @@ def _largest_part(
         launches: those of the steps.
         rows: intp[launches], the first timeline row of each.
         calls: the calls that end a part.
-        obstacle_of: intp[calls], what each of them is.
+        blocker_of: intp[calls], what each of them is.
     """
     steps = int(launches.step.max()) + 1
     number = np.searchsorted(calls.start_ns, launches.start_ns)
     step_of_call = np.append(calls.step, (ABSENT, ABSENT))  # behind the last, and before the first
-    obstacle = np.append(obstacle_of, (ABSENT, ABSENT))
+    blocker = np.append(blocker_of, (ABSENT, ABSENT))
     before, after = (
-        np.where(step_of_call[at] == launches.step, obstacle[at], ABSENT)
+        np.where(step_of_call[at] == launches.step, blocker[at], ABSENT)
         for at in (number - 1, number)
     )
     _, first_of_part, part_of, count = np.unique(
@@ -428,7 +428,7 @@ def _largest_part(
     parts = np.flatnonzero(of_kind >= _ALIKE * _usual_length(of_kind))
     chosen = np.isin(part_of, parts)
     first_part = first_of_part[parts[0]]
-    ends = [calls.event_id[obstacle_of == end[first_part]] for end in (before, after)]
+    ends = [calls.event_id[blocker_of == end[first_part]] for end in (before, after)]
     length, in_step = int(np.median(count[parts])), np.bincount(launches.step, minlength=steps)
     return Part(
         launches=length,

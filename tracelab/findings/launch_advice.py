@@ -16,8 +16,8 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import REPORTED_SHARE, WARNING_SHARE
 from tracelab.findings.graph_capture import (
     Capture,
+    CaptureBlocker,
     Change,
-    Obstacle,
     Part,
     Way,
     find_capture,
@@ -72,7 +72,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
             GRAPH,
         )
     plan = _plan(context, capture, lost_ns)
-    edits = dict.fromkeys([*(obstacle.edit for obstacle in plan.removed), GRAPH])
+    edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     return Advice(
         _joined(*_sentences(context, capture, plan), _larger_batch(context)), JOINT.join(edits)
     )
@@ -89,8 +89,8 @@ class _Plan(NamedTuple):
         change: what differs between its repetitions; None where that is not known.
     """
 
-    costlier: tuple[Obstacle, ...]
-    removed: tuple[Obstacle, ...]
+    costlier: tuple[CaptureBlocker, ...]
+    removed: tuple[CaptureBlocker, ...]
     part: Part
     change: Change | None
 
@@ -104,18 +104,18 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     """
     as_it_is, without = capture.as_it_is, capture.without
     change = find_change(context, as_it_is)
-    removed = tuple(obstacle for obstacle in capture.obstacles if obstacle.can_go)
+    removed = tuple(blocker for blocker in capture.blockers if blocker.can_go)
     is_small = lost_ns < WARNING_SHARE * context.window.length_ns
     if not capture.has_steps or is_small or not removed:
         return _Plan((), (), as_it_is, change)
-    has_sizes = any(obstacle.way == Way.SIZE for obstacle in removed)
+    has_sizes = any(blocker.way == Way.SIZE for blocker in removed)
     changes_by_size = has_sizes and change is not None and change.kernel is not None
     is_enough = as_it_is.is_most and as_it_is.cut_in is None
     gains = without.launches >= _GAINS * as_it_is.launches
     is_less_cut = as_it_is.cut_in is not None and without.cut_in is None
     if not changes_by_size and (is_enough or not (gains or is_less_cut)):
         return _Plan((), (), as_it_is, change)
-    if sum(obstacle.idle_ns for obstacle in removed) > lost_ns:
+    if sum(blocker.idle_ns for blocker in removed) > lost_ns:
         return _Plan(removed, (), as_it_is, change)
     # What changes by the size of a result no longer does.
     then = None if has_sizes else find_change(context, without)
@@ -127,7 +127,7 @@ def _sentences(context: Context, capture: Capture, plan: _Plan) -> list[str]:
     part = plan.part
     is_between = part.before != ABSENT or part.after != ABSENT
     first = [*_removals(plan.removed), *_other_conditions(capture, plan.change)]
-    costlier = sorted(plan.costlier, key=lambda obstacle: -obstacle.idle_ns)
+    costlier = sorted(plan.costlier, key=lambda blocker: -blocker.idle_ns)
     sentences = [
         f"More idle time comes from {_places(costlier, has_steps=True)}: change that first."
         if costlier
@@ -169,7 +169,7 @@ def _sentences(context: Context, capture: Capture, plan: _Plan) -> list[str]:
 # --- what comes before the graph ---
 
 
-def _removals(removed: Sequence[Obstacle]) -> list[str]:
+def _removals(removed: Sequence[CaptureBlocker]) -> list[str]:
     """What is to be removed, by kind, as clauses; only of a file with steps anything is."""
     of_ways = {way: [one for one in removed if one.way == way] for way in _FIRST}
     return [
@@ -179,11 +179,11 @@ def _removals(removed: Sequence[Obstacle]) -> list[str]:
     ]
 
 
-def _places(obstacles: Sequence[Obstacle], *, has_steps: bool) -> str:
+def _places(blockers: Sequence[CaptureBlocker], *, has_steps: bool) -> str:
     """Where they are, and how often in a step."""
     per = "a step" if has_steps else "times"
-    named = [f"{one.what} ({one.per_step:,.3g} {per})" for one in obstacles[:_MOST_NAMED]]
-    more = len(obstacles) - len(named)
+    named = [f"{one.what} ({one.per_step:,.3g} {per})" for one in blockers[:_MOST_NAMED]]
+    more = len(blockers) - len(named)
     if more:
         named.append(f"{more} more {'place' if more == 1 else 'places'}")
     return _enumerated(named)
@@ -214,7 +214,7 @@ def _in_order(first: Sequence[str]) -> str:
 
 def _why_not_all(capture: Capture, part: Part) -> str:
     """Why a whole step is not one graph."""
-    needed = [obstacle for obstacle in capture.obstacles if obstacle.is_needed]
+    needed = [blocker for blocker in capture.blockers if blocker.is_needed]
     if not needed or part.is_most:
         return ""
     places = _places(needed, has_steps=capture.has_steps)
@@ -289,7 +289,7 @@ def _size(part: Part, has_steps: bool) -> str:
 def _ends(capture: Capture, part: Part) -> str:
     """Between what it runs."""
     before, after = (
-        None if index == ABSENT else capture.obstacles[index].what
+        None if index == ABSENT else capture.blockers[index].what
         for index in (part.before, part.after)
     )
     if before == after:
