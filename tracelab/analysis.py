@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from tracelab.job.rank_part import RankPart, rank_part
 from tracelab.measures import window_times
 from tracelab.measures.blocking_calls import BlockingCallCosts, blocking_calls
 from tracelab.measures.bubbles import Bubbles, bubbles
+from tracelab.measures.critical_path import CriticalPath, critical_paths
 from tracelab.measures.exposed import Exposed, exposed
 from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure
@@ -61,8 +62,12 @@ class Analysis:
     """One file, analyzed, with what its job, a picture or a closer look needs beside the report."""
 
     graph: Graph
-    blocking_calls: BlockingCallCosts
     windows: tuple[Window, ...]
+    lines: SourceLines
+    blocking_calls: BlockingCallCosts
+    bubbles: Bubbles
+    exposed: Exposed
+    critical_paths: tuple[CriticalPath, ...]
     baseline: Baseline
     sites: Sites | None
     part: RankPart
@@ -327,6 +332,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("idle_culprits", idle_culprits),
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),
+    Stage("critical_paths", critical_paths),
     Stage("phases", Phases),
     # recognize
     Stage("recognized", recognize),
@@ -392,15 +398,7 @@ def analyze_source(
         "stages": stages,
     }
     results = run_stages(stages, given)
-    return Analysis(
-        results["graph"],
-        results["blocking_calls"],
-        results["windows"],
-        results["baseline"],
-        results["sites"],
-        results["part"],
-        results["report"],
-    )
+    return Analysis(**{field.name: results[field.name] for field in fields(Analysis)})
 
 
 def _arguments(source: Source, trace: Trace, event_ids: Iterable[int]) -> dict[int, dict[str, Any]]:

@@ -239,11 +239,13 @@ def through_host(
     return ABSENT, stretches
 
 
-def critical_path_rows(graph: Graph, windows: Sequence[Window]) -> tuple[CriticalPathMetrics, ...]:
+def critical_path_rows(
+    windows: Sequence[Window], critical_paths: Sequence[CriticalPath]
+) -> tuple[CriticalPathMetrics, ...]:
     """How long the critical path of each window is, by kind."""
     return tuple(
         CriticalPathMetrics(0, window.step, window.length_ns, path.by_kind())
-        for window, path in zip(windows, critical_paths(graph, windows), strict=True)
+        for window, path in zip(windows, critical_paths, strict=True)
     )
 
 
