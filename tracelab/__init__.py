@@ -8,8 +8,8 @@
 >>> finding.rule, finding.where.function, finding.where.file, finding.where.line
 ('TL101', 'read_a_value', 'workloads/events.py', 65)
 
-`whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `compare`
-holds two of them against each other. A loop of this program is recorded with `capture`, or a
+`whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `write_page` a
+page; `compare` holds two of them against each other. A loop of this program is recorded with `capture`, or a
 function that is its step with `profile_step`; these two need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
@@ -103,6 +103,7 @@ if TYPE_CHECKING:
     )
     from tracelab.model.trace import Category as Category, Trace as Trace
     from tracelab.options import Options as Options
+    from tracelab.pages import write_page as write_page, write_perfetto as write_perfetto
     from tracelab.read.reader import read_arguments as read_arguments, read_trace as read_trace
     from tracelab.read.sources import find_sources as find_sources
     from tracelab.read.streams import Source as Source
@@ -151,6 +152,8 @@ _MODULES = {
     "RENDERERS": "render.registry",
     "Renderer": "render.registry",
     "render_as": "render.registry",
+    "write_page": "pages",
+    "write_perfetto": "pages",
     # record a program
     "capture": "record.capture",
     "profile_step": "record.capture",

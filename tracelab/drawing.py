@@ -214,15 +214,13 @@ def draw_job(
     return Picture(figure)
 
 
-def for_picture(path: Path | None, files: int) -> Callable[[Analysis], Any] | None:
+def for_picture(path: Path, files: int) -> Callable[[Analysis], Any]:
     """What to call with each file's analysis, in whichever process; `draw_results` takes it all.
 
     Args:
-        path: where the picture goes; None for none.
+        path: where the picture goes.
         files: how many files there are.
     """
-    if path is None:
-        return None
     return partial(draw_beside, path=path) if files == 1 else part_of_job
 
 

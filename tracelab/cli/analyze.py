@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from tracelab.cli.asked import Asked, analyze_for, merge, write_all
 from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_outputs
+from tracelab.cli.saved import require_same_options
 from tracelab.errors import TracelabError, UsageError
 from tracelab.safe_text import brief
 from tracelab.system.console import (
@@ -19,11 +20,6 @@ from tracelab.system.console import (
     tell,
     write_result,
 )
-
-if TYPE_CHECKING:
-    from tracelab.options import Options
-    from tracelab.read.streams import Source
-    from tracelab.reports import FileResult
 
 
 def analyze(
@@ -42,6 +38,17 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE", help="Draw the timeline, of a job all ranks: .png, .svg, .pdf."
+        ),
+    ] = None,
+    html: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one self-contained page: .html."),
+    ] = None,
+    perfetto: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Write the trace with tracks of what was found, for Perfetto: .json, .json.gz.",
         ),
     ] = None,
     step: Annotated[
@@ -86,13 +93,12 @@ def analyze(
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
     from tracelab.cli.many_files import map_files, processes_for_one
-    from tracelab.drawing import draw_results
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import TOP, render_text
-    from tracelab.reports import merge_results
 
     sources = find_sources(paths)
+    asked = Asked(png, html, perfetto)
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=_step_number(step),
@@ -102,10 +108,17 @@ def analyze(
         job=job,
         prices=not no_prices,
     )
-    require_outputs(sources, files=[json], pictures=_picture_paths(png, len(sources)))
-    read = partial(_analyze_and_draw, options=options, path=png, files=len(sources))
+    require_outputs(
+        sources,
+        files=[json, *asked.others(len(sources))],
+        pictures=asked.pictures(len(sources)),
+    )
+    read = partial(analyze_for, asked=asked, options=options, files=len(sources))
     results = map_files(read, sources, spec=executor, jobs=jobs)
-    report = merge_results(results, paths, options)
+    report = merge(results, paths, options)
+    if results[0].is_saved:
+        require_same_options(report, options, step_on)
+        asked.require_report_enough(options.step)
     if json == "-":
         write_result(report.to_json().decode())
     else:
@@ -121,31 +134,19 @@ def analyze(
                 top=TOP if top is None else top,
             )
         )
-    drawn: Sequence[Path | TracelabError] = ()
-    if png is not None:
-        run = partial(map_files, spec=executor, jobs=jobs)
-        drawn = draw_results(report, results, png, options, run)
-    for picture in drawn:
-        tell(str(picture) if isinstance(picture, TracelabError) else f"drew {picture}")
+    run = partial(map_files, spec=executor, jobs=jobs)
+    written = write_all(asked, report, results, options, run)
+    for one in written:
+        tell(str(one))
     for file in report.provenance.unread:
         tell(f"left out: {file.reason}")
     # A folder may hold other files; but what was asked for by name and could not be read is an
     # incomplete answer, and scripts must see that.
     if any(result.error and result.source.named for result in results):
         raise typer.Exit(3)
-    for picture in drawn:
-        if isinstance(picture, TracelabError):
-            raise typer.Exit(picture.exit_code)
-
-
-def _analyze_and_draw(
-    source: Source, options: Options, path: Path | None, files: int
-) -> FileResult:
-    """Analyze one of so many files and draw it, in whichever process."""
-    from tracelab.drawing import for_picture
-    from tracelab.reports import analyze_file
-
-    return analyze_file(source, options, then=for_picture(path, files))
+    for one in written:
+        if isinstance(one, TracelabError):
+            raise typer.Exit(one.exit_code)
 
 
 def _step_number(text: str | None) -> int | None:
@@ -155,14 +156,3 @@ def _step_number(text: str | None) -> int | None:
         return int(text)
     except ValueError:
         raise UsageError(f"--step takes a number or 'all', not {brief(text)}") from None
-
-
-def _picture_paths(path: Path | None, files: int) -> list[Path]:
-    """Where pictures may go: of a file or a job there is one, of other files one of each."""
-    if path is None:
-        return []
-    from tracelab.drawing import numbered
-    from tracelab.render.picture.save import require_format
-
-    require_format(path)
-    return [path] if files == 1 else [path, *numbered(path, files)]

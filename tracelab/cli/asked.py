@@ -1,0 +1,174 @@
+"""What `tracelab analyze` is asked to write beside its text, and what each file gives to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracelab.arrays import OneLine
+from tracelab.errors import TracelabError, UsageError
+
+if TYPE_CHECKING:
+    from tracelab.analysis import Analysis
+    from tracelab.options import Options
+    from tracelab.read.streams import Source
+    from tracelab.report.schema import Report
+    from tracelab.reports import FileResult
+
+PICTURE, PAGE, TRACE = "picture", "page", "trace"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Asked(OneLine):
+    """Where a picture, a page and a trace with tracks go; None for none.
+
+    Example: ``Asked(png=Path("timeline.png"), html=None, perfetto=None)``.
+    """
+
+    png: Path | None
+    html: Path | None
+    perfetto: Path | None
+
+    def pictures(self, files: int) -> list[Path]:
+        """Where pictures may go: of a file or a job there is one, of other files one of each.
+
+        Raises:
+            UsageError: its name is not that of a picture.
+        """
+        if self.png is None:
+            return []
+        from tracelab.drawing import numbered
+        from tracelab.render.picture.save import require_format
+
+        require_format(self.png)
+        return [self.png] if files == 1 else [self.png, *numbered(self.png, files)]
+
+    def others(self, files: int) -> list[Path]:
+        """Where the page and the traces go.
+
+        Raises:
+            UsageError: a name is not that of one.
+        """
+        from tracelab.pages import numbered_traces, require_page, require_trace
+
+        paths = []
+        if self.html is not None:
+            require_page(self.html)
+            paths.append(self.html)
+        if self.perfetto is not None:
+            require_trace(self.perfetto)
+            paths += numbered_traces(self.perfetto, files)
+        return paths
+
+    def require_report_enough(self, step: int | None) -> None:
+        """Refuse what cannot be made of a saved report, without the trace.
+
+        Args:
+            step: the only step that is asked for.
+
+        Raises:
+            UsageError: something else is asked for than the report, its text or its page.
+        """
+        flags = {"--png": self.png, "--perfetto": self.perfetto, "--step": step}
+        for flag, value in flags.items():
+            if value is not None:
+                raise UsageError(f"{flag} needs the trace: this is a saved report")
+
+    def makers(self, files: int) -> dict[str, Callable[[Analysis], Any]]:
+        """What makes the part of each of so many files, by what it is for."""
+        makers: dict[str, Callable[[Analysis], Any]] = {}
+        if self.png is not None:
+            from tracelab.drawing import for_picture
+
+            makers[PICTURE] = for_picture(self.png, files)
+        if self.html is not None:
+            from tracelab.pages import part_of_page
+
+            makers[PAGE] = part_of_page
+        if self.perfetto is not None:
+            from tracelab.pages import tracks_of_file
+
+            makers[TRACE] = tracks_of_file
+        return makers
+
+
+def analyze_for(source: Source, options: Options, asked: Asked, files: int) -> FileResult:
+    """Analyze one of so many files, and make its parts of what is asked for, in any process."""
+    from tracelab.reports import analyze_file
+
+    then = partial(_parts, makers=asked.makers(files))
+    return analyze_file(source, options, then=then, may_be_saved=True)
+
+
+def _parts(analysis: Analysis, makers: dict[str, Callable[[Analysis], Any]]) -> dict[str, Any]:
+    return {name: make(analysis) for name, make in makers.items()}
+
+
+def merge(results: Sequence[FileResult], paths: Sequence[str], options: Options) -> Report:
+    """One report of all files, or the saved one that is the only file.
+
+    Raises:
+        UsageError: a saved report is not the only file.
+        TracelabError: none could be analyzed.
+    """
+    from tracelab.reports import merge_results
+
+    saved = [result for result in results if result.is_saved]
+    if saved and len(results) > 1:
+        raise UsageError(
+            f"{saved[0].source.path} is a saved report: it is shown alone, without other files"
+        )
+    if saved and saved[0].report is not None:
+        return saved[0].report
+    return merge_results(results, paths, options)
+
+
+def write_all(
+    asked: Asked,
+    report: Report,
+    results: Sequence[FileResult],
+    options: Options,
+    run: Callable[..., Iterable[Any]],
+) -> list[str | TracelabError]:
+    """Write what is asked for.
+
+    Args:
+        asked: what that is.
+        report: of all files.
+        results: of each, from `analyze_for`.
+        options: how the files were analyzed.
+        run: maps a function over files, as `map` or a pool's `map` does.
+
+    Returns:
+        what was written, in words; instead of what could not be, why.
+    """
+    told: list[str | TracelabError] = []
+    if asked.png is not None:
+        from tracelab.drawing import draw_results
+
+        drawn = draw_results(report, _of(results, PICTURE), asked.png, options, run)
+        told += [x if isinstance(x, TracelabError) else f"drew {x}" for x in drawn]
+    if asked.html is not None:
+        from tracelab.pages import save_page
+
+        try:
+            save_page(report, [result.more for result in _of(results, PAGE)], asked.html)
+            told.append(f"wrote {asked.html}")
+        except TracelabError as error:
+            told.append(error)
+    if asked.perfetto is not None:
+        from tracelab.pages import save_traces
+
+        of_files = _of(results, TRACE)
+        tracks = [result.more for result in of_files]
+        written = save_traces(report, of_files, tracks, asked.perfetto)
+        told += [x if isinstance(x, TracelabError) else f"wrote {x}" for x in written]
+    return told
+
+
+def _of(results: Sequence[FileResult], name: str) -> list[FileResult]:
+    """The results, each with its part of one of the things that are asked for."""
+    return [replace(x, more=None if x.more is None else x.more[name]) for x in results]

@@ -1,0 +1,194 @@
+"""Pages of what was analyzed, and users' own traces with what was found in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tracelab.analysis import Analysis
+from tracelab.errors import TracelabError, UsageError
+from tracelab.options import DEFAULTS, Options
+from tracelab.read.sources import find_sources, path_names
+from tracelab.report.schema import Report
+from tracelab.reports import FileResult, analyze_file, merge_results
+from tracelab.system.files import identities, require_output, write_file
+
+if TYPE_CHECKING:
+    from tracelab.render.html.file_part import FilePart
+    from tracelab.render.perfetto import Tracks
+
+PAGE_ENDINGS = (".html", ".htm")
+TRACE_ENDINGS = (".json", ".json.gz")
+
+
+def part_of_page(analysis: Analysis) -> FilePart:
+    """What the page needs of one file, in whichever process it is analyzed."""
+    from tracelab.render.html.file_part import file_part
+
+    return file_part(analysis)
+
+
+def tracks_of_file(analysis: Analysis) -> Tracks:
+    """What a trace with tracks needs of one file, in whichever process it is analyzed."""
+    from tracelab.render.perfetto import tracks_of
+
+    return tracks_of(analysis)
+
+
+def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> None:
+    """Write the page of a report.
+
+    Args:
+        report: of all files.
+        parts: what `part_of_page` gave of each; none, or None, of a file that is not at hand.
+        path: where it goes.
+    """
+    from tracelab.render.html.page import render_page
+
+    write_file(path, render_page(report, [x for x in parts if x is not None]).encode())
+
+
+def save_traces(
+    report: Report, results: Sequence[FileResult], tracks: Sequence[Tracks | None], path: Path
+) -> list[Path | TracelabError]:
+    """Write each file's own events with tracks of what was found in it.
+
+    Args:
+        report: of all files.
+        results: of each file.
+        tracks: what `tracks_of_file` gave of each; None of one that could not be analyzed.
+        path: where it goes; those of several files are numbered.
+
+    Returns:
+        the files that were written; instead of one that could not be, why.
+    """
+    from tracelab.render.perfetto import write_with_tracks
+
+    paths = numbered_traces(path, len(results))
+    rank_of = {trace.path: trace.rank for trace in report.traces}
+    written: list[Path | TracelabError] = []
+    for result, of_file, target in zip(results, tracks, paths, strict=True):
+        if of_file is None or result.report is None:
+            continue
+        rank = rank_of[result.report.traces[0].path]
+        findings = [finding for finding in report.findings if finding.rank == rank]
+        try:
+            write_with_tracks(result.source, of_file, findings, target)
+        except TracelabError as error:
+            written.append(error)
+        else:
+            written.append(target)
+    return written
+
+
+def write_page(
+    trace: str | PathLike[str] | Sequence[str | PathLike[str]],
+    path: str | PathLike[str],
+    *,
+    options: Options = DEFAULTS,
+) -> Report:
+    """Write one self-contained page of a trace, or of several: it opens from disk.
+
+    Args:
+        trace: a file, a folder or a URL, or several of them.
+        path: the file to write, ``.html``; its folder is made.
+        options: how files are analyzed.
+
+    Returns:
+        the report that the page shows.
+
+    Example:
+        >>> tracelab.write_page("traces/events_item.pt.trace.json.gz", "item.html")
+        <Report of 1 file, 6 windows, 2 findings>
+
+    Raises:
+        OutputError: `path` cannot be written, or is a trace.
+        TracelabError: nothing could be analyzed.
+    """
+    target = Path(fspath(path))
+    require_page(target)
+    report, results = _analyzed(trace, target, part_of_page, options)
+    save_page(report, [result.more for result in results], target)
+    return report
+
+
+def write_perfetto(
+    trace: str | PathLike[str],
+    path: str | PathLike[str],
+    *,
+    options: Options = DEFAULTS,
+) -> Report:
+    """Write a trace with tracks of what was found in it, for Perfetto.
+
+    Args:
+        trace: a file or a URL.
+        path: the file to write, ``.json`` or ``.json.gz``; its folder is made.
+        options: how the file is analyzed; of one step only its events are written.
+
+    Returns:
+        the report that the tracks show.
+
+    Raises:
+        OutputError: `path` cannot be written, or is the trace.
+        TracelabError: the file cannot be analyzed.
+    """
+    target = Path(fspath(path))
+    require_trace(target)
+    report, results = _analyzed(trace, target, tracks_of_file, options)
+    for written in save_traces(report, results, [result.more for result in results], target):
+        if isinstance(written, TracelabError):
+            raise written
+    return report
+
+
+def _analyzed(
+    trace: str | PathLike[str] | Sequence[str | PathLike[str]],
+    path: Path,
+    then: Callable[[Analysis], Any],
+    options: Options,
+) -> tuple[Report, list[FileResult]]:
+    """The report of files, and what became of each."""
+    names = path_names(trace)
+    sources = find_sources(names)
+    require_output(path, identities(source.path for source in sources))
+    results = [analyze_file(source, options, then=then) for source in sources]
+    return merge_results(results, names, options), results
+
+
+def require_page(path: Path) -> None:
+    """Refuse a file whose name is not that of a page.
+
+    Raises:
+        UsageError: it is not.
+
+    >>> require_page(Path("step.html"))
+    """
+    if not path.name.lower().endswith(PAGE_ENDINGS):
+        raise UsageError(f"a page is .html, not {path.name}")
+
+
+def require_trace(path: Path) -> None:
+    """Refuse a file whose name is not that of a trace.
+
+    Raises:
+        UsageError: it is not.
+
+    >>> require_trace(Path("step.json.gz"))
+    """
+    if not path.name.lower().endswith(TRACE_ENDINGS):
+        raise UsageError(f"a trace for Perfetto is .json or .json.gz, not {path.name}")
+
+
+def numbered_traces(path: Path, count: int) -> list[Path]:
+    """The traces that are written for several files.
+
+    >>> [one.name for one in numbered_traces(Path("out/ddp.json.gz"), 2)]
+    ['ddp-0.json.gz', 'ddp-1.json.gz']
+    """
+    if count == 1:
+        return [path]
+    ending = next((x for x in TRACE_ENDINGS[::-1] if path.name.lower().endswith(x)), path.suffix)
+    stem = path.name[: len(path.name) - len(ending)]
+    return [path.with_name(f"{stem}-{i}{path.name[len(stem) :]}") for i in range(count)]
