@@ -1,4 +1,4 @@
-"""Text from files, and names of files, for terminals and JSON: whatever stands in it, it is text.
+"""Text from files, and their names, for terminals, pages and JSON: all that stands in it is text.
 
 A name can hold control characters, which a terminal acts upon, and marks that turn the direction of
 writing. A file's name may be bytes that are no text at all: Python has them as lone surrogates.
@@ -15,6 +15,7 @@ _BRIEF = 40  # letters
 # Patterns, compiled when they are first used: most runs use none.
 _SURROGATE = "[\ud800-\udfff]"
 _NO_TEXT = "[\udc80-\udcff]"  # a byte of a file's name
+_SELECTORS = "[\ufe00-\ufe0f]"  # they change a letter's look and width
 # In UTF-8: DEL, the C1 controls, and what is not seen but changes how what stands around it looks.
 _UNSEEN = (
     rb"\x7f|\xc2[\x80-\x9f]|\xd8\x9c|\xe2\x80[\x8b-\x8f\xa8-\xae]|\xe2\x81[\xa0-\xaf]"
@@ -33,7 +34,23 @@ def clean(text: str) -> str:
     """
     text = re.sub(_NO_TEXT, _written_out, text)
     kept = (c if c.isprintable() else " " if c.isspace() else "" for c in text)
-    return "".join(c for c in kept if not "\ufe00" <= c <= "\ufe0f")
+    return re.sub(_SELECTORS, "", "".join(kept))
+
+
+def visible(text: str) -> str:
+    r"""Text of a file for a page: what is not seen, or turns the direction of writing, is escaped.
+
+    >>> print(visible("gemm\u202e\x1b[31m"))
+    gemm\u202e\u001b[31m
+
+    Unlike with `clean`, a reader sees that there was something.
+    """
+    if text.isprintable() and not re.search(_SELECTORS, text):
+        return text
+    text = re.sub(_NO_TEXT, _written_out, text)
+    return "".join(
+        c if (c.isprintable() and not re.match(_SELECTORS, c)) else _named(c) for c in text
+    )
 
 
 def brief(value: object) -> str:
@@ -81,6 +98,11 @@ def json_bytes(content: Any) -> bytes:
 def _escaped(character: re.Match[bytes]) -> bytes:
     units = character[0].decode().encode("utf-16-be").hex()
     return b"".join(b"\\u" + units[i : i + 4].encode() for i in range(0, len(units), 4))
+
+
+def _named(character: str) -> str:
+    number = ord(character)
+    return f"\\u{number:04x}" if number <= 0xFFFF else f"\\U{number:08x}"
 
 
 def _written_out(surrogate: re.Match[str]) -> str:

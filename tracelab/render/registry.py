@@ -51,6 +51,7 @@ class Renderer(OneLine):
 RENDERERS = (
     Renderer("text", REPORT, "tracelab.render.text.report:render_text", (".txt",)),
     Renderer("json", REPORT, "tracelab.report.schema:Report.to_json", (".json",)),
+    Renderer("html", REPORT, "tracelab.render.html.page:render_page", (".html",)),
     Renderer("notebook", REPORT, "tracelab.render.text.report:render_notebook"),
     Renderer("text", WHATIF, "tracelab.render.text.whatif:render_whatif", (".txt",)),
     Renderer("text", DIFF, "tracelab.render.text.diff:render_diff", (".txt",)),

@@ -1,0 +1,1 @@
+"""The page: a report as one HTML file, the only place that imports jinja2."""

@@ -1,0 +1,158 @@
+"""The findings as the page lists them: each place of the program once, with what it saves."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from tracelab.arrays import OneLine
+from tracelab.findings.finding import Finding, call_site_key
+from tracelab.findings.remedies import REMEDIES
+from tracelab.render.text.cells import (
+    FINDING_CAUSE_NAMES,
+    counted,
+    meaning_of,
+    percent_text,
+    time_text,
+)
+from tracelab.render.text.finding_lines import amount, seen_in
+from tracelab.render.text.savings import REASONS, interval
+from tracelab.report.schema import Report
+from tracelab.report.views import RankView, Scope
+
+# The only addresses that a page links to: those of our own table.
+_LINKS: Mapping[str, tuple[str, str]] = MappingProxyType(
+    {remedy.documented: (remedy.source, remedy.url) for remedy in REMEDIES if remedy.url}
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Source(OneLine):
+    """Where a fix is documented; without an address of ours it is text.
+
+    Example: ``Source("PyTorch documentation: torch.optim", "https://docs.pytorch.org/...")``
+    """
+
+    text: str
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class FindingItem(OneLine):
+    """A finding in words.
+
+    Attributes:
+        number: in the report, from 1 on, as it is printed.
+        severity: "critical", "warning" or "info".
+        price: "saves 2.20 ms", "up to 5.9 %" or "takes 40.7 %".
+        interval: "(1.93 to 2.41)", or "".
+        title: what happens.
+        rule: ids of the rule and the remedy.
+        facts: why, how often, where and how long.
+        fix: what to do; with it why nothing is predicted.
+        source: where that is documented.
+        on: on which ranks, in a job.
+        others: the same place on the other ranks.
+
+    Example row: ``FindingItem(number=1, severity="critical", price="saves 7.32 ms", ...)``
+    """
+
+    number: int
+    severity: str
+    price: str
+    interval: str
+    title: str
+    rule: tuple[str, ...]
+    facts: tuple[str, ...]
+    fix: str
+    source: Source | None
+    on: str = ""
+    others: tuple[FindingItem, ...] = ()
+
+
+def finding_items(report: Report, ranks: Sequence[RankView], *, about: str) -> list[FindingItem]:
+    """The findings of a report, the most expensive first; of a job each place once.
+
+    Args:
+        report: the report.
+        ranks: its files, or some of them.
+        about: "program", or "trace" for what the files lack.
+    """
+    numbers = {id(finding): index + 1 for index, finding in enumerate(report.findings)}
+    found = [
+        (finding, rank.main.scope)
+        for rank in ranks
+        for finding in rank.main.findings
+        if finding.about == about
+    ]
+    if report.job is None:
+        return [_item(numbers[id(finding)], finding, scope) for finding, scope in found]
+    groups: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
+    for finding, scope in found:
+        groups[(*call_site_key(finding), *([] if finding.where.line else [finding.title]))].append(
+            (finding, scope)
+        )
+    ordered = [sorted(group, key=_worth) for group in groups.values()]
+    return [
+        _group(numbers, group, len(ranks)) for group in sorted(ordered, key=lambda x: _worth(x[0]))
+    ]
+
+
+def _worth(pair: tuple[Finding, Scope]) -> tuple[float, int]:
+    finding, scope = pair
+    return -scope.share_of(finding), -finding.cost_ns
+
+
+def _group(
+    numbers: Mapping[int, int], group: Sequence[tuple[Finding, Scope]], ranks: int
+) -> FindingItem:
+    """One place of the program on several ranks: the most expensive, and the others in it."""
+    on = sorted({finding.rank for finding, _ in group})
+    where = (
+        "all ranks" if len(on) == ranks else f"rank {on[0]}" if len(on) == 1 else f"{len(on)} ranks"
+    )
+    first, *others = (_item(numbers[id(x)], x, scope, f"rank {x.rank}") for x, scope in group)
+    return replace(first, on=where, others=tuple(others))
+
+
+def _item(number: int, finding: Finding, scope: Scope, on: str = "") -> FindingItem:
+    is_of_time = finding.about == "program"
+    reason = REASONS.get(finding.saves_reason or "")
+    return FindingItem(
+        number=number,
+        severity=finding.severity,
+        price=amount(finding, scope) if is_of_time else "",
+        interval=interval(finding, scope) if is_of_time else "",
+        title=finding.title,
+        rule=tuple(filter(None, (finding.rule, finding.remedy))),
+        facts=tuple(_facts(finding, scope)) if is_of_time else (),
+        fix=" ".join(filter(None, [reason, finding.fix])),
+        source=_source(finding),
+        on=on,
+    )
+
+
+def _facts(finding: Finding, scope: Scope) -> list[str]:
+    where = finding.where
+    cost = f"costs {time_text(finding.cost_ns)}"
+    if scope.length_ns > 0:
+        cost += f" ({percent_text(min(finding.cost_ns, scope.length_ns), scope.length_ns)})"
+    parts = [
+        f"cause {meaning_of(FINDING_CAUSE_NAMES, finding.cause)}",
+        counted(where.count, "time", "times"),
+        *seen_in(finding, scope),
+        cost,
+    ]
+    if finding.bound_ns != finding.cost_ns:
+        parts.append(f"{time_text(finding.bound_ns)} of it attributed")
+    if where.annotation:
+        parts.append(f"in {where.annotation}")
+    return parts
+
+
+def _source(finding: Finding) -> Source | None:
+    if finding.source is None:
+        return None
+    return Source(*_LINKS.get(finding.source, (finding.source, "")))

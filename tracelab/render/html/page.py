@@ -1,0 +1,98 @@
+"""The page: a report as one HTML file, which needs no network and runs nothing but our own scripts.
+
+Whatever stands in a trace is text: jinja2 escapes it, `visible` shows what a browser would act
+upon, and the policy in the page's head lets only the page's own elements run.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from tracelab.render.html.assets import asset, content_security_policy, has_asset, script_json
+from tracelab.render.html.content import content_of
+from tracelab.render.html.served import Served
+from tracelab.report.schema import Report
+from tracelab.safe_text import visible
+
+if TYPE_CHECKING:
+    from tracelab.render.html.file_part import FilePart
+
+_STYLES = ("timeline.css", "page.css")
+
+
+def render_page(
+    report: Report, files: Sequence[FilePart] = (), *, served: Served | None = None
+) -> str:
+    """The page of a report.
+
+    Args:
+        report: what was measured; no trace is needed.
+        files: what the page's timeline shows of each file; without it the page has none.
+        served: what a program on this machine serves beside the page, if it does.
+    """
+    scripts = ["page.js"]
+    timeline: dict[str, Any] | None = None
+    if files:
+        from tracelab.render.html.timeline_data import timeline_data
+
+        data = timeline_data(report, files)
+        columns = base64.b64encode(data.columns).decode()
+        timeline = {"meta": script_json(data.meta), "columns": Markup(columns)}
+        scripts.insert(0, "timeline.js")
+    if served is not None:
+        scripts.append("perfetto_link.js")
+    style = "".join(asset(name) for name in _STYLES if has_asset(name))
+    texts = [asset(name) for name in scripts if has_asset(name)]
+    return (
+        _environment()
+        .get_template("page.html.j2")
+        .render(
+            csp=content_security_policy(texts, [style], is_served=served is not None),
+            style=Markup(style),
+            scripts=[Markup(text) for text in texts],
+            timeline=timeline,
+            served=served,
+            page=content_of(report),
+        )
+    )
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(asset),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        finalize=_shown,
+    )
+    environment.filters["prose"] = _prose
+    return environment
+
+
+def _shown(value: Any) -> Any:
+    """What a template writes: all text of a file is visible, and escaped after this."""
+    return visible(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _prose(text: str) -> Markup:
+    """A sentence in which what stands between backticks is code.
+
+    >>> print(_prose("`a<b` waits"))
+    <code>a&lt;b</code> waits
+    """
+    parts = visible(text).split("`")
+    if len(parts) % 2 == 0:  # one has no partner
+        return escape("`".join(parts))
+    pieces = (
+        Markup("<code>{}</code>").format(part) if i % 2 else escape(part)
+        for i, part in enumerate(parts)
+    )
+    return Markup("").join(pieces)
