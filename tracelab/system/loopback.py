@@ -1,0 +1,199 @@
+"""A server of some named contents on this machine alone, to whoever knows its token.
+
+Every user of the machine can connect to its ports, and every page that a browser shows can have it
+send requests there. So there is nothing without the token in the path, and nothing for a request to
+another host's name, which a page elsewhere may have made an alias of this machine. Nothing can be
+changed or listed, and nothing is read from the file system but what is served by name.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+import socketserver
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler
+from itertools import chain
+from pathlib import Path
+from typing import Any, cast
+
+from tracelab.arrays import OneLine
+from tracelab.errors import TracelabError, UsageError, reason_of
+from tracelab.system.console import tell
+
+ADDRESS = "127.0.0.1"
+# The port may be another one, that of a tunnel's other end.
+_THIS_MACHINE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
+_TOKEN_BYTES = 32
+_CHUNK_BYTES = 1 << 20
+_HEADERS = (
+    ("Cache-Control", "no-store"),
+    ("Connection", "close"),
+    ("Cross-Origin-Resource-Policy", "same-origin"),
+    ("Referrer-Policy", "no-referrer"),  # the address holds the token
+    ("X-Content-Type-Options", "nosniff"),
+    ("X-Frame-Options", "DENY"),
+)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Content(OneLine):
+    """What is served under one name.
+
+    Example: ``Content(media_type="text/html", chunks=lambda: [b"<p>"], byte_count=3)``.
+
+    Attributes:
+        media_type: of the header Content-Type.
+        chunks: called for each request; gives the bytes, in pieces.
+        byte_count: how many these are; None where only their end tells.
+    """
+
+    media_type: str
+    chunks: Callable[[], Iterable[bytes]]
+    byte_count: int | None = None
+
+
+def content_of_bytes(data: bytes, media_type: str) -> Content:
+    """Content that is in memory.
+
+    >>> list(content_of_bytes(b"{}", "application/json").chunks())
+    [b'{}']
+    """
+    return Content(media_type, lambda: (data,), len(data))
+
+
+def content_of_file(path: str | Path, media_type: str) -> Content:
+    """Content that is read from a file for each request, a piece at a time.
+
+    Raises:
+        OSError: there is no such file.
+    """
+    return Content(media_type, partial(_chunks_of_file, path), Path(path).stat().st_size)
+
+
+def _chunks_of_file(path: str | Path) -> Iterator[bytes]:
+    with open(path, "rb") as stream:
+        while chunk := stream.read(_CHUNK_BYTES):
+            yield chunk
+
+
+class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """Serves contents by name on a port of this machine; a `with` block closes the port.
+
+    Attributes:
+        contents: what is served, by name; that named "" is what `url` shows.
+        token: the first part of every path.
+        port: the port.
+        url: the address of the content named ""; the names of the others are relative to it.
+    """
+
+    daemon_threads = True  # a transfer that is under way does not keep the program
+    allow_reuse_address = sys.platform != "win32"  # there, two could have one port at once
+
+    def __init__(self, contents: Mapping[str, Content], port: int = 0) -> None:
+        """Listen, without an answer yet: `serve_forever` gives those.
+
+        Args:
+            contents: what is served, by name.
+            port: the port; 0 for any that is free.
+
+        Raises:
+            UsageError: nothing can listen on that port.
+        """
+        try:
+            super().__init__((ADDRESS, port), _Handler)
+        except (OSError, OverflowError) as error:
+            raise UsageError(f"cannot listen on port {port}: {reason_of(error)}") from None
+        self.contents = dict(contents)
+        self.token = secrets.token_urlsafe(_TOKEN_BYTES)
+        self.port: int = self.socket.getsockname()[1]
+        self.url = f"http://{ADDRESS}:{self.port}/{self.token}/"
+
+    def find(self, path: str, host: str) -> Content | None:
+        """The content that a request asks for, None if it is not to have any.
+
+        Args:
+            path: "/TOKEN/NAME".
+            host: of which host it asks that, as its header says.
+        """
+        prefix = f"/{self.token}/"
+        begin, name = path[: len(prefix)], path[len(prefix) :].partition("?")[0]
+        is_known = secrets.compare_digest(begin.encode(), prefix.encode())
+        return self.contents.get(name) if is_known and _THIS_MACHINE.fullmatch(host) else None
+
+    def handle_error(self, *_: Any) -> None:
+        """Say what a transfer failed of, unless that the browser has ended it."""
+        error = sys.exception()
+        if isinstance(error, Exception) and not isinstance(error, ConnectionError):
+            tell(str(error) if isinstance(error, TracelabError) else reason_of(error))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request."""
+
+    protocol_version = "HTTP/1.1"
+    server_version, sys_version = "tracelab", ""
+
+    def do_HEAD(self) -> None:
+        """Say what there is, without its bytes."""
+        self._answer(is_body_wanted=False)
+
+    def do_GET(self) -> None:
+        """Give what there is."""
+        self._answer(is_body_wanted=True)
+
+    def _answer(self, *, is_body_wanted: bool) -> None:
+        server = cast(LoopbackServer, self.server)
+        content = server.find(self.path, ", ".join(self.headers.get_all("Host", [])))
+        if content is None:
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        if not is_body_wanted:
+            self._begin(content)
+            return
+        try:
+            chunks = iter(content.chunks())
+            first = next(chunks, b"")  # what cannot be read at all has another status
+        except Exception:
+            self.send_error(HTTPStatus.INTERNAL_SERVER_ERROR)
+            raise
+        self._begin(content)
+        for chunk in chain((first,), chunks):
+            if content.byte_count is not None:
+                self.wfile.write(chunk)
+            elif chunk:  # an empty one would be the end
+                self.wfile.write(b"%x\r\n%b\r\n" % (len(chunk), chunk))
+        if content.byte_count is None:
+            self.wfile.write(b"0\r\n\r\n")
+
+    def _begin(self, content: Content) -> None:
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", content.media_type)
+        if content.byte_count is None:
+            self.send_header("Transfer-Encoding", "chunked")
+        else:
+            self.send_header("Content-Length", str(content.byte_count))
+        self.end_headers()
+
+    def end_headers(self) -> None:
+        """End the headers with those that every answer has."""
+        for name, value in _HEADERS:
+            self.send_header(name, value)
+        super().end_headers()
+
+    def send_error(self, code: int, *_: Any) -> None:
+        """Refuse a request, without a word of it in the answer."""
+        body = b"%d\n" % code
+        self.send_response(code)
+        self.send_header("Content-Type", "text/plain")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def log_message(self, *_: Any) -> None:
+        """Say nothing of each request."""
