@@ -50,7 +50,13 @@ PAYLOADS = (
     "x" * 5_000,
     "\U0001f525\u00e9\u4e2d",
 )
-WHOLE = ("__proto__", "constructor", "toString", "hasOwnProperty", "")  # keys of JavaScript's objects
+WHOLE = (
+    "__proto__",
+    "constructor",
+    "toString",
+    "hasOwnProperty",
+    "",
+)  # keys of JavaScript's objects
 
 # A file's name can hold everything but a slash; the path of the folder and the file closes a script.
 FOLDER, FILE = _acts("<script>ACT<"), _acts("script><img src=x onerror=ACT>'\"{{7*7}}.json.gz")
@@ -119,9 +125,7 @@ def poisoned(source: Path, folder: Path, name: str = FILE) -> Path:
             if isinstance(value, str) and key not in _KEPT_ARGUMENTS:
                 arguments[key] = poison.of("argument", value)
     kept = {"schemaVersion", "traceEvents", "displayTimeUnit", "trace_id"}
-    content |= {
-        key: poison.everywhere(value) for key, value in content.items() if key not in kept
-    }
+    content |= {key: poison.everywhere(value) for key, value in content.items() if key not in kept}
     path = folder / FOLDER / name
     path.parent.mkdir(exist_ok=True)
     path.write_bytes(gzip.compress(json.dumps(content).encode(), 1))
