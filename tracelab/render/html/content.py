@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tracelab.arrays import OneLine
+from tracelab.render.html.definitions import Definition, definitions
 from tracelab.render.html.finding_items import FindingItem, finding_items
-from tracelab.render.html.summary import Summary, short_name, summary_of
-from tracelab.render.text.files import hardware, recorded
-from tracelab.render.text.report import chapters
-from tracelab.render.text.sections import Chapter
+from tracelab.render.html.parts import PartGroup, part_groups
+from tracelab.render.html.summary import Summary, name_of, summaries_of
+from tracelab.render.text.cells import counted
+from tracelab.render.text.files import file_facts, hardware, recorded
+from tracelab.render.text.savings import not_predicted
+from tracelab.render.text.screen import lacking
+from tracelab.render.text.screen_of_files import machines
+from tracelab.render.text.sections import Section
 from tracelab.report.schema import Report
-from tracelab.report.views import ranks_of
+from tracelab.report.views import RankView, ranks_of
+
+if TYPE_CHECKING:
+    from tracelab.render.html.file_part import FilePart
+
+_MOST_FACTS = 64  # files whose facts are listed
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -21,39 +33,104 @@ class Content(OneLine):
     Attributes:
         version: of the package.
         name: of the file, or of all files together.
-        facts: the ranks, GPUs, versions and steps.
+        facts: ranks, GPUs, versions and steps.
+        path: of the file, where there is one.
+        warnings: what the files lack that matters, and files that could not be used.
         summaries: what is said first, of each file or of the job.
         findings: about the program.
+        notes: what to know beside them.
         lacks: findings about what the files lack.
-        chapters: the tables.
+        groups: tables and charts.
+        provenance: what was analyzed, and how.
+        definitions: the words.
     """
 
     version: str
     name: str
-    facts: tuple[str, ...]
+    facts: str
+    path: str
+    warnings: tuple[str, ...]
     summaries: tuple[Summary, ...]
     findings: tuple[FindingItem, ...]
+    notes: tuple[str, ...]
     lacks: tuple[FindingItem, ...]
-    chapters: tuple[Chapter, ...]
+    groups: tuple[PartGroup, ...]
+    provenance: tuple[Section, ...]
+    definitions: tuple[Definition, ...]
 
 
-def content_of(report: Report) -> Content:
-    """What the page of a report says."""
+def content_of(report: Report, files: Sequence[FilePart]) -> Content:
+    """What the page of a report says.
+
+    Args:
+        report: the report.
+        files: what else is known of each file while it is analyzed; empty of a saved report.
+    """
     ranks = [rank for rank in ranks_of(report) if rank.views]
+    findings = finding_items(report, ranks, about="program")
+    lacks = finding_items(report, ranks, about="trace")
+    summaries = summaries_of(report, ranks)
+    groups = part_groups(report, ranks, files)
+    sentences = [text for summary in summaries for text in summary.words]
+    parts = [part for group in groups for part in group.parts]
     return Content(
         version=report.version,
-        name=short_name([trace.path for trace in report.traces]),
-        facts=tuple(
-            dict.fromkeys(
-                part
-                for rank in ranks
-                for part in (*hardware(rank.trace, rank.views), recorded(rank.views))
-            )
-        ),
-        summaries=tuple(
-            summary_of(rank, rank.trace.path if len(ranks) > 1 else "") for rank in ranks
-        ),
-        findings=tuple(finding_items(report, ranks, about="program")),
-        lacks=tuple(finding_items(report, ranks, about="trace")),
-        chapters=tuple(chapters(report, top=30)),
+        name=name_of(report),
+        facts=_facts(ranks),
+        path=report.traces[0].path if len(report.traces) == 1 else "",
+        warnings=tuple(_warnings(report)),
+        summaries=tuple(summaries),
+        findings=tuple(findings),
+        notes=tuple(_notes(report, ranks)),
+        lacks=tuple(lacks),
+        groups=tuple(groups),
+        provenance=tuple(_provenance(report, ranks)),
+        definitions=tuple(definitions(parts, [*findings, *lacks], sentences)),
     )
+
+
+def _facts(ranks: Sequence[RankView]) -> str:
+    """The GPUs, versions and steps, in a line."""
+    if len(ranks) != 1:
+        return machines(ranks)
+    trace, views = ranks[0].trace, ranks[0].views
+    rank = [] if trace.rank_source == "position" else [f"rank {trace.rank}"]
+    return " · ".join([*rank, *hardware(trace, views), recorded(views)])
+
+
+def _warnings(report: Report) -> list[str]:
+    """What matters of what is missing."""
+    unread = [
+        f"Not used: {file.reason if file.path in file.reason else f'{file.path}: {file.reason}'}"
+        for file in report.provenance.unread
+    ]
+    lacks = [lack.text for lack in lacking(report.findings, report.traces) if lack.is_warning]
+    return [*unread, *([f"The trace: {'. '.join(lacks)}."] if lacks else [])]
+
+
+def _notes(report: Report, ranks: Sequence[RankView]) -> list[str]:
+    """What to know beside the findings."""
+    shown = {(rank.trace.rank, rank.main.step) for rank in ranks}
+    notes = [note.text for note in report.notes if (note.rank, note.step) in shown]
+    unpredicted = [text for rank in ranks for text in not_predicted(rank.main.scope)]
+    return list(dict.fromkeys([*notes, *unpredicted]))
+
+
+def _provenance(report: Report, ranks: Sequence[RankView]) -> list[Section]:
+    """The files, and how they were analyzed."""
+    asked = report.provenance
+    lines = [
+        f"tracelab {report.version}, {counted(len(report.traces), 'file', 'files')}",
+        f"Steps are annotations that match {asked.step_pattern}",
+    ]
+    if asked.comm_patterns:
+        patterns = " · ".join(asked.comm_patterns)
+        lines.append(f"Counted as communication as well: kernels that match {patterns}")
+    if asked.job is not None:
+        what = "One job" if asked.job.is_job else "Not one job"
+        lines.append(f"{what}: {asked.job.why}.")
+    sections = [Section("", tuple(lines))]
+    for rank in ranks[:_MOST_FACTS]:
+        facts = file_facts(rank.trace, rank.views, in_job=report.job is not None)
+        sections.append(Section(rank.trace.path, facts.lines))
+    return sections

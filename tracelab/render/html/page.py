@@ -15,8 +15,11 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tracelab.render.html.assets import asset, content_security_policy, has_asset, script_json
+from tracelab.render.html.cells import fit_class, shown_cells
+from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
 from tracelab.render.html.served import Served
+from tracelab.render.text.cells import percent_text, time_text
 from tracelab.report.schema import Report
 from tracelab.safe_text import visible
 
@@ -58,7 +61,7 @@ def render_page(
             scripts=[Markup(text) for text in texts],
             timeline=timeline,
             served=served,
-            page=content_of(report),
+            page=content_of(report, files),
         )
     )
 
@@ -73,7 +76,14 @@ def _environment() -> Environment:
         lstrip_blocks=True,
         finalize=_shown,
     )
-    environment.filters["prose"] = _prose
+    environment.filters |= {
+        "prose": _prose,
+        "placed": lambda bar: placed(bar.parts, bar.length_ns),
+        "share": percent_text,
+        "time": time_text,
+        "fit": fit_class,
+        "cells": shown_cells,
+    }
     return environment
 
 

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 from tracelab.arrays import OneLine
 from tracelab.glossary import CAUSES
 from tracelab.measures.steady import UNPROFILED
 from tracelab.measures.window_times import DeviceMetrics
+from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, percent_text, time_text
+from tracelab.render.text.job import RankShares, job_verdict, rank_shares
 from tracelab.render.text.savings import all_save_in_full, not_predicted
+from tracelab.render.text.screen_of_files import step_sentence
 from tracelab.render.text.verdict import verdict
+from tracelab.report.schema import Report
 from tracelab.report.views import RankView, Scope
 
 UNKNOWN = "—"
+_MOST_BARS = 8  # ranks
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -51,17 +56,19 @@ class Part(OneLine):
 class Bar(OneLine):
     """A stretch of time in parts without gaps: they add up to it.
 
-    Example: ``Bar("the 5 steady steps of GPU 0", 900, (Part("compute", "compute", 700), ...))``
+    Example: ``Bar("What GPU 0 did in ...", 900, (Part("compute", "compute", 700), ...), steps=5)``
 
     Attributes:
         name: what it is about.
         length_ns: the stretch, ns.
         parts: from left to right, each longer than nothing.
+        steps: how many steps that is; 1 of what is no step.
     """
 
     name: str
     length_ns: int
     parts: tuple[Part, ...]
+    steps: int = 1
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -79,6 +86,67 @@ class Summary(OneLine):
     verdict: tuple[str, ...]
     numbers: tuple[Number, ...]
     bars: tuple[Bar, ...]
+
+    @property
+    def legend(self) -> tuple[Part, ...]:
+        """Each sort of part of the bars once."""
+        return tuple({part.name: part for bar in self.bars for part in bar.parts}.values())
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """What it says in words of the glossary."""
+        parts = (part.name for bar in self.bars for part in bar.parts)
+        return (*self.verdict, *(number.name for number in self.numbers), *parts)
+
+
+def summaries_of(report: Report, ranks: Sequence[RankView]) -> list[Summary]:
+    """The summary of the job, or of each file."""
+    if report.job is not None and ranks:
+        return [_of_job(report, ranks)]
+    names = short_names([rank.trace.path for rank in ranks])
+    titles = names if len(ranks) > 1 else [""]
+    return [summary_of(rank, title) for rank, title in zip(ranks, titles, strict=False)]
+
+
+def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
+    """Who makes others wait, the slowest rank's numbers, and how each rank spends its steps."""
+    shares = rank_shares(report)
+    longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
+    on = f"rank {longest.trace.rank}"
+    numbers = [replace(x, note=f"{x.note} · {on}") for x in numbers_of(longest)[:3]]
+    scopes = [rank.main.scope for rank in ranks]
+    priced = next((x for x in scopes if x.savings and x.savings.saves_ns is not None), scopes[0])
+    return Summary(
+        "",
+        (*job_verdict(report, shares), *step_sentence(ranks)),
+        (*numbers, _predicted(priced)),
+        tuple(
+            _bar_of_rank(x)
+            for x in _chosen(
+                shares, {x.rank for x in report.job.stragglers} if report.job else set()
+            )
+        ),
+    )
+
+
+def _chosen(shares: Sequence[RankShares], first: Collection[int]) -> list[RankShares]:
+    """Of very many ranks the stragglers, and those that wait longest."""
+    order = sorted(shares, key=lambda x: (x.rank not in first, -x.wait_ns / max(1, x.length_ns)))
+    return sorted(order[:_MOST_BARS], key=lambda x: x.rank)
+
+
+def _bar_of_rank(shares: RankShares) -> Bar:
+    parts = (
+        Part("compute", "compute", shares.compute_ns),
+        Part("wait", "wait for other ranks", shares.wait_ns),
+        Part("transfer", "transfer", shares.transfer_ns),
+        Part("comm", "unmatched communication", shares.unmatched_ns),
+        Part("copy", "copies", shares.copy_ns),
+        Part("unknown", "idle", shares.idle_ns),
+    )
+    return Bar(
+        f"rank {shares.rank}", shares.length_ns, tuple(part for part in parts if part.time_ns)
+    )
 
 
 def summary_of(rank: RankView, title: str = "") -> Summary:
@@ -133,8 +201,10 @@ def bar_of(scope: Scope) -> Bar | None:
     device = scope.deciding
     if device is None:
         return None
-    steps = f"the {scope.steps} steady steps" if scope.steps > 1 else scope.name
-    return Bar(f"{steps} on GPU {device.device}", scope.length_ns, tuple(parts_of(device)))
+    steps = max(1, scope.steps)
+    what = f"a step, the mean of {steps} steady steps," if steps > 1 else scope.name
+    name = f"What GPU {device.device} did in {what} and why it was idle"
+    return Bar(name, scope.length_ns, tuple(parts_of(device)), steps)
 
 
 def parts_of(device: DeviceMetrics) -> Iterable[Part]:
@@ -159,10 +229,12 @@ def parts_of(device: DeviceMetrics) -> Iterable[Part]:
     return (part for part in (*busy, *idle) if part.time_ns)
 
 
-def short_name(paths: Sequence[str]) -> str:
+def name_of(report: Report) -> str:
     """What a page of these files is called."""
+    paths = [trace.path for trace in report.traces]
     if len(paths) == 1:
         return PurePath(paths[0]).name
     folders = {PurePath(path).parent.name for path in paths}
     folder = folders.pop() if len(folders) == 1 else ""
-    return f"{len(paths)} files{f' in {folder}' if folder else ''}"
+    count = f"Job of {len(paths):,} ranks" if report.job else f"{len(paths):,} files"
+    return f"{count} in {folder}" if folder else count

@@ -1,9 +1,8 @@
-"""The heat map of a job: of each rank and step the shares of compute, wait, transfer and idle."""
+"""How the heat map of a job is drawn in a picture."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -12,58 +11,24 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, to_rgb
 from matplotlib.figure import Figure
 
-from tracelab.job.merge import Job
-from tracelab.job.rank_times import RankStep
+from tracelab.render.job_heat_map import COMPUTE, COPIES, IDLE, TRANSFER, WAIT, HeatMap, merged
 from tracelab.render.picture.coverage import FloatArray
 from tracelab.render.picture.style import DARK, DPI, GRAY, SMALL_PX, TEXT_PX, points
 
 _PANEL_GAP, _TITLE_PX, _STEPS_PX = 28, 30, 24
 _LEAST_CELL, _NUMBER_CELL, _NUMBER_ROW = 3, 26, 13  # pixels
 _STEP_LABEL = 34
-_WORTH_A_PANEL = 0.01  # of some step
 
 # The darkest color of each panel; none is darker, and colors alone tell nothing.
-_PANELS: Mapping[str, tuple[str, Callable[[RankStep], int]]] = MappingProxyType(
+_COLORS: Mapping[str, str] = MappingProxyType(
     {
-        "compute": ("#0072B2", lambda x: x.compute_ns),
-        "wait for other ranks": ("#D55E00", lambda x: x.wait_ns),
-        "transfer": ("#B07900", lambda x: x.transfer_ns),
-        "copies": ("#00795A", lambda x: x.copy_ns),
-        "idle": ("#5F6368", lambda x: x.idle_ns),
+        COMPUTE: "#0072B2",
+        WAIT: "#D55E00",
+        TRANSFER: "#B07900",
+        COPIES: "#00795A",
+        IDLE: "#5F6368",
     }
 )
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class HeatMap:
-    """What the heat map shows.
-
-    Attributes:
-        ranks: the rows.
-        steps: the columns.
-        shares: of each panel, by its title: float64[ranks, steps], of the step's time on the rank,
-            0 to 1; nan where the rank lacks the step.
-    """
-
-    ranks: tuple[int, ...]
-    steps: tuple[int, ...]
-    shares: Mapping[str, FloatArray]
-
-
-def heat_map(job: Job, ranks: Sequence[int]) -> HeatMap:
-    """The shares of all steps of these ranks."""
-    by_rank = {times.rank: {x.step: x for x in times.steps} for times in job.per_rank}
-    steps = tuple(sorted({step for rank in ranks for step in by_rank[rank] if step is not None}))
-    shares = {}
-    for title, (_, time_of) in _PANELS.items():
-        share = np.full((len(ranks), len(steps)), np.nan)
-        for row, rank in enumerate(ranks):
-            for column, step in enumerate(steps):
-                if x := by_rank[rank].get(step):
-                    share[row, column] = time_of(x) / max(1, x.end_ns - x.start_ns)
-        if title != "copies" or np.nanmax(share, initial=0) >= _WORTH_A_PANEL:
-            shares[title] = share
-    return HeatMap(tuple(ranks), steps, MappingProxyType(shares))
 
 
 def heat_map_px(rows: int, row_px: int) -> int:
@@ -101,7 +66,7 @@ def draw_heat_map(
             ),
             label=title,
         )
-        shown, edges = _columns(share, panel_px)
+        shown, edges = merged(share, -(-share.shape[1] * _LEAST_CELL // panel_px))
         _draw_panel(axes, title, shown, most)
         _write_numbers(axes, title, shown, panel_px / shown.shape[1], row_px, most)
         _write_steps(axes, [content.steps[i] for i in edges], panel_px / shown.shape[1])
@@ -109,18 +74,8 @@ def draw_heat_map(
             _write_ranks(axes, content.ranks, row_px)
 
 
-def _columns(share: FloatArray, panel_px: int) -> tuple[FloatArray, list[int]]:
-    """The shares, of very many steps the mean of neighbors, and the first step of each column."""
-    steps = share.shape[1]
-    group = -(-steps * _LEAST_CELL // panel_px)
-    first = list(range(0, steps, group))
-    if group == 1:
-        return share, first
-    return np.stack([np.nanmean(share[:, i : i + group], axis=1) for i in first], axis=1), first
-
-
 def _colormap(title: str) -> LinearSegmentedColormap:
-    return LinearSegmentedColormap.from_list(title, ["#F7F7F8", _PANELS[title][0]])
+    return LinearSegmentedColormap.from_list(title, ["#F7F7F8", _COLORS[title]])
 
 
 def _draw_panel(axes: Axes, title: str, share: FloatArray, most: float) -> None:

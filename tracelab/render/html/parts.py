@@ -1,0 +1,236 @@
+"""The parts of the page below its first screen: charts and the tables of the text report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from tracelab.arrays import OneLine
+from tracelab.glossary import CAUSES
+from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
+from tracelab.render.text.causal_profile import causal_section
+from tracelab.render.text.cells import PART, time_text
+from tracelab.render.text.files import (
+    all_losses,
+    launched_only,
+    losses,
+    ranks as table_of_ranks,
+    steps,
+    unrecognised,
+)
+from tracelab.render.text.hints import ALL_IN_JSON
+from tracelab.render.text.job import rank_shares
+from tracelab.render.text.job_tables import job_sections
+from tracelab.render.text.sections import Column, Section
+from tracelab.render.text.tables import other_tables
+from tracelab.render.text.verdict import left_out_steps
+from tracelab.render.text.whatif import sections as whatif_sections
+from tracelab.render.text.window_blocking_calls import blocking_calls
+from tracelab.render.text.window_critical_path import critical_path
+from tracelab.render.text.window_idle import culprits, idle
+from tracelab.render.text.window_kernels import kernels, lines, modules, operators, phases
+from tracelab.render.text.window_overlap import overlap
+from tracelab.render.text.window_starts import latencies, starts
+from tracelab.render.text.window_times import streams, times
+from tracelab.report.schema import Report, WhatIf
+from tracelab.report.views import RankView, views_of
+from tracelab.simulate.causal_profile import CausalMetrics
+
+if TYPE_CHECKING:
+    from tracelab.render.html.file_part import FilePart
+
+TOP = 30  # kernels, lines, modules and operators
+MOST_FILES = 4  # whose tables are all shown: more would be a wall
+_MOST_RANKS, _MOST_STEPS = 64, 100
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Part(OneLine):
+    """A part of the page under a heading.
+
+    Attributes:
+        key: what it is about.
+        suffix: which file it is about, where there are several.
+        title: its heading.
+        sections: sentences, tables and notes.
+        heat: heat maps above them.
+        columns: a chart above them.
+        is_wide: its tables need the whole width.
+    """
+
+    key: str
+    suffix: str
+    title: str
+    sections: tuple[Section, ...]
+    heat: tuple[HeatChart, ...] = ()
+    columns: StepChart | None = None
+    is_wide: bool = False
+
+    @property
+    def id(self) -> str:
+        """By which a link finds it."""
+        return self.key + self.suffix
+
+    @property
+    def label(self) -> str:
+        """What a link to it says: ``"Kernels"`` for "Kernels, per steady step (mean of 5)"."""
+        return self.title.partition(",")[0].partition(PART)[0]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class PartGroup(OneLine):
+    """The parts about one file, or about all of them; without a title where there is one file."""
+
+    id: str
+    title: str
+    parts: tuple[Part, ...]
+
+
+def part_groups(
+    report: Report, ranks: Sequence[RankView], files: Sequence[FilePart]
+) -> list[PartGroup]:
+    """Everything below the first screen but where it comes from, in order.
+
+    Args:
+        report: the report.
+        ranks: its files that have windows.
+        files: what else is known of each file while it is analyzed; empty of a saved report.
+    """
+    several = len(report.traces) > 1
+    groups = [PartGroup("all", "", tuple(_of_all(report)))] if several else []
+    if len(ranks) > MOST_FILES or len({rank.trace.rank for rank in ranks}) < len(ranks):
+        return groups
+    by_path = {part.path: part for part in files}
+    for index, rank in enumerate(ranks):
+        suffix = f"-{index}" if several else ""
+        name = f"Rank {rank.trace.rank}{PART}" if report.job else ""
+        groups.append(
+            PartGroup(
+                f"file{suffix}",
+                f"{name}{rank.trace.path}" if several else "",
+                tuple(_of_file(report, rank, by_path.get(rank.trace.path), suffix)),
+            )
+        )
+    return groups
+
+
+def _of_all(report: Report) -> Iterator[Part]:
+    """What the files say together."""
+    sections = [x for x in job_sections(report, ()) if x.title]
+    heat: list[HeatChart] = []
+    if report.job is not None:
+        waits = {x.rank: x.wait_ns / max(1, x.length_ns) for x in rank_shares(report)}
+        late = {x.rank for x in report.job.stragglers}
+        ordered = sorted(waits, key=lambda rank: (rank not in late, -waits[rank]))
+        heat = job_charts(report.job, sorted(ordered[:_MOST_RANKS]))
+    title = "Ranks" if report.job else "Files"
+    yield Part(
+        "ranks",
+        "",
+        title,
+        (*sections, table_of_ranks(report, views_of(report))),
+        heat=tuple(heat),
+        is_wide=True,
+    )
+    if report.job and report.whatif is not None:
+        yield Part("whatif", "", "What if", tuple(whatif_sections(report.whatif)))
+    lost = all_losses(report.traces)
+    if lost:
+        yield Part("losses", "", lost[0].title, tuple(lost))
+
+
+def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str) -> Iterator[Part]:
+    """All tables of a file, those about what to do before those about what was measured."""
+    view = rank.main
+
+    def made(
+        key: str, sections: Sequence[Section], title: str = "", **options: Any
+    ) -> Iterator[Part]:
+        if sections:
+            yield Part(key, suffix, title or sections[0].title, tuple(sections), **options)
+
+    yield from made("causal", _causal(report, rank, part), "Causal profile", is_wide=True)
+    yield from made("whatif", _whatif(report, part), "What if")
+    chart = step_chart(rank)
+    yield from made(
+        "bubbles",
+        [*idle(view), *culprits(view), *_steps(rank)],
+        "Idle by cause and step",
+        columns=chart,
+        is_wide=True,
+    )
+    yield from made("times", [*times(view), *streams(view)], "Busy and idle")
+    yield from made(
+        "overlap",
+        [overlap(view)],
+        heat=tuple(overlap_charts(view.overlaps, several=view.several)),
+        is_wide=True,
+    )
+    yield from made("blocking-calls", [blocking_calls(view)], is_wide=True)
+    yield from made("critical-path", critical_path(view))
+    yield from made("phases", phases(view))
+    for key, sections in (
+        ("kernels", kernels(view, TOP)),
+        ("operators", operators(view, TOP)),
+        ("lines", lines(view, TOP)),
+        ("modules", modules(view, TOP)),
+    ):
+        yield from made(key, sections, is_wide=True)
+    yield from made("starts", [*starts(view), *latencies(view)])
+    yield from made("other", other_tables(view), "Other tables")
+    if report.job is None:
+        yield from made("losses", losses(rank.trace))
+    yield from made("unrecognized", [*unrecognised(rank.trace), *launched_only(rank.trace, view)])
+
+
+def _causal(report: Report, rank: RankView, part: FilePart | None) -> list[Section]:
+    rows: Sequence[CausalMetrics] = [x for x in report.causal if x.rank == rank.trace.rank]
+    if part is not None and part.causal:
+        rows = part.causal
+    return [causal_section(rows, rank.main.savings)] if rows else []
+
+
+def _whatif(report: Report, part: FilePart | None) -> list[Section]:
+    whatif: WhatIf | None = None if report.job else report.whatif
+    if part is not None and part.whatif is not None:
+        whatif = part.whatif
+    return [] if whatif is None else whatif_sections(whatif)
+
+
+def _steps(rank: RankView) -> list[Section]:
+    """The steps in lines: how long and how busy, then the causes of idle time in each."""
+    if rank.whole is None or not rank.steps:
+        return []
+    not_steady = [f"Not steady: {text}." for text in left_out_steps(rank)]
+    return [steps(rank.steps, "", not_steady), *_causes_by_step(rank)]
+
+
+def _causes_by_step(rank: RankView) -> list[Section]:
+    """Idle by cause in each step, on the GPU that decides."""
+    number = rank.main.scope.device
+    rows = [
+        (view.step, device)
+        for view in rank.steps[:_MOST_STEPS]
+        for device in view.window.devices
+        if device.device == number
+    ]
+    causes = [x for x in CAUSES.terms if any(device.bubbles.get(x.key) for _, device in rows)]
+    if not causes:
+        return []
+    left = len(rank.steps) - _MOST_STEPS
+    return [
+        Section(
+            "Idle by step and cause",
+            columns=(Column("step"), *(Column(x.name) for x in causes), Column("idle")),
+            rows=tuple(
+                (
+                    str(step),
+                    *(time_text(device.bubbles.get(x.key, 0)) for x in causes),
+                    time_text(device.idle_ns),
+                )
+                for step, device in rows
+            ),
+            notes=(f"… and {left:,} more steps {ALL_IN_JSON}.",) if left > 0 else (),
+        )
+    ]
