@@ -9,11 +9,12 @@ from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 
 from tracelab.job.merge import Job
+from tracelab.render.job_clock import JobTime, job_times
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.draw_lanes import draw_work
 from tracelab.render.picture.heat_map import draw_heat_map, heat_map_px
-from tracelab.render.picture.job_lanes import JobTime, RankLane, choose_steps, job_times, lanes_of
+from tracelab.render.picture.job_lanes import RankLane, choose_steps, lanes_of
 from tracelab.render.picture.labels import draw_axis
 from tracelab.render.picture.lanes import Mark, marks_in
 from tracelab.render.picture.layout import Sheet, new_figure

@@ -11,7 +11,6 @@ from statistics import median
 
 import numpy as np
 
-from tracelab.arrays import Frozen
 from tracelab.intervals import (
     Int64Array,
     Intervals,
@@ -24,6 +23,7 @@ from tracelab.intervals import (
 )
 from tracelab.job.merge import Job
 from tracelab.job.rank_times import RankTimes
+from tracelab.render.job_clock import JobTime
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.lanes import Band, Lane, Layer, Mark
 from tracelab.render.picture.rank_work import RankWork
@@ -77,55 +77,6 @@ def choose_steps(job: Job, works: Mapping[int, RankWork]) -> tuple[int, ...]:
     usual_ns = median(length_ns[number] for number in numbers)
     choices: list[tuple[int, ...]] = list(pairwise(numbers)) or [(numbers[0],)]
     return min(choices, key=lambda steps: sum(abs(length_ns[x] - usual_ns) for x in steps))
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class JobTime(Frozen):
-    """How the times of a rank's file are related to the job's clock: evenly between known moments.
-
-    Attributes:
-        own_ns: int64[k], ns since the file's first event, ascending, at least one.
-        shift_ns: int64[k], ns, what to add to each for the job's clock.
-
-    Example row: ``own_ns=9_000, shift_ns=-1_204_000``.
-    """
-
-    own_ns: Int64Array
-    shift_ns: Int64Array
-
-    def __call__(self, moments_ns: Int64Array) -> Int64Array:
-        """int64[n], moments of the file on the job's clock."""
-        shift_ns = np.interp(moments_ns, self.own_ns, self.shift_ns)
-        return moments_ns + np.rint(shift_ns).astype(np.int64)
-
-
-def job_times(job: Job, works: Mapping[int, RankWork]) -> dict[int, JobTime]:
-    """How to bring each rank's times to the job's clock: by its steps, which are known on both.
-
-    A file without steps has the offset of its clock, and no drift.
-    """
-    clocks = {x.rank: x.offset_ns for x in job.alignment.per_rank} if job.alignment else {}
-    reference = works.get(job.alignment.reference_rank) if job.alignment else None
-    times = {}
-    for x in job.per_rank:
-        work = works[x.rank]
-        own = {window.step: window for window in work.windows}
-        pairs = [
-            (own_ns, job_ns - own_ns)
-            for step in x.steps
-            if (window := own.get(step.step))
-            for own_ns, job_ns in (
-                (window.start_ns, step.start_ns),
-                (window.end_ns, step.end_ns),
-            )
-        ]
-        if not pairs:
-            ahead_ns = work.origin_ns - (reference.origin_ns if reference else work.origin_ns)
-            pairs = [(work.start_ns, ahead_ns - clocks.get(x.rank, 0))]
-        own_ns, shift_ns = np.array(pairs, dtype=np.int64).T
-        own_ns, first = np.unique(own_ns, return_index=True)
-        times[x.rank] = JobTime(own_ns, shift_ns[first])
-    return times
 
 
 def lanes_of(

@@ -1,0 +1,220 @@
+"""The timeline's lanes as bytes: a page reads them back with a few lines of JavaScript.
+
+A lane is a handful of integer columns. Each is written as byte planes, all lowest bytes first, then
+all second bytes: neighbors are alike there, so that gzip makes about three bytes of an activity's
+start, length, name and kind. What follows an order (the launch of each activity) is written as
+differences. `tests/reference/page_lanes.py` is the readable definition: it decodes them.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import OneLine, read_only
+from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.render.picture.coverage import Grid
+
+PLAIN, DELTA = "plain", "delta"
+BINS = 4096
+_LONGEST_BIN_NS = 2**32 - 1
+_ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lane's escapes
+
+
+class Column(NamedTuple):
+    """How a column is written.
+
+    Example: ``Column("call", 4, DELTA)``, four bytes each, of differences modulo 2^32.
+    """
+
+    name: str
+    size: int
+    code: str = PLAIN
+
+
+_ALL = (Column("gap", 4), Column("dur", 4), Column("kind", 1))
+# By the type of a lane, after those of all lanes.
+COLUMNS: Mapping[str, tuple[Column, ...]] = MappingProxyType(
+    {
+        "steps": (Column("name", 2),),
+        "idle": (Column("row", 4, DELTA),),
+        "exposed": (Column("row", 4, DELTA), Column("name", 2)),
+        "stream": (
+            Column("name", 2),
+            Column("op", 2),
+            Column("line", 2),
+            Column("call", 4, DELTA),
+            Column("why", 1),
+            Column("source", 4, DELTA),
+        ),
+        "path": (Column("row", 4, DELTA),),
+        "host": (Column("name", 2), Column("line", 2), Column("cost", 4), Column("row", 4, DELTA)),
+        "wait": (Column("name", 2),),
+    }
+)
+_ESCAPABLE = ("gap", "dur", "cost")
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Lane(OneLine):
+    """What lies in one lane of the timeline, by start.
+
+    Attributes:
+        id: "idle:0", "stream:0/7".
+        type: a key of `COLUMNS`.
+        label: what stands beside it.
+        device: the GPU's number; None for a lane of the host, or of the whole file.
+        summary: shown also while its group is closed.
+        kinds: names of the kinds, as in the page's palette.
+        start_ns, end_ns: int64[n], ns.
+        kind: uint8[n], index into `kinds`.
+        more: the further columns of its type, each int[n], ABSENT for none.
+
+    Example: ``Lane("idle:0", "idle", "GPU 0 idle", 0, True, ("host_blocked", ...), start_ns=[400],
+    end_ns=[900], kind=[0], more={"row": [17]})``.
+    """
+
+    id: str
+    type: str
+    label: str
+    device: int | None
+    summary: bool
+    kinds: tuple[str, ...]
+    start_ns: Int64Array
+    end_ns: Int64Array
+    kind: NDArray[np.uint8]
+    more: Mapping[str, NDArray[Any]]
+
+    def __post_init__(self) -> None:
+        for column in (self.start_ns, self.end_ns, self.kind, *self.more.values()):
+            read_only(column)
+
+    def __len__(self) -> int:
+        return len(self.start_ns)
+
+    def select(self, chosen: NDArray[np.bool_]) -> Lane:
+        """The chosen part of what lies in it (bool[n])."""
+        return replace(
+            self,
+            start_ns=self.start_ns[chosen],
+            end_ns=self.end_ns[chosen],
+            kind=self.kind[chosen],
+            more={name: column[chosen] for name, column in self.more.items()},
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class EncodedLane(OneLine):
+    """A lane as a page has it.
+
+    Attributes:
+        meta: what the page is told about it, for JSON.
+        columns: its bytes, not compressed.
+    """
+
+    meta: Mapping[str, Any]
+    columns: bytes
+
+
+def encode(
+    lane: Lane, start_ns: int, binned: Lane | None = None, grid: Grid | None = None
+) -> EncodedLane:
+    """One lane as bytes.
+
+    Args:
+        lane: what lies in it.
+        start_ns: the moment from which its first gap counts.
+        binned: the same lane with all that lies in it at any time, where `lane` has only a part.
+        grid: the time and the number of the bins for that.
+    """
+    columns = (*_ALL, *COLUMNS[lane.type])
+    before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
+    values: dict[str, NDArray[Any]] = {
+        "gap": lane.start_ns - before_ns,
+        "dur": lane.end_ns - lane.start_ns,
+        "kind": lane.kind,
+        **lane.more,
+    }
+    escapes: dict[str, list[list[int]]] = {}
+    parts = []
+    for column in columns:
+        value = values[column.name]
+        if column.name in _ESCAPABLE:
+            value, escapes[column.name] = _escaped(value, is_signed=column.name == "gap")
+        parts.append(planes(differences(value) if column.code == DELTA else value, column.size))
+    bins = None
+    if binned is not None and grid is not None:
+        parts += [planes(of_kind, 4) for of_kind in _binned(binned, grid)]
+        bins = {
+            "count": grid.columns,
+            "start": grid.start_ns,
+            "end": grid.end_ns,
+            "kinds": list(lane.kinds),
+        }
+    meta = {
+        "id": lane.id,
+        "type": lane.type,
+        "label": lane.label,
+        "device": lane.device,
+        "count": len(lane),
+        "summary": lane.summary,
+        "kinds": list(lane.kinds),
+        "columns": [list(column) for column in columns],
+        "escapes": escapes,
+        "bins": bins,
+    }
+    return EncodedLane(meta, b"".join(parts))
+
+
+def compress(lanes: Iterable[EncodedLane]) -> bytes:
+    """The bytes of all lanes in one gzip, the same for the same lanes."""
+    return gzip.compress(b"".join(lane.columns for lane in lanes), 9, mtime=0)
+
+
+def planes(values: NDArray[Any], size: int) -> bytes:
+    """The lowest bytes of all numbers, then the second lowest, and so on.
+
+    >>> planes(np.array([1, 258, -1]), 2)
+    b'\\x01\\x02\\xff\\x00\\x01\\xff'
+    """
+    as_bytes = values.astype("<i8").view(np.uint8).reshape(-1, 8)
+    return as_bytes[:, :size].T.tobytes()
+
+
+def differences(values: NDArray[Any]) -> Int64Array:
+    """The first number, then how much each is more than the one before it.
+
+    >>> differences(np.array([7, 8, 6]))
+    array([ 7,  1, -2])
+    """
+    return np.diff(values.astype(np.int64), prepend=np.int64(0))
+
+
+def bin_grid(start_ns: int, end_ns: int) -> Grid:
+    """The bins of some time: `BINS`, or more where the time in one would not fit into 32 bits."""
+    return Grid(start_ns, end_ns, max(BINS, -(-(end_ns - start_ns) // _LONGEST_BIN_NS)))
+
+
+def _escaped(values: Int64Array, *, is_signed: bool) -> tuple[Int64Array, list[list[int]]]:
+    """Numbers that fit into 32 bits, and those that do not with their places."""
+    most = _ESCAPED_GAP if is_signed else _ESCAPED
+    is_large = (values >= most) | (values < -(2**31))
+    index = np.flatnonzero(is_large)
+    pairs = [list(pair) for pair in zip(index.tolist(), values[index].tolist(), strict=True)]
+    return np.where(is_large, most, values), pairs
+
+
+def _binned(lane: Lane, grid: Grid) -> Sequence[Int64Array]:
+    """How long each kind lasted in each bin, ns."""
+    edges_ns = grid.edges_ns
+    lasting = (
+        union(lane.start_ns[lane.kind == kind], lane.end_ns[lane.kind == kind])
+        for kind in range(len(lane.kinds))
+    )
+    return [measure_within(of_kind, edges_ns[:-1], edges_ns[1:]) for of_kind in lasting]

@@ -1,0 +1,415 @@
+"""What a page needs of one file: reduced to columns in whichever process the file is analyzed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.analysis import Analysis, predict_changes
+from tracelab.arrays import OneLine
+from tracelab.findings.fixes import ALL
+from tracelab.glossary import BLOCKERS
+from tracelab.intervals import Int64Array, union
+from tracelab.measures.bubbles import Cause
+from tracelab.measures.critical_path import PathKind
+from tracelab.measures.overlap_blockers import OverlapBlocker
+from tracelab.measures.program_lines import LineName, ProgramLines
+from tracelab.model.kernel_kinds import Kind
+from tracelab.model.lookup import rows_of
+from tracelab.model.steps import Window
+from tracelab.model.timeline import Stream, Timeline
+from tracelab.model.trace import ABSENT
+from tracelab.options import Options
+from tracelab.render.evidence import Place, places_of_evidence
+from tracelab.render.html.encode import Lane
+from tracelab.render.picture.lanes import main_threads_first
+from tracelab.render.words import bare_name, shorten
+from tracelab.report.schema import WhatIf
+from tracelab.safe_text import visible
+from tracelab.simulate.causal_profile import LINE, OPERATOR, CausalMetrics, causal_profile
+
+_LONGEST_NAME, _LONGEST_LABEL = 300, 40
+_STEP_KINDS = ("step", "step_left_out")
+_EXPOSED_KINDS = ("exposed_comm", "exposed_copy")
+_CALL_KINDS = ("launch_call", "blocking")
+
+
+class Name(NamedTuple):
+    """A name as a page shows it, and what stands in a narrow place; "" where that is the same.
+
+    Example: ``Name("void at::native::reduce_kernel<512, 1>(float*)", "reduce_kernel")``.
+    """
+
+    text: str
+    short: str = ""
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class FilePart(OneLine):
+    """What a page needs of one file; all times are ns since the file's first event.
+
+    A row is the place of an activity among those of all lanes of streams, one after another; a call
+    likewise in the lanes of host threads.
+
+    Attributes:
+        path: the file.
+        rank: its number in the file's own report.
+        origin_ns: the file's first event by its own clock, ns.
+        windows: the whole trace and every step, or one step.
+        steps: the numbers of the steady ones.
+        start_ns, end_ns: the time in which anything lies in a lane.
+        device: the GPU that decides.
+        names: of activities, operators, calls and the like.
+        lines: of the program.
+        lanes: steps, idle and exposed time and streams of each device, critical path, host threads.
+        event_id: int64[rows], event ids.
+        threads: index into `Trace.threads` of each lane of the host, in the order of the lanes.
+        places: where what its findings cite lies, by event id; a row is one of the lanes'.
+        causal: what a step would take if a line, or an operator where no line is known, cost
+            nothing; empty where nothing can be replayed.
+        whatif: what the steps take with the fix of each finding alone, then with all of them.
+
+    Example: ``FilePart(path="rank0.json", rank=0, origin_ns=0, windows=(Window(None, 0, 900), ...),
+    steps=(2, 3), start_ns=0, end_ns=900, device=0, names=(Name("gemm"), ...), lines=(), lanes=(...),
+    event_id=[17, ...], threads=(0,), places={}, causal=(), whatif=None)``.
+    """
+
+    path: str
+    rank: int
+    origin_ns: int
+    windows: tuple[Window, ...]
+    steps: tuple[int, ...]
+    start_ns: int
+    end_ns: int
+    device: int
+    names: tuple[Name, ...]
+    lines: tuple[LineName, ...]
+    lanes: tuple[Lane, ...]
+    event_id: Int64Array
+    threads: tuple[int, ...]
+    places: Mapping[int, Place]
+    causal: tuple[CausalMetrics, ...]
+    whatif: WhatIf | None
+
+    def place_of(self, event_id: int) -> Place | None:
+        """Where an event lies that a finding cites, of the file or of its job; None elsewhere."""
+        if event_id in self.places:
+            return self.places[event_id]
+        [row] = np.flatnonzero(self.event_id == event_id)[:1].tolist() or [ABSENT]
+        if row == ABSENT:
+            return None
+        start_ns = np.concatenate([x.start_ns for x in self.lanes if x.type == "stream"])
+        end_ns = np.concatenate([x.end_ns for x in self.lanes if x.type == "stream"])
+        return Place(int(start_ns[row]), int(end_ns[row]), row, ABSENT)
+
+
+def file_part(analysis: Analysis) -> FilePart:
+    """Reduce what was analyzed of a file to what its page needs."""
+    timeline = analysis.timeline
+    trace, findings = timeline.trace, analysis.report.findings
+    shown = _Shown(analysis)
+    lanes = shown.lanes()
+    filled = [lane for lane in lanes if len(lane)]
+    steady = timeline.steady.indices if timeline.steady else ()
+    numbers = {timeline.steps[index].number for index in steady}
+    places = places_of_evidence(timeline, findings)
+    return FilePart(
+        path=trace.path,
+        rank=analysis.report.traces[0].rank,
+        origin_ns=trace.info.clock_base_ns + trace.origin_ns,
+        windows=analysis.windows,
+        steps=tuple(x.step for x in analysis.windows if x.step in numbers and x.step is not None),
+        start_ns=min(int(lane.start_ns[0]) for lane in filled),
+        end_ns=max(int(lane.end_ns.max()) for lane in filled),
+        device=analysis.part.device,
+        names=shown.names.table,
+        lines=tuple(map(_visible_line, shown.program_lines.names)),
+        lanes=lanes,
+        event_id=timeline.event_id[shown.rows],
+        threads=shown.threads,
+        places={
+            event_id: replace(place, row=int(shown.row_of[place.row]))
+            for event_id, place in places.items()
+        },
+        causal=_causal(analysis),
+        whatif=predict_changes(analysis.baseline, analysis.sites, findings, Options(fixes=(ALL,))),
+    )
+
+
+def _causal(analysis: Analysis) -> tuple[CausalMetrics, ...]:
+    """The causal profile by line; by operator where no line is known."""
+    by = LINE if analysis.report.lines else OPERATOR
+    return causal_profile(analysis.baseline, analysis.sites, by, analysis.report.findings)
+
+
+class _Names:
+    """The names of a trace that are used, and others.
+
+    Attributes:
+        table: the names.
+    """
+
+    def __init__(
+        self, timeline: Timeline, used: Iterable[Int64Array], others: Iterable[str]
+    ) -> None:
+        strings = timeline.trace.strings
+        name_index = np.unique(np.concatenate([*used, np.array([ABSENT])]))[1:]
+        self._index_of = np.full(len(strings) + 1, ABSENT, dtype=np.int64)  # the last is ABSENT's
+        self._index_of[name_index] = np.arange(len(name_index))
+        texts = dict.fromkeys(others)
+        self._index_of_text = {text: len(name_index) + i for i, text in enumerate(texts)}
+        self.table: tuple[Name, ...] = (
+            *(_visible_name(strings[index]) for index in name_index.tolist()),
+            *map(Name, texts),
+        )
+
+    def of_strings(self, name_index: NDArray[Any]) -> Int64Array:
+        """int64[k], the place of each in the table, of indices into `Trace.strings` or ABSENT."""
+        return self._index_of[name_index]
+
+    def of_text(self, text: str) -> int:
+        """The place of another name."""
+        return self._index_of_text[text]
+
+
+class _Shown:
+    """What of an analysis is shown: all of it, or what lies in the step that was asked for.
+
+    Attributes:
+        rows: intp[rows], the timeline's rows.
+        row_of: int64[m + 1], the place of each row of the timeline, ABSENT of one not shown.
+        threads: as in `FilePart`.
+        names: all names.
+        program_lines: the lines.
+    """
+
+    def __init__(self, analysis: Analysis) -> None:
+        timeline, calls = analysis.timeline, analysis.blocking_calls.calls
+        self._analysis, self._timeline, self._trace = analysis, timeline, timeline.trace
+        self.rows = np.flatnonzero(self._is_shown(timeline.start_ns, timeline.end_ns))
+        self.row_of = np.full(len(timeline.event_id) + 1, ABSENT, dtype=np.int64)
+        self.row_of[self.rows] = np.arange(len(self.rows))
+        launch_id = timeline.launch_id[self.rows]
+        blocking = np.flatnonzero(self._is_shown(calls.start_ns, calls.end_ns))
+        call_ids = np.union1d(launch_id[launch_id != ABSENT], calls.event_id[blocking])
+        thread_index = self._trace.thread_index[call_ids]
+        self.threads = tuple(main_threads_first(self._trace, np.unique(thread_index).tolist()))
+        order_of = np.zeros(len(self._trace.threads), dtype=np.int64)
+        order_of[list(self.threads)] = np.arange(len(self.threads))
+        start_ns, end_ns = self._trace.start_ns[call_ids], self._trace.end_ns[call_ids]
+        order = np.lexsort((-end_ns, start_ns, order_of[thread_index]))
+        self._call_id = call_ids[order]
+        self._call_thread = thread_index[order]
+        self._launch_call = _positions(self._call_id, launch_id)
+        operators = timeline.operators
+        self._operator = operators.names(operators.innermost(self._call_id))
+        window = analysis.windows[0]
+        first_ns = int(start_ns.min(initial=window.start_ns))
+        self.program_lines = ProgramLines(
+            timeline, analysis.lines, union([first_ns], [window.end_ns])
+        )
+        self._line = self.program_lines.of_events(self._call_id)
+        name_index = self._trace.name_index
+        self.names = _Names(
+            timeline,
+            used=(
+                name_index[timeline.event_id[self.rows]],
+                name_index[self._call_id],
+                self._operator,
+            ),
+            others=[*BLOCKERS.meanings.values(), *self._step_names()],
+        )
+
+    def lanes(self) -> tuple[Lane, ...]:
+        """All lanes, in the order in which they are shown."""
+        devices = self._timeline.device_numbers
+        return (
+            *self._steps(),
+            *(lane for device in devices for lane in self._of_device(device)),
+            self._path(),
+            *(self._host(thread) for thread in self.threads),
+        )
+
+    def _is_shown(self, start_ns: Int64Array, end_ns: Int64Array) -> NDArray[np.bool_]:
+        """bool[k], what lies in the step that was asked for; everything without one."""
+        window = self._analysis.windows[0]
+        if window.step is None:
+            return np.ones(len(start_ns), dtype=np.bool_)
+        is_shown: NDArray[np.bool_] = (end_ns > window.start_ns) & (start_ns < window.end_ns)
+        return is_shown
+
+    def _step_names(self) -> list[str]:
+        left_out = self._timeline.steady.left_out if self._timeline.steady else ()
+        why = {step.step: f", not steady: it {step.why}" for step in left_out}
+        return [f"step {x.step}{why.get(x.step, '')}" for x in self._windows]
+
+    @property
+    def _windows(self) -> list[Window]:
+        """The steps that are shown."""
+        return [window for window in self._analysis.windows if window.step is not None]
+
+    def _steps(self) -> list[Lane]:
+        windows = self._windows
+        if not windows:
+            return []
+        steady = self._timeline.steady.indices if self._timeline.steady else ()
+        numbers = {self._timeline.steps[index].number for index in steady}
+        return [
+            Lane(
+                id="steps",
+                type="steps",
+                label="steps",
+                device=None,
+                summary=False,
+                kinds=_STEP_KINDS,
+                start_ns=np.array([window.start_ns for window in windows]),
+                end_ns=np.array([window.end_ns for window in windows]),
+                kind=np.array([window.step not in numbers for window in windows], dtype=np.uint8),
+                more={"name": np.array(list(map(self.names.of_text, self._step_names())))},
+            )
+        ]
+
+    def _of_device(self, device: int) -> list[Lane]:
+        """The lanes of a GPU: why it was idle, what ran exposed, its streams."""
+        streams = [x for x in self._timeline.streams if x.device_number == device]
+        return [self._idle(device), *self._exposed(device), *map(self._stream, streams)]
+
+    def _idle(self, device: int) -> Lane:
+        bubbles = self._analysis.bubbles
+        is_shown = self._is_shown(bubbles.start_ns, bubbles.end_ns)
+        chosen = np.flatnonzero(is_shown & (bubbles.device_number == device))
+        return Lane(
+            id=f"idle:{device}",
+            type="idle",
+            label=f"GPU {device} idle",
+            device=device,
+            summary=device == self._analysis.part.device,
+            kinds=tuple(cause.name.lower() for cause in Cause),
+            start_ns=bubbles.start_ns[chosen],
+            end_ns=bubbles.end_ns[chosen],
+            kind=bubbles.cause[chosen].astype(np.uint8),
+            more={"row": self._rows_of_events(bubbles.next_id[chosen])},
+        )
+
+    def _exposed(self, device: int) -> list[Lane]:
+        exposed, timeline = self._analysis.exposed, self._timeline
+        is_shown = self._is_shown(exposed.start_ns, exposed.end_ns)
+        chosen = np.flatnonzero(is_shown & (timeline.device_number[exposed.row] == device))
+        if not len(chosen):
+            return []
+        chosen = chosen[np.argsort(exposed.start_ns[chosen], kind="stable")]
+        meanings = BLOCKERS.meanings
+        names = [self.names.of_text(meanings[blocker.name.lower()]) for blocker in OverlapBlocker]
+        return [
+            Lane(
+                id=f"exposed:{device}",
+                type="exposed",
+                label=f"GPU {device} exposed",
+                device=device,
+                summary=False,
+                kinds=_EXPOSED_KINDS,
+                start_ns=exposed.start_ns[chosen],
+                end_ns=exposed.end_ns[chosen],
+                kind=(timeline.kind[exposed.row[chosen]] == Kind.COPY).astype(np.uint8),
+                more={
+                    "row": self.row_of[exposed.row[chosen]],
+                    "name": np.array(names)[exposed.blocker[chosen]],
+                },
+            )
+        ]
+
+    def _stream(self, stream: Stream) -> Lane:
+        timeline, binding = self._timeline, self._analysis.graph.binding
+        first, last = np.searchsorted(self.rows, (stream.first_row, stream.end_row))
+        rows, call = self.rows[first:last], self._launch_call[first:last]
+        device, number = stream.device_number, stream.stream_number
+        return Lane(
+            id=f"stream:{device}/{number}",
+            type="stream",
+            label=f"GPU {device} stream {number}",
+            device=device,
+            summary=False,
+            kinds=tuple(kind.name.lower() for kind in Kind),
+            start_ns=timeline.start_ns[rows],
+            end_ns=timeline.end_ns[rows],
+            kind=timeline.kind[rows].astype(np.uint8),
+            more={
+                "name": self.names.of_strings(self._trace.name_index[timeline.event_id[rows]]),
+                "op": self.names.of_strings(_taken(self._operator, call)),
+                "line": _taken(self._line, call),
+                "call": call,
+                "why": binding.constraint[rows],
+                "source": self.row_of[binding.source_row[rows]],
+            },
+        )
+
+    def _path(self) -> Lane:
+        path = self._analysis.critical_paths[0]
+        return Lane(
+            id="path",
+            type="path",
+            label="critical path",
+            device=None,
+            summary=False,
+            kinds=tuple(kind.name.lower() for kind in PathKind),
+            start_ns=path.start_ns,
+            end_ns=path.end_ns,
+            kind=path.kind.astype(np.uint8),
+            more={"row": self._rows_of_events(path.event_id)},
+        )
+
+    def _host(self, thread: int) -> Lane:
+        costs, trace = self._analysis.blocking_calls, self._trace
+        chosen = np.flatnonzero(self._call_thread == thread)
+        event_id = self._call_id[chosen]
+        blocking = _positions(costs.calls.event_id, event_id)
+        label = visible(f"host {trace.threads[thread].name or trace.threads[thread].thread}")
+        return Lane(
+            id=f"host:{thread}",
+            type="host",
+            label=shorten(label, _LONGEST_LABEL),
+            device=None,
+            summary=False,
+            kinds=_CALL_KINDS,
+            start_ns=trace.start_ns[event_id],
+            end_ns=trace.end_ns[event_id],
+            kind=(blocking != ABSENT).astype(np.uint8),
+            more={
+                "name": self.names.of_strings(trace.name_index[event_id]),
+                "line": self._line[chosen],
+                "cost": np.where(blocking == ABSENT, 0, _taken(costs.caused_idle_ns, blocking)),
+                "row": self._rows_of_events(_taken(costs.awaited_id, blocking)),
+            },
+        )
+
+    def _rows_of_events(self, event_id: Int64Array) -> Int64Array:
+        """int64[k], the place of each event that is an activity, else ABSENT."""
+        return self.row_of[_positions(self._timeline.event_id, event_id)]
+
+
+def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
+    """intp[k], where each event stands in a column without repeats, ABSENT where it does not."""
+    if not len(event_id):
+        return np.full(len(wanted_id), ABSENT, dtype=np.intp)
+    position = rows_of(event_id, wanted_id)
+    return np.where(event_id[position] == wanted_id, position, ABSENT)
+
+
+def _taken(values: Int64Array, index: NDArray[Any]) -> Int64Array:
+    """int64[k], the values at these places, ABSENT for ABSENT."""
+    return np.append(values, ABSENT)[index]
+
+
+def _visible_name(text: str) -> Name:
+    cut = shorten(visible(text[: 2 * _LONGEST_NAME]), _LONGEST_NAME)
+    short = visible(bare_name(text))
+    return Name(cut, "" if short == cut else short)
+
+
+def _visible_line(line: LineName) -> LineName:
+    name, where = shorten(visible(line.name), _LONGEST_NAME), line.where
+    return LineName(name, None if where is None else shorten(visible(where), _LONGEST_NAME))

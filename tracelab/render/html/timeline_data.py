@@ -1,0 +1,206 @@
+"""The data of the page's timeline: all files on one clock, within the size that a page may have.
+
+All that fits is there exactly. Of what is too much, single activities are there in some steps that
+are as usual and that findings cite; elsewhere the page has how busy each lane was in each of some
+thousand parts of the time, and says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+
+from tracelab.arrays import OneLine
+from tracelab.findings.finding import Finding
+from tracelab.glossary import CAUSES, CONSTRAINTS
+from tracelab.model.constraints import Constraint
+from tracelab.model.trace import ABSENT
+from tracelab.render.html.detail import Cited, Fitted, fit
+from tracelab.render.html.file_part import FilePart, Name
+from tracelab.render.html.groups import Group, groups_of, is_on_one_clock
+from tracelab.report.schema import Report
+
+VERSION = 1
+_NAMING = ("name", "op", "line")  # columns that refer to names
+_MOST_NAMES = 0xFFFF  # the last number stands for none
+_MOST_MARKS = 50  # of a finding
+_MOST_OPEN = 2  # groups whose lanes are all shown at first
+_AROUND_NS = 20_000  # at least so much is seen before and after what a finding cites
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class TimelineData(OneLine):
+    """What a page's timeline shows.
+
+    Attributes:
+        meta: all but the columns, for JSON.
+        columns: the lanes' columns, gzip of byte planes.
+
+    Example: ``TimelineData(meta={"version": 1, "start": 0, ...}, columns=b"...")``.
+    """
+
+    meta: dict[str, Any]
+    columns: bytes
+
+
+def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
+    """The timeline of some files.
+
+    Args:
+        report: of these files.
+        files: what `file_part` gave of each, at least one.
+    """
+    groups = groups_of(report, files)
+    on_one_clock = is_on_one_clock(report)
+    names, groups = _with_common_names(groups)
+    findings = list(_findings(report, groups))
+    fitted = fit(
+        groups,
+        [cited for finding in findings for cited in finding.cited],
+        on_one_clock=on_one_clock,
+    )
+    assert fitted is not None
+    meta = {
+        "version": VERSION,
+        "start": min(group.start_ns for group in groups),
+        "end": max(group.end_ns for group in groups),
+        "names": [name.text for name in names],
+        "short": [name.short for name in names],
+        "words": dict(CAUSES.names),
+        "reasons": [CONSTRAINTS.meanings[constraint.name.lower()] for constraint in Constraint],
+        "windows": _windows(groups, on_one_clock=on_one_clock),
+        "note": fitted.note,
+        "groups": [
+            {
+                "label": group.label,
+                "rank": group.rank,
+                "open": index < _MOST_OPEN,
+                "detail": list(fitted.details[index]),
+                "lanes": [dict(lane.meta) for lane in fitted.lanes[index]],
+            }
+            for index, group in enumerate(groups)
+        ],
+        "findings": [_shown(finding, fitted, groups) for finding in findings],
+    }
+    return TimelineData(meta, fitted.columns)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class _Located(OneLine):
+    """A finding, and where what it cites lies: lane index in its group, start and end, ns."""
+
+    number: int
+    group_index: int
+    marks: tuple[tuple[int, int, int], ...]
+
+    @property
+    def cited(self) -> Iterator[Cited]:
+        """What it cites; the first findings and what costs most matter most."""
+        for i, (_, start_ns, end_ns) in enumerate(self.marks):
+            yield Cited(self.group_index, start_ns, end_ns, 1 / (self.number * (1 + i)))
+
+
+def _findings(report: Report, groups: Sequence[Group]) -> Iterator[_Located]:
+    """Where what each finding cites lies; nothing of findings of files that are not there."""
+    group_of = {group.rank: index for index, group in enumerate(groups)}
+    for number, finding in enumerate(report.findings, 1):
+        if finding.rank in group_of:
+            index = group_of[finding.rank]
+            marks = tuple(_marks(finding, groups[index]))
+            yield _Located(number, index, marks)
+
+
+def _marks(finding: Finding, group: Group) -> Iterator[tuple[int, int, int]]:
+    part = group.part
+    streams = [lane.id for lane in part.lanes if lane.type == "stream"]
+    first_rows = [0, *accumulate(len(lane) for lane in part.lanes if lane.type == "stream")]
+    device = part.device if finding.where.device is None else finding.where.device
+    elsewhere = group.lane_index(f"idle:{device}")
+    for event_id in finding.evidence[:_MOST_MARKS]:
+        place = part.place_of(event_id)
+        if place is None:
+            continue
+        if place.row != ABSENT:
+            stream = int(np.searchsorted(first_rows, place.row, side="right")) - 1
+            lane = group.lane_index(streams[stream])
+        else:
+            lane = group.lane_index(f"host:{place.thread_index}")
+        start_ns, end_ns = group.to_page_ns(np.array([place.start_ns, place.end_ns])).tolist()
+        lane = elsewhere if lane == ABSENT else lane
+        if lane != ABSENT:
+            yield lane, start_ns, end_ns
+
+
+def _shown(finding: _Located, fitted: Fitted, groups: Sequence[Group]) -> dict[str, Any]:
+    """A finding for the page: its view is of the first thing cited of which all is known."""
+    group = groups[finding.group_index]
+    detail_start_ns, detail_end_ns = fitted.details[finding.group_index]
+    first_ns, last_ns = group.start_ns, group.end_ns
+    view = [first_ns, last_ns]
+    if finding.marks:
+        _, start_ns, end_ns = next(
+            (x for x in finding.marks if x[1] >= detail_start_ns and x[2] <= detail_end_ns),
+            finding.marks[0],
+        )
+        around_ns = max(_AROUND_NS, end_ns - start_ns)
+        view = [max(first_ns, start_ns - around_ns), min(last_ns, end_ns + around_ns)]
+    return {
+        "number": finding.number,
+        "group": finding.group_index,
+        "view": view,
+        "marks": [list(mark) for mark in finding.marks],
+    }
+
+
+def _windows(groups: Sequence[Group], *, on_one_clock: bool) -> list[dict[str, Any]]:
+    """The steps to choose from: of a job each once, from its first start to its last end."""
+    if not on_one_clock:
+        several = len(groups) > 1
+        return [
+            _window(
+                f"{group.label} step {number}" if several else f"step {number}",
+                bounds,
+                number in group.steady,
+                index,
+            )
+            for index, group in enumerate(groups)
+            for number, bounds in group.steps.items()
+        ]
+    numbers = sorted({number for group in groups for number in group.steps})
+    windows = []
+    for number in numbers:
+        having = [group for group in groups if number in group.steps]
+        starts, ends = zip(*(group.steps[number] for group in having), strict=True)
+        steady = all(number in group.steady for group in having)
+        windows.append(_window(f"step {number}", (min(starts), max(ends)), steady, 0))
+    return windows
+
+
+def _window(label: str, bounds: tuple[int, int], steady: bool, group: int) -> dict[str, Any]:
+    return {"label": label, "start": bounds[0], "end": bounds[1], "steady": steady, "group": group}
+
+
+def _with_common_names(groups: Sequence[Group]) -> tuple[list[Name], list[Group]]:
+    """All names once, and the groups whose lanes refer to them."""
+    place_of: dict[Name, int] = {}
+    renamed = []
+    for group in groups:
+        places = [place_of.setdefault(name, len(place_of)) for name in group.names]
+        # Names beyond those that two bytes can tell apart are none.
+        place = np.array([*(x if x < _MOST_NAMES else ABSENT for x in places), ABSENT])
+        lanes = (
+            replace(
+                lane,
+                more={
+                    key: place[column] if key in _NAMING else column
+                    for key, column in lane.more.items()
+                },
+            )
+            for lane in group.lanes
+        )
+        renamed.append(replace(group, lanes=tuple(lanes)))
+    return list(place_of)[:_MOST_NAMES], renamed
