@@ -9,8 +9,8 @@
 ('TL101', 'read_a_value', 'workloads/events.py', 65)
 
 `whatif` predicts what a step takes with a change. `draw` makes a picture of a trace, `write_page` a
-page; `compare` holds two of them against each other. A loop of this program is recorded with `capture`, or a
-function that is its step with `profile_step`; these two need torch.
+page; `compare` holds two of them against each other. A loop of this program is recorded with
+`capture`, or a function that is its step with `profile_step`; these two need torch.
 
 From a file to its numbers, step by step: `read_trace` gives a `Trace`, `build_timeline` orders its
 GPU activities, `observe_host` finds what the host did, `build_graph` what depends on what. The
