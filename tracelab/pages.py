@@ -67,15 +67,12 @@ def save_traces(
     from tracelab.render.perfetto import write_with_tracks
 
     paths = numbered_traces(path, len(results))
-    rank_of = {trace.path: trace.rank for trace in report.traces}
     written: list[Path | TracelabError] = []
     for result, of_file, target in zip(results, tracks, paths, strict=True):
         if of_file is None or result.report is None:
             continue
-        rank = rank_of[result.report.traces[0].path]
-        findings = [finding for finding in report.findings if finding.rank == rank]
         try:
-            write_with_tracks(result.source, of_file, findings, target)
+            write_with_tracks(result.source, of_file, report, target)
         except TracelabError as error:
             written.append(error)
         else:

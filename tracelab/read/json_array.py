@@ -88,6 +88,11 @@ class ArrayReader:
     Attributes:
         metadata: the object's other keys, complete only when the iteration is.
         losses: counts by the names in `tracelab.model.losses.LOSSES`.
+        begin: where the array's first element may begin, after the bracket, a byte of the stream.
+        end: where the array's closing bracket is; of one without, where its last element that can
+            be read ends. Known when the iteration is over.
+        is_bare: the array is not in an object.
+        breaks_off: the stream is over before the array is, or before what follows it is.
     """
 
     def __init__(
@@ -105,7 +110,9 @@ class ArrayReader:
         self._key = key
         self._decode = decode
         self._is_element = is_element
-        self._bare = False
+        self.begin = self.end = 0
+        self.is_bare = self.breaks_off = False
+        self._read_bytes = 0  # of the stream
         self._unread = io.BytesIO()  # what was read too far
         self._tried_bytes = self._mended_beside = 0
 
@@ -116,6 +123,7 @@ class ArrayReader:
             UnreadableInputError: the file is not JSON, or holds no such array.
         """
         rest, limit_bytes, any_read = self._find_array(), LIMIT_BYTES, False
+        self.begin = self._place(len(rest))
         while True:
             read = self._read(len(rest)) if len(rest) <= limit_bytes else b""
             text, gap, rest = rest + read, b"", b""
@@ -131,11 +139,14 @@ class ArrayReader:
             yield piece.elements
             any_read = any_read or bool(piece.elements)
             if piece.after is not None:
-                self._read_trailer(piece.after + gap + rest)
+                trailer = piece.after + gap + rest
+                self.end = self._place(len(trailer)) - 1
+                self._read_trailer(trailer)
                 return
             if not read:
                 if piece.unread and not any_read:
                     raise self._unreadable("none of its events can be read")
+                self.end = self._place(len(piece.unread))
                 self._end_early(piece)
                 return
             if piece.unread:
@@ -144,6 +155,11 @@ class ArrayReader:
 
     def _unreadable(self, reason: str) -> UnreadableInputError:
         return UnreadableInputError(f"{self._path}: {reason}")
+
+    def _place(self, unparsed_bytes: int) -> int:
+        """The offset in the stream of the last bytes that were read."""
+        too_far = self._unread.getbuffer().nbytes - self._unread.tell()
+        return self._read_bytes - too_far - unparsed_bytes
 
     def _read(self, held: int = 0) -> bytes:
         """The next bytes, or none at the end; damaged compression is an end, and a loss.
@@ -163,6 +179,7 @@ class ArrayReader:
                 missing -= len(read)
         except READ_ERRORS:
             self.losses["truncated"] = 1
+        self._read_bytes += sum(map(len, reads))
         return b"".join(reads)
 
     def _find_array(self) -> bytes:
@@ -173,7 +190,7 @@ class ArrayReader:
             read = self._read(len(data))
             data = data + read if data else read.lstrip(_BLANK)
             if data[:1] == b"[" and not _DAMAGED_OBJECT.match(data):
-                self._bare = True
+                self.is_bare = True
                 return data[1:]
             # The same text in a nested object would not close like this. It is not there often.
             for match in islice(opening.finditer(data, searched), _MOST_BRACKETS - tries):
@@ -240,9 +257,9 @@ class ArrayReader:
             pass
         try:
             orjson.loads(document)
-            end = len(document)
+            end = len(document.rstrip())
         except orjson.JSONDecodeError as error:  # its position is in characters
-            end = len(error.doc[: error.pos].encode())
+            end = len(error.doc[: error.pos].encode().rstrip())  # after the bracket
         try:
             return _Piece(self._decode(document[:end]), after=document[end:])
         except ValueError:
@@ -333,9 +350,11 @@ class ArrayReader:
         brackets = list(_BRACKET.finditer(piece.unread if piece.damaged else b""))
         for bracket in brackets[-_MOST_BRACKETS:]:
             if self._closes(piece.unread[bracket.end() :]):
+                self.end += bracket.start()
                 self.losses["unparsable_events"] += piece.damaged
                 return
-        if piece.unread or not self._bare:  # a bare list needs no closing bracket
+        self.breaks_off = True
+        if piece.unread or not self.is_bare:  # a bare list needs no closing bracket
             self.losses["truncated"] = 1
 
     def _read_trailer(self, text: bytes) -> None:
@@ -343,11 +362,11 @@ class ArrayReader:
         while len(text) <= LIMIT_BYTES and (read := self._read(len(text))):
             text += read
         if not self._closes(text):
-            is_truncated = breaks_off(b'{"":0' + text)
-            self.losses["truncated" if is_truncated else "unreadable_metadata"] = 1
+            self.breaks_off = breaks_off(b'{"":0' + text)
+            self.losses["truncated" if self.breaks_off else "unreadable_metadata"] = 1
 
     def _closes(self, text: bytes) -> bool:
         """Take what follows the array, if the file ends as it should."""
-        if self._bare:
+        if self.is_bare:
             return not text.strip()
         return self._read_metadata(b'{"%b":null%b' % (self._key.encode(), text))

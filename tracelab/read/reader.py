@@ -80,7 +80,7 @@ def read_columns(
     """
     columns = Columns()
     reader = ArrayReader(stream, path, EVENTS, decode, is_event)
-    with _collector_paused():
+    with collector_paused():
         for events in reader:
             columns.add(events)
     return columns, reader.metadata, reader.losses
@@ -113,7 +113,7 @@ def read_arguments(
     file = one_source(source)
     missing = set(file_indices)
     arguments: dict[int, dict[str, Any]] = {}
-    with open_source(file) as stream, _collector_paused():
+    with open_source(file) as stream, collector_paused():
         first_index = 0
         # As much is read, and as much is lost, as when the events were numbered.
         reader = ArrayReader(stream, file.path, EVENTS, decode_texts, is_text_of_event)
@@ -137,7 +137,7 @@ def _arguments_in(text: bytes) -> dict[str, Any]:
 
 
 @contextmanager
-def _collector_paused() -> Iterator[None]:
+def collector_paused() -> Iterator[None]:
     """No garbage collection while millions of small objects come and go without a cycle."""
     enabled = gc.isenabled()
     gc.disable()

@@ -47,6 +47,31 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
             Path(path).write_bytes(content)
 
 
+@contextmanager
+def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A stream into a file, for what is too large to be held; otherwise as `write_file`.
+
+    Raises:
+        OutputError: it cannot be written.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     path = Path(folder, "new", "trace.json")
+    ...     with writing(path) as stream:
+    ...         _ = stream.write(b"[]")
+    ...     path.read_text()
+    '[]'
+    """
+    make_folder_of(os.path.realpath(path))
+    with _output_errors(path):
+        if _is_written_in_place(path):
+            with open(_descriptor_of(path), "wb") as stream:
+                yield stream
+        else:
+            with replacing(path) as stream:
+                yield stream
+
+
 def make_folder_of(path: str | os.PathLike[str]) -> None:
     """Make the folders above a file, those that are missing.
 

@@ -1,0 +1,196 @@
+"""Where the events of a file stand, byte for byte: for what adds to a file, or cuts it.
+
+Nothing is decoded but the few fields that tell events apart; the text of the others stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+import numpy as np
+import orjson
+
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array
+from tracelab.read.events import decode_texts, mapping
+from tracelab.read.json_array import ArrayReader
+from tracelab.read.reader import EVENTS, collector_paused
+from tracelab.read.streams import Source, open_source
+
+Id = int | float | str | None  # of a process or thread, as files write it
+
+
+class Head(msgspec.Struct, gc=False):
+    """What tells events apart; as written.
+
+    Example: ``Head(ph="s", cat="ac2g", pid=4211, tid=4211, ts=120.5, id=42)``.
+    """
+
+    ph: Id = None
+    cat: Id = None
+    pid: Id = None
+    tid: Id = None
+    ts: Id = None
+    id: Id = None
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class EventArray(OneLine):
+    """Where a file's array of events is, in its unpacked bytes.
+
+    Example: ``EventArray(begin=16, end=4_812, is_bare=False, breaks_off=False, losses={},
+    threads={("4211", "4211"): (4211, 4211)})``.
+
+    Attributes:
+        begin: the offset after the opening bracket.
+        end: the offset of the closing bracket; of a file that breaks off, the offset after the
+            last event that is whole.
+        is_bare: the array is the file, rather than under a key of an object.
+        breaks_off: the file ends before the array does, or before what follows it does.
+        losses: what the reader could not use, by the names in `tracelab.model.losses.LOSSES`.
+        threads: every process and thread as the file writes them, by the texts of both.
+    """
+
+    begin: int
+    end: int
+    is_bare: bool
+    breaks_off: bool
+    losses: Mapping[str, int]
+    threads: Mapping[tuple[str, str], tuple[Id, Id]]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Selection(Frozen):
+    """Which events of a file to keep.
+
+    Complete events are chosen one by one. Of the others the metadata are kept, begins and ends
+    (half a pair would be damage), the arrows of the chosen launches, and what happened in the time.
+
+    Example row: ``(file_index=17)``, and ``(correlation=42)``.
+
+    Attributes:
+        file_index: int64[k], ascending, of complete events: their indices in the file's array.
+        correlation: int64[c], ascending, of the launches whose arrows are kept.
+        start_us, end_us: the time, in the file's own clock.
+    """
+
+    file_index: Int64Array
+    correlation: Int64Array
+    start_us: float
+    end_us: float
+
+    def chosen(self, first_index: int, count: int) -> set[int]:
+        """Which of so many events, from an index on, are chosen one by one."""
+        low, high = np.searchsorted(self.file_index, (first_index, first_index + count))
+        return set(self.file_index[low:high].tolist())
+
+    def keeps(self, head: Head) -> bool:
+        """Whether an event that is not complete is kept."""
+        if head.ph in ("M", "B", "E"):
+            return True
+        if head.ph == "X":
+            return False
+        try:
+            time_us = float(head.ts or 0)
+        except ValueError:
+            return False
+        is_arrow = head.ph in ("s", "t", "f") and head.cat != "fwdbwd"
+        return self.start_us <= time_us < self.end_us or (is_arrow and self._has_arrow(head.id))
+
+    def _has_arrow(self, number: Id) -> bool:
+        if not isinstance(number, int) or not len(self.correlation):
+            return False
+        index = min(int(np.searchsorted(self.correlation, number)), len(self.correlation) - 1)
+        return bool(self.correlation[index] == number)
+
+
+def locate_events(source: Source) -> EventArray:
+    """Find the array of events in a file, however damaged, as its reader does.
+
+    Raises:
+        UnreadableInputError: it cannot be read, or holds no such array.
+        MissingSupportError: its URL needs a package that is not installed.
+
+    >>> array = locate_events(Source("traces/events_item.pt.trace.json.gz", None, named=True))
+    >>> array.is_bare, array.breaks_off, array.threads["0", "7"]
+    (False, False, (0, 7))
+    """
+    threads: dict[tuple[Id, Id], None] = {}
+    with open_source(source) as stream, collector_paused():
+        reader = ArrayReader(stream, source.path, EVENTS, _decode_heads, _is_event)
+        for heads in reader:
+            threads.update(dict.fromkeys((head.pid, head.tid) for head in heads))
+    return EventArray(
+        begin=reader.begin,
+        end=reader.end,
+        is_bare=reader.is_bare,
+        breaks_off=reader.breaks_off,
+        losses=MappingProxyType(dict(+reader.losses)),
+        threads=MappingProxyType({_texts(pair): pair for pair in reversed(threads)}),
+    )
+
+
+def selected_events(source: Source, selection: Selection) -> Iterator[list[bytes]]:
+    """The texts of the events that are kept, piece by piece, in the file's order.
+
+    Raises:
+        UnreadableInputError: the file can no longer be read.
+    """
+    with open_source(source) as stream, collector_paused():
+        first_index = 0
+        reader = ArrayReader(stream, source.path, EVENTS, _decode_pairs, _is_pair_of_event)
+        for pairs in reader:
+            chosen = selection.chosen(first_index, len(pairs))
+            yield [
+                text
+                for index, (head, text) in enumerate(pairs, first_index)
+                if index in chosen or selection.keeps(head)
+            ]
+            first_index += len(pairs)
+
+
+_decode = msgspec.json.Decoder(list[Head]).decode
+
+
+def _decode_heads(text: bytes) -> list[Head]:
+    """The heads of an array of events.
+
+    Raises:
+        ValueError: the text is not JSON.
+    """
+    try:
+        return _decode(text)
+    except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type
+        return [_head(mapping(element)) for element in orjson.loads(text)]
+
+
+def _decode_pairs(text: bytes) -> list[tuple[Head, bytes]]:
+    """The head and the text of each event; as much is lost as when the events were numbered."""
+    texts = decode_texts(text)
+    return list(zip(_decode_heads(text), texts, strict=True))
+
+
+def _head(fields: Mapping[str, Any]) -> Head:
+    usual = {
+        name: value if isinstance(value, int | float | str) else None
+        for name in Head.__struct_fields__
+        for value in [fields.get(name)]
+    }
+    return Head(**usual)
+
+
+def _is_event(head: Head) -> bool:
+    return head.ph is not None
+
+
+def _is_pair_of_event(pair: tuple[Head, bytes]) -> bool:
+    return _is_event(pair[0])
+
+
+def _texts(pair: tuple[Id, Id]) -> tuple[str, str]:
+    process, thread = ("" if one is None else str(one) for one in pair)
+    return process, thread

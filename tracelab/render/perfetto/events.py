@@ -1,0 +1,202 @@
+"""Tracks as events of the trace event format, a line of JSON each.
+
+Each row of slices is a thread of a process of our own, so that nothing of ours can overlap anything
+of the file's. Arrows have a category and a name of their own: they cannot meet the file's.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heapreplace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.read.event_array import Id
+from tracelab.render.perfetto.findings import FindingTrack
+from tracelab.render.perfetto.times import microseconds, slice_times
+from tracelab.render.perfetto.tracks import Counter, Places, Texts, Track, Tracks
+
+Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes them, by their texts
+
+_NUMBERS = 2**32  # of processes and threads, in Perfetto
+_APART = 1000  # from the file's own, so that nobody mixes them up
+_ABOVE_ALL = -1000  # where the process is sorted
+_ARROWS = 10**6  # so many of a process have numbers of their own
+
+
+def event_lines(
+    name: str,
+    rank: int,
+    tracks: Tracks,
+    findings: Sequence[FindingTrack],
+    threads: Threads,
+    notes: Track,
+) -> Iterator[str]:
+    """The events to put into a file, without commas.
+
+    Args:
+        name: what the process is called.
+        rank: the rank, by which processes are sorted.
+        tracks: what is shown, below the findings.
+        findings: their rows.
+        threads: the file's own.
+        notes: what there is to say of the file, shown last.
+    """
+    rows = [
+        (track, lane)
+        for track in (*(finding.track for finding in findings), *tracks.tracks, notes)
+        for lane in lanes(track.start_ns, track.end_ns)
+        if len(lane)
+    ]
+    process = free_process(threads.values(), len(rows))
+    yield _metadata("process_name", process, 0, name=name)
+    yield _metadata("process_sort_index", process, 0, sort_index=_ABOVE_ALL + rank)
+    for order, (track, lane) in enumerate(rows, 1):
+        yield _metadata("thread_name", process, process + order, name=track.label)
+        yield _metadata("thread_sort_index", process, process + order, sort_index=order)
+        yield from _slices(track, lane, process, process + order, tracks.origin_ns)
+    for counter in tracks.counters:
+        yield from _values(counter, process, tracks.origin_ns)
+    pairs = [
+        *_evidence(process, findings, tracks, threads),
+        *_along(tracks.path, tracks, threads),
+    ]
+    for number, (kind, source, target) in enumerate(pairs, process * _ARROWS):
+        begun = f'"cat":"tracelab.{kind}","name":"{kind.replace("_", " ")}","id":{number}'
+        yield f'{{"ph":"s",{begun},{source}}}'
+        yield f'{{"ph":"f","bp":"e",{begun},{target}}}'
+
+
+def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:
+    """Rows in which no two of some slices overlap: intp[k] for each, by start.
+
+    >>> [lane.tolist() for lane in lanes(np.array([0, 2, 5]), np.array([5, 4, 9]))]
+    [[0, 2], [1]]
+    """
+    order = np.lexsort((end_ns, start_ns))
+    if not len(order) or (start_ns[order[1:]] >= np.maximum.accumulate(end_ns[order])[:-1]).all():
+        yield order
+        return
+    open_lanes: list[tuple[int, int]] = []  # when each is free again, and its number
+    members: list[list[int]] = []
+    for index in order.tolist():
+        start, end = int(start_ns[index]), int(end_ns[index])
+        if open_lanes and open_lanes[0][0] <= start:
+            lane = open_lanes[0][1]
+            heapreplace(open_lanes, (end, lane))
+        else:
+            lane = len(members)
+            members.append([])
+            open_lanes.append((end, lane))
+            heapify(open_lanes)
+        members[lane].append(index)
+    yield from (np.array(lane, dtype=np.intp) for lane in members)
+
+
+def free_process(taken: Iterable[tuple[Id, Id]], rows: int) -> int:
+    """A process id that is free, as are so many numbers after it, for its threads.
+
+    Perfetto has positive numbers of 32 bits.
+
+    >>> free_process([(4211, 4211), (0, 7), ("Spans", "PyTorch Profiler"), (-1, 2)], rows=10)
+    5211
+    """
+    pairs = list(taken)
+    processes = [one for one, _ in pairs if isinstance(one, int) and 0 <= one < _NUMBERS // 2]
+    numbers = {one % _NUMBERS for pair in pairs for one in pair if isinstance(one, int)}
+    process = max(processes, default=0) + _APART
+    while not numbers.isdisjoint(range(process, process + rows + 1)):
+        process += _APART
+    return process
+
+
+def _metadata(what: str, process: int, thread: int, **arguments: str | int) -> str:
+    return (
+        f'{{"ph":"M","name":"{what}","pid":{process},"tid":{thread},"ts":0,'
+        f'"args":{_json(arguments)}}}'
+    )
+
+
+def _slices(
+    track: Track, lane: NDArray[np.intp], process: int, thread: int, origin_ns: int
+) -> Iterator[str]:
+    names = _quoted(track.name, lane)
+    columns = [_arguments(key, column, lane) for key, column in track.arguments.items()]
+    start_ns = (track.start_ns[lane] + origin_ns).tolist()
+    end_ns = (track.end_ns[lane] + origin_ns).tolist()
+    begun = f'{{"ph":"X","cat":"tracelab.{track.category}","pid":{process},"tid":{thread},"name":'
+    for name, start, end, *values in zip(names, start_ns, end_ns, *columns, strict=True):
+        time, duration = slice_times(start, end)
+        arguments = ",".join(filter(None, values))
+        yield f'{begun}{name},"ts":{time},"dur":{duration},"args":{{{arguments}}}}}'
+
+
+def _quoted(texts: Texts, lane: NDArray[np.intp]) -> list[str]:
+    quoted = [_json(text) for text in texts.table] + ['""']  # the last one for ABSENT
+    return [quoted[i] for i in texts.index[lane].tolist()]
+
+
+def _arguments(key: str, column: Texts | NDArray[np.int64], lane: NDArray[np.intp]) -> list[str]:
+    """An argument of each slice, empty where it has none."""
+    begun = f"{_json(key)}:"
+    if not isinstance(column, Texts):
+        return [f"{begun}{number}" for number in column[lane].tolist()]
+    written = [f"{begun}{_json(text)}" for text in column.table] + [""]
+    return [written[i] for i in column.index[lane].tolist()]
+
+
+def _values(counter: Counter, process: int, origin_ns: int) -> Iterator[str]:
+    begun = f'{{"ph":"C","pid":{process},"tid":0,"name":{_json(counter.label)},"ts":'
+    unit = _json(counter.unit)
+    times_ns = (counter.time_ns + origin_ns).tolist()
+    for time_ns, value in zip(times_ns, counter.value.tolist(), strict=True):
+        yield f'{begun}{microseconds(time_ns)},"args":{{{unit}:{value}}}}}'
+
+
+def _evidence(
+    process: int, findings: Sequence[FindingTrack], tracks: Tracks, threads: Threads
+) -> Iterator[tuple[str, str, str]]:
+    """The arrows from the slices of findings to what they cite: kind, source, target."""
+    ends = _ends(tracks.places, tracks, threads)
+    for order, finding in enumerate(findings, 1):
+        start_ns = finding.track.start_ns + tracks.origin_ns
+        for index, row in zip(
+            finding.slice_index.tolist(), finding.place_row.tolist(), strict=True
+        ):
+            time = microseconds(int(start_ns[index]))
+            yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends[row]
+
+
+def _along(path: Places, tracks: Tracks, threads: Threads) -> Iterator[tuple[str, str, str]]:
+    """The arrows from each event of the critical path to the next."""
+    for source, target in pairwise(_ends(path, tracks, threads)):
+        yield "critical_path", source, target
+
+
+def _ends(places: Places, tracks: Tracks, threads: Threads) -> list[str]:
+    """Where an arrow from or to each place is, by its process, its thread and its time.
+
+    It belongs to the slice that has begun there last. The file's own text of the time may differ
+    from this one, but is read as the same.
+    """
+    written = [_written(*threads.get(texts, (None, None))) for texts in tracks.threads]
+    return [
+        f'{written[thread]}"ts":{microseconds(start_ns)}'
+        for thread, start_ns in zip(
+            places.thread_index.tolist(), (places.start_ns + tracks.origin_ns).tolist(), strict=True
+        )
+    ]
+
+
+def _written(process: Id, thread: Id) -> str:
+    fields: dict[str, Any] = {"pid": process, "tid": thread}
+    return "".join(f'"{key}":{_json(one)},' for key, one in fields.items() if one is not None)
+
+
+def _json(value: Any) -> str:
+    """JSON in which letters beyond ASCII are as they are: Perfetto 52 shows escapes as such."""
+    return json.dumps(value, ensure_ascii=False)
