@@ -136,16 +136,8 @@
     }
     return low;
   }
-  /** The first index at which the ascending numbers are x or more. */
-  function firstFrom(numbers, x) {
-    let low = 0, high = numbers.length;
-    while (low < high) {
-      const middle = (low + high) >> 1;
-      if (numbers[middle] < x) low = middle + 1;
-      else high = middle;
-    }
-    return low;
-  }
+  /** The first index at which ascending integers are x or more. */
+  const firstFrom = (numbers, x) => firstAbove(numbers, Math.ceil(x) - 1);
   const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
 
   /** out[kind] = covered ns before t by the lane's activities. Returns where a later t can go on. */
@@ -208,6 +200,11 @@
     return `${Number((ns / unit).toFixed(9)).toLocaleString("en-US", { maximumFractionDigits: 9 })} ${name}`;
   }
   const count = (n) => n.toLocaleString("en-US");
+  /** The idle time that a call caused, ns; 0 where none is known. */
+  function costOf({ cost, escapes }, i) {
+    if (cost?.[i] !== NONE_32) return cost?.[i] ?? 0;
+    return escapes?.cost?.find(([index]) => index === i)?.[1] ?? 0;
+  }
   const words = (kindName) => meta.words?.[kindName] ?? kindName.replaceAll("_", " ");
   const fullName = (index) => (index < meta.names.length ? meta.names[index] : "");
   const shortName = (index) => (index < meta.names.length ? meta.short[index] || meta.names[index] : "");
@@ -262,10 +259,11 @@
     const link = (source, fromNs, target, toNs, isLaunch) =>
       links.push({ from: source.lane, fromNs, to: target.lane, toNs, isLaunch });
     const other = lane.type === "stream" ? null : activityOf(lane, lane.row?.[i]);
-    fact("kind", words(itemKind(lane, i)));
+    const why = lane.type === "exposed" ? fullName(lane.name[i]) : "", title = why ? words(itemKind(lane, i)) : titleOf(item);
+    if (title !== words(itemKind(lane, i))) fact("kind", words(itemKind(lane, i)));
     fact("duration", exactTime(end - start));
     fact("start", exactTime(start));
-    fact(lane.type === "host" ? "thread" : lane.type === "stream" ? "stream" : "lane", lane.label);
+    fact("on", lane.label);
     if (lane.op) fact("operator", fullName(lane.op[i]));
     if (lane.line) fact("line", fullName(lane.line[i]));
     if (lane.type === "stream") {
@@ -290,7 +288,7 @@
       }
       link(item, end, other, other.lane.start[other.i], false);
     } else if (lane.type === "host") {
-      if (lane.cost?.[i] && lane.cost[i] !== NONE_32) fact("idle time that it caused", exactTime(lane.cost[i]));
+      if (costOf(lane, i)) fact("idle time that it caused", exactTime(costOf(lane, i)));
       const launched = other ? null : launchedBy(lane, i);
       if (other) {
         fact("waited for", `${briefOf(other)} (${other.lane.label})`);
@@ -301,9 +299,8 @@
         link(item, start, launched, at, true);
       }
     } else if (other) fact("activity", `${titleOf(other)} (${other.lane.label})`);
-    const why = lane.type === "exposed" && lane.name ? fullName(lane.name[i]) : "";
     fact("not overlapped because of", why);
-    return { title: why ? words(itemKind(lane, i)) : titleOf(item), facts, links };
+    return { title, facts, links };
   }
 
   // ---------------------------------------------------------------- state
@@ -314,7 +311,7 @@
     hover: null, cursor: null, cursorRow: -1, // items {lane, i}; what the mouse and the keyboard are on
     finding: null, range: null, // the marked finding of meta; the measured [a, b]
     wheelZooms: false, pointerInside: false, printing: false,
-    search: null, // {text, matched: Uint8Array by name, hits}
+    search: null, // {hits, at: number of the match shown or -1, matches: [{lane, i}] by start, once asked for}
   };
   const scroller = byId("lanes-scroll"), canvas = byId("lanes"), overview = byId("overview");
   const details = byId("details"), measured = byId("measured"), legend = byId("legend");
@@ -389,10 +386,10 @@
   }
   /** Red, green and blue of #rrggbb. */
   const partsOf = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
-  /** Black or white, whichever can be read better on a color. */
+  /** Black or white, whichever has more contrast with a color, as WCAG defines it. */
   function inkOn(fill) {
-    const [red, green, blue] = partsOf(fill);
-    return 0.299 * red + 0.587 * green + 0.114 * blue > 135 ? "#17191c" : "#ffffff";
+    const linear = partsOf(fill).map((part) => (part / 255 <= 0.04045 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#101214" : "#ffffff";
   }
   /** A color, some of it replaced by another, as a word of an image. */
   function pixelOf(color, other = color, share = 0) {
@@ -540,7 +537,6 @@
 
   /** Each activity as a rectangle with its name; part of a pixel shows as part of the color. */
   function paintItems(g, lane, y, full, first, last) {
-    const px = nsPerPx(), isHost = lane.type === "host";
     for (let i = first; i < last; i++) {
       const x = Math.max(labelPx, xOf(lane.start[i])), right = Math.min(width, xOf(lane.end[i]));
       if (right < labelPx || x > width) continue;
@@ -553,8 +549,8 @@
       const h = isSecond ? SECOND_PX - 1 : isThin ? full * 0.45 : full;
       fillBar(g, look, x, top, w, h);
       if (w > 34 && h > 9) {
-        const cost = isHost && lane.cost?.[i] && lane.cost[i] !== NONE_32 ? ` · ${roundTime(lane.cost[i])} idle` : "";
-        paintName(g, briefOf({ lane, i }) + cost, look, x, top + h / 2, w);
+        const cost = costOf(lane, i);
+        paintName(g, briefOf({ lane, i }) + (cost ? ` · ${roundTime(cost)} idle` : ""), look, x, top + h / 2, w);
       }
     }
   }
@@ -592,8 +588,9 @@
   }
 
   function paintStep(g, step) {
-    const group = groups[step.group ?? 0];
-    const y0 = Math.max(AXIS_PX, group.y0 + AXIS_PX - scrollPx), y1 = group.y1 + AXIS_PX - scrollPx;
+    const isOfAll = meta.windows.every((each) => !each.group), group = groups[step.group ?? 0]; // a job's steps
+    const y0 = Math.max(AXIS_PX, (isOfAll ? 0 : group.y0) + AXIS_PX - scrollPx);
+    const y1 = (isOfAll ? rowsPx : group.y1) + AXIS_PX - scrollPx;
     if (y1 <= y0) return;
     g.fillStyle = palette.muted;
     g.globalAlpha = 0.5;
@@ -909,20 +906,15 @@
   /** `spoken` says whether a screen reader is to say it: what the keyboard is on, not the mouse. */
   function showDetails(item, spoken) {
     details.setAttribute("aria-live", spoken ? "polite" : "off");
-    if (!item) return details.replaceChildren(element("span", HINT, "fact"));
+    if (!item) return details.replaceChildren(HINT);
     const { title, facts } = describe(item);
     const lines = [element("div", title, "what")];
-    for (const [label, text] of facts) {
-      const fact = element("span", "", "fact");
-      fact.append(element("b", `${label} `), text, element("span", "; "));
-      fact.lastChild.className = "visually-hidden";
-      lines.push(fact);
-    }
+    for (const [k, [label, text]] of facts.entries()) lines.push(k ? " · " : "", element("b", label), ` ${text}`);
     details.replaceChildren(...lines);
   }
   function say(text) {
     details.setAttribute("aria-live", "polite");
-    details.replaceChildren(element("span", text, "fact"));
+    details.replaceChildren(text);
   }
   const HINT = "Hover over an activity, or use the arrow keys once the lanes have the focus. Drag measures; " +
     "Ctrl and the wheel zoom, after a click the wheel alone. ? says all keys.";
@@ -983,9 +975,9 @@
           lane.found = foundIn(lane, matched);
           hits += lane.found[lane.count];
         }
-      state.search = { text: wanted, hits };
+      state.search = { hits, at: -1, matches: null };
     }
-    showSearchCount("");
+    showSearchCount();
     repaint();
   }
   /** How many activities before each one match, by name, operator or line. */
@@ -996,37 +988,40 @@
     return found;
   }
   let searchCount = null;
-  function showSearchCount(which) {
+  function showSearchCount() {
     if (!searchCount) return;
-    const hits = state.search?.hits ?? 0;
-    searchCount.textContent = !state.search ? "" : hits === 0 ? "no match" : `${which}${count(hits)} ${hits === 1 ? "match" : "matches"}`;
+    const { hits, at } = state.search ?? {};
+    const all = hits === 0 ? "no match" : `${count(hits ?? 0)} ${hits === 1 ? "match" : "matches"}`;
+    searchCount.textContent = !state.search ? "" : at >= 0 ? `${count(at + 1)} of ${all}` : all;
   }
-  /** The next match in time, by start and then by lane, after the last item; by = -1: the one before. */
+  /** All matches by start: the lanes' own, which are in order, merged. */
+  function sortedMatches() {
+    const lanes = groups.flatMap((group) => group.lanes).filter((lane) => lane.found?.[lane.count]);
+    const heads = lanes.map((lane) => firstFrom(lane.found, 1) - 1), matches = [];
+    while (matches.length < state.search.hits) {
+      let first = -1, start = Infinity;
+      for (let k = 0; k < lanes.length; k++)
+        if (heads[k] < lanes[k].count && lanes[k].start[heads[k]] < start) start = lanes[(first = k)].start[heads[k]];
+      const lane = lanes[first], i = heads[first];
+      matches.push({ lane, i });
+      do heads[first]++; while (heads[first] < lane.count && lane.found[heads[first] + 1] === lane.found[heads[first]]);
+    }
+    return matches;
+  }
+  /** Goes to the next match, first to the next one in the view; by = -1: to the one before. */
   function nextMatch(by) {
-    if (!state.search?.hits) return;
-    const lanes = groups.flatMap((group) => group.lanes).filter((lane) => lane.found);
-    const at = state.cursor ? { t: state.cursor.lane.start[state.cursor.i], k: lanes.indexOf(state.cursor.lane), i: state.cursor.i }
-      : { t: by > 0 ? view[0] : view[1], k: by > 0 ? -1 : lanes.length, i: by > 0 ? -1 : Infinity };
-    const order = (a, b) => a.t - b.t || a.k - b.k || a.i - b.i;
-    let best = null, furthest = null, rank = 0;
-    lanes.forEach((lane, k) => {
-      for (let n = 1, i = 0; n <= lane.found[lane.count]; n++) {
-        i = firstFrom(lane.found, n) - 1; // the n-th match of the lane
-        const match = { t: lane.start[i], k, i, lane };
-        if (order(match, at) * by > 0 && (!best || order(match, best) * by < 0)) best = match;
-        if (!furthest || order(match, furthest) * by < 0) furthest = match;
-        if (by > 0 && best?.lane === lane) break; // later ones are further
-      }
-    });
-    best ??= furthest; // around the end
-    lanes.forEach((lane, k) => { // its number among all
-      const i = firstFrom(lane.start, best.t);
-      rank += lane.found[i];
-      if (k === best.k) rank += lane.found[best.i + 1] - lane.found[i];
-    });
-    setOpen(best.lane.group, true);
-    setCursor({ lane: best.lane, i: best.i });
-    showSearchCount(`${count(rank)} of `);
+    const found = state.search;
+    if (!found?.hits) return;
+    found.matches ??= sortedMatches();
+    const { matches } = found, startOf = ({ lane, i }) => lane.start[i];
+    if (found.at < 0) {
+      const seen = matches.findIndex((match) => startOf(match) >= view[0]);
+      found.at = by > 0 ? (seen < 0 ? 0 : seen) : seen < 1 ? matches.length - 1 : seen - 1;
+    } else found.at = (found.at + by + matches.length) % matches.length;
+    const match = matches[found.at];
+    setOpen(match.lane.group, true);
+    setCursor({ ...match });
+    showSearchCount();
   }
 
   // ---------------------------------------------------------------- mouse
@@ -1150,7 +1145,7 @@
     revealRow(row);
     if (item) return setCursor(item);
     state.cursorRow = at;
-    state.cursor = state.cursor && null;
+    state.cursor = null;
     say(row.lane ? `${row.lane.label}: nothing in it` : `${row.group.label}, ${row.group.open ? "open" : "closed"}; Enter ${row.group.open ? "closes" : "opens"} it`);
     repaint(false);
   }
@@ -1327,6 +1322,7 @@
     layoutRows();
     const first = meta.windows.find((each) => each.steady);
     if (!followHash() && first) show(first.start, first.end);
+    if (meta.note) byId("timeline-note").textContent = meta.note;
     showDetails(null, false);
     showWindow();
     paintNow();
@@ -1347,7 +1343,10 @@
     busy: (id, a, b, group) => busy(laneOf(id, group), a, b),
     measure,
     select: (id, i, group) => setCursor({ lane: laneOf(id, group), i }),
-    describe: (id, i, group) => describe({ lane: laneOf(id, group), i }).facts,
+    describe(id, i, group) {
+      const { title, facts, links } = describe({ lane: laneOf(id, group), i });
+      return { title, facts: Object.fromEntries(facts), links: links.map((x) => ({ ...x, from: x.from.id, to: x.to.id })) };
+    },
     xOf, isReady: false, timings: {}, ready: null,
   });
   timeline.ready = start().catch((error) => {
