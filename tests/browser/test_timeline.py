@@ -1,0 +1,640 @@
+"""The timeline of the page on lanes written by hand, in a browser."""
+
+import re
+
+import pytest
+
+from tests.build.lane_page import NONE, Lane, page_of
+
+IDLE = ("host_blocked", "launch")
+GPU = ("compute", "comm", "copy", "memset")
+HOST = ("launch_call", "blocking")
+ITS_STREAM, AN_EVENT, ITS_LAUNCH = 0, 2, 4
+NAMES = [
+    "step 1",
+    "step 2",
+    "void gemm_kernel<float>(int)",
+    "copy_kernel",
+    "</script><script>window.pwned = 1</script>",
+    "ncclKernel",
+    "cudaLaunchKernel",
+    "cudaStreamSynchronize",
+    "aten::mm",
+    "train.py:7 forward",
+]
+NO_NAME = 0xFFFF
+HOSTILE = NAMES.index("</script><script>window.pwned = 1</script>")
+
+# A GPU with two streams, ns:
+#
+#       0    1000   2000   3000   4000    5000   6000   7000   8000   9000  10000
+# steps |------------- step 1 -------------|------------ step 2 ---------------|
+# 0/7          gemm 0        gemm 1                |---------- copy 2 ------|
+#                                                    |hostile 3|
+# 0/8                           nccl 4
+# host   l0             l1        |--- synchronize 2 --|l3
+RANK_0 = [
+    Lane("steps", "steps", "steps", ("step",), [(0, 5000, 0, 0), (5000, 10_000, 0, 1)]),
+    Lane(
+        "idle:0",
+        "idle",
+        "GPU 0 idle",
+        IDLE,
+        [(0, 1000, 1, 0), (2000, 3000, 1, 1), (4000, 6000, 0, 2), (9000, 10_000, 0, NONE)],
+        summary=True,
+    ),
+    Lane(
+        "stream:0/7",
+        "stream",
+        "GPU 0 stream 7",
+        GPU,
+        [
+            (1000, 2000, 0, 2, 8, 9, 0, ITS_LAUNCH, 0),
+            (3000, 4000, 0, 2, 8, 9, 1, ITS_LAUNCH, 0),
+            (6000, 9000, 2, 3, NO_NAME, NO_NAME, 3, ITS_STREAM, 1),
+            (6500, 7500, 0, HOSTILE, NO_NAME, NO_NAME, NONE, 7, 0),
+        ],
+    ),
+    Lane(
+        "stream:0/8",
+        "stream",
+        "GPU 0 stream 8",
+        GPU,
+        [(3500, 3900, 1, 5, NO_NAME, NO_NAME, NONE, AN_EVENT, 0)],
+    ),
+    Lane(
+        "host:0",
+        "host",
+        "thread 1",
+        HOST,
+        [
+            (100, 200, 0, 6, 9, 0, NONE),
+            (2500, 2600, 0, 6, 9, 0, NONE),
+            (4000, 5500, 1, 7, 9, 1500, 1),
+            (5600, 5700, 0, 6, NO_NAME, 0, NONE),
+        ],
+    ),
+]
+# Of rank 1 single activities are known from 4000 to 6000; else only how busy it was in each 1000 ns.
+RANK_1 = [
+    Lane(
+        "stream:0/7",
+        "stream",
+        "GPU 0 stream 7",
+        GPU,
+        [(4500, 5500, 1, 5, NO_NAME, NO_NAME, NONE, 7, 0)],
+        summary=True,
+        bins={"count": 10, "start": 0, "end": 10_000, "kinds": ["compute", "comm"]},
+        bin_values=[[1000, 500, 0, 0, 0, 0, 0, 0, 250, 0], [0, 0, 0, 0, 500, 500, 0, 0, 0, 0]],
+    ),
+    Lane("host:0", "host", "thread 2", HOST, [(4400, 4450, 0, 6, NO_NAME, 0, NONE)]),
+]
+META = {
+    "version": 1,
+    "start": 0,
+    "end": 10_000,
+    "names": NAMES,
+    "short": ["", "", "gemm_kernel", *[""] * 7],
+    "words": {"host_blocked": "host blocked (in a call)"},
+    "reasons": ["its stream", "early", "an event", "a peer copy", "its launch", "queue", "SM", "?"],
+    "windows": [
+        {"label": "step 1", "start": 0, "end": 5000, "steady": False, "group": 0},
+        {"label": "step 2", "start": 5000, "end": 10_000, "steady": True, "group": 0},
+    ],
+    "note": "Rank 1 is binned.",
+    "groups": [
+        {"label": "rank 0", "rank": 0, "open": True, "detail": [0, 10_000]},
+        {"label": "rank 1", "rank": 1, "open": False, "detail": [4000, 6000]},
+    ],
+    "findings": [
+        {
+            "number": 1,
+            "group": 0,
+            "view": [3500, 6500],
+            "marks": [[1, 4000, 6000], [4, 4000, 5500]],
+        },
+        {"number": 2, "group": 1, "view": [4000, 6000], "marks": [[0, 4500, 5500]]},
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    file = tmp_path_factory.mktemp("lanes") / "page.html"
+    file.write_text(page_of(META, [RANK_0, RANK_1]))
+    return file
+
+
+@pytest.fixture
+def opened(open_page, path):
+    """Opens the page, which is drawn then."""
+
+    def open_it(hash_="", **context):
+        page = open_page(path, **context)
+        if hash_:
+            page.goto(f"{path.as_uri()}{hash_}")
+            page.reload()
+        page.evaluate("tracelabTimeline.ready")
+        return page
+
+    return open_it
+
+
+def write(folder, meta, lanes):
+    file = folder / "page.html"
+    file.write_text(page_of({**META, "findings": [], "windows": [], **meta}, [lanes]))
+    return file
+
+
+def wait_until(page, expression):
+    """Playwright's own wait evaluates text in the page, which its policy forbids."""
+    for _ in range(200):
+        if page.evaluate(expression):
+            return
+        page.wait_for_timeout(20)
+    pytest.fail(f"never true: {expression}")
+
+
+def view(page):
+    return page.evaluate("tracelabTimeline.view")
+
+
+def details(page):
+    return page.inner_text("#details")
+
+
+def busy(page, lane, first, last, group=0):
+    return page.evaluate(f"tracelabTimeline.busy({lane!r}, {first}, {last}, {group})")
+
+
+def place(page, lane, t, group=0):
+    """Where a moment of a lane is on the screen."""
+    page.evaluate("tracelabTimeline.paint()")
+    box = page.locator("#lanes").bounding_box()
+    (row,) = page.evaluate(
+        f"tracelabTimeline.rows.filter(x => x.lane === {lane!r} && x.group === {group})"
+    )
+    return box["x"] + page.evaluate(f"tracelabTimeline.xOf({t})"), box["y"] + row["y"] + 8
+
+
+def pixels(page, lane, first, last):
+    """The colors of the pixels of a lane between two times, as #rrggbb, and how many have each."""
+    x0, y = place(page, lane, first)
+    x1, _ = place(page, lane, last)
+    return page.evaluate(
+        """([x0, x1, y, lane]) => {
+          tracelabTimeline.paint();
+          const canvas = document.getElementById('lanes'), box = canvas.getBoundingClientRect();
+          const row = tracelabTimeline.rows.find(x => x.lane === lane);
+          const data = canvas.getContext('2d').getImageData(
+            Math.round(x0 - box.x), row.y, Math.max(1, Math.round(x1 - x0)), row.height - 1).data;
+          const counts = {};
+          for (let i = 0; i < data.length; i += 4) {
+            const [r, g, b] = data.slice(i, i + 3);
+            const color = '#' + [r, g, b].map(x => x.toString(16).padStart(2, '0')).join('');
+            counts[color] = (counts[color] ?? 0) + 1;
+          }
+          return counts; }""",
+        [x0, x1, y, lane],
+    )
+
+
+# What is measured
+
+
+@pytest.mark.parametrize(
+    ("lane", "first", "last", "kinds"),
+    [
+        ("stream:0/7", 0, 10_000, {"compute": 2000, "copy": 3000}),  # overlap counts once
+        ("stream:0/7", 1500, 3250, {"compute": 750}),
+        ("stream:0/7", 6600, 7000, {"copy": 400}),
+        ("stream:0/7", 2000, 3000, {}),
+        ("idle:0", 0, 10_000, {"host_blocked": 3000, "launch": 2000}),
+        ("idle:0", 900, 4001, {"launch": 1100, "host_blocked": 1}),
+        ("host:0", 150, 4100, {"launch_call": 150, "blocking": 100}),
+    ],
+)
+def test_busy_time_of_a_range_is_exact(opened, lane, first, last, kinds):
+    expected = {"ns": sum(kinds.values()), "kinds": kinds, "exact": True}
+    assert busy(opened(), lane, first, last) == expected
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "kinds", "exact"),
+    [
+        (0, 10_000, {"compute": 1750, "comm": 1000}, False),
+        (0, 1500, {"compute": 1250}, False),  # half of the second bin
+        (4000, 6000, {"comm": 1000}, True),
+        (4600, 4700, {"comm": 100}, True),
+        (5400, 8500, {"comm": 100, "compute": 125}, False),
+    ],
+)
+def test_outside_the_detail_the_bins_say_how_busy(opened, first, last, kinds, exact):
+    expected = {"ns": sum(kinds.values()), "kinds": kinds, "exact": exact}
+    assert busy(opened(), "stream:0/7", first, last, group=1) == expected
+
+
+def test_times_beyond_32_bits(open_page, tmp_path):
+    start, length, cost = 3_000_000_000, 5_000_000_001, 4_999_999_999
+    lane = Lane("stream:0/7", "stream", "s", GPU, [(start, start + length, 0, 2, 8, 9, 0, 7, 0)])
+    host = Lane("host:0", "host", "h", HOST, [(1, 9_000_000_000, 1, 7, 9, cost, NONE)])
+    meta = {
+        "end": 10**10,
+        "groups": [{"label": "", "rank": 0, "open": True, "detail": [0, 10**10]}],
+    }
+    page = open_page(write(tmp_path, meta, [lane, host]))
+    page.evaluate("tracelabTimeline.ready")
+    assert busy(page, "stream:0/7", 0, start + 17)["ns"] == 17
+    assert busy(page, "stream:0/7", 0, 10**10)["ns"] == length
+    facts = page.evaluate("tracelabTimeline.describe('host:0', 0)")["facts"]
+    assert facts["idle time that it caused"] == "4.999999999 s"
+
+
+def test_dragging_measures_every_lane(opened):
+    page = opened("#t=0-10000")
+    x0, y = place(page, "stream:0/7", 2000)  # both ends snap to edges of activities
+    x1, _ = place(page, "stream:0/7", 6000)
+    page.mouse.move(x0 + 1, y)
+    page.mouse.down()
+    page.mouse.move(x1 - 1, y, steps=3)
+    page.mouse.up()
+    assert page.inner_text("#measured caption") == ("Measured 4 µs (4,000 ns), from 2 µs to 6 µs")
+    rows = [
+        [cell.inner_text() for cell in row.locator("th, td").all()]
+        for row in page.locator("#measured tbody tr").all()
+    ]
+    assert rows == [
+        ["rank 0, GPU 0 idle", "1,000", "3,000", "25.0 %",
+         "host blocked (in a call) 2,000, launch 1,000"],
+        ["rank 0, GPU 0 stream 7", "1,000", "3,000", "25.0 %", "compute 1,000"],
+        ["rank 0, GPU 0 stream 8", "400", "3,600", "10.0 %", "comm 400"],
+        ["rank 0, thread 1", "1,700", "2,300", "42.5 %", "launch call 200, blocking 1,500"],
+        ["rank 1, GPU 0 stream 7", "about 1,000", "about 3,000", "25.0 %", "comm 1,000"],
+    ]  # fmt: skip
+    page.keyboard.press("Escape")
+    assert page.inner_text("#measured") == ""
+
+
+# What is shown
+
+
+def test_a_page_opens_at_the_first_steady_step(opened):
+    page = opened()
+    assert view(page) == [5000, 10_000]
+    assert page.input_value("#window") == "1"
+    assert page.inner_text("#timeline-note") == "Rank 1 is binned."
+    assert page.inner_text("#legend").split("\n")[:3] == [
+        "step", "host blocked (in a call)", "launch",
+    ]  # fmt: skip
+
+
+def test_the_step_selector_sets_the_view(opened):
+    page = opened()
+    page.select_option("#window", label="step 1")
+    assert view(page) == [0, 5000]
+    page.select_option("#window", label="all the time")
+    assert view(page) == [0, 10_000]
+    page.evaluate("tracelabTimeline.goTo(1, 77)")
+    assert page.input_value("#window") == ""
+
+
+def test_a_click_on_a_finding_goes_to_its_evidence_and_marks_it(opened):
+    page = opened()
+    page.click("li.finding[data-finding='1'] button")
+    assert view(page) == [3500, 6500]
+    assert page.evaluate("location.hash") == "#f=1&t=3500-6500"
+    assert page.locator("li.finding[aria-current=true]").inner_text() == "finding 1"
+    mark = page.evaluate("getComputedStyle(document.documentElement).getPropertyValue('--mark')")
+    assert mark in pixels(page, "idle:0", 3900, 4100)  # the outline of the evidence
+    assert mark not in pixels(page, "idle:0", 3600, 3800)
+    page.go_back()
+    assert page.evaluate("location.hash") == ""
+
+
+def test_a_finding_of_a_closed_group_opens_it(opened):
+    page = opened()
+    assert page.evaluate("tracelabTimeline.rows.filter(x => x.group === 1).length") == 2
+    page.keyboard.press("n")
+    page.keyboard.press("n")
+    assert page.evaluate("location.hash") == "#f=2&t=4000-6000"
+    assert page.evaluate("tracelabTimeline.rows.filter(x => x.group === 1).length") == 3
+    page.keyboard.press("p")
+    assert page.evaluate("tracelabTimeline.finding") == 1
+
+
+def test_the_hash_of_an_address_says_what_is_seen(opened):
+    page = opened("#f=1&t=4000-4500")
+    assert view(page) == [4000, 4500]
+    assert page.evaluate("tracelabTimeline.finding") == 1
+    page.evaluate("location.hash = '#f=2'")
+    wait_until(page, "tracelabTimeline.finding === 2")
+    assert view(page) == [4000, 6000]
+    page.evaluate("location.hash = '#t=17-1017'")
+    wait_until(page, "tracelabTimeline.finding === null")
+    assert view(page) == [17, 1017]
+    page.evaluate("location.hash = '#kernels'")  # a place in the page
+    assert view(page) == [17, 1017]
+
+
+@pytest.mark.parametrize("nonsense", ["#f=99", "#t=9-1", "#t=1e9-x", "#f=1;alert(1)", "#t=-"])
+def test_a_hash_that_says_nothing_is_ignored(opened, nonsense):
+    assert view(opened(nonsense)) == [5000, 10_000]
+
+
+def test_a_zoomed_view_gets_into_the_hash(opened):
+    page = opened()
+    page.evaluate("tracelabTimeline.goTo(1000.4, 3000.3)")
+    wait_until(page, "location.hash === '#t=1000-3000'")
+
+
+def test_the_view_stays_in_the_time_there_is(opened):
+    page = opened()
+    page.evaluate("tracelabTimeline.goTo(-500, 900)")
+    assert view(page) == [0, 1400]
+    page.evaluate("tracelabTimeline.goTo(-500, 90000)")
+    assert view(page) == [0, 10_000]
+
+
+# What the mouse does
+
+
+def test_hovering_says_all_that_is_known(opened):
+    page = opened("#t=0-10000")
+    page.mouse.move(*place(page, "stream:0/7", 3500))
+    assert details(page) == (
+        "void gemm_kernel<float>(int)\nkind compute · duration 1 µs · start 3 µs · on GPU 0 stream 7"
+        " · operator aten::mm · line train.py:7 forward"
+        " · launched by cudaLaunchKernel (thread 1), which began 500 ns before"
+        " · waited for its launch"
+    )
+    page.mouse.move(*place(page, "stream:0/8", 3600))
+    assert details(page).endswith(
+        "waited for an event: gemm_kernel (GPU 0 stream 7); started 1.5 µs after that ended"
+    )
+    page.mouse.move(*place(page, "idle:0", 5000))
+    assert details(page) == (
+        "host blocked (in a call)\nduration 2 µs · start 4 µs · on GPU 0 idle · "
+        "ended by copy_kernel (GPU 0 stream 7) · "
+        "which was launched by cudaLaunchKernel (thread 1)"
+    )
+    page.mouse.move(*place(page, "host:0", 5000))
+    assert details(page) == (
+        "cudaStreamSynchronize\nkind blocking · duration 1.5 µs · start 4 µs · on thread 1 · "
+        "line train.py:7 forward · idle time that it caused 1.5 µs · "
+        "waited for gemm_kernel (GPU 0 stream 7)"
+    )
+    page.mouse.move(*place(page, "host:0", 5650))
+    assert "launched copy_kernel (GPU 0 stream 7), which started 400 ns later" in details(page)
+
+
+def test_lines_lead_to_the_launch_and_to_what_was_waited_for(opened):
+    page = opened("#t=0-10000")
+    assert page.evaluate("tracelabTimeline.describe('stream:0/7', 2).links") == [
+        {"from": "host:0", "fromNs": 5600, "to": "stream:0/7", "toNs": 6000, "isLaunch": True},
+        {"from": "stream:0/7", "fromNs": 4000, "to": "stream:0/7", "toNs": 6000, "isLaunch": False},
+    ]
+    before = pixels(page, "stream:0/8", 5000, 6500)  # the lane between the call and the copy
+    assert len(before) == 2  # its ground and its lower border
+    page.mouse.move(*place(page, "stream:0/7", 8000))
+    assert pixels(page, "stream:0/8", 5000, 6500) != before
+    page.mouse.move(0, 0)
+    assert pixels(page, "stream:0/8", 5000, 6500) == before
+
+
+def test_what_overlaps_in_a_stream_stands_in_a_row_of_its_own(opened):
+    page = opened("#t=0-10000")
+    x, y = place(page, "stream:0/7", 7000)
+    page.mouse.move(x, y)
+    assert details(page).startswith("copy_kernel")
+    page.mouse.move(x, y + 22)
+    assert details(page).startswith("</script><script>window.pwned = 1</script>\nkind compute")
+    assert page.evaluate("window.pwned") is None
+
+
+def test_the_wheel_scrolls_the_page_until_the_lanes_are_clicked(opened):
+    page = opened("#t=0-10000")
+    x, y = place(page, "stream:0/7", 5000)
+    page.mouse.move(x, y)
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(50)
+    assert view(page) == [0, 10_000]
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -150)
+    page.keyboard.up("Control")
+    wait_until(page, "tracelabTimeline.view[1] - tracelabTimeline.view[0] < 4000")
+    first, last = view(page)
+    assert first < 5000 < last  # what was under the mouse is there still
+    page.mouse.click(x, y)
+    page.mouse.wheel(0, 3000)
+    wait_until(page, "tracelabTimeline.view[1] === 10000")
+    page.keyboard.press("Escape")
+    page.mouse.wheel(0, -300)
+    page.wait_for_timeout(50)
+    assert view(page) == [0, 10_000]
+
+
+def test_a_double_click_zooms_to_an_activity(opened):
+    page = opened("#t=0-10000")
+    page.mouse.dblclick(*place(page, "stream:0/7", 1500))
+    assert view(page) == [750, 2250]
+
+
+def test_the_brush_of_the_overview_chooses_and_moves_the_view(opened):
+    page = opened("#t=0-10000")
+    box = page.locator("#overview").bounding_box()
+
+    def drag(first, last):
+        page.mouse.move(box["x"] + first * box["width"], box["y"] + 20)
+        page.mouse.down()
+        page.mouse.move(box["x"] + last * box["width"], box["y"] + 20, steps=3)
+        page.mouse.up()
+        return view(page)
+
+    assert drag(0.2, 0.4) == pytest.approx([2000, 4000], abs=10)
+    assert drag(0.3, 0.5) == pytest.approx([4000, 6000], abs=10)
+    assert drag(0.6, 0.8) == pytest.approx([4000, 8000], abs=20)  # its edge
+
+
+def test_a_click_on_a_rank_opens_and_closes_it(opened):
+    page = opened()
+    (header,) = page.evaluate("tracelabTimeline.rows.filter(x => !x.lane && x.group === 1)")
+    box = page.locator("#lanes").bounding_box()
+    page.mouse.click(box["x"] + 30, box["y"] + header["y"] + 5)
+    assert page.evaluate("tracelabTimeline.rows.at(-1).lane") == "host:0"
+    page.mouse.click(box["x"] + 30, box["y"] + header["y"] + 5)
+    assert page.evaluate("tracelabTimeline.rows.at(-1).lane") == "stream:0/7"
+
+
+# What the keyboard does
+
+
+def test_the_keyboard_alone_reaches_every_activity(opened):
+    page = opened("#t=0-10000")
+    for _ in range(20):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "lanes":
+            break
+    page.keyboard.press("ArrowRight")
+    assert details(page).startswith("step 1")
+    page.keyboard.press("ArrowDown")
+    assert details(page).startswith("launch\nduration 1 µs · start 2 µs")
+    page.keyboard.press("j")
+    assert details(page).startswith("void gemm_kernel<float>(int)\nkind compute · duration 1 µs")
+    page.keyboard.press("ArrowRight")
+    assert details(page).startswith("copy_kernel")
+    assert page.get_attribute("#details", "aria-live") == "polite"
+    page.keyboard.press("Enter")
+    assert view(page) == [5250, 9750]
+    page.keyboard.press("ArrowLeft")  # not in the view: it moves there
+    first, last = view(page)
+    assert last - first == 4500
+    assert first <= 3000
+    page.keyboard.press("Home")
+    assert view(page) == [0, 10_000]
+    for _ in range(9):
+        page.keyboard.press("ArrowDown")
+    assert "GPU 0 stream 7" in details(page)
+    page.keyboard.press("ArrowUp")
+    assert details(page) == "rank 1, closed; Enter opens it"
+    page.keyboard.press("Enter")
+    assert details(page) == "rank 1, open; Enter closes it"
+
+
+def test_keys_zoom_move_and_measure(opened):
+    page = opened("#t=4000-6000")
+    page.focus("#lanes")
+    page.keyboard.press("+")
+    assert view(page) == pytest.approx([4300, 5700])
+    page.keyboard.press("s")
+    assert view(page) == pytest.approx([4000, 6000])
+    page.keyboard.press("a")
+    assert view(page) == pytest.approx([3500, 5500])
+    page.keyboard.press("d")
+    page.keyboard.press("m")
+    assert "Measured 2 µs (2,000 ns), from 4 µs to 6 µs" in page.inner_text("#measured")
+    page.keyboard.press("Home")
+    page.keyboard.press("z")
+    assert view(page) == [4000, 6000]
+
+
+def test_search_goes_through_names_operators_and_lines_by_time(opened):
+    page = opened("#t=0-10000")
+    page.keyboard.press("/")
+    page.keyboard.type("GEMM")
+    assert page.inner_text("#search-count") == "2 matches"
+    page.keyboard.press("Enter")
+    assert page.inner_text("#search-count") == "1 of 2 matches"
+    assert "start 1 µs" in details(page)
+    page.keyboard.press("Enter")
+    assert "start 3 µs" in details(page)
+    page.keyboard.press("Enter")  # around the end
+    assert "start 1 µs" in details(page)
+    page.keyboard.press("Shift+Enter")
+    assert page.inner_text("#search-count") == "2 of 2 matches"
+    page.fill("#search", "train.py")  # two activities and three calls
+    assert page.inner_text("#search-count") == "5 matches"
+    starts = []
+    for _ in range(5):
+        page.keyboard.press("Enter")
+        starts.append(re.search(r"start (\S+ \S+)", details(page))[1])
+    assert starts == ["100 ns", "1 µs", "2.5 µs", "3 µs", "4 µs"]
+    page.fill("#search", "no such thing")
+    assert page.inner_text("#search-count") == "no match"
+    page.keyboard.press("Escape")
+    assert page.inner_text("#search-count") == ""
+
+
+def test_help_lists_the_keys_and_closes(opened):
+    page = opened()
+    page.keyboard.press("?")
+    assert page.locator("#timeline-help").is_visible()
+    page.keyboard.press("n")  # keys of the page do nothing meanwhile
+    assert page.evaluate("tracelabTimeline.finding") is None
+    page.click("#timeline-help button")
+    assert not page.locator("#timeline-help").is_visible()
+    page.click("#help")
+    page.keyboard.press("Escape")
+    assert not page.locator("#timeline-help").is_visible()
+
+
+def test_a_screen_reader_is_told_what_the_lanes_are(opened):
+    page = opened()
+    canvas = page.locator("#lanes")
+    assert canvas.get_attribute("role") == "application"
+    assert canvas.get_attribute("aria-label").startswith("Timeline")
+    assert canvas.get_attribute("aria-describedby") == "details"
+    page.mouse.move(*place(page, "stream:0/7", 8000))
+    assert page.get_attribute("#details", "aria-live") == "off"  # the mouse is not read out
+
+
+# How it looks
+
+
+def test_light_dark_and_paper(opened):
+    page = opened("#t=0-10000", color_scheme="dark")
+    assert "#14171a" in pixels(page, "stream:0/7", 2100, 2900)
+    page.evaluate("document.documentElement.dataset.theme = 'light'")
+    assert "#ffffff" in pixels(page, "stream:0/7", 2100, 2900)
+    assert "#0072b2" in pixels(page, "stream:0/7", 3100, 3900)
+    page.evaluate("document.documentElement.dataset.theme = 'dark'")
+    width = page.evaluate("document.getElementById('lanes').width")
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.getElementById('lanes').width") == 2 * width
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.evaluate("window.dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate("document.getElementById('lanes').width") == width
+    assert "#14171a" in pixels(page, "stream:0/7", 2100, 2900)
+
+
+def crowd(count):
+    """A lane that is busy 1 ns of each 4, with compute and copies in turn."""
+    items = [(4 * i, 4 * i + 1, 2 * (i % 2), 2, 8, 9, NONE, 7, 0) for i in range(count)]
+    return Lane("stream:0/7", "stream", "GPU 0 stream 7", GPU, items)
+
+
+def crowd_meta(count):
+    group = {"label": "", "rank": 0, "open": True, "detail": [0, 4 * count]}
+    return {"end": 4 * count, "groups": [group]}
+
+
+def test_a_crowd_shows_the_share_of_each_pixel(open_page, tmp_path):
+    page = open_page(write(tmp_path, crowd_meta(40_000), [crowd(40_000)]))
+    page.evaluate("tracelabTimeline.ready")
+    counts = pixels(page, "stream:0/7", 16_000, 144_000)
+    rows = sum(counts.values()) / 25  # the height of the lane, its border left out
+    # 22 pixels show the lane: a quarter of them is 5.5, of which each kind has half.
+    assert counts["#0072b2"] / rows == pytest.approx(22 / 8, abs=0.5)
+    assert counts["#009e73"] / rows == pytest.approx(22 / 8, abs=0.5)
+
+
+def test_painting_takes_as_long_for_many_activities_as_for_few(open_page, tmp_path):
+    counting = """() => {
+      window.painted = 0;
+      for (const name of ['fillRect', 'fillText', 'putImageData', 'strokeRect', 'stroke']) {
+        const own = CanvasRenderingContext2D.prototype[name];
+        CanvasRenderingContext2D.prototype[name] = function (...values) {
+          window.painted++;
+          return own.apply(this, values);
+        };
+      } }"""
+    painted = []
+    for count in (2000, 40_000):
+        page = open_page(write(tmp_path, crowd_meta(count), [crowd(count)]))
+        page.evaluate("tracelabTimeline.ready")
+        page.evaluate(counting)
+        page.evaluate(
+            "tracelabTimeline.goTo(0, tracelabTimeline.view[1]); tracelabTimeline.paint()"
+        )
+        painted.append(page.evaluate("window.painted"))
+    assert max(painted) < 100
+
+
+def test_data_that_are_cut_off_are_said_to_be(open_page, tmp_path):
+    file = write(tmp_path, crowd_meta(10), [crowd(10)])
+    file.write_text(file.read_text().replace('"count": 10', '"count": 11'))
+    page = open_page(file, expects=["the timeline's data is cut off"])
+    wait_until(page, "document.getElementById('timeline-note').textContent")
+    assert page.inner_text("#timeline-note") == (
+        "The timeline cannot be shown here: the timeline's data is cut off"
+    )
