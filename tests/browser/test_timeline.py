@@ -75,7 +75,7 @@ RANK_0 = [
         ],
     ),
 ]
-# Of rank 1 single activities are known from 4000 to 6000; else only how busy it was in each 1000 ns.
+# Of rank 1 single activities are known from 4000 to 6000; else how busy it was in each 1000 ns.
 RANK_1 = [
     Lane(
         "stream:0/7",
@@ -362,8 +362,8 @@ def test_hovering_says_all_that_is_known(opened):
     page = opened("#t=0-10000")
     page.mouse.move(*place(page, "stream:0/7", 3500))
     assert details(page) == (
-        "void gemm_kernel<float>(int)\nkind compute · duration 1 µs · start 3 µs · on GPU 0 stream 7"
-        " · operator aten::mm · line train.py:7 forward"
+        "void gemm_kernel<float>(int)\nkind compute · duration 1 µs · start 3 µs"
+        " · on GPU 0 stream 7 · operator aten::mm · line train.py:7 forward"
         " · launched by cudaLaunchKernel (thread 1), which began 500 ns before"
         " · waited for its launch"
     )
