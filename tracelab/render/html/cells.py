@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tracelab.arrays import OneLine
@@ -13,11 +14,12 @@ from tracelab.render.text.cells import PART
 from tracelab.render.text.sections import Column, Fit, Section
 from tracelab.render.words import bare_name
 
+_COLORED = ("cause", "kind", "biggest idle cause")  # columns
 _LONG = 48  # letters of a name
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what and where|where|inside|file")
 _FITS: Mapping[Fit, str] = MappingProxyType(
-    {Fit.NUMBER: "num", Fit.LABEL: "label", Fit.BRIEF: "label", Fit.PROSE: "prose"}
+    {Fit.NUMBER: "", Fit.LABEL: "label", Fit.BRIEF: "label", Fit.PROSE: "prose"}
 )
 _COLORS: Mapping[str, str] = MappingProxyType(
     {
@@ -37,7 +39,8 @@ class Shown(OneLine):
         text: its first part; of a long name of C++ that which tells people what it is.
         full: the whole of that name, where it is cut.
         more: its other parts.
-        fit: the name of the class that aligns it.
+        rest: what of it follows the text, where another row has the same text for another name.
+        fit: the name of the class that aligns it; "" of numbers.
         is_head: whether it names its row.
         is_code: whether it is a name of the program.
         kind: the name of the color that it has in charts, or "".
@@ -46,6 +49,7 @@ class Shown(OneLine):
 
     text: str
     full: str
+    rest: str
     more: tuple[str, ...]
     fit: str
     is_head: bool
@@ -59,28 +63,38 @@ def fit_class(fit: Fit) -> str:
     return _FITS[fit]
 
 
-def shown_cells(section: Section, row: Sequence[str]) -> Iterator[Shown]:
-    """The cells of a row of a table."""
-    for index, (column, cell) in enumerate(zip(section.columns, row, strict=True)):
-        yield _shown(column, cell, is_head=index == 0 and column.fit is not Fit.PROSE)
+def shown_cells(section: Section) -> Iterator[list[Shown]]:
+    """The rows of a table."""
+    is_headed = section.columns[0].fit is not Fit.PROSE
+    rows = [
+        [
+            _shown(column, cell, is_head=is_headed and index == 0)
+            for index, (column, cell) in enumerate(zip(section.columns, row, strict=True))
+        ]
+        for row in section.rows
+    ]
+    texts = Counter(cell.text for row in rows for cell in row if cell.full)
+    for row in rows:
+        yield [
+            replace(cell, rest=cell.full.partition(cell.text)[2]) if texts[cell.text] > 1 else cell
+            for cell in row
+        ]
 
 
 def _shown(column: Column, cell: str, *, is_head: bool) -> Shown:
-    is_label = column.fit is Fit.LABEL
     text, *more = cell.split(PART) if column.fit in (Fit.LABEL, Fit.BRIEF) else [cell]
-    is_code = is_label and bool(_CODE.match(column.title)) and bool(text.strip())
-    short = bare_name(text) if is_code and len(text) > _LONG else text
     title = column.title.replace("\n", " ")
+    is_code = column.fit is Fit.LABEL and bool(_CODE.match(title)) and bool(text.strip())
+    short = bare_name(text) if is_code and len(text) > _LONG else text
     share = _SHARE.fullmatch(cell)
     return Shown(
         text=short,
         full=text if short != text else "",
+        rest="",
         more=tuple(more),
         fit=_FITS[column.fit],
         is_head=is_head,
         is_code=is_code,
-        kind=_COLORS.get(text.strip(), "")
-        if title in ("cause", "kind", "biggest idle cause")
-        else "",
-        share=share[1] if share and not is_head else "",
+        kind=_COLORS.get(text.strip(), "") if title in _COLORED else "",
+        share=share[1] if share and not is_head and cell != "0 %" else "",
     )

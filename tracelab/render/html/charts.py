@@ -20,7 +20,8 @@ from tracelab.render.text.window_overlap import selection_name
 from tracelab.render.words import share_text, ticks, time_unit
 from tracelab.report.views import RankView
 
-_CHART_PX, _MOST_STEPS = 132, 400
+_CHART_PX, _COLUMN_PX, _MOST_STEPS = 150, 64, 400
+_TOP_PX = 6
 _MOST_SELECTIONS = 12
 _MOST_CELLS = 40  # columns of a heat map
 _LETTER_PX, _CELL_PX, _LEAST_CELL_PX, _ROW_PX = 6.6, 46, 9, 22
@@ -73,6 +74,7 @@ class StepChart(OneLine):
     Attributes:
         name: what it shows, for those who do not see it.
         height: in pixels, without the labels below.
+        width: in pixels, where there is room for it.
         boxes: the parts of the columns.
         steps: the numbers below, at percents of the width.
         lines: times, at pixels from above.
@@ -81,6 +83,7 @@ class StepChart(OneLine):
 
     name: str
     height: int
+    width: int
     boxes: tuple[Box, ...]
     steps: tuple[Label, ...]
     lines: tuple[Label, ...]
@@ -183,7 +186,7 @@ def step_chart(rank: RankView) -> StepChart | None:
     every = math.ceil(len(steps) / _MOST_CELLS)
     kinds: dict[str, Part] = {}
     for index, (view, device) in enumerate(steps):
-        bottom = float(_CHART_PX)
+        bottom = float(_TOP_PX + _CHART_PX)
         for part in parts_of(device):
             height = _CHART_PX * part.time_ns / longest_ns
             bottom -= height
@@ -196,13 +199,13 @@ def step_chart(rank: RankView) -> StepChart | None:
     tick_ns, texts = ticks(longest_ns, at_most=4)
     unit, _ = time_unit(longest_ns)
     lines = (
-        Label(f"{text} {unit}" if ns else "0", _digits(_CHART_PX * (1 - ns / longest_ns)))
+        Label(f"{text} {unit}" if ns else "0", _digits(_TOP_PX + _CHART_PX * (1 - ns / longest_ns)))
         for ns, text in zip(tick_ns.tolist(), texts, strict=True)
     )
     return StepChart(
-        f"{len(steps)} steps of GPU {number}, each by what ran and why nothing ran; the longest "
-        f"takes {time_text(longest_ns)}",
+        f"Each step on GPU {number}: what ran, and why nothing ran",
         _CHART_PX,
+        _COLUMN_PX * len(steps),
         tuple(boxes),
         tuple(labels),
         tuple(lines),

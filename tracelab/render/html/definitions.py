@@ -81,7 +81,7 @@ def definitions(
             found += _used(group, text)
     texts = [*sentences, *(word for part in parts for word in _words(part.sections))]
     found += _used(TERMS, " ".join(texts))
-    return list(dict.fromkeys(found))
+    return list({(x.word, x.meaning): x for x in reversed(found)}.values())[::-1]
 
 
 def _words(sections: Iterable[Section]) -> Iterator[str]:

@@ -108,13 +108,23 @@ def _worth(pair: tuple[Finding, Scope]) -> tuple[float, int]:
 def _group(
     numbers: Mapping[int, int], group: Sequence[tuple[Finding, Scope]], ranks: int
 ) -> FindingItem:
-    """One place of the program on several ranks: the most expensive, and the others in it."""
+    """One place of the program on several ranks: the most expensive in words, all in it.
+
+    Its number is that of the first in the report, as it is printed.
+    """
     on = sorted({finding.rank for finding, _ in group})
     where = (
         "all ranks" if len(on) == ranks else f"rank {on[0]}" if len(on) == 1 else f"{len(on)} ranks"
     )
-    first, *others = (_item(numbers[id(x)], x, scope, f"rank {x.rank}") for x, scope in group)
-    return replace(first, on=where, others=tuple(others))
+    numbered = sorted(numbers[id(finding)] for finding, _ in group)
+    finding, scope = group[0]
+    others = tuple(_item(numbers[id(x)], x, of_x, f"rank {x.rank}") for x, of_x in group)
+    return replace(
+        _item(numbered[0], finding, scope, where),
+        others=tuple(
+            sorted((x for x in others if x.number != numbered[0]), key=lambda x: x.number)
+        ),
+    )
 
 
 def _item(number: int, finding: Finding, scope: Scope, on: str = "") -> FindingItem:

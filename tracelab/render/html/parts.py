@@ -56,7 +56,7 @@ class Part(OneLine):
         sections: sentences, tables and notes.
         heat: heat maps above them.
         columns: a chart above them.
-        is_wide: its tables need the whole width.
+        of: which stretch of time they are about, where their titles do not say it.
     """
 
     key: str
@@ -65,7 +65,7 @@ class Part(OneLine):
     sections: tuple[Section, ...]
     heat: tuple[HeatChart, ...] = ()
     columns: StepChart | None = None
-    is_wide: bool = False
+    of: str = ""
 
     @property
     def id(self) -> str:
@@ -126,12 +126,7 @@ def _of_all(report: Report) -> Iterator[Part]:
         heat = job_charts(report.job, sorted(ordered[:_MOST_RANKS]))
     title = "Ranks" if report.job else "Files"
     yield Part(
-        "ranks",
-        "",
-        title,
-        (*sections, table_of_ranks(report, views_of(report))),
-        heat=tuple(heat),
-        is_wide=True,
+        "ranks", "", title, (*sections, table_of_ranks(report, views_of(report))), heat=tuple(heat)
     )
     if report.job and report.whatif is not None:
         yield Part("whatif", "", "What if", tuple(whatif_sections(report.whatif)))
@@ -143,6 +138,7 @@ def _of_all(report: Report) -> Iterator[Part]:
 def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str) -> Iterator[Part]:
     """All tables of a file, those about what to do before those about what was measured."""
     view = rank.main
+    of = view.name.lower()
 
     def made(
         key: str, sections: Sequence[Section], title: str = "", **options: Any
@@ -150,25 +146,21 @@ def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str)
         if sections:
             yield Part(key, suffix, title or sections[0].title, tuple(sections), **options)
 
-    yield from made("causal", _causal(report, rank, part), "Causal profile", is_wide=True)
+    yield from made("causal", _causal(report, rank, part), "Causal profile")
     yield from made("whatif", _whatif(report, part), "What if")
     chart = step_chart(rank)
     yield from made(
         "bubbles",
         [*idle(view), *culprits(view), *_steps(rank)],
-        "Idle by cause and step",
+        "Idle by cause and step", of=of,
         columns=chart,
-        is_wide=True,
     )
     yield from made("times", [*times(view), *streams(view)], "Busy and idle")
     yield from made(
-        "overlap",
-        [overlap(view)],
-        heat=tuple(overlap_charts(view.overlaps, several=view.several)),
-        is_wide=True,
+        "overlap", [overlap(view)], heat=tuple(overlap_charts(view.overlaps, several=view.several))
     )
-    yield from made("blocking-calls", [blocking_calls(view)], is_wide=True)
-    yield from made("critical-path", critical_path(view))
+    yield from made("blocking-calls", [blocking_calls(view)], of=of)
+    yield from made("critical-path", critical_path(view), of=of)
     yield from made("phases", phases(view))
     for key, sections in (
         ("kernels", kernels(view, TOP)),
@@ -176,9 +168,9 @@ def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str)
         ("lines", lines(view, TOP)),
         ("modules", modules(view, TOP)),
     ):
-        yield from made(key, sections, is_wide=True)
-    yield from made("starts", [*starts(view), *latencies(view)])
-    yield from made("other", other_tables(view), "Other tables")
+        yield from made(key, sections)
+    yield from made("starts", [*starts(view), *latencies(view)], of=of)
+    yield from made("other", other_tables(view), "Other tables", of=of)
     if report.job is None:
         yield from made("losses", losses(rank.trace))
     yield from made("unrecognized", [*unrecognised(rank.trace), *launched_only(rank.trace, view)])
