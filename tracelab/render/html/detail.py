@@ -7,9 +7,8 @@ columns, which differs from trace to trace: so it is measured.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
 from typing import NamedTuple
 
 import numpy as np
@@ -29,7 +28,12 @@ _SAMPLE = 50_000  # so much of a lane tells what all of it takes
 _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
 _WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN)
-_DETAILS = ("op", "line", "call", "source")  # what else is known of an activity
+_DETAILS = ("op", "line", "call", "why", "source")  # what else is known of an activity
+_MOST_FOR_STREAMS = 0.75  # of the bytes: more would leave too little for the detail
+# The types of lanes whose activities stay at all times: without a detail, and with one.
+_ALL = frozenset(("steps", "wait", "idle", "exposed", "stream", "path", "host"))
+_ALWAYS = frozenset(("steps",))
+_WITH_STREAMS = frozenset(("steps", "stream"))
 
 
 class Cited(NamedTuple):
@@ -65,26 +69,235 @@ class Fitted(OneLine):
 
 
 def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) -> Fitted | None:
-    """As much as fits; None where not even a detail of one step in each group does.
+    """As much as fits; None where a short detail of each group is too much.
+
+    Where all is too much, the activities of streams stay at all times if they fit; what else is
+    known is cut to the detail. Else all is.
 
     Args:
         groups: with all that is known; their names are those of the page.
         cited: what findings cite.
         on_one_clock: they are ranks of a job.
     """
-    start_ns = min(group.start_ns for group in groups)
-    end_ns = max(group.end_ns for group in groups)
     most_bytes = min(MOST_BYTES, _BYTES_OF_RANK * len(groups)) if on_one_clock else MOST_BYTES
     lanes = [lane for group in groups for lane in group.lanes]
     all_bytes = sum(map(_estimated_bytes, lanes))
     if all_bytes <= most_bytes:
-        encoded = tuple(
-            tuple(encode(_filled(lane, row), start_ns) for lane, row in _with_rows(group.lanes))
-            for group in groups
-        )
-        columns = compress(lane for of_group in encoded for lane in of_group)
-        return Fitted(encoded, ((start_ns, end_ns),) * len(groups), columns, "")
+        whole = _fitted(groups, [(group.start_ns, group.end_ns) for group in groups], whole=_ALL)
+        if len(whole.columns) <= most_bytes:
+            return whole
+    streams_bytes = sum(_estimated_bytes(_bare(lane)) for lane in lanes if lane.type == "stream")
+    clocks = [range(len(groups))] if on_one_clock else [[index] for index in range(len(groups))]
+    choices = [(_ALWAYS, 0.0)]
+    if streams_bytes <= _MOST_FOR_STREAMS * most_bytes:
+        choices.insert(0, (_WITH_STREAMS, streams_bytes))
+    for whole_types, base_bytes in choices:
+        share = min(0.9, 0.8 * (most_bytes - base_bytes) / max(1.0, all_bytes - base_bytes))
+        while share > _LEAST_SHARE:
+            details, words = _details(groups, clocks, cited, share)
+            fitted = _fitted(groups, details, whole=whole_types, words=words)
+            if len(fitted.columns) <= most_bytes:
+                return fitted
+            share *= 0.7 * most_bytes / len(fitted.columns)
     return None
+
+
+def _fitted(
+    groups: Sequence[Group],
+    details: Sequence[tuple[int, int]],
+    *,
+    whole: frozenset[str],
+    words: Sequence[str] = (),
+) -> Fitted:
+    """Groups with a detail each.
+
+    Args:
+        groups: with all that is known.
+        details: their details.
+        whole: the types of the lanes whose activities stay at all times.
+        words: what the details are, where they are not all the time.
+    """
+    start_ns = min(group.start_ns for group in groups)
+    cut = [_cut(*pair, whole) for pair in zip(groups, details, strict=True)] if words else groups
+    binned = sum(
+        lane.type not in whole and len(lane) > 0 for group in groups for lane in group.lanes
+    )
+    bins = min(BINS, max(_FEWEST_BINS, _BINS_OF_ALL // max(1, binned)))
+    grid = bin_grid(start_ns, max(group.end_ns for group in groups), bins)
+    encoded = tuple(
+        tuple(
+            encode(_filled(lane, row), start_ns, *((all_of, grid) if _is_cut(lane, all_of) else ()))
+            for (lane, row), all_of in zip(_with_rows(of_cut.lanes), group.lanes, strict=True)
+        )
+        for of_cut, group in zip(cut, groups, strict=True)
+    )
+    columns = compress(lane for of_group in encoded for lane in of_group)
+    return Fitted(encoded, tuple(details), columns, _note(words, whole, grid.columns))
+
+
+def _is_cut(lane: Lane, all_of: Lane) -> bool:
+    return len(lane) < len(all_of)
+
+
+def _note(words: Sequence[str], whole: frozenset[str], bins: int) -> str:
+    """What is left out."""
+    if not words:
+        return ""
+    shown = "; ".join(dict.fromkeys(words))
+    if "stream" in whole:
+        return (
+            "The trace is too large for one page: launch and blocking calls, idle causes, the "
+            f"critical path and what each activity waited for are complete in {shown}. Elsewhere "
+            f"these lanes show how busy they were in each of {bins:,} parts of the time."
+        )
+    return (
+        f"The trace is too large for one page: single activities are shown in {shown}. Elsewhere "
+        f"the lanes show how busy they were in each of {bins:,} parts of the time."
+    )
+
+
+# --- which part of the time ---
+
+
+def _details(
+    groups: Sequence[Group], clocks: Sequence[Sequence[int]], cited: Sequence[Cited], share: float
+) -> tuple[list[tuple[int, int]], list[str]]:
+    """The details of all groups, and what they are called.
+
+    Args:
+        groups: the groups.
+        clocks: the indices of those that have a clock in common.
+        cited: what findings cite.
+        share: how much of the time a detail may be.
+    """
+    details, words = [(0, 0)] * len(groups), []
+    for indices in clocks:
+        together = [groups[index] for index in indices]
+        of_clock = [one for one in cited if one.group_index in indices]
+        detail, name = _detail(together, of_clock, share)
+        label = f"{groups[indices[0]].label}: " if len(clocks) > 1 else ""
+        words.append(f"{label}{name}")
+        for index in indices:
+            details[index] = detail
+    return details, words
+
+
+def _detail(
+    groups: Sequence[Group], cited: Sequence[Cited], share: float
+) -> tuple[tuple[int, int], str]:
+    """Steps in a row, those that findings cite most; where a step is too much, a part of one."""
+    numbers, bounds_ns = _steps(groups)
+    start_ns = min(group.start_ns for group in groups)
+    end_ns = max(group.end_ns for group in groups)
+    count = int(share * len(numbers))
+    if count:
+        first = _first_step(bounds_ns, cited, count)
+        last = first + count - 1
+        name = f"step {numbers[first]}"
+        if count > 1:
+            name = f"steps {numbers[first]} to {numbers[last]}"
+        detail = int(bounds_ns[first, 0]), int(bounds_ns[first : last + 1, 1].max())
+        return detail, f"{name} of {len(numbers)}"
+    length_ns = max(1, int(share * (end_ns - start_ns)))
+    center_ns = (start_ns + end_ns) // 2
+    if cited:
+        most = max(cited, key=lambda one: one.weight)
+        center_ns = (most.start_ns + min(most.end_ns, most.start_ns + length_ns)) // 2
+    first_ns = max(start_ns, min(center_ns - length_ns // 2, end_ns - length_ns))
+    name = f"the {duration_text(length_ns)} from {duration_text(first_ns)} on"
+    return (first_ns, first_ns + length_ns), name
+
+
+def _steps(groups: Sequence[Group]) -> tuple[list[int], Int64Array]:
+    """The steady steps that all have, any step where none is: their numbers, and int64[n, 2], ns.
+
+    A step of several groups lasts from its first start to its last end.
+    """
+    common = set.intersection(*(set(group.steady) for group in groups))
+    numbers = sorted(common or set.intersection(*(set(group.steps) for group in groups)))
+    bounds_ns = np.array([[group.steps[x] for x in numbers] for group in groups], dtype=np.int64)
+    bounds_ns = bounds_ns.reshape(len(groups), len(numbers), 2)
+    return numbers, np.stack((bounds_ns[..., 0].min(axis=0), bounds_ns[..., 1].max(axis=0)), axis=1)
+
+
+def _first_step(bounds_ns: Int64Array, cited: Sequence[Cited], count: int) -> int:
+    """The first of so many steps in a row that findings cite most; of equal ones the most usual."""
+    length_ns = bounds_ns[:, 1] - bounds_ns[:, 0]
+    weight = np.array(
+        [
+            sum(one.weight for one in cited if one.start_ns >= first and one.end_ns <= last)
+            for first, last in bounds_ns.tolist()
+        ]
+    )
+    unusual = np.abs(length_ns - np.median(length_ns)) / max(1, int(length_ns.max()))
+    worth = np.convolve(weight - 1e-6 * unusual, np.ones(count), "valid")
+    return int(np.argmax(worth))
+
+
+# --- cutting to it ---
+
+
+def _cut(group: Group, detail: tuple[int, int], whole: frozenset[str]) -> Group:
+    """A group without what is not kept.
+
+    Lanes of other types than `whole` have what lies in the detail, and the calls that launched the
+    activities in it. Of activities outside the detail no more is kept than when they ran.
+    """
+    streams = [lane for lane in group.lanes if lane.type == "stream"]
+    hosts = [lane for lane in group.lanes if lane.type == "host"]
+    in_detail = [_lies_in(lane, detail) for lane in group.lanes]
+    is_known = _joined(
+        [x for x, lane in zip(in_detail, group.lanes, strict=True) if lane.type == "stream"]
+    )
+    is_row = np.ones_like(is_known) if "stream" in whole else is_known
+    is_call = _joined(
+        [x for x, lane in zip(in_detail, group.lanes, strict=True) if lane.type == "host"]
+    )
+    call = np.concatenate([np.zeros(0, np.int64), *(lane.more["call"] for lane in streams)])
+    launched = call[is_known & (call != ABSENT)]
+    is_call[launched] = True
+    row_of, call_of = _new_places(is_row), _new_places(is_call)
+    kept_rows, kept_calls, known = (
+        iter(np.split(column, np.cumsum([len(lane) for lane in lanes])[:-1]) if lanes else ())
+        for column, lanes in ((is_row, streams), (is_call, hosts), (is_known, streams))
+    )
+    cut = []
+    for lane, is_inside in zip(group.lanes, in_detail, strict=True):
+        kept = is_inside
+        more = dict(lane.more)
+        for key, place_of in (("row", row_of), ("source", row_of), ("call", call_of)):
+            if key in more:
+                more[key] = place_of[more[key]]
+        if lane.type == "stream":
+            kept = next(kept_rows)
+            is_bare = ~next(known)
+            more = {
+                x: np.where(is_bare, ABSENT, y) if x in _DETAILS else y for x, y in more.items()
+            }
+        elif lane.type == "host":
+            kept = next(kept_calls)
+        elif lane.type in whole:
+            kept = np.ones_like(is_inside)
+        cut.append(replace(lane, more=more).select(kept))
+    return replace(group, lanes=tuple(cut))
+
+
+def _lies_in(lane: Lane, detail: tuple[int, int]) -> NDArray[np.bool_]:
+    """bool[n], what overlaps the detail."""
+    is_inside: NDArray[np.bool_] = (lane.end_ns >= detail[0]) & (lane.start_ns < detail[1])
+    return is_inside
+
+
+def _joined(columns: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    return np.concatenate([np.zeros(0, np.bool_), *columns])
+
+
+def _new_places(is_kept: NDArray[np.bool_]) -> Int64Array:
+    """int64[n + 1], the place of each among those that are kept, else ABSENT; so for ABSENT."""
+    return np.append(np.where(is_kept, np.cumsum(is_kept) - 1, ABSENT), ABSENT)
+
+
+# --- sizes ---
 
 
 def _estimated_bytes(lane: Lane) -> float:
@@ -92,6 +305,12 @@ def _estimated_bytes(lane: Lane) -> float:
     sample = lane.select(np.arange(len(lane)) < _SAMPLE) if len(lane) > _SAMPLE else lane
     columns = encode(sample, 0).columns
     return len(zlib.compress(columns, 6)) * len(lane) / max(1, len(sample))
+
+
+def _bare(lane: Lane) -> Lane:
+    """A stream's lane in which only when each activity ran is known, and its name."""
+    nothing = np.full(len(lane), ABSENT)
+    return replace(lane, more={**lane.more, **dict.fromkeys(_DETAILS, nothing)})
 
 
 def _with_rows(lanes: Sequence[Lane]) -> Iterator[tuple[Lane, int]]:

@@ -178,10 +178,10 @@ def compress(lanes: Iterable[EncodedLane]) -> bytes:
 
 
 def planes(values: NDArray[Any], size: int) -> bytes:
-    """The lowest bytes of all numbers, then the second lowest, and so on.
+    r"""The lowest bytes of all numbers, then the second lowest, and so on.
 
     >>> planes(np.array([1, 258, -1]), 2)
-    b'\\x01\\x02\\xff\\x00\\x01\\xff'
+    b'\x01\x02\xff\x00\x01\xff'
     """
     as_bytes = values.astype("<i8").view(np.uint8).reshape(-1, 8)
     return as_bytes[:, :size].T.tobytes()
@@ -196,9 +196,9 @@ def differences(values: NDArray[Any]) -> Int64Array:
     return np.diff(values.astype(np.int64), prepend=np.int64(0))
 
 
-def bin_grid(start_ns: int, end_ns: int) -> Grid:
-    """The bins of some time: `BINS`, or more where the time in one would not fit into 32 bits."""
-    return Grid(start_ns, end_ns, max(BINS, -(-(end_ns - start_ns) // _LONGEST_BIN_NS)))
+def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
+    """So many bins of some time, or more where the time in one would not fit into 32 bits."""
+    return Grid(start_ns, end_ns, max(count, -(-(end_ns - start_ns) // _LONGEST_BIN_NS)))
 
 
 def _escaped(values: Int64Array, *, is_signed: bool) -> tuple[Int64Array, list[list[int]]]:
