@@ -152,7 +152,8 @@ def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str)
     yield from made(
         "bubbles",
         [*idle(view), *culprits(view), *_steps(rank)],
-        "Idle by cause and step", of=of,
+        "Idle by cause and step",
+        of=of,
         columns=chart,
     )
     yield from made("times", [*times(view), *streams(view)], "Busy and idle")
