@@ -406,7 +406,11 @@ def test_what_overlaps_in_a_stream_stands_in_a_row_of_its_own(opened):
     x, y = place(page, "stream:0/7", 7000)
     page.mouse.move(x, y)
     assert details(page).startswith("copy_kernel")
-    page.mouse.move(x, y + 22)
+    (height,) = page.evaluate(
+        "tracelabTimeline.rows.filter(row => row.lane === 'stream:0/7' && !row.group)"
+        ".map(row => row.height)"
+    )
+    page.mouse.move(x, y - 8 + height - 5)
     assert details(page).startswith("</script><script>window.pwned = 1</script>\nkind compute")
     assert page.evaluate("window.pwned") is None
 
@@ -602,10 +606,12 @@ def test_a_crowd_shows_the_share_of_each_pixel(open_page, tmp_path):
     page = open_page(write(tmp_path, crowd_meta(40_000), [crowd(40_000)]))
     page.evaluate("tracelabTimeline.ready")
     counts = pixels(page, "stream:0/7", 16_000, 144_000)
-    rows = sum(counts.values()) / 25  # the height of the lane, its border left out
-    # 22 pixels show the lane: a quarter of them is 5.5, of which each kind has half.
-    assert counts["#0072b2"] / rows == pytest.approx(22 / 8, abs=0.5)
-    assert counts["#009e73"] / rows == pytest.approx(22 / 8, abs=0.5)
+    (height,) = page.evaluate("tracelabTimeline.rows.map(row => row.height)")
+    columns = sum(counts.values()) / (height - 1)  # its border is left out
+    # Four pixels of the row are room. A quarter of the others is busy, half of it with compute.
+    compute, copies = counts["#0072b2"] / columns, counts["#009e73"] / columns
+    assert compute == pytest.approx((height - 4) / 8, abs=0.5)
+    assert compute + copies == pytest.approx((height - 4) / 4, abs=0.5)
 
 
 def test_painting_takes_as_long_for_many_activities_as_for_few(open_page, tmp_path):
@@ -632,7 +638,7 @@ def test_painting_takes_as_long_for_many_activities_as_for_few(open_page, tmp_pa
 
 def test_data_that_are_cut_off_are_said_to_be(open_page, tmp_path):
     file = write(tmp_path, crowd_meta(10), [crowd(10)])
-    file.write_text(file.read_text().replace('"count": 10', '"count": 11'))
+    file.write_text(file.read_text().replace('"count":10,', '"count":11,'))
     page = open_page(file, expects=["the timeline's data is cut off"])
     wait_until(page, "document.getElementById('timeline-note').textContent")
     assert page.inner_text("#timeline-note") == (

@@ -2,13 +2,13 @@
 
 import base64
 import gzip
-import hashlib
 import html
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from importlib.resources import files
 from typing import Any
+
+from tracelab.render.html.assets import asset, content_security_policy, script_json
+from tracelab.render.html.page import TIMELINE_SCRIPTS
 
 NONE = 0xFFFF_FFFF
 FIRST = [("gap", 4, "plain"), ("dur", 4, "plain"), ("kind", 1, "plain")]
@@ -97,23 +97,19 @@ def page_of(meta: dict[str, Any], lanes_of_groups: Sequence[Sequence[Lane]]) -> 
     groups, body = [], b""
     for group, lanes in zip(meta["groups"], lanes_of_groups, strict=True):
         pairs = [written(lane, meta["start"]) for lane in lanes]
-        groups.append({**group, "lanes": [described for described, _ in pairs]})
+        groups.append({**group, "lanes": [of_lane for of_lane, _ in pairs]})
         body += b"".join(of_lane for _, of_lane in pairs)
-    text = json.dumps({**meta, "groups": groups})
-    for letter in "<>&":
-        text = text.replace(letter, f"\\u{ord(letter):04x}")
-    folder = files("tracelab.render.html")
-    script = folder.joinpath("timeline.js").read_text("utf-8")
-    style = folder.joinpath("timeline.css").read_text("utf-8") + "body { background: var(--bg) }"
+    scripts = [asset(name) for name in TIMELINE_SCRIPTS]
+    style = asset("timeline.css") + "body { background: var(--bg) }"
     findings = "".join(
         f'<li class="finding" data-finding="{x["number"]}"><button class="show">'
         f"finding {x['number']}</button></li>"
         for x in meta["findings"]
     )
-    policy = (
-        f"default-src 'none'; script-src '{hash_of(script)}'; style-src '{hash_of(style)}'; "
-        "base-uri 'none'; form-action 'none'"
-    )
+    policy = content_security_policy(scripts, [style], is_served=False)
+    columns = base64.b64encode(gzip.compress(body, 9, mtime=0)).decode()
+    described = script_json({**meta, "groups": groups})
+    elements = "".join(f"<script>{script}</script>" for script in scripts)
     return f"""<!DOCTYPE html>
 <html lang="en"><head><meta charset="utf-8"><title>lanes</title>
 <meta http-equiv="Content-Security-Policy" content="{html.escape(policy)}">
@@ -125,13 +121,6 @@ def page_of(meta: dict[str, Any], lanes_of_groups: Sequence[Sequence[Lane]]) -> 
 <div id="lanes-scroll"><canvas id="lanes"></canvas></div>
 <div id="details" role="status" aria-live="polite"></div><output id="measured"></output>
 <ul id="legend"></ul></section>
-<script type="application/json" id="timeline-meta">{text}</script>
-<script type="application/octet-stream" id="timeline-columns">{
-        base64.b64encode(gzip.compress(body, 9, mtime=0)).decode()
-    }</script>
-<script>{script}</script></body></html>"""
-
-
-def hash_of(text: str) -> str:
-    """As a content security policy names it."""
-    return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+<script type="application/json" id="timeline-meta">{described}</script>
+<script type="application/octet-stream" id="timeline-columns">{columns}</script>
+{elements}</body></html>"""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart
 
 _STYLES = ("timeline.css", "page.css")
+# Each uses those before it.
+TIMELINE_SCRIPTS = ("timeline_lanes.js", "timeline_items.js", "timeline_paint.js", "timeline.js")
 
 
 def render_page(
@@ -47,7 +49,7 @@ def render_page(
         data = timeline_data(report, files)
         columns = base64.b64encode(data.columns).decode()
         timeline = {"meta": script_json(data.meta), "columns": Markup(columns)}
-        scripts.insert(0, "timeline.js")
+        scripts = [*TIMELINE_SCRIPTS, *scripts]
     if served is not None:
         scripts.append("perfetto_link.js")
     style = "".join(asset(name) for name in _STYLES if has_asset(name))

@@ -1,0 +1,124 @@
+"use strict";
+/* What is said of an item, which is one activity, call, gap or part of a lane: {lane, i}. */
+const timelineItems = (meta) => {
+  const { NONE } = timelineLanes;
+  const CONSTRAINT_LAUNCH = 4, CONSTRAINT_UNKNOWN = 7; // the others have another activity as their source
+
+  const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"], [1, "ns"]];
+  const unitOf = (ns) => UNITS.find(([unit]) => Math.abs(ns) >= unit) ?? UNITS[3];
+  /** A length of time with all its digits: 812 ns, 1.64 µs, 16.682383 ms. */
+  function exactTime(ns) {
+    const [unit, name] = unitOf(ns);
+    return `${Number((ns / unit).toFixed(9)).toLocaleString("en-US", { maximumFractionDigits: 9 })} ${name}`;
+  }
+  /** The same with three digits, for a label. */
+  function roundTime(ns) {
+    const [unit, name] = unitOf(ns);
+    return `${(ns / unit).toPrecision(3).replace(/\.?0+$/, "")} ${name}`;
+  }
+  const counted = (n) => n.toLocaleString("en-US");
+  /** The idle time that a call caused, ns; 0 where none is known. */
+  function costOf({ cost, escapes }, i) {
+    if (cost?.[i] !== NONE) return cost?.[i] ?? 0;
+    return escapes?.cost?.find(([index]) => index === i)?.[1] ?? 0;
+  }
+  const words = (kindName) => meta.words?.[kindName] ?? kindName.replaceAll("_", " ");
+  const fullName = (index) => (index < meta.names.length ? meta.names[index] : "");
+  const shortName = (index) => (index < meta.names.length ? meta.short[index] || meta.names[index] : "");
+  const kindOf = (lane, i) => lane.kinds[lane.kind[i]];
+
+  /** The activity of a row, or the call of a number: {lane, i}, null for none. */
+  function locate(lanes, number) {
+    if (number === undefined || number === NONE) return null;
+    for (const lane of lanes) {
+      if (number < lane.count) return { lane, i: number };
+      number -= lane.count;
+    }
+    return null;
+  }
+  const activityOf = (lane, number) => locate(lane.group.streams, number);
+  const callOf = (lane, number) => locate(lane.group.hosts, number);
+
+  /** What an activity waited for: {text, source: {lane, i} or null}. */
+  function waitOf(lane, i) {
+    const reason = meta.reasons[lane.why?.[i]];
+    if (!reason) return { text: "", source: null };
+    const why = lane.why[i], hasSource = why !== CONSTRAINT_LAUNCH && why !== CONSTRAINT_UNKNOWN;
+    return { text: reason, source: hasSource ? activityOf(lane, lane.source[i]) : null };
+  }
+
+  /** The first activity that a call launched; the table is made when it is first asked for. */
+  function launchedBy(lane, i) {
+    const { group } = lane;
+    if (!group.launched) {
+      group.launched = new Uint32Array(group.hosts.reduce((n, host) => n + host.count, 0)).fill(NONE);
+      let row = 0;
+      for (const stream of group.streams)
+        for (let k = 0; k < stream.count; k++, row++)
+          if (stream.call && stream.call[k] < group.launched.length && group.launched[stream.call[k]] === NONE)
+            group.launched[stream.call[k]] = row;
+    }
+    let number = i;
+    for (const host of group.hosts) {
+      if (host === lane) return activityOf(lane, group.launched[number]);
+      number += host.count;
+    }
+    return null;
+  }
+
+  const titleOf = ({ lane, i }) => (lane.name ? fullName(lane.name[i]) : "") || words(kindOf(lane, i));
+  const briefOf = ({ lane, i }) => (lane.name ? shortName(lane.name[i]) : "") || words(kindOf(lane, i));
+
+  /** What is known of an item: {title, facts: [[label, text]], links: [{from, fromNs, to, toNs, ...}]}. */
+  function describe(item) {
+    const { lane, i } = item, start = lane.start[i], end = lane.end[i], facts = [], links = [];
+    const fact = (label, text) => text && facts.push([label, text]);
+    const link = (source, fromNs, target, toNs, isLaunch) =>
+      links.push({ from: source.lane, fromNs, to: target.lane, toNs, isLaunch });
+    const other = lane.type === "stream" ? null : activityOf(lane, lane.row?.[i]);
+    const why = lane.type === "exposed" ? fullName(lane.name[i]) : "", title = why ? words(kindOf(lane, i)) : titleOf(item);
+    if (title !== words(kindOf(lane, i))) fact("kind", words(kindOf(lane, i)));
+    fact("duration", exactTime(end - start));
+    fact("start", exactTime(start));
+    fact("on", lane.label);
+    if (lane.op) fact("operator", fullName(lane.op[i]));
+    if (lane.line) fact("line", fullName(lane.line[i]));
+    if (lane.type === "stream") {
+      const call = callOf(lane, lane.call?.[i]), wait = waitOf(lane, i);
+      if (call) {
+        const since = start - call.lane.start[call.i];
+        fact("launched by", `${briefOf(call)} (${call.lane.label}), which began ${exactTime(since)} before`);
+        link(call, call.lane.start[call.i], item, start, true);
+      }
+      if (wait.source) {
+        const { lane: from, i: k } = wait.source, late = start - from.end[k];
+        const when = late >= 0 ? `started ${exactTime(late)} after that ended` : `started ${exactTime(-late)} before that ended`;
+        fact("waited for", `${wait.text}: ${briefOf(wait.source)} (${from.label}); ${when}`);
+        link(wait.source, from.end[k], item, start, false);
+      } else fact("waited for", wait.text);
+    } else if (lane.type === "idle" && other) {
+      fact("ended by", `${briefOf(other)} (${other.lane.label})`);
+      const call = callOf(other.lane, other.lane.call?.[other.i]);
+      if (call) {
+        fact("which was launched by", `${briefOf(call)} (${call.lane.label})`);
+        link(call, call.lane.start[call.i], other, other.lane.start[other.i], true);
+      }
+      link(item, end, other, other.lane.start[other.i], false);
+    } else if (lane.type === "host") {
+      if (costOf(lane, i)) fact("idle time that it caused", exactTime(costOf(lane, i)));
+      const launched = other ? null : launchedBy(lane, i);
+      if (other) {
+        fact("waited for", `${briefOf(other)} (${other.lane.label})`);
+        link(other, other.lane.end[other.i], item, end, false);
+      } else if (launched) {
+        const at = launched.lane.start[launched.i];
+        fact("launched", `${briefOf(launched)} (${launched.lane.label}), which started ${exactTime(at - start)} later`);
+        link(item, start, launched, at, true);
+      }
+    } else if (other) fact("activity", `${titleOf(other)} (${other.lane.label})`);
+    fact("not overlapped because of", why);
+    return { title, facts, links };
+  }
+
+  return { unitOf, exactTime, roundTime, counted, words, kindOf, costOf, titleOf, briefOf, describe };
+};

@@ -1,0 +1,184 @@
+"use strict";
+/* Lanes of activities: read from the columns that the page carries, and measured exactly.
+
+   All times are integer nanoseconds on the page's clock, held in doubles, which are exact below 2**53
+   (104 days). A lane's prefix sums say exactly how long it was covered by each kind until any moment.
+
+   A lane: what the page's data say of it, and start end from upto (Float64Array, ns), sums (of each
+   kind, or null), group, and each further column by its name. */
+const timelineLanes = (() => {
+  const NONE = 0xffffffff, GAP_ESCAPE = 0x7fffffff; // of columns of four bytes
+
+  // ---------------------------------------------------------------- reading
+
+  /** The bytes behind base64 of gzip. */
+  async function inflate(text) {
+    let packed;
+    if (typeof Uint8Array.fromBase64 === "function") packed = Uint8Array.fromBase64(text);
+    else {
+      const letters = atob(text);
+      packed = new Uint8Array(letters.length);
+      for (let i = 0; i < letters.length; i++) packed[i] = letters.charCodeAt(i);
+    }
+    const plain = new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"));
+    return new Uint8Array(await new Response(plain).arrayBuffer());
+  }
+
+  /** `count` unsigned numbers that are stored as byte planes: all low bytes, then the next ones. */
+  function readPlanes(bytes, at, count, size) {
+    const numbers = size === 1 ? new Uint8Array(count) : size === 2 ? new Uint16Array(count) : new Uint32Array(count);
+    for (let plane = 0; plane < size; plane++) {
+      const offset = at + plane * count, shift = 8 * plane;
+      for (let i = 0; i < count; i++) numbers[i] |= bytes[offset + i] << shift;
+    }
+    return numbers;
+  }
+
+  /** Makes lane[name] a column that is read when it is first asked for: most are asked for rarely. */
+  function addColumn(reader, lane, [name, size, code]) {
+    const { bytes, at } = reader, { count } = lane;
+    reader.at += count * size;
+    if (reader.at > bytes.length) throw new Error("the timeline's data is cut off");
+    const read = () => {
+      const value = readPlanes(bytes, at, count, size);
+      if (code === "delta") for (let i = 1; i < count; i++) value[i] += value[i - 1];
+      Object.defineProperty(lane, name, { value });
+      return value;
+    };
+    Object.defineProperty(lane, name, { get: read, configurable: true });
+  }
+
+  function readLane(reader, spec, group, clockStart) {
+    const lane = { ...spec, group };
+    for (const column of spec.columns) addColumn(reader, lane, column);
+    addTimes(lane, clockStart);
+    addSums(lane);
+    if (spec.bins) addBins(reader, lane);
+    return lane;
+  }
+
+  /** start and end; and from and upto, which leave out what an earlier activity covers already. */
+  function addTimes(lane, clockStart) {
+    const n = lane.count, gap = new Int32Array(lane.gap.buffer), { dur } = lane;
+    const gaps = new Map(lane.escapes?.gap), durs = new Map(lane.escapes?.dur);
+    const start = new Float64Array(n), end = new Float64Array(n);
+    let before = clockStart, latest = -Infinity, overlaps = false;
+    for (let i = 0; i < n; i++) {
+      start[i] = before + (gap[i] === GAP_ESCAPE && gaps.has(i) ? gaps.get(i) : gap[i]);
+      before = end[i] = start[i] + (dur[i] === NONE && durs.has(i) ? durs.get(i) : dur[i]);
+      if (start[i] < latest) overlaps = true;
+      if (end[i] > latest) latest = end[i];
+    }
+    Object.assign(lane, { start, end, from: start, upto: end, overlaps });
+    if (!overlaps) return;
+    const from = (lane.from = new Float64Array(n)), upto = (lane.upto = new Float64Array(n));
+    latest = -Infinity;
+    for (let i = 0; i < n; i++) {
+      from[i] = Math.max(start[i], latest);
+      latest = upto[i] = Math.max(end[i], latest);
+    }
+  }
+
+  /** For each kind that occurs, the covered ns before each activity. */
+  function addSums(lane) {
+    const { count, kind, from, upto } = lane;
+    lane.sums = lane.kinds.map(() => null);
+    for (let i = 0; i < count; i++) lane.sums[kind[i]] ??= new Float64Array(count + 1);
+    for (const [k, sums] of lane.sums.entries()) {
+      let sum = 0;
+      if (sums) for (let i = 0; i < count; i++) sums[i + 1] = kind[i] === k ? (sum += upto[i] - from[i]) : sum;
+    }
+  }
+
+  /** What lies outside the time of which there are activities: ns a bin and kind, as running sums. */
+  function addBins(reader, lane) {
+    const { count, start, end, kinds } = lane.bins;
+    const edge = (bin) => start + (bin * (end - start)) / count;
+    const outside = (lane.outside = { count, start, end, edge, sums: lane.kinds.map(() => null) });
+    const before = new Float64Array(lane.kinds.length), after = new Float64Array(lane.kinds.length);
+    for (const kindName of kinds) {
+      const k = lane.kinds.indexOf(kindName), busy = readPlanes(reader.bytes, reader.at, count, 4);
+      reader.at += 4 * count;
+      if (k < 0) throw new Error("the timeline's bins name a kind that the lane lacks");
+      const sums = (outside.sums[k] = new Float64Array(count + 1));
+      for (let bin = 0; bin < count; bin++) {
+        rawUntil(lane, edge(bin), before);
+        rawUntil(lane, edge(bin + 1), after);
+        sums[bin + 1] = sums[bin] + Math.max(0, busy[bin] - (after[k] - before[k]));
+      }
+    }
+  }
+
+  /** The groups of lanes of the page; `text` is base64 of gzip of all columns. */
+  async function readGroups(meta, text) {
+    const reader = { bytes: await inflate(text), at: 0 };
+    return meta.groups.map((spec, number) => {
+      const group = { ...spec, number, open: spec.open || meta.groups.length === 1 };
+      group.lanes = spec.lanes.map((lane) => readLane(reader, lane, group, meta.start));
+      group.streams = group.lanes.filter((lane) => lane.type === "stream");
+      group.hosts = group.lanes.filter((lane) => lane.type === "host");
+      return group;
+    });
+  }
+
+  // ---------------------------------------------------------------- measuring
+
+  /** The first index, not before `low`, at which the ascending numbers exceed x. */
+  function firstAbove(numbers, x, low = 0) {
+    let step = 1, high = low;
+    while (high < numbers.length && numbers[high] <= x) { low = high + 1; high += step; step *= 2; }
+    if (high > numbers.length) high = numbers.length;
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if (numbers[middle] <= x) low = middle + 1;
+      else high = middle;
+    }
+    return low;
+  }
+  /** The first index at which ascending integers are x or more. */
+  const firstFrom = (numbers, x) => firstAbove(numbers, Math.ceil(x) - 1);
+  const clamp = (x, low, high) => Math.min(Math.max(x, low), high);
+
+  /** out[kind] = covered ns before t by the lane's activities. Returns where a later t can go on. */
+  function rawUntil(lane, t, out, hint = 0) {
+    if (lane.bins) t = clamp(t, lane.group.detail[0], lane.group.detail[1]);
+    const i = firstAbove(lane.upto, t, hint), { sums } = lane;
+    for (let k = 0; k < sums.length; k++) out[k] = sums[k] ? sums[k][i] : 0;
+    if (i < lane.count && lane.from[i] < t) out[lane.kind[i]] += t - lane.from[i];
+    return i;
+  }
+
+  /** The same with the bins: within one, busy time is taken as spread evenly outside the detail. */
+  function coveredUntil(lane, t, out, hint = 0) {
+    const next = rawUntil(lane, t, out, hint);
+    if (!lane.bins) return next;
+    const { count, start, end, edge, sums } = lane.outside;
+    const bin = clamp(Math.floor(((t - start) / (end - start)) * count), 0, count - 1);
+    const whole = outsideLength(lane, edge(bin), edge(bin + 1));
+    const part = whole > 0 ? clamp(outsideLength(lane, edge(bin), t) / whole, 0, 1) : 0;
+    for (let k = 0; k < sums.length; k++)
+      if (sums[k]) out[k] += sums[k][bin] + part * (sums[k][bin + 1] - sums[k][bin]);
+    return next;
+  }
+  function outsideLength(lane, a, b) {
+    const [low, high] = lane.group.detail;
+    return Math.max(0, b - a) - Math.max(0, Math.min(b, high) - Math.max(a, low));
+  }
+
+  /** How long a lane is covered from a to b: {ns, kinds: {name: ns}, exact}. */
+  function busy(lane, a, b) {
+    const first = new Float64Array(lane.kinds.length), last = new Float64Array(lane.kinds.length), kinds = {};
+    coveredUntil(lane, a, first);
+    coveredUntil(lane, b, last);
+    let ns = 0;
+    lane.kinds.forEach((kindName, k) => {
+      const part = last[k] - first[k];
+      if (part > 0) kinds[kindName] = part;
+      ns += part;
+    });
+    const [low, high] = lane.group.detail ?? [-Infinity, Infinity];
+    return { ns, kinds, exact: !lane.bins || (a >= low && b <= high) };
+  }
+
+  return { NONE, clamp, firstAbove, firstFrom, coveredUntil, busy, readGroups };
+})();
