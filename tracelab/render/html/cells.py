@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -58,32 +58,55 @@ class Shown(OneLine):
     share: str
 
 
-def fit_class(fit: Fit) -> str:
-    """The class of a column's cells."""
-    return _FITS[fit]
+@dataclass(frozen=True, slots=True, repr=False)
+class Table(OneLine):
+    """A table: ``Table(titles=(("cause", "label"), ("time", "")), rows=((Shown(...), ...),))``.
+
+    Attributes:
+        titles: of the columns, each with the name of the class that aligns it.
+        rows: the cells.
+    """
+
+    titles: tuple[tuple[str, str], ...]
+    rows: tuple[tuple[Shown, ...], ...]
 
 
-def shown_cells(section: Section) -> Iterator[list[Shown]]:
-    """The rows of a table."""
+def table_of(section: Section) -> Table:
+    """The table of a section."""
     is_headed = section.columns[0].fit is not Fit.PROSE
+    by_column = zip(section.columns, zip(*section.rows, strict=True), strict=True)
+    fits = [_fit(column, cells) for column, cells in by_column]
+    titles = [column.title.replace("-\n", "").replace("\n", " ") for column in section.columns]
     rows = [
         [
-            _shown(column, cell, is_head=is_headed and index == 0)
-            for index, (column, cell) in enumerate(zip(section.columns, row, strict=True))
+            _shown(column, title, fit, cell, is_head=is_headed and index == 0)
+            for index, (column, title, fit, cell) in enumerate(
+                zip(section.columns, titles, fits, row, strict=True)
+            )
         ]
         for row in section.rows
     ]
     texts = Counter(cell.text for row in rows for cell in row if cell.full)
-    for row in rows:
-        yield [
-            replace(cell, rest=cell.full.partition(cell.text)[2]) if texts[cell.text] > 1 else cell
-            for cell in row
-        ]
+    return Table(
+        tuple(zip(titles, fits, strict=True)),
+        tuple(
+            tuple(
+                replace(x, rest=x.full.partition(x.text)[2]) if texts[x.text] > 1 else x
+                for x in row
+            )
+            for row in rows
+        ),
+    )
 
 
-def _shown(column: Column, cell: str, *, is_head: bool) -> Shown:
+def _fit(column: Column, cells: Sequence[str]) -> str:
+    """How a column is aligned: words are not, in whatever column they stand."""
+    is_words = column.fit is Fit.NUMBER and not any(re.search(r"\d", cell) for cell in cells)
+    return "label" if is_words and any(map(str.strip, cells)) else _FITS[column.fit]
+
+
+def _shown(column: Column, title: str, fit: str, cell: str, *, is_head: bool) -> Shown:
     text, *more = cell.split(PART) if column.fit in (Fit.LABEL, Fit.BRIEF) else [cell]
-    title = column.title.replace("\n", " ")
     is_code = column.fit is Fit.LABEL and bool(_CODE.match(title)) and bool(text.strip())
     short = bare_name(text) if is_code and len(text) > _LONG else text
     share = _SHARE.fullmatch(cell)
@@ -92,7 +115,7 @@ def _shown(column: Column, cell: str, *, is_head: bool) -> Shown:
         full=text if short != text else "",
         rest="",
         more=tuple(more),
-        fit=_FITS[column.fit],
+        fit=fit,
         is_head=is_head,
         is_code=is_code,
         kind=_COLORS.get(text.strip(), "") if title in _COLORED else "",

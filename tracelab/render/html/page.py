@@ -15,7 +15,7 @@ from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
 from tracelab.render.html.assets import asset, content_security_policy, has_asset, script_json
-from tracelab.render.html.cells import fit_class, shown_cells
+from tracelab.render.html.cells import table_of
 from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
 from tracelab.render.html.served import Served
@@ -83,8 +83,7 @@ def _environment() -> Environment:
         "placed": lambda bar: placed(bar.parts, bar.length_ns),
         "share": percent_text,
         "time": time_text,
-        "fit": fit_class,
-        "cells": shown_cells,
+        "table": table_of,
     }
     return environment
 

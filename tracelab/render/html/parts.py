@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tracelab.arrays import OneLine
 from tracelab.glossary import CAUSES
+from tracelab.read.file_names import short_names
 from tracelab.render.html.charts import HeatChart, StepChart, job_charts, overlap_charts, step_chart
 from tracelab.render.text.causal_profile import causal_section
 from tracelab.render.text.cells import PART, time_text
@@ -80,9 +81,17 @@ class Part(OneLine):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class PartGroup(OneLine):
-    """The parts about one file, or about all of them; without a title where there is one file."""
+    """The parts about one file, or about all of them.
+
+    Attributes:
+        id: by which a link finds it.
+        name: what a link to it says.
+        title: its heading; "" where there is one file.
+        parts: in order.
+    """
 
     id: str
+    name: str
     title: str
     parts: tuple[Part, ...]
 
@@ -98,20 +107,17 @@ def part_groups(
         files: what else is known of each file while it is analyzed; empty of a saved report.
     """
     several = len(report.traces) > 1
-    groups = [PartGroup("all", "", tuple(_of_all(report)))] if several else []
+    groups = [PartGroup("all", "", "", tuple(_of_all(report)))] if several else []
     if len(ranks) > MOST_FILES or len({rank.trace.rank for rank in ranks}) < len(ranks):
         return groups
     by_path = {part.path: part for part in files}
-    for index, rank in enumerate(ranks):
+    names = short_names([rank.trace.path for rank in ranks])
+    for index, (rank, file) in enumerate(zip(ranks, names, strict=True)):
         suffix = f"-{index}" if several else ""
-        name = f"Rank {rank.trace.rank}{PART}" if report.job else ""
-        groups.append(
-            PartGroup(
-                f"file{suffix}",
-                f"{name}{rank.trace.path}" if several else "",
-                tuple(_of_file(report, rank, by_path.get(rank.trace.path), suffix)),
-            )
-        )
+        parts = tuple(_of_file(report, rank, by_path.get(rank.trace.path), suffix))
+        name = f"Rank {rank.trace.rank}" if report.job else file
+        path = f"{name}{PART}{rank.trace.path}" if report.job else rank.trace.path
+        groups.append(PartGroup(f"file{suffix}", name, path if several else "", parts))
     return groups
 
 

@@ -13,7 +13,7 @@ from tracelab.measures.window_times import DeviceMetrics
 from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, percent_text, time_text
 from tracelab.render.text.job import RankShares, job_verdict, rank_shares
-from tracelab.render.text.savings import all_save_in_full, not_predicted
+from tracelab.render.text.savings import all_save_in_full, not_predicted, of_what
 from tracelab.render.text.screen_of_files import step_sentence
 from tracelab.render.text.verdict import verdict
 from tracelab.report.schema import Report
@@ -113,7 +113,10 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
     shares = rank_shares(report)
     longest = max(ranks, key=lambda rank: rank.main.scope.step_ns)
     on = f"rank {longest.trace.rank}"
-    numbers = [replace(x, note=f"{x.note} · {on}") for x in numbers_of(longest)[:3]]
+    numbers = [
+        x if x.value == UNKNOWN else replace(x, note=f"{x.note} · {on}")
+        for x in numbers_of(longest)[:3]
+    ]
     scopes = [rank.main.scope for rank in ranks]
     priced = next((x for x in scopes if x.savings and x.savings.saves_ns is not None), scopes[0])
     return Summary(
@@ -192,8 +195,9 @@ def _predicted(scope: Scope) -> Number:
         why = not_predicted(scope)
         return Number(name, UNKNOWN, "not predicted" if why else "no fix to predict")
     left_ns = savings.step_ns - savings.saves_ns
-    without = ", without the profiler" if savings.basis == UNPROFILED else ""
-    return Number(name, time_text(left_ns), f"saves {all_save_in_full(scope)}{without}")
+    whole = of_what(scope)
+    without = " without the profiler" if savings.basis == UNPROFILED else ""
+    return Number(name, time_text(left_ns), f"saves {all_save_in_full(scope)} of {whole}{without}")
 
 
 def bar_of(scope: Scope) -> Bar | None:
