@@ -27,6 +27,7 @@ _BYTES_OF_RANK = 165_000  # at most so many for each rank of a job: eight make a
 _SAMPLE = 50_000  # so much of a lane tells what all of it takes
 _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
+_SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more of them in a detail
 _WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN)
 _DETAILS = ("op", "line", "call", "why", "source")  # what else is known of an activity
 _MOST_FOR_STREAMS = 0.75  # of the bytes: more would leave too little for the detail
@@ -88,12 +89,13 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
             return whole
     streams_bytes = sum(_estimated_bytes(_bare(lane)) for lane in lanes if lane.type == "stream")
     clocks = [range(len(groups))] if on_one_clock else [[index] for index in range(len(groups))]
-    choices = [(_ALWAYS, 0.0)]
+    choices = [(_ALWAYS, 0.0, _LEAST_SHARE)]
     if streams_bytes <= _MOST_FOR_STREAMS * most_bytes:
-        choices.insert(0, (_WITH_STREAMS, streams_bytes))
-    for whole_types, base_bytes in choices:
+        steps = min(len(_steps([groups[index] for index in indices])[0]) for indices in clocks)
+        choices.insert(0, (_WITH_STREAMS, streams_bytes, 1 / steps if steps else _SMALL_SHARE))
+    for whole_types, base_bytes, least_share in choices:
         share = min(0.9, 0.8 * (most_bytes - base_bytes) / max(1.0, all_bytes - base_bytes))
-        while share > _LEAST_SHARE:
+        while share >= least_share:
             details, words = _details(groups, clocks, cited, share)
             fitted = _fitted(groups, details, whole=whole_types, words=words)
             if len(fitted.columns) <= most_bytes:

@@ -92,7 +92,8 @@ class Lane(OneLine):
     more: Mapping[str, NDArray[Any]]
 
     def __post_init__(self) -> None:
-        for column in (self.start_ns, self.end_ns, self.kind, *self.more.values()):
+        columns: tuple[NDArray[Any], ...] = (self.start_ns, self.end_ns, self.kind)
+        for column in (*columns, *self.more.values()):
             read_only(column)
 
     def __len__(self) -> int:
@@ -187,13 +188,13 @@ def planes(values: NDArray[Any], size: int) -> bytes:
     return as_bytes[:, :size].T.tobytes()
 
 
-def differences(values: NDArray[Any]) -> Int64Array:
+def differences(values: Int64Array) -> Int64Array:
     """The first number, then how much each is more than the one before it.
 
     >>> differences(np.array([7, 8, 6]))
     array([ 7,  1, -2])
     """
-    return np.diff(values.astype(np.int64), prepend=np.int64(0))
+    return values - np.concatenate((np.zeros(1, dtype=np.int64), values))[:-1]
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:

@@ -74,8 +74,8 @@ class FilePart(OneLine):
         whatif: what the steps take with the fix of each finding alone, then with all of them.
 
     Example: ``FilePart(path="rank0.json", rank=0, origin_ns=0, windows=(Window(None, 0, 900), ...),
-    steps=(2, 3), start_ns=0, end_ns=900, device=0, names=(Name("gemm"), ...), lines=(), lanes=(...),
-    event_id=[17, ...], threads=(0,), places={}, causal=(), whatif=None)``.
+    steps=(2, 3), start_ns=0, end_ns=900, device=0, names=(Name("gemm"), ...), lines=(),
+    lanes=(...), event_id=[17, ...], threads=(0,), places={}, causal=(), whatif=None)``.
     """
 
     path: str
@@ -114,15 +114,14 @@ def file_part(analysis: Analysis) -> FilePart:
     shown = _Shown(analysis)
     lanes = shown.lanes()
     filled = [lane for lane in lanes if len(lane)]
-    steady = timeline.steady.indices if timeline.steady else ()
-    numbers = {timeline.steps[index].number for index in steady}
+    steady = _steady_numbers(timeline)
     places = places_of_evidence(timeline, findings)
     return FilePart(
         path=trace.path,
         rank=analysis.report.traces[0].rank,
         origin_ns=trace.info.clock_base_ns + trace.origin_ns,
         windows=analysis.windows,
-        steps=tuple(x.step for x in analysis.windows if x.step in numbers and x.step is not None),
+        steps=tuple(x.step for x in analysis.windows if x.step is not None and x.step in steady),
         start_ns=min(int(lane.start_ns[0]) for lane in filled),
         end_ns=max(int(lane.end_ns.max()) for lane in filled),
         device=analysis.part.device,
@@ -154,7 +153,7 @@ class _Names:
     """
 
     def __init__(
-        self, timeline: Timeline, used: Iterable[Int64Array], others: Iterable[str]
+        self, timeline: Timeline, used: Iterable[NDArray[Any]], others: Iterable[str]
     ) -> None:
         strings = timeline.trace.strings
         name_index = np.unique(np.concatenate([*used, np.array([ABSENT])]))[1:]
@@ -169,7 +168,8 @@ class _Names:
 
     def of_strings(self, name_index: NDArray[Any]) -> Int64Array:
         """int64[k], the place of each in the table, of indices into `Trace.strings` or ABSENT."""
-        return self._index_of[name_index]
+        place: Int64Array = self._index_of[name_index]
+        return place
 
     def of_text(self, text: str) -> int:
         """The place of another name."""
@@ -221,7 +221,7 @@ class _Shown:
                 name_index[self._call_id],
                 self._operator,
             ),
-            others=[*BLOCKERS.meanings.values(), *self._step_names()],
+            others=[*self._blocker_texts, *self._step_names()],
         )
 
     def lanes(self) -> tuple[Lane, ...]:
@@ -242,22 +242,27 @@ class _Shown:
         is_shown: NDArray[np.bool_] = (end_ns > window.start_ns) & (start_ns < window.end_ns)
         return is_shown
 
+    @property
+    def _blocker_texts(self) -> list[str]:
+        """Why exposed work could not overlap other work, by `OverlapBlocker`; none without any."""
+        meanings = BLOCKERS.meanings if len(self._analysis.exposed.row) else {}
+        return [meanings[x.name.lower()] for x in OverlapBlocker if meanings]
+
     def _step_names(self) -> list[str]:
         left_out = self._timeline.steady.left_out if self._timeline.steady else ()
-        why = {step.step: f", not steady: it {step.why}" for step in left_out}
-        return [f"step {x.step}{why.get(x.step, '')}" for x in self._windows]
+        why = {left.step: f", not steady: it {left.why}" for left in left_out}
+        return [f"step {step}{why.get(step, '')}" for step in self._step_numbers]
 
     @property
-    def _windows(self) -> list[Window]:
-        """The steps that are shown."""
-        return [window for window in self._analysis.windows if window.step is not None]
+    def _step_numbers(self) -> list[int]:
+        """Those of the steps that are shown."""
+        return [window.step for window in self._analysis.windows if window.step is not None]
 
     def _steps(self) -> list[Lane]:
-        windows = self._windows
+        windows = [window for window in self._analysis.windows if window.step is not None]
         if not windows:
             return []
-        steady = self._timeline.steady.indices if self._timeline.steady else ()
-        numbers = {self._timeline.steps[index].number for index in steady}
+        steady = _steady_numbers(self._timeline)
         return [
             Lane(
                 id="steps",
@@ -268,7 +273,7 @@ class _Shown:
                 kinds=_STEP_KINDS,
                 start_ns=np.array([window.start_ns for window in windows]),
                 end_ns=np.array([window.end_ns for window in windows]),
-                kind=np.array([window.step not in numbers for window in windows], dtype=np.uint8),
+                kind=np.array([window.step not in steady for window in windows], dtype=np.uint8),
                 more={"name": np.array(list(map(self.names.of_text, self._step_names())))},
             )
         ]
@@ -302,8 +307,7 @@ class _Shown:
         if not len(chosen):
             return []
         chosen = chosen[np.argsort(exposed.start_ns[chosen], kind="stable")]
-        meanings = BLOCKERS.meanings
-        names = [self.names.of_text(meanings[blocker.name.lower()]) for blocker in OverlapBlocker]
+        names = np.array(list(map(self.names.of_text, self._blocker_texts)))
         return [
             Lane(
                 id=f"exposed:{device}",
@@ -317,7 +321,7 @@ class _Shown:
                 kind=(timeline.kind[exposed.row[chosen]] == Kind.COPY).astype(np.uint8),
                 more={
                     "row": self.row_of[exposed.row[chosen]],
-                    "name": np.array(names)[exposed.blocker[chosen]],
+                    "name": names[exposed.blocker[chosen]],
                 },
             )
         ]
@@ -391,6 +395,12 @@ class _Shown:
         return self.row_of[_positions(self._timeline.event_id, event_id)]
 
 
+def _steady_numbers(timeline: Timeline) -> frozenset[int]:
+    """The numbers of the steady steps."""
+    indices = timeline.steady.indices if timeline.steady else ()
+    return frozenset(timeline.steps[index].number for index in indices)
+
+
 def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
     """intp[k], where each event stands in a column without repeats, ABSENT where it does not."""
     if not len(event_id):
@@ -401,7 +411,8 @@ def _positions(event_id: Int64Array, wanted_id: Int64Array) -> NDArray[np.intp]:
 
 def _taken(values: Int64Array, index: NDArray[Any]) -> Int64Array:
     """int64[k], the values at these places, ABSENT for ABSENT."""
-    return np.append(values, ABSENT)[index]
+    taken: Int64Array = np.append(values, ABSENT)[index]
+    return taken
 
 
 def _visible_name(text: str) -> Name:

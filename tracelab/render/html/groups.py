@@ -140,7 +140,7 @@ def _group(
 
 
 def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
-    """Of each rank: when a collective began, when all had arrived, when it ended, and what it is."""
+    """Of each rank, per collective: when it began, all had arrived and it ended, and what it is."""
     waits: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in job.ranks}
     for collective in job.collectives:
         what = visible(collective.operation)

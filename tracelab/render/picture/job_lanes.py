@@ -12,7 +12,6 @@ from statistics import median
 import numpy as np
 
 from tracelab.intervals import (
-    Int64Array,
     Intervals,
     clip,
     intersect,

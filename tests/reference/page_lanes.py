@@ -1,0 +1,85 @@
+"""The readable definition of a page's timeline: reads the bytes back, one number at a time."""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class PageLane:
+    """A lane as it is read back; `columns` has "start", "end" and "kind" (a name), and the others.
+
+    Where a column says none, it has None. `bins` is the busy time of each bin by kind, ns.
+    """
+
+    meta: dict
+    columns: dict[str, list]
+    bins: dict[str, list[int]]
+
+    def busy_ns(self, start, end, kinds=None):
+        """How long the lane has anything in a range (of these kinds, ns), each moment once."""
+        covered, reached = 0, start
+        rows = zip(*(self.columns[x] for x in ("start", "end", "kind")), strict=True)
+        for first, last, kind in sorted(rows):
+            if kinds is None or kind in kinds:
+                first, last = max(first, reached), min(last, end)
+                covered += max(0, last - first)
+                reached = max(reached, last)
+        return covered
+
+    def by_kind(self, start, end):
+        """How long the lane has each kind in a range, ns; kinds that there are not at all left out."""
+        times = {kind: self.busy_ns(start, end, [kind]) for kind in self.meta["kinds"]}
+        return {kind: time for kind, time in times.items() if time}
+
+
+def read_lanes(data) -> list[list[PageLane]]:
+    """The lanes of each group of a page's timeline (`TimelineData`)."""
+    content = _Reader(gzip.decompress(data.columns))
+    groups = [
+        [_read_lane(content, lane, data.meta["start"]) for lane in group["lanes"]]
+        for group in data.meta["groups"]
+    ]
+    assert content.at == len(content.content)
+    return groups
+
+
+class _Reader:
+    def __init__(self, content):
+        self.content, self.at = content, 0
+
+    def numbers(self, count, size):
+        """Unsigned numbers: all their lowest bytes, then all their second bytes, and so on."""
+        numbers = [0] * count
+        for plane in range(size):
+            for i in range(count):
+                numbers[i] += self.content[self.at + plane * count + i] << (8 * plane)
+        self.at += count * size
+        return numbers
+
+
+def _read_lane(reader, meta, start):
+    columns = {}
+    for name, size, code in meta["columns"]:
+        numbers = reader.numbers(meta["count"], size)
+        if code == "delta":
+            for i in range(1, len(numbers)):
+                numbers[i] = (numbers[i] + numbers[i - 1]) % 2**32
+        none = 256**size - 1
+        columns[name] = [None if x == none and name != "gap" else x for x in numbers]
+    gaps = [x - 2**32 if x >= 2**31 else x for x in columns.pop("gap")]
+    lengths = columns.pop("dur")
+    for escaped, values in (("gap", gaps), ("dur", lengths), ("cost", columns.get("cost"))):
+        for i, value in meta["escapes"].get(escaped, ()):
+            values[i] = value
+    before, columns["start"], columns["end"] = start, [], []
+    for gap, length in zip(gaps, lengths, strict=True):
+        columns["start"].append(before + gap)
+        before += gap + length
+        columns["end"].append(before)
+    columns["kind"] = [meta["kinds"][kind] for kind in columns["kind"]]
+    bins = {}
+    if meta["bins"]:
+        bins = {kind: reader.numbers(meta["bins"]["count"], 4) for kind in meta["bins"]["kinds"]}
+    return PageLane(meta, columns, bins)

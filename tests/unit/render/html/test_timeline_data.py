@@ -1,0 +1,266 @@
+"""What a page's timeline says is what the report says, nanosecond by nanosecond."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.build.analyses import analysis_of
+from tests.build.random_rows import random_rows
+from tests.build.rows import call, kernel, launch, operator, step
+from tests.bundled_traces import FOLDER
+from tests.reference.page_lanes import read_lanes
+from tracelab import Options, analyze_source, find_sources
+from tracelab.render.html import detail
+from tracelab.render.html.file_part import file_part
+from tracelab.render.html.timeline_data import timeline_data
+
+S = 1_000_000_000
+BUNDLED = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0", "copies_own_stream")
+
+
+@cache
+def bundled(name):
+    [source] = find_sources([str(FOLDER / f"{name}.pt.trace.json.gz")])
+    return analyze_source(source)
+
+
+def page_of(analysis):
+    """The timeline of a page of one file, and its lanes by id, read back."""
+    data = timeline_data(analysis.report, [file_part(analysis)])
+    [lanes] = read_lanes(data)
+    return data, {lane.meta["id"]: lane for lane in lanes}
+
+
+def without_zeros(times_ns):
+    return {kind: time_ns for kind, time_ns in times_ns.items() if time_ns}
+
+
+def assert_like_report(analysis):
+    """Every sum of the lanes in a window is that of the report."""
+    _, lanes = page_of(analysis)
+    report = analysis.report
+    for window in report.windows:
+        within = window.start_ns, window.end_ns
+        for device in window.devices:
+            number = device.device
+            assert lanes[f"idle:{number}"].by_kind(*within) == without_zeros(device.bubbles)
+            has_exposed = f"exposed:{number}" in lanes
+            exposed = lanes[f"exposed:{number}"].by_kind(*within) if has_exposed else {}
+            assert exposed.get("exposed_comm", 0) == device.exposed_comm_ns
+            assert exposed.get("exposed_copy", 0) == device.exposed_copy_ns
+            for stream in device.streams:
+                lane = lanes[f"stream:{number}/{stream.stream}"]
+                assert lane.busy_ns(*within) == stream.busy_ns
+    first = report.windows[0]
+    path = lanes["path"].by_kind(first.start_ns, first.end_ns)
+    assert path == without_zeros(report.critical_path[0].by_kind)
+
+
+# --- sums ---
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_sums_of_real_lanes_are_those_of_the_report(name):
+    assert_like_report(bundled(name))
+
+
+def test_sums_of_one_step_are_those_of_its_report():
+    [source] = find_sources([str(FOLDER / "events_item.pt.trace.json.gz")])
+    analysis = analyze_source(source, Options(step=4))
+    assert_like_report(analysis)
+    data, lanes = page_of(analysis)
+    [window] = analysis.windows
+    assert [x["label"] for x in data.meta["windows"]] == ["step 4"]
+    for lane in lanes.values():
+        if lane.meta["type"] != "host":  # what launched its work may have come before it
+            assert min(lane.columns["end"]) >= window.start_ns
+            assert max(lane.columns["start"]) < window.end_ns
+
+
+@given(random_rows())
+@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+def test_sums_of_random_lanes_are_those_of_the_report(rows):
+    assert_like_report(analysis_of(*rows))
+
+
+def test_overlap_on_one_stream_counts_once():
+    # Two nodes of one graph launch: from 10 to 30 and from 20 to 40 in one stream.
+    rows = (
+        launch(0, 5, 1, name="cudaGraphLaunch"),
+        kernel(10, 30, correlation=1),
+        kernel(20, 40, correlation=1),
+    )
+    analysis = analysis_of(*rows)
+    assert_like_report(analysis)
+    _, lanes = page_of(analysis)
+    stream = lanes["stream:0/7"]
+    assert (stream.columns["start"], stream.columns["end"]) == ([10, 20], [30, 40])
+    assert stream.busy_ns(0, 40) == 30
+
+
+def test_times_beyond_32_bits_are_exact():
+    rows = (
+        step(1, 0, 30 * S),
+        launch(1, 5, 1),
+        kernel(10, 6 * S, correlation=1),
+        launch(11 * S, 11 * S + 5, 2),
+        kernel(11 * S + 10, 11 * S + 12, correlation=2),
+        call("cudaDeviceSynchronize", 11 * S + 20, 20 * S, correlation=3),
+        launch(20 * S + 10, 20 * S + 15, 4),
+        kernel(20 * S + 20, 20 * S + 22, correlation=4),
+    )
+    analysis = analysis_of(*rows)
+    assert_like_report(analysis)
+    data, lanes = page_of(analysis)
+    assert lanes["stream:0/7"].columns["start"] == [10, 11 * S + 10, 20 * S + 20]
+    assert lanes["stream:0/7"].meta["escapes"] == {
+        "gap": [[1, 5 * S + 10], [2, 9 * S + 8]],
+        "dur": [[0, 6 * S - 10]],
+    }
+    # Idle from the second kernel's end to the third one's start, as the call blocks.
+    host = lanes["host:0"]
+    assert host.columns["kind"] == ["launch_call", "launch_call", "blocking", "launch_call"]
+    assert host.columns["cost"][2] == 9 * S
+    assert host.meta["escapes"]["cost"] == [[2, 9 * S]]
+    assert json.loads(json.dumps(data.meta)) == data.meta
+
+
+# --- what is said of each ---
+
+
+def test_an_activity_says_its_name_operator_launch_and_what_it_waited_for():
+    rows = (
+        operator("aten::mm", 0, 9),
+        launch(2, 4, 1),
+        kernel(10, 20, "void gemm<int>(float*)", correlation=1),
+        launch(5, 6, 2),
+        kernel(21, 30, "void gemm<int>(float*)", correlation=2),
+        kernel(40, 50, "unlaunched"),
+    )
+    data, lanes = page_of(analysis_of(*rows))
+    names, short = data.meta["names"], data.meta["short"]
+    columns = lanes["stream:0/7"].columns
+    assert [names[x] for x in columns["name"]] == ["void gemm<int>(float*)"] * 2 + ["unlaunched"]
+    assert [short[x] for x in columns["name"]] == ["gemm", "gemm", ""]
+    assert [x if x is None else names[x] for x in columns["op"]] == ["aten::mm", "aten::mm", None]
+    assert columns["call"] == [0, 1, None]
+    assert (
+        data.meta["reasons"][columns["why"][1]] == "the end of the activity before it in its stream"
+    )
+    assert columns["source"][1] == 0
+    assert lanes["host:0"].columns["start"] == [2, 5]
+    assert lanes["idle:0"].columns["row"] == [1, 2]
+
+
+def test_a_blocking_call_says_its_line_cost_and_what_it_waited_for():
+    analysis = bundled("events_item")
+    data, lanes = page_of(analysis)
+    names = data.meta["names"]
+    [host] = [
+        x for key, x in lanes.items() if key.startswith("host") and "blocking" in x.columns["kind"]
+    ]
+    calls = [
+        {key: host.columns[key][i] for key in ("name", "line", "cost", "row")}
+        for i, kind in enumerate(host.columns["kind"])
+        if kind == "blocking"
+    ]
+    costs = analysis.blocking_calls
+    assert [x["cost"] for x in calls] == costs.caused_idle_ns.tolist()
+    assert {names[x["line"]] for x in calls} == {
+        f"{site.file}:{site.line} · {site.function}" for site in costs.call_sites
+    }
+    awaited = [analysis.timeline.event_id[x["row"]] for x in calls if x["row"] is not None]
+    assert awaited == [x for x in costs.awaited_id.tolist() if x >= 0]
+
+
+def test_names_are_seen_whole_or_cut_and_hold_nothing_that_is_not_seen():
+    evil = "gemm\u202e</script>\x1b[31m"
+    rows = (launch(0, 1, 1), kernel(10, 20, evil, correlation=1), kernel(30, 40, "x" * 5000))
+    data, _ = page_of(analysis_of(*rows))
+    assert "gemm\\u202e</script>\\u001b[31m" in data.meta["names"]
+    assert max(map(len, data.meta["names"])) == 300
+
+
+def test_steps_that_are_not_steady_say_why():
+    analysis = bundled("train_step_sinful")
+    data, lanes = page_of(analysis)
+    steady = [analysis.timeline.steps[i].number for i in analysis.timeline.steady.indices]
+    assert [int(x["label"].split()[1]) for x in data.meta["windows"] if x["steady"]] == steady
+    assert len(lanes["steps"].columns["start"]) == len(analysis.timeline.steps)
+
+
+# --- findings ---
+
+
+def test_findings_mark_what_they_cite_in_its_lane():
+    analysis = bundled("train_step_sinful")
+    data, _ = page_of(analysis)
+    trace = analysis.timeline.trace
+    lanes = data.meta["groups"][0]["lanes"]
+    for number, finding in enumerate(analysis.report.findings, 1):
+        [shown] = [x for x in data.meta["findings"] if x["number"] == number]
+        assert [x[1:] for x in shown["marks"]] == [
+            [int(trace.start_ns[x]), int(trace.end_ns[x])] for x in finding.evidence
+        ]
+        for (lane, *_), event_id in zip(shown["marks"], finding.evidence, strict=True):
+            is_activity = event_id in analysis.timeline.event_id
+            assert lanes[lane]["type"] == ("stream" if is_activity else "host")
+        first = shown["marks"][0]
+        assert shown["view"][0] <= first[1] < first[2] <= shown["view"][1]
+
+
+# --- what fits ---
+
+
+def assert_binned(lane, whole):
+    """The bins of a lane are what all of it has in each."""
+    bins = lane.meta["bins"]
+    length = bins["end"] - bins["start"]
+    edges = [bins["start"] + i * length // bins["count"] for i in range(bins["count"] + 1)]
+    for kind in lane.meta["kinds"]:
+        expected = [whole.busy_ns(*edges[i : i + 2], [kind]) for i in (0, bins["count"] // 2)]
+        assert [lane.bins[kind][i] for i in (0, bins["count"] // 2)] == expected
+        assert sum(lane.bins[kind]) == whole.busy_ns(bins["start"], bins["end"], [kind])
+
+
+@pytest.mark.parametrize(("most_bytes", "whole"), [(26_000, {"stream"}), (14_000, set())])
+def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(
+    monkeypatch, most_bytes, whole
+):
+    analysis = bundled("train_step_sinful")
+    _, all_lanes = page_of(analysis)
+    monkeypatch.setattr(detail, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(detail, "_FEWEST_BINS", 16)
+    monkeypatch.setattr(detail, "_BINS_OF_ALL", 100)
+    data, lanes = page_of(analysis)
+    assert len(data.columns) <= most_bytes
+    assert "too large" in data.meta["note"]
+    [group] = data.meta["groups"]
+    start, end = group["detail"]
+    assert start in [x["start"] for x in data.meta["windows"]]
+    assert end in [x["end"] for x in data.meta["windows"]]
+    for key, lane in lanes.items():
+        everything = all_lanes[key]
+        if lane.meta["type"] in {"steps", *whole}:
+            assert not lane.bins
+            assert lane.columns["start"] == everything.columns["start"]
+        else:
+            assert lane.by_kind(*group["detail"]) == everything.by_kind(*group["detail"])
+            assert lane.meta["count"] < everything.meta["count"]
+            assert_binned(lane, everything)
+    # What is known of an activity in the detail leads to the same as before.
+    kept, every = lanes["stream:0/7"].columns, all_lanes["stream:0/7"].columns
+    host, every_host = lanes["host:1"], all_lanes["host:1"]
+    inside = [
+        i for i, x in enumerate(kept["start"]) if group["detail"][0] <= x < group["detail"][1]
+    ]
+    before = every["start"].index(kept["start"][inside[0]])
+    for n, i in enumerate(inside[1:], 1):
+        assert kept["source"][i] - i == every["source"][before + n] - before - n
+        assert kept["line"][i] == every["line"][before + n]
+        assert kept["call"][i] is not None
+    assert {*host.columns["start"]} <= {*every_host.columns["start"]}
