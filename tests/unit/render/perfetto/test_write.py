@@ -1,0 +1,269 @@
+"""That the tracks in a written file are the report's figures, and that its own events stay."""
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+import tracelab
+from tests.build import files
+from tests.build.files import US
+from tests.build.perfetto import (
+    events_of,
+    is_ours,
+    names_of_threads,
+    nanoseconds,
+    require_figures,
+    tracks_in,
+    written,
+)
+from tests.bundled_traces import FOLDER
+from tests.real_traces import path_of
+from tracelab.errors import OutputError
+from tracelab.render.perfetto import tracks_of
+
+BUNDLED = [
+    "train_step_sinful",
+    "prefetch_copy_stream_pageable",
+    "ddp_hook_side_stream_rank0",
+    "peer_copy_chain",
+    "launches_graph",
+    "pipeline_1f1b_few_rank0",
+]
+REAL = ["hta_simple_add", "tracelens_mi300_resnet_ddp8", "segment_anything_fast_amg"]
+
+
+def bundled(name: str) -> str:
+    return str(FOLDER / f"{name}.pt.trace.json.gz")
+
+
+def require_own_events(path: str, out: Path) -> list:
+    """The file's own events stand in the new one, unchanged and in order; those of ours."""
+    before, after = events_of(path), events_of(out)
+    assert after[: len(before)] == before
+    return after[len(before) :]
+
+
+@pytest.mark.parametrize("name", BUNDLED)
+def test_tracks_are_the_figures_of_the_report(name, tmp_path):
+    report = written(bundled(name), out := tmp_path / "out.json.gz")
+    ours = require_own_events(bundled(name), out)
+    origin_ns = tracelab.read_trace(bundled(name)).origin_ns
+    require_figures(tracks_in(ours), report, origin_ns, report.traces[0].rank)
+
+
+@pytest.mark.parametrize("name", REAL)
+def test_tracks_of_other_peoples_traces(name, tmp_path):
+    path = path_of(name)
+    report = written(path, out := tmp_path / "out.json")
+    ours = require_own_events(path, out)
+    origin_ns = tracelab.read_trace(path).origin_ns
+    if origin_ns < 2**43 * 1000:
+        require_figures(tracks_in(ours), report, origin_ns, report.traces[0].rank)
+    assert any(map(is_ours, ours))
+
+
+def test_no_two_slices_of_a_row_overlap(tmp_path):
+    written(bundled("train_step_sinful"), out := tmp_path / "out.json")
+    rows: dict = {}
+    for event in events_of(out):
+        if is_ours(event) and event["ph"] == "X":
+            start_ns = nanoseconds(event["ts"])
+            end_ns = start_ns + nanoseconds(event["dur"])
+            rows.setdefault((event["pid"], event["tid"]), []).append((start_ns, end_ns))
+    assert len(rows) == 12
+    for slices in rows.values():
+        slices.sort()
+        assert all(end <= start for (_, end), (start, _) in zip(slices, slices[1:], strict=False))
+
+
+def test_our_process_is_new_and_says_rank_and_gpu(tmp_path):
+    path = bundled("ddp_hook_side_stream_rank0")
+    written(path, out := tmp_path / "out.json")
+    ours = require_own_events(path, out)
+    taken = {number for event in events_of(path) for number in (event.get("pid"), event.get("tid"))}
+    [process] = {event["pid"] for event in ours if event["ph"] in "XMC"}
+    threads = {event["tid"] for event in ours if event["ph"] == "X"}
+    assert not taken & {process, *threads}
+    assert all(0 < number < 2**32 for number in (process, *threads))
+    [name] = [x["args"]["name"] for x in ours if x["name"] == "process_name"]
+    assert name == "tracelab: rank 0 GPU 0"
+
+
+def test_arrows_lead_from_a_finding_to_what_it_cites(tmp_path):
+    report = written(bundled("train_step_sinful"), out := tmp_path / "out.json")
+    events = events_of(out)
+    trace = tracelab.read_trace(bundled("train_step_sinful"))
+    cited = [
+        (
+            str(event["pid"]),
+            str(event["tid"]),
+            nanoseconds(event["ts"]) - trace.origin_ns,
+        )
+        for event in events
+        if event["ph"] == "f" and event["cat"] == "tracelab.evidence"
+    ]
+    assert cited == [
+        (thread.process, thread.thread, int(trace.start_ns[event_id]))
+        for finding in report.findings
+        for event_id in finding.evidence
+        for thread in [trace.threads[int(trace.thread_index[event_id])]]
+    ]
+    rows = names_of_threads(events)
+    starts = {
+        (event["pid"], event["tid"], event["ts"])
+        for event in events
+        if is_ours(event) and event["ph"] == "X"
+    }
+    begun = [x for x in events if x["ph"] == "s" and x["cat"] == "tracelab.evidence"]
+    assert len(begun) == len(cited)
+    for event in begun:
+        assert (event["pid"], event["tid"], event["ts"]) in starts
+        assert rows[event["pid"], event["tid"]][0].isdigit()
+
+
+def test_arrows_follow_the_critical_path(tmp_path):
+    path = tmp_path / "in.json"
+    files.write(
+        path,
+        [
+            files.launch(0, 2 * US, 1),
+            files.launch(3 * US, 4 * US, 2),
+            files.kernel(5 * US, 20 * US, "first", correlation=1),
+            files.kernel(20 * US, 50 * US, "second", correlation=2),
+        ],
+    )
+    written(path, out := tmp_path / "out.json")
+    arrows = [x for x in events_of(out) if x.get("cat") == "tracelab.critical_path" and "id" in x]
+    assert [(x["ph"], x["pid"], x["tid"], x["ts"]) for x in arrows] == [
+        ("s", 0, 7, "5.000"),
+        ("f", 0, 7, "20.000"),
+    ]
+
+
+def test_processes_are_written_as_the_file_has_them(tmp_path):
+    path = tmp_path / "in.json"
+    gpu = {"pid": "0", "tid": "stream 7"}
+    files.write(
+        path,
+        [
+            files.launch(0, 2 * US, 1),
+            files.kernel(5 * US, 20 * US, "first", correlation=1) | gpu,
+            files.kernel(20 * US, 50 * US, "second") | gpu,
+        ],
+    )
+    written(path, out := tmp_path / "out.json")
+    arrows = [x for x in events_of(out) if x.get("cat") == "tracelab.critical_path" and "id" in x]
+    assert {(x["pid"], x["tid"]) for x in arrows} == {("0", "stream 7")}
+
+
+def test_texts_beyond_ascii_are_not_escaped(tmp_path):
+    path = tmp_path / "in.json"
+    files.write(path, [files.kernel(0, US, "größe_𝄞\u202e\x1b[31m"), files.kernel(2 * US, 3 * US)])
+    written(path, out := tmp_path / "out.json")
+    ours = out.read_text("utf-8").partition("process_name")[2]
+    assert "größe_𝄞[31m" in ours
+    assert "\\u" not in ours
+
+
+def test_the_counter_counts_busy_streams(tmp_path):
+    path = tmp_path / "in.json"
+    files.write(
+        path,
+        [
+            files.kernel(0, 10 * US),
+            files.kernel(10 * US, 20 * US),
+            files.kernel(5 * US, 15 * US, stream=20),
+            files.kernel(30 * US, 40 * US, stream=20),
+        ],
+    )
+    written(path, out := tmp_path / "out.json")
+    values = [
+        (event["name"], event["ts"], event["args"])
+        for event in events_of(out)
+        if event["ph"] == "C"
+    ]
+    assert values == [
+        ("GPU 0 busy", "0.000", {"streams": 1}),
+        ("GPU 0 busy", "5.000", {"streams": 2}),
+        ("GPU 0 busy", "15.000", {"streams": 1}),
+        ("GPU 0 busy", "20.000", {"streams": 0}),
+        ("GPU 0 busy", "30.000", {"streams": 1}),
+        ("GPU 0 busy", "40.000", {"streams": 0}),
+    ]
+
+
+def test_a_file_that_breaks_off_says_so(tmp_path):
+    path = tmp_path / "in.json"
+    files.write(path, [files.kernel(0, US), files.kernel(2 * US, 3 * US), files.kernel(4, 5)])
+    path.write_bytes(path.read_bytes()[:-60])
+    written(path, out := tmp_path / "out.json")
+    assert [name for _, _, name in tracks_in(events_of(out))["Notes"]] == ["the file breaks off"]
+
+
+def test_tracks_travel_between_processes():
+    source = tracelab.read.sources.one_source(bundled("events_item"))
+    tracks = tracks_of(tracelab.analyze_source(source))
+    again = pickle.loads(pickle.dumps(tracks))
+    assert [track.label for track in again.tracks] == [track.label for track in tracks.tracks]
+
+
+def test_the_ranks_of_a_job_are_numbered_as_one_report(tmp_path):
+    paths = [bundled(f"straggler_slow_loader_rank{rank}") for rank in (0, 1)]
+    options = tracelab.Options(cache=False)
+    sources = tracelab.read.sources.find_sources(paths)
+    results = [tracelab.reports.analyze_file(x, options, then=tracks_of) for x in sources]
+    report = tracelab.reports.merge_results(results, paths, options)
+    assert report.job is not None
+    outs = tracelab.pages.save_traces(
+        report, results, [x.more for x in results], tmp_path / "out.json"
+    )
+    for path, out, rank in zip(paths, outs, (0, 1), strict=True):
+        ours = require_own_events(path, out)
+        origin_ns = tracelab.read_trace(path).origin_ns
+        require_figures(tracks_in(ours), report, origin_ns, rank)
+        [name] = [x["args"]["name"] for x in ours if x["name"] == "process_name"]
+        assert name == f"tracelab: rank {rank} GPU {rank}"
+
+
+def test_a_finding_of_the_job_is_where_others_waited(tmp_path):
+    paths = [bundled(f"straggler_more_work_rank{rank}") for rank in (0, 1)]
+    options = tracelab.Options(cache=False)
+    sources = tracelab.read.sources.find_sources(paths)
+    results = [tracelab.reports.analyze_file(x, options, then=tracks_of) for x in sources]
+    report = tracelab.reports.merge_results(results, paths, options)
+    [finding] = [x for x in report.findings if x.rule == "TL304"]
+    outs = tracelab.pages.save_traces(
+        report, results, [x.more for x in results], tmp_path / "out.json"
+    )
+    number = report.findings.index(finding) + 1
+    tracks = tracks_in(events_of(outs[finding.rank]))
+    [slices] = [y for name, y in tracks.items() if name.startswith(f"{number} ")]
+    trace = tracelab.read_trace(paths[finding.rank])
+    cited_ns = sorted(int(trace.start_ns[i]) + trace.origin_ns for i in finding.evidence)
+    assert [start for start, _, _ in slices] == cited_ns
+
+
+def test_the_input_is_never_written(tmp_path):
+    path = tmp_path / "in.json"
+    files.write(path, [files.kernel(0, US), files.kernel(2 * US, 3 * US)])
+    content = path.read_bytes()
+    with pytest.raises(OutputError, match="it is an input"):
+        written(path, path)
+    link = tmp_path / "link.json"
+    link.symlink_to(path)
+    with pytest.raises(OutputError, match="it is an input"):
+        written(path, link)
+    assert path.read_bytes() == content
+
+
+def test_tracks_can_be_put_into_a_file_that_has_some(tmp_path):
+    written(bundled("events_item"), first := tmp_path / "first.json")
+    written(first, second := tmp_path / "second.json")
+    before, after = events_of(first), events_of(second)
+    assert after[: len(before)] == before
+    ids = [x["id"] for x in after if x["ph"] == "s" and is_ours(x)]
+    assert len(ids) == len(set(ids))
+    assert len({x["pid"] for x in after if is_ours(x) and x["ph"] == "X"}) == 2
+    assert json.loads(second.read_bytes())
