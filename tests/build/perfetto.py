@@ -96,9 +96,9 @@ def require_figures(tracks: dict[str, Slices], report: Report, origin_ns: int, r
                 assert within(slices, *span).total() == exposed_ns
         if window.step is not None:
             label = f"step {window.step}"
-            assert [x[:2] for x in tracks["Steps"] if x[2].removesuffix(" (left out)") == label] == [
-                span
-            ]
+            assert [
+                x[:2] for x in tracks["Steps"] if x[2].removesuffix(" (left out)") == label
+            ] == [span]
     path = next(row for row in report.critical_path if row.rank == rank)
     assert within(tracks["Critical path"], 0, 2**62) == Counter(
         {PATH_KINDS.names[kind]: ns for kind, ns in path.by_kind.items() if ns}

@@ -145,7 +145,7 @@ def test_a_file_that_changed_meanwhile_is_no_result(tmp_path):
 def test_what_cannot_be_written_leaves_nothing(tmp_path):
     source = Source(str(tmp_path / "in.json"), None, named=True)
     Path(source.path).write_bytes(files.text([files.kernel(0, US)]))
-    with pytest.raises(OutputError, match="in.json"):
+    with pytest.raises(OutputError, match=r"in\.json"):
         splice(source, locate_events(source), iter(OURS), tmp_path / "in.json" / "out.json")
 
 

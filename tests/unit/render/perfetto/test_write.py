@@ -2,6 +2,7 @@
 
 import json
 import pickle
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -75,7 +76,7 @@ def test_no_two_slices_of_a_row_overlap(tmp_path):
     assert len(rows) == 12
     for slices in rows.values():
         slices.sort()
-        assert all(end <= start for (_, end), (start, _) in zip(slices, slices[1:], strict=False))
+        assert all(end <= start for (_, end), (start, _) in pairwise(slices))
 
 
 def test_our_process_is_new_and_says_rank_and_gpu(tmp_path):
