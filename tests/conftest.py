@@ -7,12 +7,14 @@ hand; ``programs/`` are recorded, ``benchmarks/`` are run by hand. Fixtures of o
 its own ``conftest.py``, and makers that only its tests need in its ``hand_made.py``.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests import bundled_traces
 from tracelab.cli.main import main
 
 # How fast examples are made is a matter of the machine and of what else it does.
@@ -36,6 +38,18 @@ def cache_folder(tmp_path_factory):
     """What commands keep of the files that they read goes where the tests' files are."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def reports_folder(tmp_path_factory):
+    """Reports that several tests share are kept for all workers of a run."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of the folders of all workers
+    (folder / "reports").mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(bundled_traces.KEPT, str(folder / "reports"))
         yield
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
 
-from tracelab import Report, WhatIf, analyze, whatif
+from tests.bundled_traces import files_of, report_of
+from tracelab import Report, WhatIf, whatif
 from tracelab.report.schema import Prediction
-
-FOLDER = Path(__file__).parents[2] / "traces"
 
 WAITS, COPIES, QUEUES, LOADER, RANKS = "waits", "copies", "queues", "loader", "ranks"
 BATCHING, OVERLAP = "batching", "overlap"
@@ -143,7 +140,9 @@ def outcome(pair: Pair) -> Outcome | None:
     found = _whatif(pair)
     if not found.predictions:
         return None
-    return Outcome(pair, found.basis, found.predictions[-1], step_ns(_report(pair.fix)))
+    return Outcome(
+        pair, found.basis, found.predictions[-1], step_ns(report_of(*files_of(pair.fix)))
+    )
 
 
 def step_ns(report: Report) -> int:
@@ -158,17 +157,6 @@ def step_ns(report: Report) -> int:
     return max(length_ns for length_ns in lengths_ns if length_ns is not None)
 
 
-def paths(name: str) -> list[Path]:
-    """The files of a capture."""
-    alone = FOLDER / f"{name}.pt.trace.json.gz"
-    return [alone] if alone.exists() else sorted(FOLDER.glob(f"{name}_rank[0-9].pt.trace.json.gz"))
-
-
-@cache
-def _report(name: str) -> Report:
-    return analyze(paths(name))
-
-
 def _whatif(pair: Pair) -> WhatIf:
-    some = paths(pair.defect)
+    some = files_of(pair.defect)
     return whatif(some[0] if len(some) == 1 else some, edits=pair.edits)

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tests.build.pairs import paths
-from tracelab import Report, analyze
+from tests.bundled_traces import files_of, report_of
+from tracelab import Report
 from tracelab.findings.finding import Finding
 from tracelab.workloads.catalog import find
 
@@ -100,7 +100,8 @@ def measured(line: Mapping[str, Any]) -> Measured | None:
     told = told_of(line)
     if not entry.fix or told is None or "without_profiler_ms" not in line:
         return None
-    report = analyze(paths(line["files"][0].split(".")[0].removesuffix("_rank0")))
+    name = line["files"][0].split(".")[0].removesuffix("_rank0")
+    report = report_of(*files_of(name))
     return Measured(
         told,
         entry.workload,

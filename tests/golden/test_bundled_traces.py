@@ -12,7 +12,6 @@ import pytest
 from tests.bundled_traces import FOLDER, MANIFEST, report_of
 from tracelab.analysis import analyze_source
 from tracelab.read.sources import find_sources
-from tracelab.reports import analyze
 from tracelab.workloads.catalog import CATALOG, find
 from tracelab.workloads.expectations import check_job, check_report
 
@@ -86,7 +85,7 @@ def test_trace_shows_what_it_must(line, report):
     "job", [x for x in MANIFEST if "job" in x], ids=lambda job: job["files"][0].split("_rank")[0]
 )
 def test_job_shows_what_it_must(job):
-    checks = check_job(analyze([FOLDER / name for name in job["files"]]), job["job"])
+    checks = check_job(report_of(*(FOLDER / name for name in job["files"])), job["job"])
     assert checks
     assert [check for check in checks if not check.passed] == []
 

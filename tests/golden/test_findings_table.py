@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
+from tests import bundled_traces
 from tests.bundled_traces import FOLDER, MANIFEST
-from tracelab import Options, analyze
+from tracelab import Options
 from tracelab.findings.finding import INFO
 
 ROOT = Path(__file__).parents[2]
@@ -58,9 +58,9 @@ BEYOND = {
 NOISE = 0.01  # of the step: as much as runs of one program differ
 
 
-@cache
 def report_of(name):
-    return analyze(FOLDER / f"{name}.pt.trace.json.gz", Options(prices=False))
+    path = FOLDER / f"{name}.pt.trace.json.gz"
+    return bundled_traces.report_of(path, options=Options(prices=False))
 
 
 def name_of(line):

@@ -11,13 +11,14 @@ import gzip
 import json
 from collections import Counter
 from decimal import Decimal
+from functools import lru_cache
 from itertools import pairwise
-from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
 
+from tests.bundled_traces import PATHS as BUNDLED, name_of
 from tests.real_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
 from tracelab import analyze_source, find_sources, load_report, window_graph
 from tracelab.intervals import clip, intersect, measure
@@ -30,20 +31,17 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steady import BACKLOG
 from tracelab.report.schema import DeviceMetrics
 
-BUNDLED = sorted((Path(__file__).parents[2] / "traces").glob("*.json.gz"))
 
-each_trace = pytest.mark.parametrize(
-    "path", [pytest.param(str(path), id=path.name.split(".")[0]) for path in (*PATHS, *BUNDLED)]
-)
-_analyses = {}
-
-
+@lru_cache(maxsize=len(PATHS) + 1)
 def analysis_of(path):
-    """The analysis of a file, made once for all tests."""
-    if path not in _analyses:
-        (source,) = find_sources([path])
-        _analyses[path] = analyze_source(source)
-    return _analyses[path]
+    """The analysis of a file; those from elsewhere are looked at again and again."""
+    (source,) = find_sources([path])
+    return analyze_source(source)
+
+
+@pytest.fixture(scope="module", params=[*BUNDLED, *PATHS], ids=name_of)
+def analysis(request):
+    return analysis_of(str(request.param))
 
 
 def whole(report):
@@ -226,9 +224,8 @@ def test_qwens_whole_trace_has_all_activities():
 # What must hold of every trace, in every window.
 
 
-@each_trace
-def test_figures_hang_together(path):
-    report = analysis_of(path).report
+def test_figures_hang_together(analysis):
+    report = analysis.report
 
     for window in report.windows:
         for device in window.devices:
@@ -247,9 +244,7 @@ def test_figures_hang_together(path):
         assert sum(measured.by_kind.values()) == measured.total_ns
 
 
-@each_trace
-def test_causes_cover_the_idle_without_overlap(path):
-    analysis = analysis_of(path)
+def test_causes_cover_the_idle_without_overlap(analysis):
     idle = bubbles(analysis.graph, analysis.windows)
 
     for device in analysis.timeline.device_numbers:
@@ -259,10 +254,7 @@ def test_causes_cover_the_idle_without_overlap(path):
         assert (ends[:-1] <= starts[1:]).all()
 
 
-@each_trace
-def test_blocking_calls_cause_no_more_than_the_idle(path):
-    analysis = analysis_of(path)
-
+def test_blocking_calls_cause_no_more_than_the_idle(analysis):
     (window, *_) = analysis.report.windows
     assert analysis.blocking_calls.caused_idle_ns.sum() <= sum(x.idle_ns for x in window.devices)
     assert (analysis.blocking_calls.caused_idle_ns >= 0).all()
@@ -270,9 +262,8 @@ def test_blocking_calls_cause_no_more_than_the_idle(path):
     assert sum(totals) == analysis.blocking_calls.caused_idle_ns.sum()
 
 
-@each_trace
-def test_steps_tile_and_hold_what_they_launched(path):
-    timeline = analysis_of(path).timeline
+def test_steps_tile_and_hold_what_they_launched(analysis):
+    timeline = analysis.timeline
     _, *steps = timeline.windows
 
     for before, after in pairwise(steps):
@@ -282,9 +273,7 @@ def test_steps_tile_and_hold_what_they_launched(path):
         assert (timeline.end_ns[mine] <= window.end_ns).all()
 
 
-@each_trace
-def test_critical_path_tiles_every_window(path):
-    analysis = analysis_of(path)
+def test_critical_path_tiles_every_window(analysis):
     trace = analysis.timeline.trace
 
     for window, found in zip(
@@ -297,9 +286,7 @@ def test_critical_path_tiles_every_window(path):
         assert (found.end_ns[work] <= trace.end_ns[found.event_id[work]]).all()
 
 
-@each_trace
-def test_graph_is_acyclic_and_runs_forward(path):
-    analysis = analysis_of(path)
+def test_graph_is_acyclic_and_runs_forward(analysis):
     trace = analysis.timeline.trace
 
     network = window_graph(analysis.graph, 0, int(trace.end_ns.max()) + 1)
@@ -311,9 +298,7 @@ def test_graph_is_acyclic_and_runs_forward(path):
     ).all()
 
 
-@each_trace
-def test_what_overlaps_in_a_stream_was_launched_to(path):
-    analysis = analysis_of(path)
+def test_what_overlaps_in_a_stream_was_launched_to(analysis):
     timeline = analysis.timeline
 
     assert timeline.overlapping_count == analysis.graph.against_time == 0
@@ -324,9 +309,8 @@ def test_what_overlaps_in_a_stream_was_launched_to(path):
     assert edges == len(timeline.event_id) - len(timeline.streams)
 
 
-@each_trace
-def test_report_survives_its_json(path, tmp_path):
-    report = analysis_of(path).report
+def test_report_survives_its_json(analysis, tmp_path):
+    report = analysis.report
 
     report.save(tmp_path / "report.json")
 
@@ -440,9 +424,7 @@ def test_a_step_of_resnet_is_what_the_document_says():
 _WORK = ("operators", "phases", "lines", "modules")  # none of the last two without Python stacks
 
 
-@each_trace
-def test_what_ran_adds_up_to_what_there_is(path):
-    analysis = analysis_of(path)
+def test_what_ran_adds_up_to_what_there_is(analysis):
     report, timeline = analysis.report, analysis.timeline
     steady = timeline.steady
     is_chosen = np.ones(len(timeline.event_id), dtype=bool)

@@ -6,6 +6,7 @@ import pytest
 
 from tests.bundled_traces import FOLDER, PATHS, name_of, report_of
 from tests.real_traces import each_real_trace
+from tracelab import Options
 from tracelab.findings.finding import is_same_place
 
 
@@ -23,7 +24,7 @@ def tells_the_story(path):
     """Whether the median step's first finding is the capture's; if not, the step's note says so."""
     whole = report_of(path)
     number = median_step(whole)
-    of_step = report_of(path, number)
+    of_step = report_of(path, options=Options(step=number))
     first, *_ = (*about_program(whole), None)
     first_of_step, *_ = (*about_program(of_step), None)
     if first is None or (first_of_step and is_same_place(first, first_of_step)):
@@ -58,7 +59,7 @@ def test_the_captures_blocking_call_is_the_first_finding_of_each_step_behind_one
     # The first step has none before it; the call costs idle time in the step that follows.
     path = FOLDER / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
     for number in (3, 4, 5, 6):
-        finding, *_ = report_of(path, number).findings
+        finding, *_ = report_of(path, options=Options(step=number)).findings
         assert (finding.rule, finding.cause, finding.severity) == ("TL101", "host_sync", "warning")
 
 

@@ -1,11 +1,9 @@
 """Stragglers of the bundled jobs, and what they cost beside twins whose ranks are even."""
 
-from functools import cache
-
 import pytest
 
-from tests.bundled_traces import FOLDER
-from tracelab import analyze
+from tests import bundled_traces
+from tests.bundled_traces import files_of
 from tracelab.findings.finding import INFO
 
 MS = 1_000_000
@@ -30,9 +28,8 @@ EVEN = (
 )
 
 
-@cache
 def report_of(name):
-    return analyze([FOLDER / f"{name}_rank{rank}.pt.trace.json.gz" for rank in range(2)])
+    return bundled_traces.report_of(*files_of(name))
 
 
 def step_ns(name):

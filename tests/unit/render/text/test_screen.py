@@ -1,12 +1,11 @@
 """The first screen: what it says, and that it is no longer than 25 lines."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from rich.cells import cell_len
 
-from tests.bundled_traces import PATHS, name_of, report_of
+from tests.bundled_traces import FOLDER as TRACES, PATHS, files_of, name_of, report_of
 from tests.real_traces import FOLDER, each_real_trace
 from tests.unit.render.text.hand_made import (
     MS,
@@ -24,7 +23,6 @@ from tracelab.render.text.report import render_text, screen
 from tracelab.render.text.sections import Tone
 from tracelab.report.schema import Job, JobDecision, Note, Provenance, UnreadFile
 
-TRACES = Path(__file__).parents[4] / "traces"
 MOST_LINES = 25
 
 
@@ -397,7 +395,7 @@ JOBS = {path.name.partition("_rank")[0] for path in TRACES.glob("*_rank0.*")}
 
 @pytest.mark.parametrize("job", sorted(JOBS))
 def test_every_bundled_job_fits(job):
-    assert_is_a_screen(analyze(sorted(TRACES.glob(f"{job}_rank*"))))
+    assert_is_a_screen(report_of(*files_of(job)))
 
 
 @each_real_trace
