@@ -275,6 +275,22 @@ def test_dragging_measures_every_lane(opened):
     assert page.inner_text("#measured") == ""
 
 
+def test_a_gpu_is_busy_or_idle_only_in_its_steps(open_page, tmp_path):
+    group = {"label": "", "rank": 0, "open": True, "detail": [0, 10_000]}
+    steps = Lane("steps", "steps", "steps", ("step",), [(1000, 5000, 0, 0)])
+    idle = Lane("idle:0", "idle", "idle", IDLE, [(2000, 3000, 0, NONE)])
+    page = open_page(write(tmp_path, {"groups": [group]}, [steps, idle]))
+    page.evaluate("tracelabTimeline.ready")
+
+    def measured(first, last):
+        (of_lane,) = page.evaluate(f"tracelabTimeline.measure({first}, {last})")
+        return of_lane["busy"], of_lane["idle"]
+
+    assert measured(1000, 5000) == (3000, 1000)
+    assert measured(999, 5000) == (None, 1000)
+    assert measured(1000, 5001) == (None, 1000)
+
+
 # What is shown
 
 

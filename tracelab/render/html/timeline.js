@@ -74,13 +74,17 @@
       else entry.removeAttribute("aria-current");
     }
     if (!finding) return repaint(false);
-    setOpen(scene.groups[finding.group], true);
+    const group = scene.groups[finding.group];
+    setOpen(group, true);
     show(...(range ?? finding.view));
-    painter.revealRow(scene.groups[finding.group].lanes[finding.marks[0]?.[0]]?.shownRow);
+    painter.revealRow({ y: group.y0, height: group.y1 - group.y0 });
+    painter.revealRow(group.lanes[finding.marks[0]?.[0]]?.shownRow);
     if (remember) rememberInHash(true);
   }
   function stepFinding(by) {
-    const numbers = meta.findings.map((each) => each.number);
+    const known = new Set(meta.findings.map((each) => each.number));
+    const entries = [...document.querySelectorAll("#findings ol > li.finding")]; // in the order in which they are read
+    const numbers = entries.map((entry) => Number(entry.dataset.finding)).filter((number) => known.has(number));
     if (!numbers.length) return;
     const at = scene.finding ? numbers.indexOf(scene.finding.number) : by > 0 ? -1 : 0;
     showFinding(numbers[(at + by + numbers.length) % numbers.length]);
@@ -120,6 +124,8 @@
   function fillWindowSelect() {
     if (!windowSelect) return;
     if (!windowSelect.options.length) {
+      windowSelect.add(new Option("zoomed", ""));
+      windowSelect.options[0].hidden = true; // it is shown for a view that is no step
       windowSelect.add(new Option("all the time", "all"));
       meta.windows.forEach((each, k) => windowSelect.add(new Option(each.label, String(k))));
     }
@@ -137,20 +143,26 @@
     const is = (each) => each.start === scene.view[0] && each.end === scene.view[1];
     const k = meta.windows.findIndex(is);
     if (k >= 0) windowSelect.value = String(k);
-    else if (scene.view[0] === meta.start && scene.view[1] === meta.end) windowSelect.value = "all";
-    else windowSelect.selectedIndex = -1;
+    else windowSelect.value = scene.view[0] === meta.start && scene.view[1] === meta.end ? "all" : "";
   }
 
   // ---------------------------------------------------------------- text below the lanes
 
-  /** What every shown lane has in a range: idle lanes say how long the GPU was idle, the others busy. */
+  /** What every shown lane has in a range. Idle lanes say how long the GPU was idle, the others how
+      long they were busy; the rest is the other, but for idle lanes only where idle time is known. */
   function measure(a, b) {
     return scene.rows.filter((row) => row.lane && row.lane.type !== "steps").map(({ lane }) => {
-      const covered = busy(lane, a, b), rest = b - a - covered.ns;
-      const [busyNs, idleNs] = lane.type === "idle" ? [rest, covered.ns] : [covered.ns, rest];
-      return { lane: lane.id, group: lane.group.number, label: lane.label, busy: busyNs, idle: idleNs,
-               kinds: covered.kinds, exact: covered.exact };
+      const { ns, kinds, exact } = busy(lane, a, b), rest = b - a - ns, isIdle = lane.type === "idle";
+      return { lane: lane.id, group: lane.group.number, label: lane.label, kinds, exact,
+               busy: !isIdle ? ns : isIdleKnown(lane.group, a, b) ? rest : null, idle: isIdle ? ns : rest };
     });
+  }
+  /** Whether a range is in the steps of a group, or else between its first and its last activity. */
+  function isIdleKnown(group, a, b) {
+    const filled = (lane) => lane.count > 0 && !lane.bins;
+    const steps = group.lanes.filter((lane) => lane.type === "steps" && filled(lane));
+    const lanes = steps.length ? steps : group.streams.filter(filled);
+    return a >= Math.min(...lanes.map((lane) => lane.start[0])) && b <= Math.max(...lanes.map((lane) => lane.upto.at(-1)));
   }
 
   function element(tag, text = "", className = "") {
@@ -192,9 +204,10 @@
       const th = element("th", label);
       th.scope = "row";
       row.append(th);
-      for (const text of [about + counted(Math.round(each.busy)), about + counted(Math.round(each.idle)),
-                          `${((100 * each.busy) / (b - a)).toFixed(1)} %`,
-                          Object.entries(each.kinds).map(([name, ns]) => `${words(name)} ${counted(Math.round(ns))}`).join(", ")])
+      const isKnown = each.busy !== null, kinds = Object.entries(each.kinds);
+      for (const text of [isKnown ? about + counted(Math.round(each.busy)) : "", about + counted(Math.round(each.idle)),
+                          isKnown ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : "",
+                          kinds.map(([name, ns]) => `${words(name)} ${counted(Math.round(ns))}`).join(", ")])
         row.append(element("td", text));
     }
     measured.replaceChildren(table);

@@ -8,7 +8,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
   const LANE_PX = { steps: 18, idle: 22, exposed: 16, stream: 26, path: 16, host: 22, wait: 18 };
-  const MOST_STRETCH = 1.5;
+  const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
   const CROWDED = 1.5; // activities a pixel from which on shares are drawn and not rectangles
   const HATCHED = new Set(["host_blocked", "blocking", "wait", "sync"]);
   const FONT = "11px system-ui, sans-serif";
@@ -430,9 +430,11 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   /** A small map of all the time: idle causes and streams of one group, or the summary of several. */
   function overviewLanes() {
-    if (scene.groups.length === 1) return scene.groups[0].lanes.filter(({ type }) => type === "idle" || type === "stream").slice(0, 16);
+    if (scene.groups.length === 1) return scene.groups[0].lanes.filter(({ type }) => type === "idle" || type === "stream").slice(0, MOST_OVERVIEW_LANES);
     const summary = (group) => group.lanes.filter((lane) => lane.summary && lane.type !== "steps");
-    return scene.groups.map((group) => summary(group).find(({ type }) => type === "stream") ?? summary(group)[0]).filter(Boolean);
+    const lanes = scene.groups.map((group) => summary(group).find(({ type }) => type === "stream") ?? summary(group)[0]);
+    const each = Math.ceil(lanes.length / MOST_OVERVIEW_LANES); // of very many ranks every second or third
+    return lanes.filter((lane, k) => lane && k % each === 0);
   }
   function paintOverviewLanes() {
     const g = overviewCopy.getContext("2d"), w = overviewPx, h = OVERVIEW_PX;
