@@ -82,8 +82,9 @@ const timelineLanes = (() => {
   /** For each kind that occurs, the covered ns before each activity. */
   function addSums(lane) {
     const { count, kind, from, upto } = lane;
-    lane.sums = lane.kinds.map(() => null);
-    for (let i = 0; i < count; i++) lane.sums[kind[i]] ??= new Float64Array(count + 1);
+    let occurring = 0; // a bit for each kind
+    for (let i = 0; i < count; i++) occurring |= 1 << kind[i];
+    lane.sums = lane.kinds.map((name, k) => (occurring & (1 << k) ? new Float64Array(count + 1) : null));
     for (const [k, sums] of lane.sums.entries()) {
       let sum = 0;
       if (sums) for (let i = 0; i < count; i++) sums[i + 1] = kind[i] === k ? (sum += upto[i] - from[i]) : sum;
