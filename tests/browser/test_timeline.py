@@ -1,6 +1,8 @@
 """The timeline of the page on lanes written by hand, in a browser."""
 
+import random
 import re
+from collections import Counter
 
 import pytest
 
@@ -217,6 +219,39 @@ def pixels(page, lane, first, last):
 def test_busy_time_of_a_range_is_exact(opened, lane, first, last, kinds):
     expected = {"ns": sum(kinds.values()), "kinds": kinds, "exact": True}
     assert busy(opened(), lane, first, last) == expected
+
+
+def owners(items, end):
+    """The kind of each ns, which is that of the first item that covers it; None for none."""
+    kinds = [None] * end
+    for first, last, kind, *_ in reversed(items):
+        kinds[first:last] = [kind] * (last - first)
+    return kinds
+
+
+def test_busy_time_equals_that_counted_ns_by_ns(open_page, tmp_path):
+    rng, end, lanes = random.Random(19), 500, []
+    for number in range(12):
+        starts = sorted(rng.randrange(end - 60) for _ in range(rng.randrange(1, 40)))
+        items = [
+            (start, start + rng.randrange(60), rng.randrange(4), 2, 8, 9, NONE, 7, 0)
+            for start in starts
+        ]
+        lanes.append(Lane(f"stream:{number}", "stream", "s", GPU, items))
+    group = {"label": "", "rank": 0, "open": True, "detail": [0, end]}
+    page = open_page(write(tmp_path, {"end": end, "groups": [group]}, lanes))
+    page.evaluate("tracelabTimeline.ready")
+    ranges = [sorted(rng.sample(range(end + 1), 2)) for _ in range(100)]
+    measured = page.evaluate(
+        """([ids, ranges]) => ids.map(id =>
+          ranges.map(([a, b]) => tracelabTimeline.busy(id, a, b).kinds))""",
+        [[lane.id for lane in lanes], ranges],
+    )
+    for lane, of_lane in zip(lanes, measured, strict=True):
+        kinds = owners(lane.items, end)
+        for (first, last), of_range in zip(ranges, of_lane, strict=True):
+            counts = Counter(GPU[kind] for kind in kinds[first:last] if kind is not None)
+            assert of_range == counts, (lane.items, first, last)
 
 
 @pytest.mark.parametrize(

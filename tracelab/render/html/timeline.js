@@ -83,8 +83,8 @@
   }
   function stepFinding(by) {
     const known = new Set(meta.findings.map((each) => each.number));
-    const entries = [...document.querySelectorAll("#findings ol > li.finding")]; // in the order in which they are read
-    const numbers = entries.map((entry) => Number(entry.dataset.finding)).filter((number) => known.has(number));
+    const entries = [...document.querySelectorAll("#findings ol > li.finding")]; // as they are read
+    const numbers = entries.map((entry) => Number(entry.dataset.finding)).filter((x) => known.has(x));
     if (!numbers.length) return;
     const at = scene.finding ? numbers.indexOf(scene.finding.number) : by > 0 ? -1 : 0;
     showFinding(numbers[(at + by + numbers.length) % numbers.length]);
@@ -96,7 +96,8 @@
   function rememberInHash(isNew) {
     clearTimeout(hashTimer);
     const write = () => {
-      const hash = `#${scene.finding ? `f=${scene.finding.number}&` : ""}t=${Math.round(scene.view[0])}-${Math.round(scene.view[1])}`;
+      const finding = scene.finding ? `f=${scene.finding.number}&` : "";
+      const hash = `#${finding}t=${scene.view.map(Math.round).join("-")}`;
       if (hash === location.hash) return;
       try {
         if (isNew) history.pushState(null, "", hash);
@@ -162,7 +163,8 @@
     const filled = (lane) => lane.count > 0 && !lane.bins;
     const steps = group.lanes.filter((lane) => lane.type === "steps" && filled(lane));
     const lanes = steps.length ? steps : group.streams.filter(filled);
-    return a >= Math.min(...lanes.map((lane) => lane.start[0])) && b <= Math.max(...lanes.map((lane) => lane.upto.at(-1)));
+    const first = Math.min(...lanes.map((lane) => lane.start[0]));
+    return a >= first && b <= Math.max(...lanes.map((lane) => lane.upto.at(-1)));
   }
 
   function element(tag, text = "", className = "") {
@@ -177,15 +179,16 @@
     if (!item) return details.replaceChildren(HINT);
     const { title, facts } = describe(item);
     const lines = [element("div", title, "what")];
-    for (const [k, [label, text]] of facts.entries()) lines.push(k ? " · " : "", element("b", label), ` ${text}`);
+    for (const [k, [label, text]] of facts.entries())
+      lines.push(k ? " · " : "", element("b", label), ` ${text}`);
     details.replaceChildren(...lines);
   }
   function say(text) {
     details.setAttribute("aria-live", "polite");
     details.replaceChildren(text);
   }
-  const HINT = "Hover over an activity, or use the arrow keys once the lanes have the focus. Drag measures; " +
-    "Ctrl and the wheel zoom, after a click the wheel alone. ? says all keys.";
+  const HINT = "Hover over an activity, or use the arrow keys once the lanes have the focus. " +
+    "Drag measures; Ctrl and the wheel zoom, after a click the wheel alone. ? says all keys.";
 
   function showMeasured() {
     if (!scene.range) return measured.replaceChildren();
@@ -205,10 +208,12 @@
       th.scope = "row";
       row.append(th);
       const isKnown = each.busy !== null, kinds = Object.entries(each.kinds);
-      for (const text of [isKnown ? about + counted(Math.round(each.busy)) : "", about + counted(Math.round(each.idle)),
-                          isKnown ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : "",
-                          kinds.map(([name, ns]) => `${words(name)} ${counted(Math.round(ns))}`).join(", ")])
-        row.append(element("td", text));
+      for (const text of [
+        isKnown ? about + counted(Math.round(each.busy)) : "",
+        about + counted(Math.round(each.idle)),
+        isKnown ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : "",
+        kinds.map(([name, ns]) => `${words(name)} ${counted(Math.round(ns))}`).join(", "),
+      ]) row.append(element("td", text));
     }
     measured.replaceChildren(table);
   }
@@ -253,8 +258,10 @@
   /** How many activities before each one match, by name, operator or line. */
   function foundIn(lane, matched) {
     const found = new Uint32Array(lane.count + 1), { name, op, line } = lane;
-    for (let i = 0; i < lane.count; i++)
-      found[i + 1] = found[i] + (matched[name[i]] || (op && matched[op[i]]) || (line && matched[line[i]]) ? 1 : 0);
+    for (let i = 0; i < lane.count; i++) {
+      const isMatch = matched[name[i]] || (op && matched[op[i]]) || (line && matched[line[i]]);
+      found[i + 1] = found[i] + (isMatch ? 1 : 0);
+    }
     return found;
   }
   let searchCount = null;
@@ -267,14 +274,16 @@
   /** All matches by start: the lanes' own, which are in order, merged. */
   function sortedMatches() {
     const lanes = scene.groups.flatMap((group) => group.lanes).filter((lane) => lane.found?.[lane.count]);
-    const heads = lanes.map((lane) => firstFrom(lane.found, 1) - 1), matches = [];
+    const next = ({ found }, n) => firstFrom(found, n + 1) - 1; // the index of its match number n
+    const heads = lanes.map((lane) => ({ lane, n: 0, i: next(lane, 0) })), matches = [];
     while (matches.length < searched.hits) {
-      let first = -1, start = Infinity;
-      for (let k = 0; k < lanes.length; k++)
-        if (heads[k] < lanes[k].count && lanes[k].start[heads[k]] < start) start = lanes[(first = k)].start[heads[k]];
-      const lane = lanes[first], i = heads[first];
-      matches.push({ lane, i });
-      do heads[first]++; while (heads[first] < lane.count && lane.found[heads[first] + 1] === lane.found[heads[first]]);
+      let first = null;
+      for (const head of heads) {
+        const isLeft = head.n < head.lane.found[head.lane.count];
+        if (isLeft && !(first && first.lane.start[first.i] <= head.lane.start[head.i])) first = head;
+      }
+      matches.push({ lane: first.lane, i: first.i });
+      first.i = next(first.lane, ++first.n);
     }
     return matches;
   }
@@ -300,7 +309,8 @@
   function momentAt(x, y) {
     const t = clamp(timeAt(x), scene.view[0], scene.view[1]), item = itemAt(x, y), reach = 4 * nsPerPx();
     if (item)
-      for (const edge of [item.lane.start[item.i], item.lane.end[item.i]]) if (Math.abs(edge - t) < reach) return edge;
+      for (const edge of [item.lane.start[item.i], item.lane.end[item.i]])
+        if (Math.abs(edge - t) < reach) return edge;
     return Math.round(t);
   }
   function setHover(item) {
@@ -363,7 +373,8 @@
     const x = event.offsetX, edges = scene.view.map(painter.overviewX), at = painter.overviewTime(x);
     overview.setPointerCapture(event.pointerId);
     const edge = edges.findIndex((each) => Math.abs(each - x) < 6);
-    const isInside = x > edges[0] && x < edges[1] && scene.view[1] - scene.view[0] < 0.98 * (meta.end - meta.start);
+    const isPart = scene.view[1] - scene.view[0] < 0.98 * (meta.end - meta.start);
+    const isInside = isPart && x > edges[0] && x < edges[1];
     brush = edge >= 0 ? { fixed: scene.view[1 - edge] } : isInside ? { at, view: scene.view } : { fixed: at };
   }
   function onBrushMove(event) {
@@ -393,19 +404,25 @@
     return { lane, i: isNearer ? i - 1 : i };
   }
   function moveRow(by) {
-    const { cursor } = scene, from = cursor ? clamp((cursor.lane.start[cursor.i] + cursor.lane.end[cursor.i]) / 2, ...scene.view) : (scene.view[0] + scene.view[1]) / 2;
+    const { cursor, view } = scene;
+    const [start, end] = cursor ? [cursor.lane.start[cursor.i], cursor.lane.end[cursor.i]] : view;
+    const from = clamp((start + end) / 2, ...view);
     const at = clamp(scene.cursorRow + by, 0, scene.rows.length - 1), row = scene.rows[at];
     const item = nearest(row.lane, from);
     painter.revealRow(row);
     if (item) return setCursor(item);
     scene.cursorRow = at;
     scene.cursor = null;
-    say(row.lane ? `${row.lane.label}: nothing in it` : `${row.group.label}, ${row.group.open ? "open" : "closed"}; Enter ${row.group.open ? "closes" : "opens"} it`);
+    const { group, lane } = row, [is, does] = group.open ? ["open", "closes"] : ["closed", "opens"];
+    say(lane ? `${lane.label}: nothing in it` : `${group.label}, ${is}; Enter ${does} it`);
     repaint(false);
   }
   function moveItem(by) {
-    const { cursor } = scene;
-    if (!cursor) return setCursor(nearest(scene.rows[Math.max(scene.cursorRow, 0)]?.lane ?? scene.rows.find((row) => row.lane)?.lane, scene.view[0]));
+    const { cursor, rows } = scene;
+    if (!cursor) {
+      const lane = rows[scene.cursorRow]?.lane ?? rows.find((row) => row.lane?.count)?.lane;
+      return setCursor(nearest(lane, scene.view[0]));
+    }
     const i = cursor.i + by;
     if (i >= 0 && i < cursor.lane.count) setCursor({ lane: cursor.lane, i });
   }
@@ -428,8 +445,10 @@
     z: () => scene.range && show(...scene.range),
   };
   const VIEW_KEYS = { // also while the mouse is over them
-    w: () => zoom(0.7), "+": () => zoom(0.7), "=": () => zoom(0.7), s: () => zoom(1 / 0.7), "-": () => zoom(1 / 0.7),
-    a: () => pan((scene.view[0] - scene.view[1]) / 4), d: () => pan((scene.view[1] - scene.view[0]) / 4), Escape: escape,
+    w: () => zoom(0.7), "+": () => zoom(0.7), "=": () => zoom(0.7),
+    s: () => zoom(1 / 0.7), "-": () => zoom(1 / 0.7),
+    a: () => pan((scene.view[0] - scene.view[1]) / 4), d: () => pan((scene.view[1] - scene.view[0]) / 4),
+    Escape: escape,
   };
   const PAGE_KEYS = {
     "/": () => { searchBox?.focus(); searchBox?.select(); },
@@ -440,7 +459,8 @@
     if (event.target.closest?.("input, textarea, select, dialog[open], [contenteditable]")) return;
     const isFocused = document.activeElement === canvas;
     const key = event.key.length === 1 ? event.key.toLowerCase() : event.key;
-    const action = (isFocused && LANE_KEYS[key]) || ((isFocused || pointerInside) && VIEW_KEYS[key]) || PAGE_KEYS[key];
+    const action = (isFocused && LANE_KEYS[key]) || ((isFocused || pointerInside) && VIEW_KEYS[key]) ||
+      PAGE_KEYS[key];
     if (!action) return;
     event.preventDefault();
     action();
@@ -454,10 +474,12 @@
     ["Tab", "to the lanes, and on"], ["Up, Down or K, J", "the lane above, below"],
     ["Left, Right", "the activity before, after"], ["Enter", "zoom to the activity; open or close a rank"],
     ["W, S or +, -", "zoom in, out"], ["A, D", "move left, right"], ["Home", "all the time"],
-    ["drag", "measure: busy and idle of each lane"], ["M", "measure what is seen"], ["Z", "zoom to the measured time"],
-    ["double click", "zoom to the activity"], ["Ctrl or Shift and wheel", "zoom; after a click the wheel alone"],
+    ["drag", "measure: busy and idle of each lane"], ["M", "measure what is seen"],
+    ["Z", "zoom to the measured time"], ["double click", "zoom to the activity"],
+    ["Ctrl or Shift and wheel", "zoom; after a click the wheel alone"],
     ["/", "search names, operators and lines; Enter and Shift+Enter go through the matches"],
-    ["N, P", "next, previous finding"], ["Esc", "clear; the wheel scrolls the page again"], ["?", "this help"],
+    ["N, P", "next, previous finding"], ["Esc", "clear; the wheel scrolls the page again"],
+    ["?", "this help"],
   ];
   let help = null;
   function showHelp() {
@@ -506,7 +528,10 @@
     on(canvas, "pointercancel", onPointerUp);
     on(canvas, "pointerenter", () => { pointerInside = true; });
     on(canvas, "pointerleave", () => { pointerInside = false; setHover(null); });
-    on(canvas, "dblclick", (event) => { const item = itemAt(event.offsetX, event.offsetY); if (item) zoomTo(item); });
+    on(canvas, "dblclick", (event) => {
+      const item = itemAt(event.offsetX, event.offsetY);
+      if (item) zoomTo(item);
+    });
     on(canvas, "wheel", onWheel, { passive: false });
     on(canvas, "blur", () => { wheelZooms = false; repaint(false); });
     on(canvas, "focus", () => repaint(false));
@@ -575,7 +600,8 @@
     get view() { return [...scene.view]; },
     get finding() { return scene.finding?.number ?? null; },
     get rows() { // y and height: css pixels of the canvas
-      return scene.rows.map(({ group, lane, y, height }) => ({ group: group.number, lane: lane?.id ?? null, y: y + painter.AXIS_PX, height }));
+      return scene.rows.map(({ group, lane, y, height }) =>
+        ({ group: group.number, lane: lane?.id ?? null, y: y + painter.AXIS_PX, height }));
     },
     goTo: (from, to) => show(from, to),
     paint: paintNow,
@@ -584,7 +610,8 @@
     select: (id, i, group) => setCursor({ lane: laneOf(id, group), i }),
     describe(id, i, group) {
       const { title, facts, links } = describe({ lane: laneOf(id, group), i });
-      return { title, facts: Object.fromEntries(facts), links: links.map((x) => ({ ...x, from: x.from.id, to: x.to.id })) };
+      const named = links.map((link) => ({ ...link, from: link.from.id, to: link.to.id }));
+      return { title, facts: Object.fromEntries(facts), links: named };
     },
     xOf: painter.xOf, isReady: false, timings: { started: performance.now() }, ready: null,
   });

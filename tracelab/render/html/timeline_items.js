@@ -53,10 +53,9 @@ const timelineItems = (meta) => {
     if (!group.launched) {
       group.launched = new Uint32Array(group.hosts.reduce((n, host) => n + host.count, 0)).fill(NONE);
       let row = 0;
-      for (const stream of group.streams)
-        for (let k = 0; k < stream.count; k++, row++)
-          if (stream.call && stream.call[k] < group.launched.length && group.launched[stream.call[k]] === NONE)
-            group.launched[stream.call[k]] = row;
+      for (const { call, count } of group.streams)
+        for (let k = 0; k < count; k++, row++)
+          if (group.launched[call[k]] === NONE) group.launched[call[k]] = row;
     }
     let number = i;
     for (const host of group.hosts) {
@@ -76,8 +75,9 @@ const timelineItems = (meta) => {
     const link = (source, fromNs, target, toNs, isLaunch) =>
       links.push({ from: source.lane, fromNs, to: target.lane, toNs, isLaunch });
     const other = lane.type === "stream" ? null : activityOf(lane, lane.row?.[i]);
-    const why = lane.type === "exposed" ? fullName(lane.name[i]) : "", title = why ? words(kindOf(lane, i)) : titleOf(item);
-    if (title !== words(kindOf(lane, i))) fact("kind", words(kindOf(lane, i)));
+    const kind = words(kindOf(lane, i)), why = lane.type === "exposed" ? fullName(lane.name[i]) : "";
+    const title = why ? kind : titleOf(item);
+    if (title !== kind) fact("kind", kind);
     fact("duration", exactTime(end - start));
     fact("start", exactTime(start));
     fact("on", lane.label);
@@ -92,7 +92,7 @@ const timelineItems = (meta) => {
       }
       if (wait.source) {
         const { lane: from, i: k } = wait.source, late = start - from.end[k];
-        const when = late >= 0 ? `started ${exactTime(late)} after that ended` : `started ${exactTime(-late)} before that ended`;
+        const when = `started ${exactTime(Math.abs(late))} ${late >= 0 ? "after" : "before"} that ended`;
         fact("waited for", `${wait.text}: ${briefOf(wait.source)} (${from.label}); ${when}`);
         link(wait.source, from.end[k], item, start, false);
       } else fact("waited for", wait.text);
@@ -111,8 +111,8 @@ const timelineItems = (meta) => {
         fact("waited for", `${briefOf(other)} (${other.lane.label})`);
         link(other, other.lane.end[other.i], item, end, false);
       } else if (launched) {
-        const at = launched.lane.start[launched.i];
-        fact("launched", `${briefOf(launched)} (${launched.lane.label}), which started ${exactTime(at - start)} later`);
+        const at = launched.lane.start[launched.i], later = exactTime(at - start);
+        fact("launched", `${briefOf(launched)} (${launched.lane.label}), which started ${later} later`);
         link(item, start, launched, at, true);
       }
     } else if (other) fact("activity", `${titleOf(other)} (${other.lane.label})`);

@@ -26,7 +26,7 @@ const timelineLanes = (() => {
 
   /** `count` unsigned numbers that are stored as byte planes: all low bytes, then the next ones. */
   function readPlanes(bytes, at, count, size) {
-    const numbers = size === 1 ? new Uint8Array(count) : size === 2 ? new Uint16Array(count) : new Uint32Array(count);
+    const numbers = new { 1: Uint8Array, 2: Uint16Array, 4: Uint32Array }[size](count);
     for (let plane = 0; plane < size; plane++) {
       const offset = at + plane * count, shift = 8 * plane;
       for (let i = 0; i < count; i++) numbers[i] |= bytes[offset + i] << shift;
@@ -87,7 +87,8 @@ const timelineLanes = (() => {
     lane.sums = lane.kinds.map((name, k) => (occurring & (1 << k) ? new Float64Array(count + 1) : null));
     for (const [k, sums] of lane.sums.entries()) {
       let sum = 0;
-      if (sums) for (let i = 0; i < count; i++) sums[i + 1] = kind[i] === k ? (sum += upto[i] - from[i]) : sum;
+      if (!sums) continue;
+      for (let i = 0; i < count; i++) sums[i + 1] = kind[i] === k ? (sum += upto[i] - from[i]) : sum;
     }
   }
 

@@ -29,16 +29,21 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const plainPx = (lane) => LANE_PX[lane.type] ?? 20;
     scroller.style.maxHeight = "none";
     const room = 0.85 * scroller.clientHeight - AXIS_PX;
-    const stretch = clamp(room / scene.groups.flatMap(shown).reduce((px, lane) => px + plainPx(lane), 1), 1, MOST_STRETCH);
+    const allPx = scene.groups.flatMap(shown).reduce((px, lane) => px + plainPx(lane), 1);
+    const stretch = clamp(room / allPx, 1, MOST_STRETCH);
+    const lanePx = (lane) => Math.round(plainPx(lane) * stretch) + (lane.overlaps ? SECOND_PX : 0);
     const rows = (scene.rows = []);
     let y = 0;
-    const add = (group, lane, px) => { rows.push({ group, lane, y, height: px }); y += px; return rows.at(-1); };
+    const add = (group, lane, px) => {
+      rows.push({ group, lane, y, height: px });
+      y += px;
+      return rows.at(-1);
+    };
     for (const group of scene.groups) {
       group.y0 = y;
       if (scene.groups.length > 1) add(group, null, HEADER_PX);
       for (const lane of group.lanes) lane.shownRow = null;
-      for (const lane of shown(group))
-        lane.shownRow = add(group, lane, Math.round(plainPx(lane) * stretch) + (lane.overlaps ? SECOND_PX : 0));
+      for (const lane of shown(group)) lane.shownRow = add(group, lane, lanePx(lane));
       group.y1 = y;
     }
     scene.rowsPx = y;
@@ -91,16 +96,17 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
           if (!palette.kinds.has(kindName)) {
             const fill = color(`k-${kindName}`) || palette.muted;
             const ink = inkOn(fill), hatch = HATCHED.has(kindName) ? hatchOf(ink) : null;
-            palette.kinds.set(kindName, { fill, ink, hatch, pixel: pixelOf(fill), pale: pixelOf(fill, palette.bg, 0.55),
-                                          hatchPixel: pixelOf(fill, ink, 0.35) });
+            const pale = pixelOf(fill, palette.bg, 0.55), hatchPixel = pixelOf(fill, ink, 0.35);
+            palette.kinds.set(kindName, { fill, ink, hatch, pixel: pixelOf(fill), pale, hatchPixel });
           }
   }
   /** Red, green and blue of #rrggbb. */
   const partsOf = (color) => [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
   /** Black or white, whichever has more contrast with a color, as WCAG defines it. */
   function inkOn(fill) {
-    const linear = partsOf(fill).map((part) => (part / 255 <= 0.04045 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2] > 0.179 ? "#101214" : "#ffffff";
+    const [red, green, blue] = partsOf(fill)
+      .map((part) => (part < 10.32 ? part / 3295 : ((part / 255 + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue > 0.179 ? "#101214" : "#ffffff";
   }
   /** A color, some of it replaced by another, as a word of an image. */
   function pixelOf(color, other = color, share = 0) {
@@ -173,10 +179,12 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     }
     const from = scene.view[0], to = scene.view[1], full = row.height - (lane.overlaps ? SECOND_PX : 0) - 4;
     const [low, high] = lane.bins ? lane.group.detail : [-Infinity, Infinity];
-    const first = firstAbove(lane.upto, Math.max(from, low)), last = firstFrom(lane.start, Math.min(to, high));
-    const room = (Math.min(to, high) - Math.max(from, low)) / nsPerPx(), axis = { left: labelPx, t0: from, px: nsPerPx() };
+    const since = Math.max(from, low), until = Math.min(to, high); // where single activities are known
+    const first = firstAbove(lane.upto, since), last = firstFrom(lane.start, until);
+    const axis = { left: labelPx, t0: from, px: nsPerPx() };
+    const isCrowded = last - first > (CROWDED * (until - since)) / axis.px;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
-    if (last - first > CROWDED * room) paintShares(g, lane, axis, y + 2, full, Math.max(from, low), Math.min(to, high), false);
+    if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
     else paintItems(g, lane, y + 2, full, first, last);
     if (to > high) paintShares(g, lane, axis, y + 2, full, Math.max(high, from), to, true);
     if (lane.found) paintFound(g, lane, y + row.height - 3, first, last);
@@ -217,7 +225,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       pixels = new ImageData(Math.max(columns, pixels?.width ?? 0), Math.max(rowsOf, pixels?.height ?? 0));
       colors = new Uint32Array(pixels.data.buffer);
     }
-    const wide = pixels.width, kinds = lane.kinds.length, hatch = Math.round(6 * scale), ground = pixelOf(palette.bg);
+    const wide = pixels.width, kinds = lane.kinds.length;
+    const hatch = Math.round(6 * scale), ground = pixelOf(palette.bg);
     const looks = lane.kinds.map((name) => palette.kinds.get(name));
     const t0 = axis.t0 + (x0 / scale - axis.left) * axis.px; // the time of column 0
     let hint = coveredUntil(lane, clamp(t0, from, to), before);
@@ -261,12 +270,14 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       fillBar(g, look, x, top, w, h);
       if (w > 34 && h > 9) {
         const cost = costOf(lane, i);
-        paintName(g, briefOf({ lane, i }) + (cost ? ` · ${roundTime(cost)} idle` : ""), look, x, top + h / 2, w);
+        const name = briefOf({ lane, i }) + (cost ? ` · ${roundTime(cost)} idle` : "");
+        paintName(g, name, look, x, top + h / 2, w);
       }
     }
   }
   function paintName(g, name, look, x, y, w) {
-    const room = Math.floor((w - 6) / letterPx), text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
+    const room = Math.floor((w - 6) / letterPx);
+    const text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
     if (look.hatch) { // letters are not to be read through lines
       g.fillStyle = look.fill;
       g.fillRect(x + 1, y - 7, Math.min(text.length * letterPx + 4, w - 2), 14);
@@ -294,7 +305,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   }
 
   function paintStep(g, step) {
-    const isOfAll = scene.meta.windows.every((each) => !each.group), group = scene.groups[step.group ?? 0]; // a job's steps
+    const isOfAll = scene.meta.windows.every((each) => !each.group); // as of a job
+    const group = scene.groups[step.group ?? 0];
     const y0 = Math.max(AXIS_PX, (isOfAll ? 0 : group.y0) + AXIS_PX - scrollPx);
     const y1 = (isOfAll ? scene.rowsPx : group.y1) + AXIS_PX - scrollPx;
     if (y1 <= y0) return;
@@ -361,14 +373,15 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.strokeStyle = g.fillStyle = palette.mark;
     g.lineWidth = 2;
     for (const [laneIndex, start, end] of finding.marks) {
-      const row = group.lanes[laneIndex]?.shownRow, x = xOf(start), w = Math.max(xOf(end) - x, 2);
+      const row = group.lanes[laneIndex]?.shownRow;
+      const x = Math.max(xOf(start), -10), w = Math.max(Math.min(xOf(end), width + 10) - x, 2);
       if (x > width || x + w < labelPx) continue;
       g.fillRect(x, AXIS_PX - 4, w, 4);
       if (!row || !isSeen(row)) continue;
       g.globalAlpha = 0.18;
       g.fillRect(x, yOf(row), w, row.height);
       g.globalAlpha = 1;
-      if (w > 6) g.strokeRect(Math.max(x, -10) + 1, yOf(row) + 1, Math.min(w, width + 20) - 2, row.height - 3);
+      if (w > 6) g.strokeRect(x + 1, yOf(row) + 1, w - 2, row.height - 3);
       else g.fillRect(x, yOf(row), w, row.height - 1);
     }
   }
@@ -430,9 +443,15 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   /** A small map of all the time: idle causes and streams of one group, or the summary of several. */
   function overviewLanes() {
-    if (scene.groups.length === 1) return scene.groups[0].lanes.filter(({ type }) => type === "idle" || type === "stream").slice(0, MOST_OVERVIEW_LANES);
-    const summary = (group) => group.lanes.filter((lane) => lane.summary && lane.type !== "steps");
-    const lanes = scene.groups.map((group) => summary(group).find(({ type }) => type === "stream") ?? summary(group)[0]);
+    if (scene.groups.length === 1) {
+      const isShown = ({ type }) => type === "idle" || type === "stream";
+      return scene.groups[0].lanes.filter(isShown).slice(0, MOST_OVERVIEW_LANES);
+    }
+    const summaryOf = (group) => {
+      const lanes = group.lanes.filter((lane) => lane.summary && lane.type !== "steps");
+      return lanes.find(({ type }) => type === "stream") ?? lanes[0];
+    };
+    const lanes = scene.groups.map(summaryOf);
     const each = Math.ceil(lanes.length / MOST_OVERVIEW_LANES); // of very many ranks every second or third
     return lanes.filter((lane, k) => lane && k % each === 0);
   }
@@ -442,8 +461,9 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.fillStyle = palette.bg;
     g.fillRect(0, 0, w, h);
     const lanes = overviewLanes(), room = (h - 15) / Math.max(lanes.length, 1);
-    const axis = { left: 0, t0: scene.meta.start, px: (scene.meta.end - scene.meta.start) / w };
-    lanes.forEach((lane, k) => paintShares(g, lane, axis, 12 + k * room, room > 3 ? room - 1 : room, scene.meta.start, scene.meta.end, false));
+    const high = room > 3 ? room - 1 : room;
+    const { start, end } = scene.meta, axis = { left: 0, t0: start, px: (end - start) / w };
+    lanes.forEach((lane, k) => paintShares(g, lane, axis, 12 + k * room, high, start, end, false));
     g.font = "10px system-ui, sans-serif";
     g.textBaseline = "top";
     let free = 0;
@@ -482,7 +502,10 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   // ---------------------------------------------------------------- what is where
 
-  const rowAt = (y) => scene.rows.find((row) => y >= AXIS_PX && y >= yOf(row) && y < yOf(row) + row.height) ?? null;
+  function rowAt(y) {
+    const isAt = (row) => y >= yOf(row) && y < yOf(row) + row.height;
+    return y < AXIS_PX ? null : scene.rows.find(isAt) ?? null;
+  }
 
   /** The item under a point, or the nearest within 3 pixels. */
   function itemAt(x, y) {
