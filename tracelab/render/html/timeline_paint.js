@@ -238,7 +238,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
         before[k] = after[k];
         if (part <= 0) continue;
         sum += part;
-        const end = Math.max(0, rowsOf - Math.round((sum / step) * rowsOf)), look = looks[k];
+        // A little less, for a share of exactly half a pixel would be rounded up here and down there.
+        const end = Math.max(0, rowsOf - Math.round((sum / step) * rowsOf - 1e-6)), look = looks[k];
         const fill = isPale ? look.pale : look.pixel, line = isPale || !look.hatch ? fill : look.hatchPixel;
         if (end === rowsOf) { colors[--row * wide + x] = look.pale; break; } // too little for a whole pixel
         while (row > end) { row--; colors[row * wide + x] = (x0 + x + row) % hatch < scale ? line : fill; }
