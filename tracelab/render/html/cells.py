@@ -17,7 +17,7 @@ from tracelab.render.words import bare_name
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
 _LONG = 48  # letters of a name
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
-_CODE = re.compile(r"name|call|operator|line|module|kernel|what and where|where|inside|file")
+_CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
 _FITS: Mapping[Fit, str] = MappingProxyType(
     {Fit.NUMBER: "", Fit.LABEL: "label", Fit.BRIEF: "label", Fit.PROSE: "prose"}
 )
@@ -102,7 +102,7 @@ def table_of(section: Section) -> Table:
 def _fit(column: Column, cells: Sequence[str]) -> str:
     """How a column is aligned: words are not, in whatever column they stand."""
     is_words = column.fit is Fit.NUMBER and not any(re.search(r"\d", cell) for cell in cells)
-    return "label" if is_words and any(map(str.strip, cells)) else _FITS[column.fit]
+    return "words" if is_words and any(map(str.strip, cells)) else _FITS[column.fit]
 
 
 def _shown(column: Column, title: str, fit: str, cell: str, *, is_head: bool) -> Shown:
