@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given, strategies as st
 
 from tests.unit.render.text.hand_made import NASTY
-from tracelab.safe_text import clean, json_bytes, without_surrogates
+from tracelab.safe_text import clean, json_bytes, visible, without_surrogates
 
 any_text = st.text(st.characters(codec=None, categories=None), max_size=20)
 
@@ -65,3 +65,18 @@ def _acts(character):
     return unicodedata.category(character) == "Cc" or unicodedata.bidirectional(character) in {
         "LRE", "RLE", "PDF", "LRO", "RLO", "LRI", "RLI", "FSI", "PDI",
     }  # fmt: skip
+
+
+@given(st.text())
+def test_visible_text_has_nothing_that_a_browser_acts_upon(text):
+    shown = visible(text)
+    assert all(unicodedata.category(c)[0] not in "CZ" or c == " " for c in shown)
+    shown.encode()  # no surrogate is left
+
+
+def test_visible_text_shows_what_was_there():
+    assert visible("gemm<float>(int, 3)") == "gemm<float>(int, 3)"
+    assert visible("a\u202eb\x1b[2J\n") == "a\\u202eb\\u001b[2J\\u000a"
+    assert visible("i\ufe0f\U000e0041") == "i\\ufe0f\\U000e0041"
+    assert visible("step\udcff.json") == "step\\xff.json"
+    assert visible("\u4e2d\U0001f525 \u00e9") == "\u4e2d\U0001f525 \u00e9"

@@ -74,7 +74,7 @@ def test_a_renderer_from_outside_can_be_added(report):
 
 def test_a_form_that_is_not_there_is_answered_with_those_that_are(report):
     with pytest.raises(
-        UsageError, match=r"^Report has no form 'junit'; there are: text, json, not"
+        UsageError, match=r"^Report has no form 'junit'; there are: text, json, html, not"
     ):
         render_as(report, "junit")
     with pytest.raises(UsageError, match=r"^int has no form 'text'; there are: none$"):

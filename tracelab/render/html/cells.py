@@ -12,10 +12,10 @@ from tracelab.arrays import OneLine
 from tracelab.glossary import CAUSES, KINDS, PATH_KINDS
 from tracelab.render.text.cells import PART
 from tracelab.render.text.sections import Column, Fit, Section
-from tracelab.render.words import bare_name
+from tracelab.render.words import bare_name, shorten
 
 _COLORED = ("cause", "kind", "biggest idle cause")  # columns
-_LONG = 48  # letters of a name
+_LONG, _LONGEST = 48, 300  # letters of a name: more is shortened to what it is, and cut
 _SHARE = re.compile(r"[<>]?(\d+(?:\.\d+)?) %")
 _CODE = re.compile(r"name|call|operator|line|module|kernel|what|where|inside|file")
 _FITS: Mapping[Fit, str] = MappingProxyType(
@@ -112,7 +112,7 @@ def _shown(column: Column, title: str, fit: str, cell: str, *, is_head: bool) ->
     share = _SHARE.fullmatch(cell)
     return Shown(
         text=short,
-        full=text if short != text else "",
+        full=shorten(text, _LONGEST) if short != text else "",
         rest="",
         more=tuple(more),
         fit=fit,

@@ -9,9 +9,9 @@ from tests.build.job_rows import MS
 from tracelab.intervals import union
 from tracelab.job.clocks import Alignment
 from tracelab.model.steps import Window
+from tracelab.render.job_clock import job_times
 from tracelab.render.job_heat_map import heat_map
 from tracelab.render.picture.job import draw_job
-from tracelab.render.job_clock import job_times
 from tracelab.render.picture.job_lanes import choose_steps
 from tracelab.render.picture.lanes import Mark
 from tracelab.render.picture.rank_work import RankWork

@@ -1,0 +1,59 @@
+"""Tables of the text report as the page shows them."""
+
+from __future__ import annotations
+
+from tracelab.render.html.cells import table_of
+from tracelab.render.text.cells import PART
+from tracelab.render.text.sections import Column, Fit, Section
+
+GEMM = "void at::native::gemm<float, at::native::Add<float>, at::native::Aligned<4>>(int, float*)"
+GEMM_OF_HALF = GEMM.replace("float", "at::Half")
+
+
+def table(columns, *rows):
+    return table_of(Section("", columns=tuple(columns), rows=rows))
+
+
+def test_a_long_name_of_cpp_is_what_people_call_it():
+    [[cell]] = table([Column(f"name{PART}kind", Fit.LABEL)], (f"{GEMM}{PART}compute",)).rows
+    assert (cell.text, cell.more, cell.full) == ("gemm", ("compute",), GEMM)
+    assert cell.is_code
+    assert cell.is_head
+
+
+def test_two_kernels_of_one_name_are_told_apart():
+    rows = table([Column("name", Fit.LABEL)], (GEMM,), (GEMM_OF_HALF,)).rows
+    assert [cell.text for [cell] in rows] == ["gemm", "gemm"]
+    assert rows[0][0].rest.startswith("<float, at::native::Add<float>")
+    assert rows[1][0].rest.startswith("<at::Half, ")
+
+
+def test_endless_names_are_cut():
+    [[cell]] = table([Column("name", Fit.LABEL)], ("x" * 5_000,)).rows
+    assert len(cell.text) == 60
+    assert len(cell.full) == 300
+
+
+def test_words_in_a_column_of_numbers_begin_at_the_left():
+    content = table(
+        [Column("rank"), Column("kind"), Column("micro-\nbatch"), Column("a step\nwithout it")],
+        ("0", "compute", "1.2 ms", "2 ms"),
+        ("1", "comm", "3.4 ms", ""),
+    )
+    assert content.titles == (
+        ("rank", ""),
+        ("kind", "words"),
+        ("microbatch", ""),
+        ("a step without it", ""),
+    )
+    assert [row[1].kind for row in content.rows] == ["compute", "comm"]
+
+
+def test_shares_have_a_bar():
+    columns = [Column("cause", Fit.LABEL), Column("of idle")]
+    rows = table(columns, ("data loading", "69.8 %"), ("launch", "<0.1 %"), ("edge", "0 %")).rows
+    assert [(cause.kind, share.share) for cause, share in rows] == [
+        ("input", "69.8"),
+        ("launch", "0.1"),
+        ("edge", ""),
+    ]

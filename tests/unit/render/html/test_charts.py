@@ -1,0 +1,105 @@
+"""The page's charts: they tile the time that they show, and say what the tables say."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.bundled_traces import files_of, report_of
+from tracelab.measures.overlap import OverlapMetrics
+from tracelab.render.html.charts import job_charts, overlap_charts, placed, step_chart
+from tracelab.render.html.summary import Part, bar_of, parts_of, summaries_of
+from tracelab.report.views import ranks_of
+
+ONE_FILE = ("train_step_sinful", "data_parallel_data_parallel", "copies_one_stream", "events_item")
+JOB = "ddp_hook_side_stream"
+
+
+@cache
+def ranks(name):
+    return ranks_of(report_of(*files_of(name)))
+
+
+@pytest.mark.parametrize("name", [*ONE_FILE, JOB])
+def test_bars_tile_the_time_that_they_are_about(name):
+    for rank in ranks(name):
+        bar = bar_of(rank.main.scope)
+        assert bar is not None
+        assert sum(part.time_ns for part in bar.parts) == bar.length_ns == rank.main.scope.length_ns
+        assert all(part.time_ns > 0 for part in bar.parts)
+        for view in rank.views:
+            for device in view.window.devices:
+                assert sum(part.time_ns for part in parts_of(device)) == view.length_ns
+
+
+def test_bars_of_ranks_tile_their_steps():
+    report = report_of(*files_of(JOB))
+    [summary] = summaries_of(report, ranks(JOB))
+    assert [bar.name for bar in summary.bars] == ["rank 0", "rank 1"]
+    for bar in summary.bars:
+        assert sum(part.time_ns for part in bar.parts) == bar.length_ns
+
+
+@given(st.lists(st.integers(1, 10**12), min_size=1, max_size=12))
+def test_boxes_follow_each_other_without_gaps(times_ns):
+    parts = [Part("compute", "", time_ns) for time_ns in times_ns]
+    boxes = placed(parts, sum(times_ns))
+    for box, after in itertools.pairwise(boxes):
+        assert float(box.x) + float(box.width) == pytest.approx(float(after.x), abs=2e-4)
+    assert float(boxes[0].x) == 0
+    assert float(boxes[-1].x) + float(boxes[-1].width) == pytest.approx(100, abs=2e-4)
+
+
+@pytest.mark.parametrize("name", ONE_FILE)
+def test_columns_are_as_high_as_their_steps_are_long(name):
+    [rank] = ranks(name)
+    chart = step_chart(rank)
+    assert chart is not None
+    longest_ns = max(view.length_ns for view in rank.steps)
+    by_x = {}
+    for box in chart.boxes:
+        by_x[box.x] = by_x.get(box.x, 0) + float(box.height)
+    for height, view in zip(by_x.values(), rank.steps, strict=True):
+        expected = chart.height * view.length_ns / longest_ns
+        assert math.isclose(height, expected, abs_tol=0.01)
+    assert [label.text for label in chart.steps] == [str(view.step) for view in rank.steps]
+
+
+def test_one_step_is_no_chart():
+    [rank] = ranks("events_item")
+    assert step_chart(rank) is not None
+    assert step_chart(replace(rank, steps=rank.steps[:1])) is None
+
+
+def test_overlap_by_hand():
+    # GIVEN copies that ran for 300 ns, 240 ns of them beside compute, which ran for 1,200 ns
+    pairs = [
+        OverlapMetrics(0, None, "kind:0/compute", "kind:0/copy", 1_200, 300, 240),
+        OverlapMetrics(0, None, "stream:0/7", "stream:0/13", 1_200, 300, 0),
+    ]
+    kinds, streams = overlap_charts(pairs, several=False)
+    # THEN 20 % of the compute ran beside copies, and 80 % of the copies beside compute
+    assert [[cell.text for cell in row.cells] for row in kinds.rows] == [["", "20"], ["80", ""]]
+    assert kinds.rows[1].cells[0].title == (
+        "240 ns of the 300 ns of copy (80.0 %) ran beside compute"
+    )
+    assert [row.name for row in streams.rows] == ["stream 7", "stream 13"]
+    assert streams.rows[0].cells[1].text == "0"
+    assert not overlap_charts(pairs[:0], several=False)
+
+
+def test_many_steps_of_a_job_share_columns():
+    job = report_of(*files_of(JOB)).job
+    charts = job_charts(job, job.ranks)
+    compute = charts[0]
+    assert [row.name for row in compute.rows] == ["rank 0", "rank 1"]
+    times = job.per_rank[1].steps[2]
+    share = times.compute_ns / (times.end_ns - times.start_ns)
+    assert compute.rows[1].cells[2].text == f"{100 * share:.0f}"
+    assert all(np.isfinite(float(cell.strength)) for row in compute.rows for cell in row.cells)

@@ -1,0 +1,271 @@
+"""The page of a report: what it says, and that nothing but its own scripts can run in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+import tracelab
+from tests.build import files as made
+from tests.build.files import US
+from tests.build.hostile import PAYLOADS, poisoned
+from tests.bundled_traces import FOLDER, files_of, report_of
+from tests.unit.render.html.hand_made import ReadPage
+from tracelab import Options, load_report
+from tracelab.findings.remedies import REMEDIES
+from tracelab.render.html.page import render_page
+from tracelab.render.registry import render_as
+from tracelab.safe_text import visible
+
+SINFUL = "train_step_sinful"
+JOB = "fsdp_item"
+NO_JOB = ("copies_one_stream", "copies_own_stream")
+ADDRESSES = {remedy.url for remedy in REMEDIES}
+# What a browser acts upon, or does not show.
+UNSEEN = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
+
+
+@cache
+def report(*names, **options):
+    paths = [path for name in names for path in files_of(name)]
+    return report_of(*paths, options=Options(**options))
+
+
+@cache
+def page(*names, **options):
+    return ReadPage(render_page(report(*names, **options)))
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory):
+    """A page with its timeline, of a trace with something hostile in each of its names."""
+    folder = tmp_path_factory.mktemp("hostile")
+    target = folder / "page.html"
+    trace = poisoned(FOLDER / f"{SINFUL}.pt.trace.json.gz", folder)
+    made_of = tracelab.write_page(trace, target)
+    return target.read_text("utf-8"), made_of
+
+
+def numbers(read):
+    return sorted(int(x.get("data-finding")) for x in read.of_class("finding"))
+
+
+@pytest.mark.parametrize("names", [(SINFUL,), (JOB,), NO_JOB, ("pipeline_1f1b_many_4",)])
+def test_every_finding_is_in_the_page_once(names):
+    findings = report(*names).findings
+    assert numbers(page(*names)) == list(range(1, len(findings) + 1))
+    for finding in findings:
+        assert visible(finding.title).replace("`", "") in page(*names).text
+        assert visible(finding.fix).replace("`", "") in page(*names).text
+
+
+def test_a_finding_says_price_interval_place_and_source():
+    first = page(SINFUL).of_class("finding")[0]
+    assert first.get("id") == "finding-1"
+    text = first.text
+    assert "critical saves 7.32 ms (3.13 to 10.9) TL103" in text
+    assert "empty_cache in sinful (workloads/train_step.py:70)" in text
+    assert "Leave it out of the loop" in text
+    [link] = [x for x in page(SINFUL).all("a") if x.text.endswith("torch.cuda.empty_cache")]
+    assert link.get("href") in ADDRESSES
+
+
+def test_the_ranks_of_a_job_share_a_finding():
+    # GIVEN a job whose ranks have the same pitfall at the same line
+    read = page(JOB)
+    first = read.of_class("finding")[0]
+    # THEN it is there once, and leads to the others
+    assert first.get("data-finding") == "1"
+    assert "all ranks" in first.text
+    assert "Also on rank 1" in first.text
+
+
+def test_numbers_of_a_steady_step():
+    values = [x.text for x in page(SINFUL).all("dd")][:8]
+    names = [x.text for x in page(SINFUL).all("dt")][:4]
+    assert names == [
+        "steady step",
+        "without the profiler",
+        "GPU work in it",
+        "predicted with the fixes",
+    ]
+    assert values == [
+        "32.38 ms",
+        "median of 5",
+        "31.56 ms",
+        "timed apart",
+        "22.12 ms",
+        "GPU 0 · 68.3 %",
+        "22.79 ms",
+        "saves 8.70 ms (4.26 to 13.1) of a 31.5 ms step without the profiler",
+    ]
+
+
+def test_one_step():
+    read = page("events_item", step=3)
+    assert "Step 3 takes 2.83 ms; a steady step takes 2.83 ms." in read.text
+    assert next(x.text for x in read.all("dt")) == "step 3"
+
+
+def test_a_trace_without_steps_or_findings(tmp_path):
+    path = made.write(tmp_path / "a.json", [made.kernel(0, 5 * US), made.kernel(5 * US, 9 * US)])
+    read = ReadPage(render_page(tracelab.analyze(path)))
+    assert "The file has no steps, so this is about the whole trace of 9.00 µs." in read.text
+    assert next(x.text for x in read.all("dt")) == "whole trace"
+    assert not read.of_class("finding") or read.one("lacks")
+    assert "No rule found anything to change." in read.text
+
+
+def test_files_that_are_no_job_stand_below_each_other():
+    read = page(*NO_JOB)
+    titles = [x.text for x in read.all("h2")]
+    assert titles[:2] == list(NO_JOB)
+    assert [x.text for x in read.all("h1")] == ["2 files in traces"]
+    assert "Not one job:" in read.one("provenance").text
+
+
+def test_a_job_has_heat_maps_and_its_ranks_bars():
+    read = page(JOB)
+    assert [x.text for x in read.all("h1")] == ["Job of 2 ranks in traces"]
+    captions = [x.text for x in read.all("figcaption")]
+    assert captions[0] == "How the ranks spend a steady step"
+    assert {"Compute", "Wait for other ranks", "Transfer", "Idle"} <= set(captions)
+    assert "How the ranks spend a steady step" in read.one("ranks").text
+
+
+def test_what_could_not_be_used_and_what_is_missing_is_said_above(tmp_path):
+    (tmp_path / "broken.json").write_text("{}")
+    events = [made.kernel(0, 5 * US), made.step(1, 0, 9 * US)]
+    path = made.write(tmp_path / "good.json", events)
+    read = ReadPage(render_page(tracelab.analyze([path, tmp_path / "broken.json"])))
+    banners = [x.text for x in read.of_class("banner")]
+    assert banners[0].startswith("Not used: ")
+    assert "broken.json" in banners[0]
+
+
+def test_a_saved_report_has_the_same_page(tmp_path):
+    # GIVEN a report and what became of it in a file
+    path = tmp_path / "report.json"
+    report(SINFUL).save(path)
+    # THEN their pages are equal, and say that the timeline needs the trace
+    assert render_page(load_report(path)) == render_page(report(SINFUL))
+    read = page(SINFUL)
+    assert "made only from the trace" in read.one("timeline").text
+    assert not read.all("canvas")
+    assert not any(x.tag == "button" and x.get("class") == "show" for x in read.elements)
+
+
+def test_it_is_small_without_a_timeline():
+    assert len(render_page(report(SINFUL)).encode()) < 170_000
+
+
+def test_the_renderers_know_it():
+    assert render_as(report("events_item"), ".html") == render_page(report("events_item"))
+
+
+def test_definitions_are_of_words_that_it_uses():
+    words = [x.text for x in page(SINFUL).all("dt")][4:]
+    assert "host_blocked a cause of idle time" in words
+    assert "steady step" in words
+    assert not any("pipeline" in word for word in words)
+    assert len(words) == len(set(words))
+
+
+def test_tables_can_be_read_aloud():
+    for read in (page(SINFUL), page(JOB)):
+        ids = {x.get("id") for x in read.elements if x.get("id")}
+        assert len(ids) == sum("id" in x.attributes for x in read.elements)
+        assert all(x.get("scope") in ("row", "col") for x in read.all("th"))
+        assert all(x.get("aria-labelledby") in {"", *ids} for x in read.elements)
+        for drawing in read.all("svg"):
+            assert drawing.get("aria-hidden") == "true" or drawing.get("aria-label")
+        assert len(read.all("h1")) == len(read.all("main")) == len(read.all("header")) == 1
+        # a word beside each icon
+        severities = {x.text for x in read.of_class("severity")}
+        assert severities <= {"critical", "warning", "info"}
+
+
+def test_links_lead_to_the_page_itself_or_to_our_own_table(hostile):
+    for read in (page(SINFUL), page(JOB), ReadPage(hostile[0])):
+        ids = {x.get("id") for x in read.elements}
+        for link in read.all("a"):
+            target = link.get("href")
+            assert target in ADDRESSES or target.removeprefix("#") in ids
+
+
+def test_a_source_that_is_not_ours_is_no_link():
+    # GIVEN a saved report in which somebody changed a finding's source
+    mine = "PyTorch documentation: x (javascript:alert(1))"
+    findings = [replace(x, source=mine) for x in report(SINFUL).findings]
+    read = ReadPage(render_page(replace(report(SINFUL), findings=tuple(findings))))
+    # THEN it is text
+    assert f"Source: {mine}" in read.text
+    assert all(x.get("href").startswith("#") for x in read.all("a"))
+
+
+def test_the_policy_names_these_very_elements(hostile):
+    for text in (hostile[0], render_page(report(SINFUL))):
+        read = ReadPage(text)
+        [policy] = [x for x in read.all("meta") if "http-equiv" in x.attributes]
+        assert policy.get("http-equiv") == "Content-Security-Policy"
+        rules = dict(rule.split(" ", 1) for rule in policy.get("content").split("; "))
+        run = [x for x in read.all("script") if "type" not in x.attributes]
+        assert rules == {
+            "default-src": "'none'",
+            "script-src": " ".join(digest(x) for x in run),
+            "style-src": " ".join(digest(x) for x in read.all("style")),
+            "img-src": "data:",
+            "base-uri": "'none'",
+            "form-action": "'none'",
+        }
+        # it stands before all that it is about
+        order = [x.tag for x in read.elements]
+        assert read.elements.index(policy) < min(order.index("style"), order.index("script"))
+
+
+def digest(element):
+    raw = "".join(element.texts).encode()
+    return f"'sha256-{base64.b64encode(hashlib.sha256(raw).digest()).decode()}'"
+
+
+def test_nothing_is_inline_and_nothing_comes_from_elsewhere(hostile):
+    for text in (hostile[0], render_page(report(JOB))):
+        read = ReadPage(text)
+        tags = {x.tag for x in read.elements}
+        assert not tags & {
+            "base",
+            "iframe",
+            "img",
+            "object",
+            "embed",
+            "form",
+            "link",
+            "video",
+            "use",
+        }
+        for element in read.elements:
+            names = set(element.attributes)
+            assert "style" not in names
+            assert not [name for name in names if name.startswith("on")], element
+            assert not names & {"src", "srcset", "srcdoc", "action", "formaction", "xlink:href"}
+        types = [x.get("type") for x in read.all("script")]
+        assert [x for x in types if x] in ([], ["application/json", "application/octet-stream"])
+
+
+def test_hostile_names_stay_text(hostile):
+    text, made_of = hostile
+    read = ReadPage(text)
+    assert not UNSEEN.search(text)
+    assert numbers(read) == list(range(1, len(made_of.findings) + 1))
+    shown = read.text
+    # names of functions, files, operators and kernels are there as they are
+    assert sum(payload in shown for payload in PAYLOADS) >= 12
+    assert "\\u202egnp.elif\\u2066\\u200f" in text
+    # and none of them is an element
+    own = {"canvas", "noscript", "output", "select", "input"}
+    assert {x.tag for x in read.elements} <= {x.tag for x in page(SINFUL).elements} | own
