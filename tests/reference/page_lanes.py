@@ -23,13 +23,13 @@ class PageLane:
         rows = zip(*(self.columns[x] for x in ("start", "end", "kind")), strict=True)
         for first, last, kind in sorted(rows):
             if kinds is None or kind in kinds:
-                first, last = max(first, reached), min(last, end)
-                covered += max(0, last - first)
-                reached = max(reached, last)
+                until = min(last, end)
+                covered += max(0, until - max(first, reached))
+                reached = max(reached, until)
         return covered
 
     def by_kind(self, start, end):
-        """How long the lane has each kind in a range, ns; kinds that there are not at all left out."""
+        """How long the lane has each kind in a range, ns, without kinds that it has not at all."""
         times = {kind: self.busy_ns(start, end, [kind]) for kind in self.meta["kinds"]}
         return {kind: time for kind, time in times.items() if time}
 

@@ -23,7 +23,8 @@ from tracelab.render.html.groups import Group
 from tracelab.render.words import duration_text
 
 MOST_BYTES = 2_400_000  # of the columns; base64 makes 3.2 MB of them
-_BYTES_OF_RANK = 165_000  # at most so many for each rank of a job: eight make a page of 2 MB
+_BYTES_OF_JOB = 1_320_000  # of up to eight ranks, whose page stays below 2 MB
+_BYTES_OF_RANK = 165_000  # of each rank of a larger one
 _SAMPLE = 50_000  # so much of a lane tells what all of it takes
 _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
@@ -80,7 +81,9 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
         cited: what findings cite.
         on_one_clock: they are ranks of a job.
     """
-    most_bytes = min(MOST_BYTES, _BYTES_OF_RANK * len(groups)) if on_one_clock else MOST_BYTES
+    most_bytes = MOST_BYTES
+    if on_one_clock:
+        most_bytes = min(MOST_BYTES, max(_BYTES_OF_JOB, _BYTES_OF_RANK * len(groups)))
     lanes = [lane for group in groups for lane in group.lanes]
     all_bytes = sum(map(_estimated_bytes, lanes))
     if all_bytes <= most_bytes:
@@ -148,13 +151,13 @@ def _note(words: Sequence[str], whole: frozenset[str], bins: int) -> str:
     shown = "; ".join(dict.fromkeys(words))
     if "stream" in whole:
         return (
-            "The trace is too large for one page: launch and blocking calls, idle causes, the "
-            f"critical path and what each activity waited for are complete in {shown}. Elsewhere "
-            f"these lanes show how busy they were in each of {bins:,} parts of the time."
+            "This is too much for one page: launch and blocking calls, idle causes, the critical "
+            f"path and what each activity waited for are complete in {shown}. Elsewhere the lanes "
+            f"of these show how busy they were in each of {bins:,} parts of the time."
         )
     return (
-        f"The trace is too large for one page: single activities are shown in {shown}. Elsewhere "
-        f"the lanes show how busy they were in each of {bins:,} parts of the time."
+        f"This is too much for one page: single activities are shown in {shown}. Elsewhere the "
+        f"lanes show how busy they were in each of {bins:,} parts of the time."
     )
 
 

@@ -33,6 +33,7 @@ from tracelab.safe_text import visible
 from tracelab.simulate.causal_profile import LINE, OPERATOR, CausalMetrics, causal_profile
 
 _LONGEST_NAME, _LONGEST_LABEL = 300, 40
+_MOST_STREAMS, _MOST_THREADS = 100, 40  # lanes of a file: nobody reads more
 _STEP_KINDS = ("step", "step_left_out")
 _EXPOSED_KINDS = ("exposed_comm", "exposed_copy")
 _CALL_KINDS = ("launch_call", "blocking")
@@ -69,13 +70,15 @@ class FilePart(OneLine):
         event_id: int64[rows], event ids.
         threads: index into `Trace.threads` of each lane of the host, in the order of the lanes.
         places: where what its findings cite lies, by event id; a row is one of the lanes'.
+        streams_left_out, threads_left_out: how many have no lane, because they are very many.
         causal: what a step would take if a line, or an operator where no line is known, cost
             nothing; empty where nothing can be replayed.
         whatif: what the steps take with the fix of each finding alone, then with all of them.
 
     Example: ``FilePart(path="rank0.json", rank=0, origin_ns=0, windows=(Window(None, 0, 900), ...),
     steps=(2, 3), start_ns=0, end_ns=900, device=0, names=(Name("gemm"), ...), lines=(),
-    lanes=(...), event_id=[17, ...], threads=(0,), places={}, causal=(), whatif=None)``.
+    lanes=(...), event_id=[17, ...], threads=(0,), places={},
+    streams_left_out=0, threads_left_out=0, causal=(), whatif=None)``.
     """
 
     path: str
@@ -92,6 +95,8 @@ class FilePart(OneLine):
     event_id: Int64Array
     threads: tuple[int, ...]
     places: Mapping[int, Place]
+    streams_left_out: int
+    threads_left_out: int
     causal: tuple[CausalMetrics, ...]
     whatif: WhatIf | None
 
@@ -134,6 +139,8 @@ def file_part(analysis: Analysis) -> FilePart:
             event_id: replace(place, row=int(shown.row_of[place.row]))
             for event_id, place in places.items()
         },
+        streams_left_out=len(timeline.streams) - len(shown.streams),
+        threads_left_out=shown.threads_left_out,
         causal=_causal(analysis),
         whatif=predict_changes(analysis.baseline, analysis.sites, findings, Options(fixes=(ALL,))),
     )
@@ -180,9 +187,10 @@ class _Shown:
     """What of an analysis is shown: all of it, or what lies in the step that was asked for.
 
     Attributes:
+        streams: intp[s], indices of the timeline's streams.
         rows: intp[rows], the timeline's rows.
         row_of: int64[m + 1], the place of each row of the timeline, ABSENT of one not shown.
-        threads: as in `FilePart`.
+        threads, threads_left_out: as in `FilePart`.
         names: all names.
         program_lines: the lines.
     """
@@ -190,14 +198,21 @@ class _Shown:
     def __init__(self, analysis: Analysis) -> None:
         timeline, calls = analysis.timeline, analysis.blocking_calls.calls
         self._analysis, self._timeline, self._trace = analysis, timeline, timeline.trace
-        self.rows = np.flatnonzero(self._is_shown(timeline.start_ns, timeline.end_ns))
+        self.streams = _busiest_streams(timeline)
+        is_row = self._is_shown(timeline.start_ns, timeline.end_ns)
+        self.rows = np.flatnonzero(is_row & np.isin(timeline.stream_index, self.streams))
         self.row_of = np.full(len(timeline.event_id) + 1, ABSENT, dtype=np.int64)
         self.row_of[self.rows] = np.arange(len(self.rows))
         launch_id = timeline.launch_id[self.rows]
         blocking = np.flatnonzero(self._is_shown(calls.start_ns, calls.end_ns))
         call_ids = np.union1d(launch_id[launch_id != ABSENT], calls.event_id[blocking])
         thread_index = self._trace.thread_index[call_ids]
-        self.threads = tuple(main_threads_first(self._trace, np.unique(thread_index).tolist()))
+        threads, count = np.unique(thread_index, return_counts=True)
+        chosen = threads[np.argsort(-count, kind="stable")[:_MOST_THREADS]]
+        self.threads = tuple(main_threads_first(self._trace, chosen.tolist()))
+        self.threads_left_out = len(threads) - len(chosen)
+        is_chosen = np.isin(thread_index, chosen)
+        call_ids, thread_index = call_ids[is_chosen], thread_index[is_chosen]
         order_of = np.zeros(len(self._trace.threads), dtype=np.int64)
         order_of[list(self.threads)] = np.arange(len(self.threads))
         start_ns, end_ns = self._trace.start_ns[call_ids], self._trace.end_ns[call_ids]
@@ -280,7 +295,8 @@ class _Shown:
 
     def _of_device(self, device: int) -> list[Lane]:
         """The lanes of a GPU: why it was idle, what ran exposed, its streams."""
-        streams = [x for x in self._timeline.streams if x.device_number == device]
+        all_streams = (self._timeline.streams[index] for index in self.streams.tolist())
+        streams = [stream for stream in all_streams if stream.device_number == device]
         return [self._idle(device), *self._exposed(device), *map(self._stream, streams)]
 
     def _idle(self, device: int) -> Lane:
@@ -393,6 +409,13 @@ class _Shown:
     def _rows_of_events(self, event_id: Int64Array) -> Int64Array:
         """int64[k], the place of each event that is an activity, else ABSENT."""
         return self.row_of[_positions(self._timeline.event_id, event_id)]
+
+
+def _busiest_streams(timeline: Timeline) -> NDArray[np.intp]:
+    """intp[s], the indices of all streams, of very many the busiest; ascending."""
+    length_ns = timeline.end_ns - timeline.start_ns
+    busy_ns = np.bincount(timeline.stream_index, length_ns, len(timeline.streams))
+    return np.sort(np.argsort(-busy_ns, kind="stable")[:_MOST_STREAMS])
 
 
 def _steady_numbers(timeline: Timeline) -> frozenset[int]:

@@ -19,7 +19,6 @@ from tracelab.report.schema import Report
 from tracelab.safe_text import visible
 
 _WAIT_KINDS = ("wait", "transfer")
-_MOST_OPEN = 2  # groups whose lanes are all shown at first
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -65,9 +64,10 @@ class Group(OneLine):
         return ids.index(lane_id) if lane_id in ids else ABSENT
 
 
-def is_on_one_clock(report: Report) -> bool:
-    """Whether the files of a report are ranks of a job, whose clocks became one."""
-    return report.job is not None and len(report.job.per_rank) > 0
+def is_on_one_clock(report: Report, files: Sequence[FilePart]) -> bool:
+    """Whether files are all ranks of a job, whose clocks became one."""
+    job = report.job
+    return job is not None and len(job.per_rank) > 0 and len(files) == len(job.ranks)
 
 
 def groups_of(report: Report, files: Sequence[FilePart]) -> list[Group]:
@@ -82,21 +82,14 @@ def groups_of(report: Report, files: Sequence[FilePart]) -> list[Group]:
     """
     rank_of = {trace.path: trace.rank for trace in report.traces}
     by_rank = {rank_of[part.path]: part for part in files}
-    job = report.job if is_on_one_clock(report) else None
-    times: Mapping[int, Callable[[Int64Array], Int64Array]] = (
-        {} if job is None or len(by_rank) < len(job.ranks) else job_times(job, by_rank)
-    )
-    waits = {} if job is None else _waits(job)
-    return [
-        _group(
-            rank,
-            visible(f"rank {rank}" if rank in times else Path(part.path).name),
-            part,
-            times.get(rank, np.asarray),
-            waits.get(rank, ()) if rank in times else (),
-        )
-        for rank, part in sorted(by_rank.items())
-    ]
+    in_order = sorted(by_rank.items())
+    if report.job is None or not is_on_one_clock(report, files):
+        return [
+            _group(rank, visible(Path(part.path).name), part, np.asarray, ())
+            for rank, part in in_order
+        ]
+    times, waits = job_times(report.job, by_rank), _waits(report.job)
+    return [_group(rank, f"rank {rank}", part, times[rank], waits[rank]) for rank, part in in_order]
 
 
 def _group(
@@ -169,7 +162,7 @@ def _wait_lane(waits: Sequence[tuple[int, int, int, str]], names: Mapping[str, i
     return Lane(
         id="wait",
         type="wait",
-        label="waits for ranks",
+        label="waits for other ranks",
         device=None,
         summary=True,
         kinds=_WAIT_KINDS,

@@ -29,6 +29,17 @@ _NAMING = ("name", "op", "line")  # columns that refer to names
 _MOST_NAMES = 0xFFFF  # the last number stands for none
 _MOST_MARKS = 50  # of a finding
 _MOST_OPEN = 2  # groups whose lanes are all shown at first
+_MOST_GROUPS = 64
+_MOST_NAMED = 8  # files that are not shown
+_MOST_WINDOWS = 5_000  # to choose from
+# What kinds are called that are no causes of idle time; of the others an underscore is a space.
+_WORDS = {
+    "comm": "communication",
+    "exposed_comm": "exposed communication",
+    "step_left_out": "step that is not steady",
+    "blocking": "blocking call",
+    "wait": "wait for other ranks",
+}
 _AROUND_NS = 20_000  # at least so much is seen before and after what a finding cites
 
 
@@ -54,26 +65,27 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
         report: of these files.
         files: what `file_part` gave of each, at least one.
     """
-    groups = groups_of(report, files)
-    on_one_clock = is_on_one_clock(report)
-    names, groups = _with_common_names(groups)
-    findings = list(_findings(report, groups))
-    fitted = fit(
-        groups,
-        [cited for finding in findings for cited in finding.cited],
-        on_one_clock=on_one_clock,
-    )
-    assert fitted is not None
+    on_one_clock = is_on_one_clock(report, files)
+    all_groups = groups_of(report, files)
+    shown = _chosen(report, all_groups, _MOST_GROUPS)
+    while True:
+        names, groups = _with_common_names(shown)
+        findings = list(_findings(report, groups))
+        cited = [cited for finding in findings for cited in finding.cited]
+        fitted = fit(groups, cited, on_one_clock=on_one_clock)
+        if fitted is not None:
+            break
+        shown = _chosen(report, shown, len(shown) // 2)
     meta = {
         "version": VERSION,
         "start": min(group.start_ns for group in groups),
         "end": max(group.end_ns for group in groups),
         "names": [name.text for name in names],
         "short": [name.short for name in names],
-        "words": dict(CAUSES.names),
+        "words": {**CAUSES.names, **_WORDS},
         "reasons": [CONSTRAINTS.meanings[constraint.name.lower()] for constraint in Constraint],
-        "windows": _windows(groups, on_one_clock=on_one_clock),
-        "note": fitted.note,
+        "windows": _windows(groups, on_one_clock=on_one_clock)[:_MOST_WINDOWS],
+        "note": " ".join(_notes(all_groups, groups, fitted, on_one_clock=on_one_clock)),
         "groups": [
             {
                 "label": group.label,
@@ -87,6 +99,40 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
         "findings": [_shown(finding, fitted, groups) for finding in findings],
     }
     return TimelineData(meta, fitted.columns)
+
+
+def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
+    """All groups, or of too many those that others wait for and then the first.
+
+    Raises:
+        ValueError: not even one fits.
+    """
+    if not most:
+        raise ValueError("the lanes of one file are too many for a page")
+    waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
+    in_order = sorted(groups, key=lambda group: (group.rank not in waited_for, group.rank))
+    return sorted(in_order[:most], key=lambda group: group.rank)
+
+
+def _notes(
+    groups: Sequence[Group], shown: Sequence[Group], fitted: Fitted, *, on_one_clock: bool
+) -> Iterator[str]:
+    """What is left out, and what to know beside the lanes."""
+    if len(shown) > 1 and not on_one_clock:
+        yield "Each file has a clock of its own, which begins with its first event."
+    if left_out := len(groups) - len(shown):
+        ranks = {group.rank for group in shown}
+        absent = [group.label for group in groups if group.rank not in ranks]
+        some = ", ".join(absent[:_MOST_NAMED]) + (" and others" if left_out > _MOST_NAMED else "")
+        yield f"There is no room for {left_out:,} of {len(groups):,} files: {some}."
+    for left_out, what in (
+        (sum(group.part.streams_left_out for group in shown), "streams, the least busy ones"),
+        (sum(group.part.threads_left_out for group in shown), "threads, with the fewest calls"),
+    ):
+        if left_out:
+            yield f"There is no room for {left_out:,} {what}."
+    if fitted.note:
+        yield fitted.note
 
 
 @dataclass(frozen=True, slots=True, repr=False)

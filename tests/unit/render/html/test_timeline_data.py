@@ -238,7 +238,7 @@ def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(
     monkeypatch.setattr(detail, "_BINS_OF_ALL", 100)
     data, lanes = page_of(analysis)
     assert len(data.columns) <= most_bytes
-    assert "too large" in data.meta["note"]
+    assert "too much" in data.meta["note"]
     [group] = data.meta["groups"]
     start, end = group["detail"]
     assert start in [x["start"] for x in data.meta["windows"]]

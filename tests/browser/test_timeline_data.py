@@ -1,0 +1,70 @@
+"""What the page's timeline measures in a browser is what the report says, to the nanosecond."""
+
+import pytest
+
+from tests.bundled_traces import FOLDER
+from tracelab import Options, find_sources
+from tracelab.render.html.file_part import file_part
+from tracelab.render.html.page import render_page
+from tracelab.reports import analyze_file, merge_results
+
+FILES = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0")
+BUSY = "([id, from, to, group]) => tracelabTimeline.busy(id, from, to, group)"
+
+
+@pytest.fixture
+def open_report(open_page, tmp_path):
+    """The report of some bundled files, and its page, opened."""
+
+    def opened(*names):
+        paths = [str(FOLDER / f"{name}.pt.trace.json.gz") for name in names]
+        results = [analyze_file(x, Options(), then=file_part) for x in find_sources(paths)]
+        report = merge_results(results, paths, Options())
+        file = tmp_path / "page.html"
+        file.write_text(render_page(report, [result.more for result in results]))
+        page = open_page(file)
+        page.evaluate("tracelabTimeline.ready")
+        return report, page
+
+    return opened
+
+
+def without_zeros(times_ns):
+    return {kind: time_ns for kind, time_ns in times_ns.items() if time_ns}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_sums_of_every_lane_in_every_window_are_those_of_the_report(open_report, name):
+    report, page = open_report(name)
+    lanes = {row["lane"] for row in page.evaluate("tracelabTimeline.rows")}
+
+    def kinds(lane, window):
+        measured = page.evaluate(BUSY, [lane, window.start_ns, window.end_ns, 0])
+        assert measured["exact"]
+        assert measured["ns"] == sum(measured["kinds"].values())
+        return measured["kinds"]
+
+    for window in report.windows:
+        for device in window.devices:
+            number = device.device
+            assert kinds(f"idle:{number}", window) == without_zeros(device.bubbles)
+            if f"exposed:{number}" in lanes:
+                assert kinds(f"exposed:{number}", window) == without_zeros(
+                    {"exposed_comm": device.exposed_comm_ns, "exposed_copy": device.exposed_copy_ns}
+                )
+            for stream in device.streams:
+                busy_ns = sum(kinds(f"stream:{number}/{stream.stream}", window).values())
+                assert busy_ns == stream.busy_ns
+    path = kinds("path", report.windows[0])
+    assert path == without_zeros(report.critical_path[0].by_kind)
+
+
+def test_steps_of_all_ranks_are_where_the_job_says(open_report):
+    report, page = open_report("ddp_hook_no_hook_rank0", "ddp_hook_no_hook_rank1")
+    for group, times in enumerate(report.job.per_rank):
+        for step in times.steps:
+            measured = page.evaluate(BUSY, ["steps", step.start_ns, step.end_ns, group])
+            assert measured["ns"] == step.end_ns - step.start_ns
+            idle = page.evaluate(BUSY, [f"idle:{group}", step.start_ns, step.end_ns, group])
+            # The clocks drift by some nanoseconds in a step.
+            assert abs(idle["ns"] - step.idle_ns) <= 1e-4 * (step.end_ns - step.start_ns)
