@@ -7,7 +7,7 @@ thousand parts of the time, and says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from tracelab.arrays import OneLine
 from tracelab.findings.finding import Finding
+from tracelab.findings.rules import tl304_straggler
 from tracelab.glossary import CAUSES, CONSTRAINTS
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
@@ -96,7 +97,10 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
             }
             for index, group in enumerate(groups)
         ],
-        "findings": [_shown(finding, fitted, groups) for finding in findings],
+        "findings": [
+            _shown(finding, fitted.details[finding.group_index], groups[finding.group_index])
+            for finding in findings
+        ],
     }
     return TimelineData(meta, fitted.columns)
 
@@ -126,22 +130,32 @@ def _notes(
         some = ", ".join(absent[:_MOST_NAMED]) + (" and others" if left_out > _MOST_NAMED else "")
         yield f"There is no room for {left_out:,} of {len(groups):,} files: {some}."
     for left_out, what in (
-        (sum(group.part.streams_left_out for group in shown), "streams, the least busy ones"),
-        (sum(group.part.threads_left_out for group in shown), "threads, with the fewest calls"),
+        (sum(group.part.streams_left_out for group in shown), "least busy streams"),
+        (sum(group.part.threads_left_out for group in shown), "threads with the fewest calls"),
     ):
         if left_out:
-            yield f"There is no room for {left_out:,} {what}."
+            yield f"There is no room for the {what}: {left_out:,}."
     if fitted.note:
         yield fitted.note
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class _Located(OneLine):
-    """A finding, and where what it cites lies: lane index in its group, start and end, ns."""
+    """A finding, and where what it cites lies.
+
+    Attributes:
+        number: in the report, from 1 on.
+        group_index: of its file.
+        marks: lane index in the group, start and end, ns.
+        since_ns: start of a mark to when other ranks began to wait for it, ns.
+
+    Example: ``_Located(number=2, group_index=1, marks=((4, 900, 1_200),), since_ns={900: 300})``.
+    """
 
     number: int
     group_index: int
     marks: tuple[tuple[int, int, int], ...]
+    since_ns: Mapping[int, int]
 
     @property
     def cited(self) -> Iterator[Cited]:
@@ -157,7 +171,26 @@ def _findings(report: Report, groups: Sequence[Group]) -> Iterator[_Located]:
         if finding.rank in group_of:
             index = group_of[finding.rank]
             marks = tuple(_marks(finding, groups[index]))
-            yield _Located(number, index, marks)
+            yield _Located(number, index, marks, _since(report, finding, marks))
+
+
+def _since(
+    report: Report, finding: Finding, marks: Sequence[tuple[int, int, int]]
+) -> dict[int, int]:
+    """Of kernels that other ranks waited for: start to when the first of them began to wait, ns."""
+    if report.job is None or finding.rule != tl304_straggler.RULE.id:
+        return {}
+    waited = [
+        (one.arrival_ns[one.ranks.index(finding.rank)], min(one.arrival_ns))
+        for one in report.job.collectives
+        if one.last_rank == finding.rank and finding.rank in one.ranks
+    ]
+    if not waited:
+        return {}
+    arrived_ns, first_ns = np.array(sorted(waited), dtype=np.int64).T
+    start_ns = np.array([mark[1] for mark in marks], dtype=np.int64)
+    nearest = np.abs(arrived_ns[:, np.newaxis] - start_ns).argmin(axis=0)
+    return dict(zip(start_ns.tolist(), first_ns[nearest].tolist(), strict=True))
 
 
 def _marks(finding: Finding, group: Group) -> Iterator[tuple[int, int, int]]:
@@ -181,17 +214,15 @@ def _marks(finding: Finding, group: Group) -> Iterator[tuple[int, int, int]]:
             yield lane, start_ns, end_ns
 
 
-def _shown(finding: _Located, fitted: Fitted, groups: Sequence[Group]) -> dict[str, Any]:
+def _shown(finding: _Located, detail: tuple[int, int], group: Group) -> dict[str, Any]:
     """A finding for the page: its view is of the first thing cited of which all is known."""
-    group = groups[finding.group_index]
-    detail_start_ns, detail_end_ns = fitted.details[finding.group_index]
     first_ns, last_ns = group.start_ns, group.end_ns
     view = [first_ns, last_ns]
     if finding.marks:
-        _, start_ns, end_ns = next(
-            (x for x in finding.marks if x[1] >= detail_start_ns and x[2] <= detail_end_ns),
-            finding.marks[0],
-        )
+        is_known = (x[1] >= detail[0] and x[2] <= detail[1] for x in finding.marks)
+        known = [x for x, is_it in zip(finding.marks, is_known, strict=True) if is_it]
+        _, start_ns, end_ns = (known or finding.marks)[0]
+        start_ns = min(start_ns, finding.since_ns.get(start_ns, start_ns))
         around_ns = max(_AROUND_NS, end_ns - start_ns)
         view = [max(first_ns, start_ns - around_ns), min(last_ns, end_ns + around_ns)]
     return {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from functools import cache
 
 import pytest
@@ -10,13 +11,18 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.build.analyses import analysis_of
 from tests.build.random_rows import random_rows
-from tests.build.rows import call, kernel, launch, operator, step
+from tests.build.rows import AUTOGRAD, call, kernel, launch, operator, step
 from tests.bundled_traces import FOLDER
 from tests.reference.page_lanes import read_lanes
 from tracelab import Options, analyze_source, find_sources
-from tracelab.render.html import detail
+from tracelab.render.html import (
+    detail,
+    file_part as file_part_module,
+    timeline_data as timeline_data_module,
+)
 from tracelab.render.html.file_part import file_part
 from tracelab.render.html.timeline_data import timeline_data
+from tracelab.reports import analyze_file, merge_results
 
 S = 1_000_000_000
 BUNDLED = ("train_step_sinful", "events_item", "ddp_hook_side_stream_rank0", "copies_own_stream")
@@ -211,6 +217,109 @@ def test_findings_mark_what_they_cite_in_its_lane():
             assert lanes[lane]["type"] == ("stream" if is_activity else "host")
         first = shown["marks"][0]
         assert shown["view"][0] <= first[1] < first[2] <= shown["view"][1]
+
+
+def test_a_finding_of_a_job_is_seen_with_the_wait_for_it():
+    report, data, _ = job_of("waiting_rank_uneven_rank")
+    [number] = [i for i, x in enumerate(report.findings, 1) if x.rule == "TL304"]
+    [shown] = [x for x in data.meta["findings"] if x["number"] == number]
+    assert shown["group"] == 1
+    _, start, end = shown["marks"][0]
+    [waited] = [
+        x for x in report.job.collectives if abs(x.arrival_ns[1] - start) < 100 and x.last_rank == 1
+    ]
+    assert shown["view"][0] < waited.arrival_ns[0] < start < end < shown["view"][1]
+
+
+# --- several files ---
+
+
+@cache
+def job_of(*names):
+    """The report of two ranks, or of other files, and their timeline, as data and read back."""
+    files = [path for name in names for path in sorted(FOLDER.glob(f"{name}*.gz"))]
+    paths = list(map(str, files))
+    results = [analyze_file(x, Options(), then=file_part) for x in find_sources(paths)]
+    report = merge_results(results, paths, Options())
+    data = timeline_data(report, [result.more for result in results])
+    return report, data, read_lanes(data)
+
+
+def test_ranks_of_a_job_are_on_its_clock():
+    report, data, groups = job_of("ddp_hook_no_hook_rank")
+    assert [x["label"] for x in data.meta["groups"]] == ["rank 0", "rank 1"]
+    for group, times in zip(groups, report.job.per_rank, strict=True):
+        lanes = {lane.meta["id"]: lane for lane in group}
+        steps, idle = lanes["steps"].columns, lanes[f"idle:{times.rank}"]
+        assert steps["start"] == [x.start_ns for x in times.steps]
+        assert steps["end"] == [x.end_ns for x in times.steps]
+        for x in times.steps:  # the clocks drift
+            assert idle.busy_ns(x.start_ns, x.end_ns) == pytest.approx(x.idle_ns, abs=50)
+
+
+def test_waits_of_a_rank_are_those_of_the_job():
+    report, _, groups = job_of("waiting_rank_uneven_rank")
+    for rank, group in enumerate(groups):
+        [lane] = [lane for lane in group if lane.meta["id"] == "wait"]
+        assert lane.meta["summary"]
+        waited = sum(x.wait_ns[x.ranks.index(rank)] for x in report.job.collectives)
+        rows = zip(*(lane.columns[x] for x in ("start", "end", "kind")), strict=True)
+        assert sum(end - start for start, end, kind in rows if kind == "wait") == waited
+
+
+def test_files_that_are_no_job_have_a_clock_each():
+    report, data, groups = job_of("events_item", "events_wait.")
+    assert report.job is None
+    assert "a clock of its own" in data.meta["note"]
+    assert [x["label"].partition(".")[0] for x in data.meta["groups"]] == [
+        "events_item",
+        "events_wait",
+    ]
+    for (index, group), trace in zip(enumerate(groups), report.traces, strict=True):
+        [idle] = [lane for lane in group if lane.meta["id"] == "idle:0"]
+        for window in report.windows:
+            if window.rank == trace.rank:
+                assert idle.busy_ns(window.start_ns, window.end_ns) == window.devices[0].idle_ns
+        labels = {x["label"] for x in data.meta["windows"] if x["group"] == index}
+        assert len(labels) == len([x for x in report.windows if x.rank == trace.rank]) - 1
+
+
+def test_of_too_many_files_those_without_room_are_named(monkeypatch):
+    monkeypatch.setattr(timeline_data_module, "_MOST_GROUPS", 1)
+    _, data, groups = job_of.__wrapped__("waiting_rank_uneven_rank")
+    assert len(groups) == 1
+    assert data.meta["groups"][0]["label"] == "rank 1"  # for which the other one waits
+    assert "There is no room for 1 of 2 files: rank 0." in data.meta["note"]
+    assert {x["group"] for x in data.meta["findings"]} == {0}
+
+
+def test_a_part_can_be_sent_from_process_to_process():
+    part = file_part(bundled("events_item"))
+    again = pickle.loads(pickle.dumps(part))
+    assert [lane.start_ns.tolist() for lane in again.lanes] == [
+        lane.start_ns.tolist() for lane in part.lanes
+    ]
+    assert (again.causal, again.whatif) == (part.causal, part.whatif)
+    assert part.causal[0].by == "all"
+    assert {row.by for row in part.causal} == {"all", "line"}
+    assert len(part.whatif.predictions) == 1
+
+
+def test_of_very_many_streams_and_threads_the_busiest_are_shown(monkeypatch):
+    monkeypatch.setattr(file_part_module, "_MOST_STREAMS", 1)
+    monkeypatch.setattr(file_part_module, "_MOST_THREADS", 1)
+    rows = (
+        launch(0, 1, 1),
+        kernel(10, 20, correlation=1),
+        launch(1, 2, 2, thread=AUTOGRAD),
+        kernel(10, 90, stream=20, correlation=2),
+        launch(2, 3, 3, thread=AUTOGRAD),
+        kernel(95, 99, stream=20, correlation=3),
+    )
+    data, lanes = page_of(analysis_of(*rows))
+    assert list(lanes) == ["idle:0", "stream:0/20", "path", "host:1"]
+    assert lanes["stream:0/20"].columns["call"] == [0, 1]
+    assert data.meta["note"] == "There is no room for the least busy streams: 1."
 
 
 # --- what fits ---

@@ -1,0 +1,89 @@
+"""The bytes of a page's timeline."""
+
+from __future__ import annotations
+
+import gzip
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, strategies as st
+
+from tests.reference.page_lanes import read_lanes
+from tracelab.model.trace import ABSENT
+from tracelab.render.html.encode import BINS, Lane, bin_grid, compress, encode
+
+_numbers = st.integers(-1, 2**32 - 2)
+_item = st.tuples(
+    st.integers(-(2**40), 2**40),  # start
+    st.one_of(st.integers(0, 100), st.integers(2**32 - 3, 2**33)),  # length
+    st.integers(0, 1),  # kind
+    st.integers(-1, 2**16 - 2),  # name
+    st.integers(-1, 2**16 - 2),  # line
+    st.one_of(st.integers(0, 100), st.integers(2**32 - 3, 2**33)),  # cost
+    _numbers,  # row
+)
+
+
+def lane_of(items, kinds=("launch_call", "blocking")):
+    start, length, kind, name, line, cost, row = np.array(items, dtype=np.int64).reshape(-1, 7).T
+    return Lane(
+        id="host:0",
+        type="host",
+        label="host",
+        device=None,
+        summary=False,
+        kinds=kinds,
+        start_ns=start,
+        end_ns=start + length,
+        kind=kind.astype(np.uint8),
+        more={"name": name, "line": line, "cost": cost, "row": row},
+    )
+
+
+def read_back(*encoded, start=0):
+    meta = {"start": start, "groups": [{"lanes": [one.meta for one in encoded]}]}
+    [lanes] = read_lanes(SimpleNamespace(meta=meta, columns=compress(encoded)))
+    return lanes
+
+
+@given(st.lists(_item, max_size=20), st.integers(-(2**40), 2**40))
+def test_any_lane_is_read_back_as_it_was(items, start):
+    lane = lane_of(sorted(items))
+    [again] = read_back(encode(lane, start), start=start)
+    assert again.columns["start"] == lane.start_ns.tolist()
+    assert again.columns["end"] == lane.end_ns.tolist()
+    assert again.columns["kind"] == [lane.kinds[kind] for kind in lane.kind]
+    for name, column in lane.more.items():
+        assert again.columns[name] == [None if x == ABSENT else x for x in column.tolist()]
+
+
+def test_bins_have_all_that_a_lane_has_of_each_kind():
+    # From 0 to 100 in ten bins; of the lane only what begins before 30 is kept.
+    items = [(5, 10, 0), (12, 6, 0), (25, 10, 1), (95, 5, 0)]
+    whole = lane_of([(*item, 0, 0, 0, 0) for item in items])
+    kept = whole.select(whole.start_ns < 30)
+    [again] = read_back(encode(kept, 0, whole, bin_grid(0, 100, 10)))
+    assert again.columns["start"] == [5, 12, 25]
+    assert again.bins == {
+        "launch_call": [5, 8, 0, 0, 0, 0, 0, 0, 0, 5],
+        "blocking": [0, 0, 5, 5, 0, 0, 0, 0, 0, 0],
+    }
+
+
+def test_of_a_long_time_there_are_more_bins_so_that_each_fits_into_32_bits():
+    assert bin_grid(0, 10**9).columns == BINS
+    day_ns = 24 * 3600 * 10**9
+    grid = bin_grid(0, day_ns)
+    assert np.diff(grid.edges_ns).max() < 2**32
+
+
+def test_the_same_lanes_are_the_same_bytes():
+    lane = encode(lane_of([(5, 10, 0, 1, 2, 3, 4)]), 0)
+    assert compress([lane]) == compress([lane])
+    assert gzip.decompress(compress([lane])) == lane.columns
+
+
+def test_columns_cannot_be_changed():
+    with pytest.raises(ValueError, match="read-only"):
+        lane_of([(5, 10, 0, 1, 2, 3, 4)]).more["name"][0] = 2
