@@ -161,35 +161,46 @@ def _evidence(
     process: int, findings: Sequence[FindingTrack], tracks: Tracks, threads: Threads
 ) -> Iterator[tuple[str, str, str]]:
     """The arrows from the slices of findings to what they cite: kind, source, target."""
-    ends = _ends(tracks.places, tracks, threads)
+    ends = _Ends(tracks.places, tracks, threads)
     for order, finding in enumerate(findings, 1):
         start_ns = finding.track.start_ns + tracks.origin_ns
         for index, row in zip(
             finding.slice_index.tolist(), finding.place_row.tolist(), strict=True
         ):
             time = microseconds(int(start_ns[index]))
-            yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends[row]
+            yield "evidence", f'"pid":{process},"tid":{process + order},"ts":{time}', ends.at(row)
 
 
 def _along(path: Places, tracks: Tracks, threads: Threads) -> Iterator[tuple[str, str, str]]:
-    """The arrows from each event of the critical path to the next."""
-    for source, target in pairwise(_ends(path, tracks, threads)):
-        yield "critical_path", source, target
+    """The arrows from each event of the critical path to the next.
 
-
-def _ends(places: Places, tracks: Tracks, threads: Threads) -> list[str]:
-    """Where an arrow from or to each place is, by its process, its thread and its time.
-
-    It belongs to the slice that has begun there last. The file's own text of the time may differ
-    from this one, but is read as the same.
+    A call that waits has begun before what it waits for: the arrow reaches it when that begins.
     """
-    written = [_written(*threads.get(texts, (None, None))) for texts in tracks.threads]
-    return [
-        f'{written[thread]}"ts":{microseconds(start_ns)}'
-        for thread, start_ns in zip(
-            places.thread_index.tolist(), (places.start_ns + tracks.origin_ns).tolist(), strict=True
-        )
-    ]
+    ends = _Ends(path, tracks, threads)
+    starts_ns, ends_ns = path.start_ns.tolist(), path.end_ns.tolist()
+    for source, target in pairwise(range(len(starts_ns))):
+        time_ns = max(starts_ns[source], starts_ns[target])
+        if time_ns == starts_ns[target] or time_ns < ends_ns[target]:
+            yield "critical_path", ends.at(source), ends.at(target, time_ns)
+
+
+class _Ends:
+    """Where arrows begin and end: a process, a thread, and a time.
+
+    An arrow belongs to the slice that began there last. The file's own text of a time may differ
+    from ours, but is read as the same.
+    """
+
+    def __init__(self, places: Places, tracks: Tracks, threads: Threads) -> None:
+        written = [_written(*threads.get(texts, (None, None))) for texts in tracks.threads]
+        self._thread = [written[thread] for thread in places.thread_index.tolist()]
+        self._start_ns = places.start_ns.tolist()
+        self._origin_ns = tracks.origin_ns
+
+    def at(self, row: int, time_ns: int | None = None) -> str:
+        """That of a place: where it begins, or later in it."""
+        start_ns = self._start_ns[row] if time_ns is None else time_ns
+        return f'{self._thread[row]}"ts":{microseconds(start_ns + self._origin_ns)}'
 
 
 def _written(process: Id, thread: Id) -> str:

@@ -1,10 +1,11 @@
 """Times as texts that Perfetto reads back to the nanosecond, as far as a double can say it.
 
-Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds. Below 2**42 us
-that gives every nanosecond back; below 2**43 us a neighboring double does where the nearest one
-does not; above, as in files whose times are microseconds since 1970, times are up to 256 ns off,
-those of the file itself as well. There a duration reaches to where Perfetto reads its end, so that
-slices that touch still do, and none reaches into the next: Perfetto 51 to 56 would drop it.
+Perfetto reads a time in microseconds as a double, multiplies it by 1,000 and rounds; whole ones it
+multiplies as integers. Below 2**42 us that gives every nanosecond back; below 2**43 us a
+neighboring double does where the nearest one does not; above, as in files whose times are
+microseconds since 1970, times are up to 256 ns off, those of the file itself as well. There a
+duration reaches to where Perfetto reads its end, so that slices that touch still do, and none
+reaches into the next: Perfetto 51 to 56 would drop it.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ def as_read_ns(text: str) -> int:
     (4359759616840547, 1740461679470630400)
     """
     us = float(text)
+    if us.is_integer():
+        return int(us) * 1000
     scaled = abs(us) * 1000.0
     whole = math.floor(scaled)
     return int(math.copysign(whole + (scaled - whole >= 0.5), us))
