@@ -2,7 +2,8 @@
 
 It takes a timeline's rows, their launches, the host's calls and what stream waits made rows wait
 for as they are: other tests check those (`tests.reference.ticks`, `tests.reference.stream_waits`).
-It asks all rows again for each one. Only the medians of the captures, `LATENCIES`, are not its own.
+It asks all rows again for most of them. Only the medians of the captures, `LATENCIES`, are not its
+own.
 """
 
 from __future__ import annotations
@@ -50,15 +51,14 @@ class Bindings:
         self.start, self.end = timeline.start_ns.tolist(), timeline.end_ns.tolist()
         self.device, self.stream = timeline.device_number.tolist(), timeline.stream_index.tolist()
         self.kind = [Kind(kind) for kind in timeline.kind.tolist()]
-        self.stream_rows: dict[int, list[int]] = defaultdict(list)
-        for row, stream in enumerate(self.stream):
-            self.stream_rows[stream].append(row)
         self.name = [trace.name_of(event) for event in timeline.event_id.tolist()]
         self.launch = timeline.launch_id.tolist()
         self.launched: list[int] = []  # when each row and all before it in its stream had been
+        self.longest: list[int | None] = []  # of those before it in its stream, what ended last
         for row, call in enumerate(self.launch):
             follows = row > 0 and self.stream[row] == self.stream[row - 1]
             before = self.launched[row - 1] if follows else LONG_AGO
+            self.longest.append(self.later_of(row - 1, self.longest[-1]) if follows else None)
             at = LONG_AGO if call == ABSENT else int(trace.start_ns[call])
             self.launched.append(max(before, at))
         self.may_begin_early = timeline.overlaps_previous.tolist()
@@ -76,12 +76,13 @@ class Bindings:
             if is_peer
         }
         self.after_unresolved_wait = waits.after_unresolved_wait.tolist()
-        has_sync_rows = any(category == Category.SYNC for category in trace.category)
+        categories = trace.category.tolist()
+        has_sync_rows = Category.SYNC in categories
         self.any_stream_waits = not has_sync_rows and waits.unresolved_count > 0
         self.wait_calls = [
             call
-            for call in range(len(trace))
-            if trace.category[call] in HOST_CALLS and is_stream_wait(trace.name_of(call))
+            for call, category in enumerate(categories)
+            if category in HOST_CALLS and is_stream_wait(trace.name_of(call))
         ]
         self.thread = trace.thread_index.tolist()
         known = [self.last_known(row) for row in self.rows]
@@ -89,6 +90,10 @@ class Bindings:
         self.bound = [self.explained(row, known[row]) for row in self.rows]
 
     # What the file shows.
+
+    def later_of(self, row: int, other: int | None) -> int:
+        """The one that ended last, of two that did so at once the row."""
+        return row if other is None or self.end[row] >= self.end[other] else other
 
     def last_known(self, row: int) -> Bound:
         """The constraint that was met last, the stream's before a wait's before the launch's."""
@@ -99,8 +104,7 @@ class Bindings:
             if launch > start:
                 launch = min(self.got_to_launch[call], start)
         is_dependent = False
-        before = [x for x in self.stream_rows[self.stream[row]] if x < row]
-        longest = max(before, key=lambda x: (self.end[x], x), default=None)
+        longest = self.longest[row]
         if longest is not None and self.end[longest] <= start:
             stream, previous = self.end[longest], longest
         elif longest is not None and self.may_begin_early[row]:
