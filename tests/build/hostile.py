@@ -50,15 +50,16 @@ PAYLOADS = (
     "x" * 5_000,
     "\U0001f525\u00e9\u4e2d",
 )
+# Keys of the objects of JavaScript.
 WHOLE = (
     "__proto__",
     "constructor",
     "toString",
     "hasOwnProperty",
     "",
-)  # keys of JavaScript's objects
+)
 
-# A file's name can hold everything but a slash; the path of the folder and the file closes a script.
+# A file's name can hold everything but a slash; that of the folder and the file close a script.
 FOLDER, FILE = _acts("<script>ACT<"), _acts("script><img src=x onerror=ACT>'\"{{7*7}}.json.gz")
 
 _OUR_FRAME = re.compile(r"(?P<file>(?!torch/|<)[^()]*)\.py\((?P<line>\d+)\): (?P<function>.*)")

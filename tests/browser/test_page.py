@@ -1,0 +1,234 @@
+"""The whole page in a browser: what a reader sees, clicks and types, on paper, without scripts."""
+
+import json
+import re
+
+import pytest
+
+import tracelab
+from tests.browser.using import drag, ready, shown, view
+from tests.bundled_traces import FOLDER, report_of
+
+TRACE = FOLDER / "train_step_sinful.pt.trace.json.gz"
+FIRST_SCREEN_PX = 900
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory):
+    page = tmp_path_factory.mktemp("page") / "step.html"
+    tracelab.write_page(TRACE, page)
+    return page
+
+
+@pytest.fixture(scope="module")
+def job_path(tmp_path_factory):
+    page = tmp_path_factory.mktemp("job_page") / "job.html"
+    ranks = [FOLDER / f"straggler_more_work_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
+    tracelab.write_page(ranks, page)
+    return page
+
+
+@pytest.fixture(scope="module")
+def meta(path):
+    """What the page's timeline is made from."""
+    element = r'<script type="application/json" id="timeline-meta">(.*?)</script>'
+    return json.loads(re.search(element, path.read_text(), re.DOTALL)[1])
+
+
+def visible_text(page):
+    """The text of the page as it is shown, with every white space as one space."""
+    return re.sub(r"\s+", " ", page.inner_text("body"))
+
+
+@pytest.mark.parametrize("which", ["path", "job_path"])
+def test_what_matters_is_on_the_first_screen(open_page, request, which):
+    page = ready(open_page(request.getfixturevalue(which)))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 1440
+    for part in ("#summary", "#findings li.finding:first-child", "#overview", "#lanes"):
+        box = page.locator(part).first.bounding_box()
+        assert box["height"] > 10, part
+        assert box["y"] + box["height"] <= FIRST_SCREEN_PX, part
+
+
+def test_it_says_what_the_text_says(open_page, path, tracelab):
+    text = visible_text(open_page(path))
+    verdict = tracelab("analyze", TRACE).out.split("\n\n")[1]
+    for line in re.sub(r"(?<=[a-z,])\n(?=[a-z])", " ", verdict).splitlines():
+        assert line.strip() in text
+    for finding in report_of(TRACE).findings:
+        if finding.about == "program":
+            assert finding.title.replace("`", "") in text
+
+
+def test_a_click_on_a_finding_shows_its_evidence(open_page, path, meta):
+    page = ready(open_page(path))
+    for finding in meta["findings"]:
+        number = finding["number"]
+        page.click(f"li.finding[data-finding='{number}'] button.show")
+        assert view(page) == finding["view"]
+        assert page.evaluate("tracelabTimeline.finding") == number
+        assert re.search(rf"#f={number}&t=", page.url)
+
+
+def test_the_address_holds_the_view(open_page, path):
+    first = ready(open_page(path))
+    first.click("li.finding[data-finding='2'] button.show")
+    first.focus("#lanes")
+    first.keyboard.press("w")
+    first.wait_for_timeout(400)  # the address follows a little later than the view
+    fragment = first.url.partition("#")[2]
+
+    second = ready(open_page(path))
+    second.evaluate("text => { location.hash = text }", fragment)
+    second.reload()
+    ready(second)
+    assert view(second) == pytest.approx(view(first), abs=1)
+    assert second.evaluate("tracelabTimeline.finding") == 2
+
+
+def test_a_step_can_be_chosen(open_page, path, meta):
+    page = ready(open_page(path))
+    labels = page.locator("#window option").all_inner_texts()
+    for window in meta["windows"]:
+        assert any(label.startswith(window["label"]) for label in labels)
+        page.select_option("#window", label=next(x for x in labels if window["label"] in x))
+        assert view(page) == [window["start"], window["end"]]
+
+
+def test_the_wheel_scrolls_the_page_until_the_timeline_is_clicked(open_page, path):
+    page = ready(open_page(path))
+    before = view(page)
+    page.locator("#lanes").hover()
+    page.mouse.wheel(0, 200)
+    page.wait_for_function("scrollY > 0 || document.querySelector('#lanes-scroll').scrollTop > 0")
+    assert view(page) == before
+
+    page.evaluate("scrollTo(0, 0)")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -200)
+    page.keyboard.up("Control")
+    closer = view(page)
+    assert closer[1] - closer[0] < before[1] - before[0]
+
+    page.locator("#lanes").click(position={"x": 600, "y": 60})
+    page.mouse.wheel(0, -200)
+    page.wait_for_function(
+        "length => tracelabTimeline.view[1] - tracelabTimeline.view[0] < length",
+        arg=closer[1] - closer[0],
+    )
+
+
+def test_everything_can_be_reached_by_keys(open_page, path, meta):
+    page = ready(open_page(path))
+    for _ in range(60):
+        page.keyboard.press("Tab")
+        if page.evaluate("document.activeElement.id") == "lanes":
+            break
+    else:
+        pytest.fail("Tab does not lead to the timeline")
+
+    said = set()
+    for key in ["ArrowDown", "ArrowDown", *["ArrowRight"] * 4, "ArrowUp", "ArrowLeft"]:
+        page.keyboard.press(key)
+        said.add(shown(page))
+    assert len(said) > 4
+    assert all("duration" in text for text in said)
+
+    length = view(page)[1] - view(page)[0]
+    page.keyboard.press("w")
+    assert view(page)[1] - view(page)[0] < length
+    page.keyboard.press("Home")
+    assert view(page) == [meta["start"], meta["end"]]
+
+    page.keyboard.press("n")
+    assert page.evaluate("tracelabTimeline.finding") == meta["findings"][0]["number"]
+    page.keyboard.press("/")
+    assert page.evaluate("document.activeElement.id") == "search"
+    page.keyboard.type("gemm")
+    page.keyboard.press("Enter")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    assert page.locator("dialog[open]").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+
+
+def test_a_dragged_range_is_measured_exactly(open_page, path):
+    page = ready(open_page(path))
+    drag(page, "#lanes", 0.4, 0.7)
+    rows = page.locator("#measured table tbody tr, #measured table tr:has(td)").count()
+    assert rows >= 3
+
+
+@pytest.mark.parametrize(("scheme", "is_dark"), [("light", False), ("dark", True)])
+def test_light_and_dark(open_page, path, scheme, is_dark):
+    page = ready(open_page(path, color_scheme=scheme))
+
+    def is_page_dark():
+        color = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        return sum(map(int, re.findall(r"\d+", color)[:3])) < 3 * 128
+
+    assert is_page_dark() is is_dark
+    page.click("#theme")
+    assert is_page_dark() is not is_dark
+
+
+def test_on_paper_are_all_findings_and_their_fixes(open_page, path, tmp_path):
+    page = ready(open_page(path, color_scheme="dark"))
+    page.emulate_media(media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    text = visible_text(page)
+    program = [x for x in report_of(TRACE).findings if x.about == "program"]
+    assert len(program) > 3
+    for finding in program:
+        assert finding.title.replace("`", "") in text
+        assert finding.fix.replace("`", "")[:60] in text
+    written = tmp_path / "page.pdf"
+    page.pdf(path=written)
+    assert written.read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize("which", ["path", "job_path"])
+def test_without_scripts_there_is_everything_but_the_timeline(open_page, request, which):
+    page = open_page(request.getfixturevalue(which), java_script_enabled=False)
+    text = visible_text(page)
+    assert "The timeline needs JavaScript" in text
+    assert page.locator("table").count() > 5
+    assert page.locator("li.finding").count() >= 1
+    assert page.locator("#theme").is_hidden()
+
+
+def test_a_saved_report_has_a_page_without_a_timeline(open_page, tracelab, tmp_path):
+    saved, path = tmp_path / "report.json", tmp_path / "page.html"
+    assert tracelab("analyze", TRACE, "--json", saved).code == 0
+    assert tracelab("analyze", saved, "--html", path).code == 0
+    page = open_page(path)
+    assert "Timeline: made only from the trace" in visible_text(page)
+    assert page.locator("canvas").count() == 0
+    assert page.locator("li.finding").count() >= 4
+
+
+@pytest.mark.parametrize("which", ["path", "job_path"])
+def test_it_makes_sense_to_a_screen_reader(open_page, request, which):
+    page = ready(open_page(request.getfixturevalue(which)))
+    wrong = page.evaluate(
+        """() => {
+          const all = selector => [...document.querySelectorAll(selector)];
+          const ids = all("[id]").map(one => one.id);
+          const name = one => one.getAttribute("aria-label") || one.textContent.trim();
+          const levels = all("h1, h2, h3, h4").map(one => Number(one.tagName[1]));
+          return [
+            ...ids.filter((id, i) => ids.indexOf(id) !== i).map(id => `twice: ${id}`),
+            ...all("button").filter(one => !name(one)).map(one => `no name: ${one.id}`),
+            ...all("table").filter(one => !one.querySelector("th[scope]")).map(() => "no header"),
+            ...all("canvas").filter(one => one.getAttribute("aria-hidden") !== "true"
+              && !one.getAttribute("aria-label")).map(one => `no label: ${one.id}`),
+            ...all("svg:not(svg svg)").filter(one => one.getAttribute("aria-hidden") !== "true"
+              && !(one.getAttribute("role") === "img" && name(one))).map(() => "svg without name"),
+            ...levels.filter((level, i) => i && level > levels[i - 1] + 1).map(() => "skips"),
+            ...(levels.filter(level => level === 1).length === 1 ? [] : ["not one h1"]),
+            ...(document.documentElement.lang === "en" ? [] : ["no language"]),
+          ];
+        }"""
+    )
+    assert wrong == []
