@@ -91,10 +91,17 @@ class Catapult:
 
 @dataclass
 class Viewers:
-    """Opens traces in both viewers; a context that ends the server and the pages."""
+    """Opens traces in both viewers; a context that ends the server and the pages.
+
+    Attributes:
+        browser: where they are opened.
+        folder: of the viewers.
+        address: the origin that they are served from.
+    """
 
     browser: Any
     folder: Path
+    address: str = ""
     _traces: dict[str, Path] = field(default_factory=dict)
     _open: dict[tuple[Path, int], Perfetto] = field(default_factory=dict)
 
@@ -103,11 +110,11 @@ class Viewers:
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever)
         self._thread.start()
-        self._address = f"http://127.0.0.1:{self._server.server_port}"
+        self.address = f"http://127.0.0.1:{self._server.server_port}"
         self._context = self.browser.new_context(
             viewport={"width": 1440, "height": 900}, service_workers="block"
         )
-        self._context.route(lambda url: not url.startswith(self._address), _refuse)
+        self._context.route(lambda url: not url.startswith(self.address), _refuse)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -124,7 +131,7 @@ class Viewers:
             while len(self._open) >= MOST_OPEN:
                 self._open.pop(next(iter(self._open))).page.close()
             page = self._context.new_page()
-            page.goto(f"{self._address}/#!/?url={self._served(path)}")
+            page.goto(f"{self.address}/#!/?url={self._served(path)}")
             page.wait_for_function(
                 "window.app && app.trace && app.trace.engine && !app.isLoadingTrace",
                 timeout=TIMEOUT_MS,
@@ -136,7 +143,7 @@ class Viewers:
         """What catapult makes of the trace."""
         (viewer,) = self.folder.glob("v*/assets/catapult_trace_viewer.html")
         page = self._context.new_page()
-        page.goto(f"{self._address}/{viewer.relative_to(self.folder).as_posix()}")
+        page.goto(f"{self.address}/{viewer.relative_to(self.folder).as_posix()}")
         page.wait_for_function("document.querySelector('x-profiling-view')", timeout=TIMEOUT_MS)
         page.evaluate(SHOW, self._served(Path(trace).resolve()))
         page.wait_for_function(SHOWN, timeout=TIMEOUT_MS)
@@ -147,7 +154,7 @@ class Viewers:
     def _served(self, path: Path) -> str:
         name = f"/served_trace_{len(self._traces)}"
         self._traces[name] = path
-        return self._address + name
+        return self.address + name
 
 
 class _Handler(SimpleHTTPRequestHandler):

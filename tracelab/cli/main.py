@@ -15,6 +15,7 @@ from tracelab.cli.explain import explain
 from tracelab.cli.flags import sentence_of
 from tracelab.cli.run import SETTINGS, run
 from tracelab.cli.timeline import timeline
+from tracelab.cli.view import view
 from tracelab.cli.whatif import whatif
 from tracelab.cli.workload import workload
 from tracelab.errors import MissingSupportError, OutputError, TracelabError, UnreadableInputError
@@ -23,7 +24,7 @@ from tracelab.system.crash import EXIT_CODE, report_crash
 from tracelab.system.signals import terminable
 from tracelab.version import __version__
 
-COMMANDS = (analyze, whatif, check, diff, timeline, explain, run, workload)
+COMMANDS = (analyze, view, whatif, check, diff, timeline, explain, run, workload)
 
 
 def main(commands: Sequence[Callable[..., None]] = COMMANDS) -> None:

@@ -148,7 +148,8 @@ def _guarded(stream: TextIO | None, descriptor: int) -> tuple[TextIO, _Guard | N
         guard = _Guard(stream.fileno())
     except OSError:
         return stream, None
-    buffered, lines = io.BufferedWriter(guard), stream.line_buffering
+    # Without Python's own buffers (-u) a stream writes through, and has no lines.
+    buffered, lines = io.BufferedWriter(guard), stream.line_buffering or stream.write_through
     return io.TextIOWrapper(
         buffered, stream.encoding, stream.errors, line_buffering=bool(lines)
     ), guard

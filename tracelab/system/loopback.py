@@ -30,6 +30,7 @@ ADDRESS = "127.0.0.1"
 _THIS_MACHINE = re.compile(r"(?:127\.0\.0\.1|localhost|\[::1\])(?::\d+)?", re.IGNORECASE)
 _TOKEN_BYTES = 32
 _CHUNK_BYTES = 1 << 20
+_POLL_S = 0.1  # how soon it ends
 _HEADERS = (
     ("Cache-Control", "no-store"),
     ("Connection", "close"),
@@ -94,12 +95,11 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
     daemon_threads = True  # a transfer that is under way does not keep the program
     allow_reuse_address = sys.platform != "win32"  # there, two could have one port at once
 
-    def __init__(self, contents: Mapping[str, Content], port: int = 0) -> None:
-        """Listen, without an answer yet: `serve_forever` gives those.
+    def __init__(self, port: int = 0) -> None:
+        """Take a port; what comes there waits for `serve`.
 
         Args:
-            contents: what is served, by name.
-            port: the port; 0 for any that is free.
+            port: its number; 0 for any that is free.
 
         Raises:
             UsageError: nothing can listen on that port.
@@ -108,10 +108,19 @@ class LoopbackServer(socketserver.ThreadingMixIn, socketserver.TCPServer):
             super().__init__((ADDRESS, port), _Handler)
         except (OSError, OverflowError) as error:
             raise UsageError(f"cannot listen on port {port}: {reason_of(error)}") from None
-        self.contents = dict(contents)
+        self.contents: Mapping[str, Content] = {}
         self.token = secrets.token_urlsafe(_TOKEN_BYTES)
         self.port: int = self.socket.getsockname()[1]
         self.url = f"http://{ADDRESS}:{self.port}/{self.token}/"
+
+    def serve(self, contents: Mapping[str, Content]) -> None:
+        """Answer requests until this thread is interrupted, or another one calls `shutdown`.
+
+        Args:
+            contents: what there is, by name.
+        """
+        self.contents = dict(contents)
+        self.serve_forever(_POLL_S)
 
     def find(self, path: str, host: str) -> Content | None:
         """The content that a request asks for, None if it is not to have any.

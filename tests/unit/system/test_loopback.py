@@ -18,8 +18,8 @@ PAGE = content_of_bytes(b"<p>page", "text/html")
 
 @contextlib.contextmanager
 def serving(contents, port=0):
-    with LoopbackServer(contents, port) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    with LoopbackServer(port) as server:
+        thread = threading.Thread(target=server.serve, args=(contents,))
         thread.start()
         try:
             yield server
@@ -88,7 +88,7 @@ def test_nothing_else_is_there(path):
 
 
 def test_tokens_differ():
-    with LoopbackServer({"": PAGE}) as one, LoopbackServer({"": PAGE}) as other:
+    with LoopbackServer() as one, LoopbackServer() as other:
         assert one.token != other.token
 
 
@@ -193,9 +193,7 @@ def test_a_browser_may_leave(capsys):
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize(
-    "what", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\xff", b"x" * 70_000]
-)
+@pytest.mark.parametrize("what", [b"\r\n\r\n", b"GET\r\n\r\n", b"GET / HTTP/9\r\n\r\n", b"\xff"])
 def test_what_is_no_request_does_no_harm(what, capsys):
     with serving({"": PAGE}) as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=10) as connection:
@@ -207,12 +205,12 @@ def test_what_is_no_request_does_no_harm(what, capsys):
 
 
 def test_a_port_may_be_asked_for():
-    with LoopbackServer({"": PAGE}) as first:
+    with LoopbackServer() as first:
         with pytest.raises(UsageError, match=rf"cannot listen on port {first.port}: address"):
-            LoopbackServer({"": PAGE}, first.port)
+            LoopbackServer(first.port)
         port = first.port
     with serving({"": PAGE}, port) as server:
         assert server.url.startswith(f"http://127.0.0.1:{port}/")
         assert ask(server, f"/{server.token}/")[0] == 200
     with pytest.raises(UsageError, match="cannot listen on port 70000: "):
-        LoopbackServer({"": PAGE}, 70_000)
+        LoopbackServer(70_000)

@@ -14,7 +14,7 @@ from tracelab.job.merge import Job
 from tracelab.model.trace import ABSENT
 from tracelab.render.html.encode import Lane
 from tracelab.render.html.file_part import FilePart, Name
-from tracelab.render.job_clock import job_times
+from tracelab.render.job_clock import JobTime, job_times
 from tracelab.report.schema import Report
 from tracelab.safe_text import visible
 
@@ -70,6 +70,18 @@ def is_on_one_clock(report: Report, files: Sequence[FilePart]) -> bool:
     return job is not None and len(job.per_rank) > 0 and len(files) == len(job.ranks)
 
 
+def page_times(report: Report, by_rank: Mapping[int, FilePart]) -> dict[int, JobTime]:
+    """How the times of a job's files become those of the page; none of other files.
+
+    Args:
+        report: of these files, and of others perhaps.
+        by_rank: files by their number in the report.
+    """
+    if report.job is None or not is_on_one_clock(report, list(by_rank.values())):
+        return {}
+    return job_times(report.job, by_rank)
+
+
 def groups_of(report: Report, files: Sequence[FilePart]) -> list[Group]:
     """The groups of a page, by rank.
 
@@ -83,12 +95,13 @@ def groups_of(report: Report, files: Sequence[FilePart]) -> list[Group]:
     rank_of = {trace.path: trace.rank for trace in report.traces}
     by_rank = {rank_of[part.path]: part for part in files}
     in_order = sorted(by_rank.items())
-    if report.job is None or not is_on_one_clock(report, files):
+    times = page_times(report, by_rank)
+    if report.job is None or not times:
         return [
             _group(rank, visible(Path(part.path).name), part, np.asarray, ())
             for rank, part in in_order
         ]
-    times, waits = job_times(report.job, by_rank), _waits(report.job)
+    waits = _waits(report.job)
     return [_group(rank, f"rank {rank}", part, times[rank], waits[rank]) for rank, part in in_order]
 
 

@@ -62,7 +62,7 @@ def render_page(
             style=Markup(style),
             scripts=[Markup(text) for text in texts],
             timeline=timeline,
-            served=served,
+            served=None if served is None else script_json(served.for_page()),
             page=content_of(report, files),
         )
     )

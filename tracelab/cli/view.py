@@ -1,0 +1,145 @@
+"""``tracelab view``: the page, served on this machine, and its traces for Perfetto beside it."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from functools import partial
+from getpass import getuser
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from tracelab.cli.asked import Asked, merge
+from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
+from tracelab.cli.saved import require_same_options
+from tracelab.system.console import tell, write_result
+
+if TYPE_CHECKING:
+    from tracelab.options import Options
+    from tracelab.read.streams import Source
+    from tracelab.reports import FileResult
+
+
+def view(
+    paths: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="PATH...",
+            help="Traces (.json, .json.gz), folders of them, URLs; or a saved report.",
+        ),
+    ],
+    port: Annotated[
+        int, typer.Option(min=0, max=65_535, metavar="N", help="Serve on this port; 0: a free one.")
+    ] = 0,
+    no_browser: Annotated[
+        bool, typer.Option("--no-browser", help="Open no browser, print the address alone.")
+    ] = False,
+    step: Annotated[int | None, typer.Option(metavar="N", help="Only step N.")] = None,
+    step_on: StepOn = None,
+    comm_pattern: CommPattern = None,
+    source: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
+    ] = None,
+    jobs: Annotated[
+        int | None,
+        typer.Option(
+            min=1, metavar="N", help="Processes: for so many files, or parts of a huge one."
+        ),
+    ] = None,
+    job: Job = False,
+    no_prices: Annotated[
+        bool,
+        typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
+    ] = False,
+    no_cache: NoCache = False,
+) -> None:
+    """Show the page in a browser, and what it found in Perfetto.
+
+    Both are served on this machine alone, at an address that nobody can guess, until Ctrl-C.
+    """
+    from tracelab.cli.many_files import map_files, processes_for_one
+    from tracelab.options import Options
+    from tracelab.read.sources import find_sources
+    from tracelab.render.html.viewed import contents
+    from tracelab.system.loopback import LoopbackServer
+
+    sources = find_sources(paths)
+    options = Options(
+        **shared_options(step_on, comm_pattern, no_cache=no_cache),
+        step=step,
+        source_folders=tuple(source or ()),
+        processes=processes_for_one(len(sources), jobs=jobs),
+        job=job,
+        prices=not no_prices,
+    )
+    with (
+        LoopbackServer(port) as server,  # a port that is taken is told before the analysis
+        TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
+    ):
+        results = map_files(partial(_analyze, options=options), sources, jobs=jobs)
+        report = merge(results, paths, options)
+        if results[0].is_saved:
+            require_same_options(report, options, step_on)
+            Asked(None, None, None).require_report_enough(step)
+        for file in report.provenance.unread:
+            tell(f"left out: {file.reason}")
+        served = contents(report, results, Path(folder))
+        with suppress(KeyboardInterrupt):
+            _tell_of_tunnel(server.port)
+            write_result(f"{server.url}\n")
+            if not no_browser and _has_browser(os.environ):
+                threading.Thread(target=_open_browser, args=(server.url,), daemon=True).start()
+            server.serve(served)
+
+
+def _analyze(source: Source, options: Options) -> FileResult:
+    """Analyze one of several files, in whichever process."""
+    from tracelab.render.html.viewed import viewed
+    from tracelab.reports import analyze_file
+
+    return analyze_file(source, options, then=viewed, may_be_saved=True)
+
+
+def _tell_of_tunnel(port: int) -> None:
+    """Say how the address is reached from another machine."""
+    try:
+        user = getuser()
+    except (KeyError, OSError):  # a container may have none of that number
+        user = "USER"
+    command = f"ssh -L {port}:127.0.0.1:{port} {user}@{socket.gethostname()}"
+    if os.environ.get("SSH_CONNECTION"):
+        tell("over SSH: run this on your own machine, then open the address there")
+        tell(f"    {command}")
+    else:
+        tell(f"serving until Ctrl-C; from another machine: {command}")
+
+
+def _has_browser(environment: Mapping[str, str]) -> bool:
+    """Whether a browser that opens here is seen by the user, and is none in the terminal.
+
+    >>> _has_browser({"SSH_CONNECTION": "10.0.0.9 50000 10.0.0.1 22", "DISPLAY": "localhost:10"})
+    False
+    >>> _has_browser({"SSH_CONNECTION": "10.0.0.9 50000 10.0.0.1 22", "BROWSER": "open-there.sh"})
+    True
+    """
+    if environment.get("BROWSER"):  # editors that work over SSH open it where the user is
+        return True
+    if environment.get("SSH_CONNECTION"):
+        return False
+    has_windows = sys.platform in ("darwin", "win32")
+    return has_windows or bool(environment.get("DISPLAY") or environment.get("WAYLAND_DISPLAY"))
+
+
+def _open_browser(url: str) -> None:
+    import webbrowser
+
+    if not webbrowser.open(url):
+        tell("no browser could be opened: open the address yourself")
