@@ -665,6 +665,20 @@ def test_a_crowd_shows_the_share_of_each_pixel(open_page, tmp_path):
     assert compute + copies == pytest.approx((height - 4) / 4, abs=0.5)
 
 
+def test_lines_of_a_thousand_steps_do_not_hide_the_lanes(open_page, tmp_path):
+    steps = [
+        {"label": f"step {i}", "start": 160 * i, "end": 160 * (i + 1), "steady": i > 0, "group": 0}
+        for i in range(1000)
+    ]
+    page = open_page(write(tmp_path, {**crowd_meta(40_000), "windows": steps}, [crowd(40_000)]))
+    page.evaluate("tracelabTimeline.ready")
+    page.evaluate("tracelabTimeline.goTo(0, 160_000)")
+    counts = pixels(page, "stream:0/7", 16_000, 144_000)
+    assert set(counts) == {"#ffffff", "#0072b2", "#009e73"}
+    page.evaluate("tracelabTimeline.goTo(0, 800)")
+    assert len(pixels(page, "stream:0/7", 100, 700)) > 3  # there they are again
+
+
 def test_painting_takes_as_long_for_many_activities_as_for_few(open_page, tmp_path):
     counting = """() => {
       window.painted = 0;

@@ -131,6 +131,7 @@
       meta.windows.forEach((each, k) => windowSelect.add(new Option(each.label, String(k))));
     }
     windowSelect.addEventListener("change", () => {
+      windowShown = windowSelect.value;
       const chosen = meta.windows[Number(windowSelect.value)];
       if (chosen) {
         setOpen(scene.groups[chosen.group ?? 0], true);
@@ -138,13 +139,14 @@
       } else show(meta.start, meta.end);
     });
   }
+  let windowShown = null;
   /** The step selector names the step that the view is, if it is one. */
   function showWindow() {
     if (!windowSelect) return;
-    const is = (each) => each.start === scene.view[0] && each.end === scene.view[1];
-    const k = meta.windows.findIndex(is);
-    if (k >= 0) windowSelect.value = String(k);
-    else windowSelect.value = scene.view[0] === meta.start && scene.view[1] === meta.end ? "all" : "";
+    const [from, to] = scene.view;
+    const k = meta.windows.findIndex((each) => each.start === from && each.end === to);
+    const value = k >= 0 ? String(k) : from === meta.start && to === meta.end ? "all" : "";
+    if (value !== windowShown) windowSelect.value = windowShown = value; // of thousands of steps it is slow
   }
 
   // ---------------------------------------------------------------- text below the lanes

@@ -97,16 +97,18 @@ const timelineLanes = (() => {
     const { count, start, end, kinds } = lane.bins;
     const edge = (bin) => start + (bin * (end - start)) / count;
     const outside = (lane.outside = { count, start, end, edge, sums: lane.kinds.map(() => null) });
-    const before = new Float64Array(lane.kinds.length), after = new Float64Array(lane.kinds.length);
+    const inside = new Float64Array(lane.kinds.length); // what the activities of the detail say
     for (const kindName of kinds) {
       const k = lane.kinds.indexOf(kindName), busy = readPlanes(reader.bytes, reader.at, count, 4);
       reader.at += 4 * count;
       if (k < 0) throw new Error("the timeline's bins name a kind that the lane lacks");
+      if (!busy.some(Boolean)) continue;
       const sums = (outside.sums[k] = new Float64Array(count + 1));
+      let hint = rawUntil(lane, start, inside), before = inside[k];
       for (let bin = 0; bin < count; bin++) {
-        rawUntil(lane, edge(bin), before);
-        rawUntil(lane, edge(bin + 1), after);
-        sums[bin + 1] = sums[bin] + Math.max(0, busy[bin] - (after[k] - before[k]));
+        hint = rawUntil(lane, edge(bin + 1), inside, hint);
+        sums[bin + 1] = sums[bin] + Math.max(0, busy[bin] - (inside[k] - before));
+        before = inside[k];
       }
     }
   }

@@ -8,20 +8,22 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
   const LANE_PX = { steps: 18, idle: 22, exposed: 16, stream: 26, path: 16, host: 22, wait: 18 };
+  const LEAST_STEP_PX = 8; // on average, for steps to have lines
   const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
   const CROWDED = 1.5; // activities a pixel from which on shares are drawn and not rectangles
   const HATCHED = new Set(["host_blocked", "blocking", "wait", "sync"]);
   const FONT = "11px system-ui, sans-serif";
 
   const surface = canvas.getContext("2d"), overviewSurface = overview.getContext("2d");
-  // Lanes are painted when the view changes; hovering only lays lines over a copy of them.
+  // Lanes are painted when the view changes; hovering only lays lines over a copy of them, which is
+  // made when it is first asked for.
   const lanesCopy = document.createElement("canvas"), overviewCopy = document.createElement("canvas");
   const spacer = document.createElement("div"); // as high as what is not seen, for the scroll bar
   spacer.setAttribute("aria-hidden", "true");
   scroller.append(spacer);
   // In css pixels, kept because asking for them costs a layout; scale: device pixels per css pixel.
   let width = 0, height = 0, labelPx = 150, scrollPx = 0, overviewPx = 0, scale = 1;
-  let palette = null, letterPx = 6, lanesAreStale = true, frameAsked = false;
+  let palette = null, letterPx = 6, lanesAreStale = true, copyIsStale = true, frameAsked = false;
 
   /** Places the rows, higher than they need to be where there is room. */
   function layoutRows() {
@@ -141,7 +143,13 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   function paintNow() {
     frameAsked = false;
     if (!palette) return;
-    if (lanesAreStale) paintLanes();
+    if (lanesAreStale) paintLanes(surface);
+    else {
+      if (copyIsStale) paintLanes(lanesCopy.getContext("2d"));
+      surface.setTransform(1, 0, 0, 1, 0, 0);
+      surface.drawImage(lanesCopy, 0, 0);
+    }
+    copyIsStale = lanesAreStale;
     lanesAreStale = false;
     paintLayer();
     paintBrush();
@@ -153,8 +161,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const yOf = (row) => row.y + AXIS_PX - scrollPx;
   const isSeen = (row) => yOf(row) + row.height > AXIS_PX && yOf(row) < height;
 
-  function paintLanes() {
-    const g = lanesCopy.getContext("2d");
+  function paintLanes(g) {
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.fillStyle = palette.bg;
     g.fillRect(0, 0, width, height);
@@ -162,7 +169,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.textBaseline = "middle";
     letterPx = g.measureText("aemnu_:0").width / 8;
     for (const row of scene.rows) if (isSeen(row)) paintRow(g, row);
-    for (const step of scene.meta.windows) paintStep(g, step);
+    paintSteps(g);
     paintAxis(g);
   }
 
@@ -185,7 +192,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const isCrowded = last - first > (CROWDED * (until - since)) / axis.px;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
     if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
-    else paintItems(g, lane, y + 2, full, first, last);
+    else paintItems(g, lane, y + 2, full, first, last, xOf(since), xOf(until));
     if (to > high) paintShares(g, lane, axis, y + 2, full, Math.max(high, from), to, true);
     if (lane.found) paintFound(g, lane, y + row.height - 3, first, last);
     g.fillStyle = palette.bg; // a bar may begin under the labels
@@ -257,10 +264,10 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   }
 
   /** Each activity as a rectangle with its name; part of a pixel shows as part of the color. */
-  function paintItems(g, lane, y, full, first, last) {
+  function paintItems(g, lane, y, full, first, last, leftPx, rightPx) {
     for (let i = first; i < last; i++) {
-      const x = Math.max(labelPx, xOf(lane.start[i])), right = Math.min(width, xOf(lane.end[i]));
-      if (right < labelPx || x > width) continue;
+      const x = Math.max(leftPx, xOf(lane.start[i])), right = Math.min(rightPx, xOf(lane.end[i]));
+      if (right < leftPx || x > rightPx) continue;
       let w = Math.max(right - x, 0.5);
       if (w > 4) w -= 0.75; // so that neighbors can be told apart
       const kindName = kindOf(lane, i), look = palette.kinds.get(kindName);
@@ -305,17 +312,19 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     }
   }
 
-  function paintStep(g, step) {
-    const isOfAll = scene.meta.windows.every((each) => !each.group); // as of a job
-    const group = scene.groups[step.group ?? 0];
-    const y0 = Math.max(AXIS_PX, (isOfAll ? 0 : group.y0) + AXIS_PX - scrollPx);
-    const y1 = (isOfAll ? scene.rowsPx : group.y1) + AXIS_PX - scrollPx;
-    if (y1 <= y0) return;
+  const isOnOneClock = scene.meta.windows.every((step) => !step.group); // then steps are those of all
+  /** Where steps begin and end, unless there are so many that the lines would hide the lanes. */
+  function paintSteps(g) {
+    const [from, to] = scene.view;
+    const seen = scene.meta.windows.filter((step) => step.end > from && step.start < to);
+    const yOfGroup = (y) => clamp(y + AXIS_PX - scrollPx, AXIS_PX, height);
+    if (seen.length * LEAST_STEP_PX > width - labelPx) return;
     g.fillStyle = palette.muted;
     g.globalAlpha = 0.5;
-    for (const t of [step.start, step.end]) {
-      const x = Math.round(xOf(t));
-      if (x >= labelPx && x <= width) g.fillRect(x, y0, 1, y1 - y0);
+    for (const step of seen) {
+      const { y0, y1 } = isOnOneClock ? { y0: 0, y1: scene.rowsPx } : scene.groups[step.group];
+      for (const x of [step.start, step.end].map((t) => Math.round(xOf(t))))
+        if (x >= labelPx && x <= width) g.fillRect(x, yOfGroup(y0), 1, yOfGroup(y1) - yOfGroup(y0));
     }
     g.globalAlpha = 1;
   }
@@ -348,8 +357,6 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   /** What lies over the lanes: the finding's evidence, the measured range, lines of the item. */
   function paintLayer() {
     const g = surface;
-    g.setTransform(1, 0, 0, 1, 0, 0);
-    g.drawImage(lanesCopy, 0, 0);
     g.setTransform(scale, 0, 0, scale, 0, 0);
     g.save();
     g.beginPath();
@@ -468,13 +475,13 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.font = "10px system-ui, sans-serif";
     g.textBaseline = "top";
     let free = 0;
-    for (const step of scene.meta.windows) {
-      if ((step.group ?? 0) !== 0) continue;
+    const steps = scene.meta.windows.filter((step) => !step.group), isDense = steps.length * LEAST_STEP_PX > w;
+    for (const step of steps) {
       const x = overviewX(step.start);
       g.fillStyle = palette.line;
-      g.fillRect(x, 0, 1, h);
+      if (!isDense) g.fillRect(x, 0, 1, h);
       g.fillStyle = step.steady ? palette.fg : palette.muted;
-      if (x < free || overviewX(step.end) - x < 24) continue;
+      if (x < free || (!isDense && overviewX(step.end) - x < 24)) continue;
       g.fillText(step.label, x + 3, 1);
       free = x + g.measureText(step.label).width + 8;
     }
