@@ -553,6 +553,8 @@ def test_the_keyboard_alone_reaches_every_activity(opened):
     assert details(page) == "rank 1, closed; Enter opens it"
     page.keyboard.press("Enter")
     assert details(page) == "rank 1, open; Enter closes it"
+    page.keyboard.press("ArrowDown")
+    assert details(page).startswith("ncclKernel")  # rows after the header are those that it opened
 
 
 def test_keys_zoom_move_and_measure(opened):

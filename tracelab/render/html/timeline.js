@@ -61,8 +61,10 @@
   }
   function setOpen(group, isOpen) {
     if (group.open === isOpen) return;
+    const at = scene.rows[scene.cursorRow]; // rows are made anew
     group.open = isOpen;
     painter.layoutRows();
+    scene.cursorRow = scene.rows.findIndex((row) => row.group === at?.group && row.lane === at.lane);
   }
 
   /** Goes to a finding's evidence and marks it. */
