@@ -22,7 +22,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   spacer.setAttribute("aria-hidden", "true");
   scroller.append(spacer);
   // In css pixels, kept because asking for them costs a layout; scale: device pixels per css pixel.
-  let width = 0, height = 0, labelPx = 150, scrollPx = 0, overviewPx = 0, scale = 1;
+  let width = 0, height = 0, labelPx = 150, widestPx = 0, scrollPx = 0, overviewPx = 0, scale = 1;
   let palette = null, letterPx = 6, lanesAreStale = true, copyIsStale = true, frameAsked = false;
 
   /** Places the rows, higher than they need to be where there is room. */
@@ -49,6 +49,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       group.y1 = y;
     }
     scene.rowsPx = y;
+    surface.font = FONT;
+    widestPx = Math.max(...rows.map(({ lane }) => (lane ? surface.measureText(lane.label).width : 0)));
     scroller.style.maxHeight = `${y + AXIS_PX + 2}px`; // no empty space below a few lanes
     resize();
   }
@@ -56,7 +58,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   function resize() {
     const all = scene.rowsPx + AXIS_PX;
     width = scroller.clientWidth;
-    labelPx = width < 560 ? 84 : 150;
+    labelPx = Math.round(clamp(widestPx + indent() + 16, 84, width < 560 ? 84 : 220));
     height = scene.printing ? all : Math.min(scroller.clientHeight, all);
     scale = scene.printing ? 2 : window.devicePixelRatio || 1;
     scrollPx = scene.printing ? 0 : scroller.scrollTop;
