@@ -14,6 +14,7 @@ from tracelab.render.text.causal_profile import causal_section
 from tracelab.render.text.cells import PART, time_text
 from tracelab.render.text.files import (
     all_losses,
+    for_details,
     launched_only,
     losses,
     ranks as table_of_ranks,
@@ -23,6 +24,7 @@ from tracelab.render.text.files import (
 from tracelab.render.text.hints import ALL_IN_JSON
 from tracelab.render.text.job import rank_shares
 from tracelab.render.text.job_tables import job_sections
+from tracelab.render.text.report import MOST_RANKS
 from tracelab.render.text.sections import Column, Section
 from tracelab.render.text.tables import other_tables
 from tracelab.render.text.verdict import left_out_steps
@@ -42,8 +44,7 @@ if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart
 
 TOP = 30  # kernels, lines, modules and operators
-MOST_FILES = 4  # whose tables are all shown: more would be a wall
-_MOST_RANKS, _MOST_STEPS = 64, 100
+_MOST_HEAT_ROWS, _MOST_STEPS = 64, 100
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -107,8 +108,11 @@ def part_groups(
         files: what else is known of each file while it is analyzed; empty of a saved report.
     """
     several = len(report.traces) > 1
-    groups = [PartGroup("all", "", "", tuple(_of_all(report)))] if several else []
-    if len(ranks) > MOST_FILES or len({rank.trace.rank for rank in ranks}) < len(ranks):
+    told_apart = len({trace.rank for trace in report.traces}) == len(report.traces)
+    has_details = told_apart and len(report.traces) <= MOST_RANKS
+    of_all = tuple(_of_all(report, has_details=has_details)) if several else ()
+    groups = [PartGroup("all", "", "", of_all)] if of_all else []
+    if not has_details:
         return groups
     by_path = {part.path: part for part in files}
     names = short_names([rank.trace.path for rank in ranks])
@@ -121,7 +125,7 @@ def part_groups(
     return groups
 
 
-def _of_all(report: Report) -> Iterator[Part]:
+def _of_all(report: Report, *, has_details: bool) -> Iterator[Part]:
     """What the files say together."""
     sections = [x for x in job_sections(report, ()) if x.title]
     heat: list[HeatChart] = []
@@ -129,11 +133,11 @@ def _of_all(report: Report) -> Iterator[Part]:
         waits = {x.rank: x.wait_ns / max(1, x.length_ns) for x in rank_shares(report)}
         late = {x.rank for x in report.job.stragglers}
         ordered = sorted(waits, key=lambda rank: (rank not in late, -waits[rank]))
-        heat = job_charts(report.job, sorted(ordered[:_MOST_RANKS]))
-    title = "Ranks" if report.job else "Files"
-    yield Part(
-        "ranks", "", title, (*sections, table_of_ranks(report, views_of(report))), heat=tuple(heat)
-    )
+        heat = job_charts(report.job, sorted(ordered[:_MOST_HEAT_ROWS]))
+    sections.append(table_of_ranks(report, views_of(report)))
+    if not has_details:
+        sections.append(for_details(report))
+    yield Part("ranks", "", "Ranks" if report.job else "Files", tuple(sections), heat=tuple(heat))
     if report.job and report.whatif is not None:
         yield Part("whatif", "", "What if", tuple(whatif_sections(report.whatif)))
     lost = all_losses(report.traces)

@@ -132,6 +132,15 @@ def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
     return [Section("Losses", columns=columns, rows=rows, tone=Tone.WARNING)]
 
 
+def for_details(report: Report) -> Section:
+    """How to see the details of one of many files."""
+    if len({trace.rank for trace in report.traces}) < len(report.traces):
+        warning = "Several files say that they are the same rank: analyze them one by one."
+        return Section("", (warning,), tone=Tone.WARNING)
+    whose = "rank, analyze its file" if report.job else "file, analyze it"
+    return Section("", (f"For the details of one {whose} alone.",))
+
+
 def _loss_row(name: str, count: int) -> tuple[str, str]:
     loss = LOSSES_BY_NAME.get(name)
     if loss is None:  # of another version's report

@@ -8,6 +8,7 @@ from tracelab.render.text.cells import PART, counted
 from tracelab.render.text.files import (
     all_losses,
     file_facts,
+    for_details,
     launched_only,
     losses,
     ranks,
@@ -27,7 +28,7 @@ from tracelab.report.views import RankView, ranks_of, views_of
 
 TOP = 10  # kernels, lines, modules and operators that are shown
 _NOTEBOOK_WIDTH = 110
-_MOST_RANKS = 4  # the details of more would be a wall
+MOST_RANKS = 4  # the details of more would be a wall
 
 
 def render_text(
@@ -85,7 +86,7 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
         opening += job_sections(report, step_sentence(all_ranks))
     if len(numbers) > 1:
         opening.append(ranks(report, views))
-    if told_apart and len(numbers) <= _MOST_RANKS:
+    if told_apart and len(numbers) <= MOST_RANKS:
         details = [
             chapter for rank in all_ranks for chapter in _rank(rank, report, every_step, top)
         ]
@@ -93,12 +94,7 @@ def chapters(report: Report, *, every_step: bool = False, top: int = TOP) -> lis
     if report.job:
         opening += of_all_ranks(views)
     opening += all_losses(report.traces)
-    if told_apart:
-        whose = "rank, analyze its file" if report.job else "file, analyze it"
-        opening.append(Section("", (f"For the details of one {whose} alone.",)))
-    else:
-        warning = "Several files say that they are the same rank: analyze them one by one."
-        opening.append(Section("", (warning,), tone=Tone.WARNING))
+    opening.append(for_details(report))
     return [Chapter("", tuple(opening))]
 
 
