@@ -22,13 +22,14 @@ from tracelab.render.html.encode import BINS, EncodedLane, Lane, bin_grid, compr
 from tracelab.render.html.groups import Group
 from tracelab.render.words import duration_text
 
-MOST_BYTES = 2_400_000  # of the columns; base64 makes 3.2 MB of them
-_BYTES_OF_JOB = 1_320_000  # of up to eight ranks, whose page stays below 2 MB
-_BYTES_OF_RANK = 165_000  # of each rank of a larger one
+MOST_BYTES = 2_300_000  # of the columns; base64 makes 3.1 MB of them
+_BYTES_OF_JOB = 1_250_000  # of up to eight ranks, whose page stays below 2 MB
+_BYTES_OF_RANK = 155_000  # of each rank of a larger one
 _SAMPLE = 50_000  # so much of a lane tells what all of it takes
 _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
 _SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more of them in a detail
+_MOST_TRIES = 5  # the estimate is mostly right at once
 _WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN)
 _DETAILS = ("op", "line", "call", "why", "source")  # what else is known of an activity
 _MOST_FOR_STREAMS = 0.75  # of the bytes: more would leave too little for the detail
@@ -98,7 +99,9 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
         choices.insert(0, (_WITH_STREAMS, streams_bytes, 1 / steps if steps else _SMALL_SHARE))
     for whole_types, base_bytes, least_share in choices:
         share = min(0.9, 0.8 * (most_bytes - base_bytes) / max(1.0, all_bytes - base_bytes))
-        while share >= least_share:
+        for _ in range(_MOST_TRIES):
+            if share < least_share:
+                break
             details, words = _details(groups, clocks, cited, share)
             fitted = _fitted(groups, details, whole=whole_types, words=words)
             if len(fitted.columns) <= most_bytes:

@@ -68,15 +68,8 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
     """
     on_one_clock = is_on_one_clock(report, files)
     all_groups = groups_of(report, files)
-    shown = _chosen(report, all_groups, _MOST_GROUPS)
-    while True:
-        names, groups = _with_common_names(shown)
-        findings = list(_findings(report, groups))
-        cited = [cited for finding in findings for cited in finding.cited]
-        fitted = fit(groups, cited, on_one_clock=on_one_clock)
-        if fitted is not None:
-            break
-        shown = _chosen(report, shown, len(shown) // 2)
+    names, groups, findings, fitted = _fitting(report, all_groups, on_one_clock=on_one_clock)
+    opened = {group.rank for group in _chosen(report, groups, _MOST_OPEN)}
     meta = {
         "version": VERSION,
         "start": min(group.start_ns for group in groups),
@@ -91,7 +84,7 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
             {
                 "label": group.label,
                 "rank": group.rank,
-                "open": index < _MOST_OPEN,
+                "open": group.rank in opened,
                 "detail": list(fitted.details[index]),
                 "lanes": [dict(lane.meta) for lane in fitted.lanes[index]],
             }
@@ -105,14 +98,26 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
     return TimelineData(meta, fitted.columns)
 
 
-def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
-    """All groups, or of too many those that others wait for and then the first.
+def _fitting(
+    report: Report, groups: Sequence[Group], *, on_one_clock: bool
+) -> tuple[list[Name], list[Group], list[_Located], Fitted]:
+    """As many groups as fit, with all names and findings, and what they are in the page."""
+    shown = _chosen(report, groups, _MOST_GROUPS)
+    while True:
+        names, shown = _with_common_names(shown)
+        findings = list(_findings(report, shown))
+        cited = [cited for finding in findings for cited in finding.cited]
+        fitted = fit(shown, cited, on_one_clock=on_one_clock)
+        if fitted is not None:
+            return names, shown, findings, fitted
+        ranks = {group.rank for group in _chosen(report, shown, len(shown) // 2)}
+        if not ranks:
+            raise ValueError("the lanes of one file are too many for a page")
+        shown = [group for group in groups if group.rank in ranks]
 
-    Raises:
-        ValueError: not even one fits.
-    """
-    if not most:
-        raise ValueError("the lanes of one file are too many for a page")
+
+def _chosen(report: Report, groups: Sequence[Group], most: int) -> list[Group]:
+    """So many groups, by rank: those that others wait for, and then the first."""
     waited_for = {x.rank for x in report.job.stragglers} if report.job else set()
     in_order = sorted(groups, key=lambda group: (group.rank not in waited_for, group.rank))
     return sorted(in_order[:most], key=lambda group: group.rank)
