@@ -38,10 +38,16 @@ def read_lanes(data) -> list[list[PageLane]]:
     """The lanes of each group of a page's timeline (`TimelineData`)."""
     content = _Reader(gzip.decompress(data.columns))
     groups = [
-        [_read_lane(content, lane, data.meta["start"]) for lane in group["lanes"]]
-        for group in data.meta["groups"]
+        [_read_lane(content, lane) for lane in group["lanes"]] for group in data.meta["groups"]
     ]
     assert content.at == len(content.content)
+    for lanes in groups:
+        rows = []
+        # Streams first: the times of other lanes refer to those of their activities.
+        for lane in sorted(lanes, key=lambda lane: lane.meta["type"] != "stream"):
+            _add_times(lane, data.meta["start"], rows)
+            if lane.meta["type"] == "stream":
+                rows += zip(lane.columns["start"], lane.columns["end"], strict=True)
     return groups
 
 
@@ -59,27 +65,42 @@ class _Reader:
         return numbers
 
 
-def _read_lane(reader, meta, start):
+def _read_lane(reader, meta):
     columns = {}
     for name, size, code in meta["columns"]:
         numbers = reader.numbers(meta["count"], size)
         if code == "delta":
             for i in range(1, len(numbers)):
                 numbers[i] = (numbers[i] + numbers[i - 1]) % 2**32
-        none = 256**size - 1
-        columns[name] = [None if x == none and name != "gap" else x for x in numbers]
-    gaps = [x - 2**32 if x >= 2**31 else x for x in columns.pop("gap")]
-    lengths = columns.pop("dur")
-    for escaped, values in (("gap", gaps), ("dur", lengths), ("cost", columns.get("cost"))):
-        for i, value in meta["escapes"].get(escaped, ()):
-            values[i] = value
-    before, columns["start"], columns["end"] = start, [], []
-    for gap, length in zip(gaps, lengths, strict=True):
-        columns["start"].append(before + gap)
-        before += gap + length
-        columns["end"].append(before)
+        if name == "gap" or code == "row":
+            columns[name] = [x - 2**32 if x >= 2**31 else x for x in numbers]
+        else:
+            none = 256**size - 1
+            columns[name] = [None if x == none else x for x in numbers]
+    for name in ("gap", "dur", "cost"):
+        for i, value in meta["escapes"].get(name, ()):
+            columns[name][i] = value
     columns["kind"] = [meta["kinds"][kind] for kind in columns["kind"]]
     bins = {}
     if meta["bins"]:
         bins = {kind: reader.numbers(meta["bins"]["count"], 4) for kind in meta["bins"]["kinds"]}
     return PageLane(meta, columns, bins)
+
+
+def _add_times(lane, start, rows):
+    """Replace "gap" and "dur" by "start" and "end"."""
+    columns = lane.columns
+    gaps, lengths = columns.pop("gap"), columns.pop("dur")
+    refers = ["dur", 4, "row"] in lane.meta["columns"]
+    before, columns["start"], columns["end"] = start, [], []
+    for i, (gap, length) in enumerate(zip(gaps, lengths, strict=True)):
+        row = columns["row"][i] if refers else None
+        follows = max(before, rows[row - 1][1]) if row else before
+        begun = follows + gap
+        reached = begun
+        if row is not None:
+            row_start, row_end = rows[row]
+            reached = row_start if begun < row_start else row_end
+        before = reached + length
+        columns["start"].append(begun)
+        columns["end"].append(before)

@@ -18,13 +18,25 @@ from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.model.constraints import Constraint
 from tracelab.model.trace import ABSENT
-from tracelab.render.html.encode import BINS, EncodedLane, Lane, bin_grid, compress, encode
+from tracelab.render.html.encode import (
+    BINS,
+    EncodedLane,
+    Lane,
+    Rows,
+    bin_grid,
+    compress,
+    encode,
+    rows_of,
+)
 from tracelab.render.html.groups import Group
 from tracelab.render.words import duration_text
 
 MOST_BYTES = 2_300_000  # of the columns; base64 makes 3.1 MB of them
 _BYTES_OF_JOB = 1_250_000  # of up to eight ranks, whose page stays below 2 MB
 _BYTES_OF_RANK = 155_000  # of each rank of a larger one
+MOST_BYTES = 2_250_000  # of the columns; base64 makes 3.0 MB of them, of a page of 3.5 MB
+MOST_BYTES_OF_JOB = 1_250_000  # of up to eight ranks, whose page stays below 2 MB
+_BYTES_OF_RANK = 156_000  # of each rank of a larger one
 _SAMPLE = 50_000  # so much of a lane tells what all of it takes
 _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
@@ -84,14 +96,18 @@ def fit(groups: Sequence[Group], cited: Sequence[Cited], *, on_one_clock: bool) 
     """
     most_bytes = MOST_BYTES
     if on_one_clock:
-        most_bytes = min(MOST_BYTES, max(_BYTES_OF_JOB, _BYTES_OF_RANK * len(groups)))
-    lanes = [lane for group in groups for lane in group.lanes]
-    all_bytes = sum(map(_estimated_bytes, lanes))
+        most_bytes = min(MOST_BYTES, max(MOST_BYTES_OF_JOB, _BYTES_OF_RANK * len(groups)))
+    lanes = [
+        (lane, rows) for group in groups for rows in [rows_of(group.lanes)] for lane in group.lanes
+    ]
+    all_bytes = sum(_estimated_bytes(lane, rows) for lane, rows in lanes)
     if all_bytes <= most_bytes:
         whole = _fitted(groups, [(group.start_ns, group.end_ns) for group in groups], whole=_ALL)
         if len(whole.columns) <= most_bytes:
             return whole
-    streams_bytes = sum(_estimated_bytes(_bare(lane)) for lane in lanes if lane.type == "stream")
+    streams_bytes = sum(
+        _estimated_bytes(_bare(lane), rows) for lane, rows in lanes if lane.type == "stream"
+    )
     clocks = [range(len(groups))] if on_one_clock else [[index] for index in range(len(groups))]
     choices = [(_ALWAYS, 0.0, _LEAST_SHARE)]
     if streams_bytes <= _MOST_FOR_STREAMS * most_bytes:
@@ -134,10 +150,16 @@ def _fitted(
     grid = bin_grid(start_ns, max(group.end_ns for group in groups), bins)
     encoded = tuple(
         tuple(
-            encode(_filled(lane, row), start_ns, *((all_of, grid) if _is_cut(lane, all_of) else ()))
+            encode(
+                _filled(lane, row),
+                start_ns,
+                rows,
+                *((all_of, grid) if _is_cut(lane, all_of) else ()),
+            )
             for (lane, row), all_of in zip(_with_rows(of_cut.lanes), group.lanes, strict=True)
         )
         for of_cut, group in zip(cut, groups, strict=True)
+        for rows in [rows_of(of_cut.lanes)]
     )
     columns = compress(lane for of_group in encoded for lane in of_group)
     return Fitted(encoded, tuple(details), columns, _note(words, whole, grid.columns))
@@ -308,10 +330,10 @@ def _new_places(is_kept: NDArray[np.bool_]) -> Int64Array:
 # --- sizes ---
 
 
-def _estimated_bytes(lane: Lane) -> float:
+def _estimated_bytes(lane: Lane, rows: Rows) -> float:
     """About how much a lane takes, compressed."""
     sample = lane.select(np.arange(len(lane)) < _SAMPLE) if len(lane) > _SAMPLE else lane
-    columns = encode(sample, 0).columns
+    columns = encode(sample, 0, rows).columns
     return len(zlib.compress(columns, 6)) * len(lane) / max(1, len(sample))
 
 

@@ -3,7 +3,9 @@
 A lane is a handful of integer columns. Each is written as byte planes, all lowest bytes first, then
 all second bytes: neighbors are alike there, so that gzip makes about three bytes of an activity's
 start, length, name and kind. What follows an order (the launch of each activity) is written as
-differences. `tests/reference/page_lanes.py` is the readable definition: it decodes them.
+differences. Where the times of a lane follow those of activities (a GPU is idle until one starts),
+what is written is by how much they do not: mostly nothing.
+`tests/reference/page_lanes.py` is the readable definition: it decodes them.
 """
 
 from __future__ import annotations
@@ -19,9 +21,10 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
 from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.model.trace import ABSENT
 from tracelab.render.picture.coverage import Grid
 
-PLAIN, DELTA = "plain", "delta"
+PLAIN, DELTA, BY_ROW = "plain", "delta", "row"
 BINS = 4096
 _LONGEST_BIN_NS = 2**32 - 1
 _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lane's escapes
@@ -30,7 +33,8 @@ _ESCAPED_GAP, _ESCAPED = 0x7FFF_FFFF, 0xFFFF_FFFF  # the value stands in the lan
 class Column(NamedTuple):
     """How a column is written.
 
-    Example: ``Column("call", 4, DELTA)``, four bytes each, of differences modulo 2^32.
+    Example: ``Column("call", 4, DELTA)``, four bytes each, of differences modulo 2^32. For `BY_ROW`
+    see `_by_row`.
     """
 
     name: str
@@ -39,6 +43,8 @@ class Column(NamedTuple):
 
 
 _ALL = (Column("gap", 4), Column("dur", 4), Column("kind", 1))
+_ALL_BY_ROW = (Column("gap", 4, BY_ROW), Column("dur", 4, BY_ROW), Column("kind", 1))
+_FOLLOW_ROWS = frozenset(("idle", "exposed", "path"))  # types of lanes
 # By the type of a lane, after those of all lanes.
 COLUMNS: Mapping[str, tuple[Column, ...]] = MappingProxyType(
     {
@@ -123,31 +129,54 @@ class EncodedLane(OneLine):
     columns: bytes
 
 
+class Rows(NamedTuple):
+    """When the activities of a group's streams ran, lane after lane, int64[n] each, ns.
+
+    Example: ``Rows(start_ns=[400, 900], end_ns=[700, 950])``.
+    """
+
+    start_ns: Int64Array
+    end_ns: Int64Array
+
+
+def rows_of(lanes: Iterable[Lane]) -> Rows:
+    """The activities of the streams among a group's lanes."""
+    none = np.zeros(0, dtype=np.int64)
+    streams = [lane for lane in lanes if lane.type == "stream"]
+    return Rows(
+        np.concatenate([none, *(lane.start_ns for lane in streams)]),
+        np.concatenate([none, *(lane.end_ns for lane in streams)]),
+    )
+
+
 def encode(
-    lane: Lane, start_ns: int, binned: Lane | None = None, grid: Grid | None = None
+    lane: Lane, start_ns: int, rows: Rows, binned: Lane | None = None, grid: Grid | None = None
 ) -> EncodedLane:
     """One lane as bytes.
 
     Args:
         lane: what lies in it.
         start_ns: the moment from which its first gap counts.
+        rows: the activities that its column "row" refers to.
         binned: the same lane with all that lies in it at any time, where `lane` has only a part.
         grid: the time and the number of the bins for that.
     """
-    columns = (*_ALL, *COLUMNS[lane.type])
+    follows = lane.type in _FOLLOW_ROWS
+    columns = (*(_ALL_BY_ROW if follows else _ALL), *COLUMNS[lane.type])
     before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
-    values: dict[str, NDArray[Any]] = {
-        "gap": lane.start_ns - before_ns,
-        "dur": lane.end_ns - lane.start_ns,
-        "kind": lane.kind,
-        **lane.more,
-    }
+    gap, dur = (
+        _by_row(lane, before_ns, rows)
+        if follows
+        else (lane.start_ns - before_ns, lane.end_ns - lane.start_ns)
+    )
+    values: dict[str, NDArray[Any]] = {"gap": gap, "dur": dur, "kind": lane.kind, **lane.more}
     escapes: dict[str, list[list[int]]] = {}
     parts = []
     for column in columns:
         value = values[column.name]
         if column.name in _ESCAPABLE:
-            value, escapes[column.name] = _escaped(value, is_signed=column.name == "gap")
+            is_signed = column.name == "gap" or column.code == BY_ROW
+            value, escapes[column.name] = _escaped(value, is_signed=is_signed)
         parts.append(planes(differences(value) if column.code == DELTA else value, column.size))
     bins = None
     if binned is not None and grid is not None:
@@ -171,6 +200,22 @@ def encode(
         "bins": bins,
     }
     return EncodedLane(meta, b"".join(parts))
+
+
+def _by_row(lane: Lane, before_ns: Int64Array, rows: Rows) -> tuple[Int64Array, Int64Array]:
+    """By how much starts and ends differ from what the rows let expect, ns.
+
+    A start is expected where the item before it ends, or the activity before its row, whichever is
+    later; an end where its row starts, or, if that is not after the item's start, where its row
+    ends. Without a row, the start is expected as in any lane, and the end at the start.
+    """
+    row = lane.more["row"]
+    has_row = row != ABSENT
+    starts_ns, ends_ns = (np.append(column, 0) for column in rows)  # of row ABSENT: not used
+    follows_ns = np.where(row > 0, np.maximum(before_ns, ends_ns[row - 1]), before_ns)
+    reaches_ns = np.where(lane.start_ns < starts_ns[row], starts_ns[row], ends_ns[row])
+    expected_end_ns = np.where(has_row, reaches_ns, lane.start_ns)
+    return lane.start_ns - follows_ns, lane.end_ns - expected_end_ns
 
 
 def compress(lanes: Iterable[EncodedLane]) -> bytes:

@@ -48,24 +48,52 @@ const timelineLanes = (() => {
     Object.defineProperty(lane, name, { get: read, configurable: true });
   }
 
-  function readLane(reader, spec, group, clockStart) {
+  /** Finds the columns and the bins of a lane; what is made of them comes later. */
+  function findLane(reader, spec, group) {
     const lane = { ...spec, group };
     for (const column of spec.columns) addColumn(reader, lane, column);
-    addTimes(lane, clockStart);
-    addSums(lane);
-    if (spec.bins) addBins(reader, lane);
+    lane.binsAt = reader.at;
+    if (spec.bins) reader.at += 4 * spec.bins.count * spec.bins.kinds.length;
+    if (reader.at > reader.bytes.length) throw new Error("the timeline's data is cut off");
     return lane;
   }
+  function readLane({ bytes }, lane, clockStart, rows) {
+    addTimes(lane, clockStart, rows);
+    addSums(lane);
+    if (lane.bins) addBins(bytes, lane);
+  }
 
-  /** start and end; and from and upto, which leave out what an earlier activity covers already. */
-  function addTimes(lane, clockStart) {
-    const n = lane.count, gap = new Int32Array(lane.gap.buffer), { dur } = lane;
+  /** The times of all activities of the streams, one after another. */
+  function rowsOf(streams) {
+    const rows = { start: new Float64Array(count(streams)), end: new Float64Array(count(streams)) };
+    let at = 0;
+    for (const { start, end } of streams) {
+      rows.start.set(start, at);
+      rows.end.set(end, at);
+      at += start.length;
+    }
+    return rows;
+  }
+  const count = (lanes) => lanes.reduce((sum, lane) => sum + lane.count, 0);
+
+  /** start and end; and from and upto, which leave out what an earlier activity covers already.
+
+      Where the times of a lane follow those of the rows that it refers to (code "row"), gap and dur are
+      what they differ: from the end before it or the end of the row before, and from the row's start, or
+      from its end where that start has passed. */
+  function addTimes(lane, clockStart, rows) {
+    const n = lane.count, byRow = lane.columns.some(([name, , code]) => name === "dur" && code === "row");
+    const gap = new Int32Array(lane.gap.buffer), dur = byRow ? new Int32Array(lane.dur.buffer) : lane.dur;
     const gaps = new Map(lane.escapes?.gap), durs = new Map(lane.escapes?.dur);
+    const durEscape = byRow ? GAP_ESCAPE : NONE;
     const start = new Float64Array(n), end = new Float64Array(n);
     let before = clockStart, latest = -Infinity, overlaps = false;
     for (let i = 0; i < n; i++) {
+      const row = byRow && lane.row[i] !== NONE ? lane.row[i] : -1;
+      if (row > 0) before = Math.max(before, rows.end[row - 1]);
       start[i] = before + (gap[i] === GAP_ESCAPE && gaps.has(i) ? gaps.get(i) : gap[i]);
-      before = end[i] = start[i] + (dur[i] === NONE && durs.has(i) ? durs.get(i) : dur[i]);
+      const to = row < 0 ? start[i] : start[i] < rows.start[row] ? rows.start[row] : rows.end[row];
+      before = end[i] = to + (dur[i] === durEscape && durs.has(i) ? durs.get(i) : dur[i]);
       if (start[i] < latest) overlaps = true;
       if (end[i] > latest) latest = end[i];
     }
@@ -93,7 +121,7 @@ const timelineLanes = (() => {
   }
 
   /** What lies outside the time of which there are activities: ns a bin and kind, as running sums. */
-  function addBins(reader, lane) {
+  function addBins(bytes, lane) {
     const { count, start, end, kinds } = lane.bins;
     const edge = (bin) => start + (bin * (end - start)) / count;
     const outside = (lane.outside = { count, start, end, edge, sums: lane.kinds.map(() => null) });
@@ -101,6 +129,9 @@ const timelineLanes = (() => {
     for (const kindName of kinds) {
       const k = lane.kinds.indexOf(kindName), busy = readPlanes(reader.bytes, reader.at, count, 4);
       reader.at += 4 * count;
+    const before = new Float64Array(lane.kinds.length), after = new Float64Array(lane.kinds.length);
+    for (const [at, kindName] of kinds.entries()) {
+      const k = lane.kinds.indexOf(kindName), busy = readPlanes(bytes, lane.binsAt + 4 * at * count, count, 4);
       if (k < 0) throw new Error("the timeline's bins name a kind that the lane lacks");
       if (!busy.some(Boolean)) continue;
       const sums = (outside.sums[k] = new Float64Array(count + 1));
@@ -118,9 +149,12 @@ const timelineLanes = (() => {
     const reader = { bytes: await inflate(text), at: 0 };
     return meta.groups.map((spec, number) => {
       const group = { ...spec, number, open: spec.open || meta.groups.length === 1 };
-      group.lanes = spec.lanes.map((lane) => readLane(reader, lane, group, meta.start));
+      group.lanes = spec.lanes.map((lane) => findLane(reader, lane, group));
       group.streams = group.lanes.filter((lane) => lane.type === "stream");
       group.hosts = group.lanes.filter((lane) => lane.type === "host");
+      for (const lane of group.streams) readLane(reader, lane, meta.start);
+      const rows = rowsOf(group.streams);
+      for (const lane of group.lanes) if (lane.type !== "stream") readLane(reader, lane, meta.start, rows);
       return group;
     });
   }

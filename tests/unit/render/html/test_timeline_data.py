@@ -336,7 +336,7 @@ def assert_binned(lane, whole):
         assert sum(lane.bins[kind]) == whole.busy_ns(bins["start"], bins["end"], [kind])
 
 
-@pytest.mark.parametrize(("most_bytes", "whole"), [(26_000, {"stream"}), (14_000, set())])
+@pytest.mark.parametrize(("most_bytes", "whole"), [(18_000, {"stream"}), (9_000, set())])
 def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(
     monkeypatch, most_bytes, whole
 ):
