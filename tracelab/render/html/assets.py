@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from functools import cache
 from importlib.resources import files
@@ -15,10 +16,22 @@ from markupsafe import Markup
 _ESCAPES = {ord(c): f"\\u{ord(c):04x}" for c in "<>&"}
 
 
+# A comment that has its lines for itself.
+_COMMENT = re.compile(r"^[ \t]*/\*(?:(?!\*/).)*\*/[ \t]*$", re.DOTALL | re.MULTILINE)
+
+
 @cache
 def asset(name: str) -> str:
-    """A file of this package."""
-    return files(__package__).joinpath(name).read_text("utf-8")
+    """A file of this package; of a style or a script what a browser needs.
+
+    Comments of whole lines and indentation are left out. No text in these files goes over several
+    lines, so that none is changed.
+    """
+    text = files(__package__).joinpath(name).read_text("utf-8")
+    if name.endswith(".j2"):
+        return text
+    lines = map(str.strip, _COMMENT.sub("", text).splitlines())
+    return "\n".join(line for line in lines if line and not line.startswith("//"))
 
 
 def content_security_policy(
