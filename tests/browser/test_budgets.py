@@ -4,6 +4,7 @@
 counted here says that these stay within their budgets.
 """
 
+import json
 import re
 
 import pytest
@@ -14,12 +15,15 @@ from tests.bundled_traces import FOLDER
 from tracelab.options import DEFAULTS
 from tracelab.pages import part_of_page, save_page
 from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_RANK
+from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_JOB
 from tracelab.reports import merge_results
 
 KB, MB = 1_000, 1_000_000
 OF_BASE64 = 4 / 3
 COLUMNS = re.compile(r'id="timeline-columns">([^<]*)<')
 LONGEST_SIDE_PX = 1_440
+TIMES, STEPS_EACH = 40, 5  # of the capture of many steps
+STEPS = TIMES * STEPS_EACH
 
 COUNT_RECTANGLES = """() => {
   window.rectangles = 0;
@@ -65,6 +69,7 @@ def some_steps(folder):
 @pytest.fixture(scope="module")
 def many_steps(folder):
     return written(folder, "train_step_clean_plain", 40)
+    return written(folder, "train_step_clean_plain", TIMES)
 
 
 def without_columns(page):
@@ -83,11 +88,19 @@ def test_a_long_capture_stays_within_its_budget(many_steps):
     assert activities > 15_000
     rest_of_a_step = (without_columns(page)) / 200
     assert MOST_BYTES * OF_BASE64 + 1_200 * rest_of_a_step < 3.5 * MB
+    """The columns are cut to their budget, and the rest grows with the list of steps alone."""
+    page, activities = many_steps
+    assert activities > 15_000
+    windows = re.search(r'"windows":(\[.*?\])', page.read_text())[1]
+    of_a_step = len(windows) / len(json.loads(windows))
+    rest = without_columns(page) + of_a_step * (500_000 / activities - 1) * STEPS
+    assert MOST_BYTES * OF_BASE64 + rest < 3.5 * MB
 
 
 def test_a_job_of_eight_ranks_stays_within_its_budget(folder):
     page, _ = written(folder, "fsdp_prefetch_plain_rank0", 2, ranks=8)
     assert 8 * MOST_BYTES_OF_RANK * OF_BASE64 + without_columns(page) < 2 * MB
+    assert MOST_BYTES_OF_JOB * OF_BASE64 + without_columns(page) < 2 * MB
 
 
 def test_what_is_drawn_depends_on_pixels(open_page, some_steps, many_steps):
