@@ -1,0 +1,186 @@
+"""A report, and what is shown beside it, without paths, host names and a script's arguments.
+
+Of a source file its own name stays, ``train.py:40``: findings are of no use without it. A trace is
+called by its rank, since its name begins with that of the host by default. What else stays are
+names that the program gives to its kernels, functions, modules and annotations; a path in one of
+them goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from functools import lru_cache
+from typing import Any, TypeVar, cast
+
+from tracelab.findings.remedies import REMEDIES
+from tracelab.read.file_names import short_names
+from tracelab.report.schema import JobDecision, Provenance, Report
+
+LEFT_OUT = "…"
+_FOLDER = "folder"
+_HOST = "host"
+_Value = TypeVar("_Value")
+
+_NOT_A_WORD = re.compile(r"[./\\]")
+_SEPARATOR = re.compile(r"[/\\]")
+_SOURCE_FILE = re.compile(r"[^/\\]+\.(?:pyx?|ipynb|cc?|c?pp|cxx|cuh?|h|hip|hpp|inl)", re.IGNORECASE)
+_LINE = re.compile(r":\d+$")
+_PART = r"""[^\s/\\:;,'"`()\[\]{}<>|]+"""
+_PATH = re.compile(
+    r"\b[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"`<>]+"  # a URL
+    rf"|(?<!\w)[A-Za-z]:[/\\](?:{_PART}[/\\]?)+"  # a drive
+    rf"|\\\\{_PART}(?:\\{_PART})*"  # a share
+    rf"|(?<![\w.~/\\])/{_PART}(?:/{_PART})+/?"
+    rf"|(?<![\w.~/\\])(?:~|\.\.?)/{_PART}(?:/{_PART})*/?"
+    # Within a folder: of a file, or of what was cut to fit.
+    r"|(?<![\w.~/\\+@-])(?:[\w.~+@-]+/)+[\w.~+@-]*(?:\w\.[A-Za-z]\w*|…)"
+)
+_ARGUMENTS = re.compile(r"(?<=\.py)\s+--?\w.*", re.DOTALL)
+# HOST_PID.TIME.pt.trace.json, as `tensorboard_trace_handler` names files.
+_HOST_IN_NAME = re.compile(r"([A-Za-z0-9][\w.-]*)_\d+\.\d{9,}\.")
+# Words that stand there in names that people give, and that our sentences need.
+_NO_HOST = re.compile(
+    r"cuda|device|gpu|host|job|kernel|model|node|profiler?|python|rank|run|step|stream|test|trace"
+    r"|train|training|worker"
+)
+# What documents our own fixes: addresses that tell nothing of the user.
+_OURS = frozenset(remedy.documented for remedy in REMEDIES)
+
+
+def redacted(report: Report) -> Report:
+    """A report without what tells whose it is.
+
+    Args:
+        report: of one file or of several; it stays as it is.
+    """
+    return Redaction(report).of(report)
+
+
+class Redaction:
+    """Takes paths, host names and arguments out of what was made of the same files.
+
+    >>> redaction = Redaction(tracelab.analyze("traces/events_item.pt.trace.json.gz"))
+    >>> redaction.of("/home/me/app/train.py:40 reads /data/mine/x.bin")
+    'train.py:40 reads …'
+    """
+
+    def __init__(self, report: Report) -> None:
+        """Look for what has to go.
+
+        Args:
+            report: of the files.
+        """
+        paths = [trace.path for trace in report.traces]
+        what = "rank" if report.job is not None else "trace"
+        labels = [f"{what} {trace.rank}" for trace in report.traces]
+        self._labels = dict(zip(paths, labels if len(labels) > 1 else ["trace"], strict=True))
+        for number, unread in enumerate(report.provenance.unread, 1):
+            self._labels.setdefault(unread.path, f"unread file {number}")
+        self._short = _names_of(zip(short_names(paths), self._labels.values(), strict=False))
+        known = {path: _own_name(path) for path in _source_files(report)}
+        for path, label in self._labels.items():
+            known[path] = known[_own_name(path)] = label
+        self._known = _names_of(x for x in known.items() if _NOT_A_WORD.search(x[0]))
+        self._hosts = _hosts_in(self._labels)
+        self._text = lru_cache(maxsize=None)(self._without)
+
+    def of(self, value: _Value) -> _Value:
+        """The same without what has to go, in all texts in it.
+
+        Args:
+            value: text, a dataclass, a tuple or a mapping of such; anything else has no text.
+        """
+        if isinstance(value, str):
+            return cast(_Value, self._text(value))
+        changed: Any = value
+        if isinstance(value, tuple):
+            items = [self.of(item) for item in value]
+            changed = type(value)(*items) if hasattr(value, "_fields") else tuple(items)
+        elif isinstance(value, Mapping):
+            changed = {self.of(key): self.of(x) for key, x in value.items()}
+        elif is_dataclass(value) and not isinstance(value, type):
+            changed = replace(value, **self._fields(value))
+        return cast(_Value, changed)
+
+    def _fields(self, value: Any) -> dict[str, Any]:
+        """The fields that are different then."""
+        before = {field.name: getattr(value, field.name) for field in fields(value)}
+        if isinstance(value, Provenance):
+            before["paths"] = tuple(self._labels.get(path, _FOLDER) for path in value.paths)
+        elif isinstance(value, JobDecision):  # the only sentence with short names
+            before["why"] = self._short(value.why)
+        return {name: self.of(x) for name, x in before.items()}
+
+    def _without(self, text: str) -> str:
+        if text in self._labels:
+            return self._labels[text]
+        if text in _OURS:
+            return text
+        text = _PATH.sub(_shown, self._known(text))
+        if self._hosts is not None:
+            text = self._hosts.sub(_HOST, text)
+        return _ARGUMENTS.sub(f" {LEFT_OUT}", text)
+
+
+def _names_of(names: Iterable[tuple[str, str]]) -> Any:
+    """A function that puts others in the place of names in a text, of the longest first."""
+    others = dict(names)
+    others.pop("", None)
+    if not others:
+        return str
+    listed = "|".join(map(re.escape, sorted(others, key=len, reverse=True)))
+    pattern = re.compile(rf"(?<![\w/\\-])(?:{listed})(?![\w/\\-])")
+    return lambda text: pattern.sub(lambda match: others[match[0]], text)
+
+
+def _own_name(path: str) -> str:
+    """The last part of a path.
+
+    >>> _own_name("/home/me/train.py"), _own_name("train.py")
+    ('train.py', 'train.py')
+    """
+    return _SEPARATOR.split(path)[-1]
+
+
+def _shown(path: re.Match[str]) -> str:
+    name = _own_name(path[0])
+    return name if _SOURCE_FILE.fullmatch(name) else LEFT_OUT
+
+
+def _hosts_in(paths: Iterable[str]) -> re.Pattern[str] | None:
+    """A pattern of the host names in names of traces, with or without their domain, or cut to fit.
+
+    >>> hosts = _hosts_in(["log/gpu-07.example.org_77.1795263371000.pt.trace.json"])
+    >>> hosts.findall("tcp on gpu-07.lan:29500")
+    ['gpu-07.lan']
+    """
+    matches = (_HOST_IN_NAME.match(_own_name(path)) for path in paths)
+    names = {match[1].split(".")[0] for match in matches if match}
+    hosts = [name for name in names if not _NO_HOST.fullmatch(name)]
+    if not hosts:
+        return None
+    whole = "|".join(map(re.escape, hosts))
+    cut = "|".join(re.escape(name[:n]) for name in hosts for n in range(len(name), 2, -1))
+    return re.compile(
+        rf"(?<![\w-])(?:(?:{whole})(?:\.[A-Za-z][\w-]*)*(?![\w-])|(?:{cut}){LEFT_OUT})"
+    )
+
+
+def _source_files(value: Any) -> Iterator[str]:
+    """The paths of source files in a report: a path may hold spaces, which a text does not tell."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        for item in value:
+            yield from _source_files(item)
+    elif is_dataclass(value):
+        for field in fields(value):
+            inner = getattr(value, field.name)
+            if field.name in ("file", "where") and isinstance(inner, str):
+                path = _LINE.sub("", inner)
+                if _SEPARATOR.search(path):
+                    yield path
+            else:
+                yield from _source_files(inner)
