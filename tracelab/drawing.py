@@ -163,15 +163,21 @@ def draw_whatif(
 
 
 def draw_beside(
-    trace: Analysis | Source, path: Path, options: Options = DEFAULTS
+    trace: Analysis | Source, path: Path, title: str = "", *, options: Options = DEFAULTS
 ) -> Path | TracelabError:
     """Draw a file beside its report, in whichever process.
+
+    Args:
+        trace: the file.
+        path: where the picture goes.
+        title: the headline, by default the file's name.
+        options: how the file was analyzed.
 
     Returns:
         the picture that was drawn, or why it could not be.
     """
     try:
-        draw(trace, path, options=options)
+        draw(trace, path, options=options, title=title)
     except TracelabError as error:
         return error
     return path
@@ -204,24 +210,26 @@ def draw_job(
     rank_of = {trace.path: trace.rank for trace in report.traces}
     folders = {Path(path).parent.name for path in rank_of}
     name = folders.pop() if len(folders) == 1 else f"{len(folders)} folders"
+    headline = f"{len(rank_of)} ranks on one clock"
     figure = job.draw_job(
         report.job,
         {rank_of[work.path]: work for work in works},
-        title=title or f"{name}: {len(rank_of)} ranks on one clock",
+        title=title or (f"{name}: {headline}" if name else headline),
         verdict=next(iter(job_verdict(report, rank_shares(report))), ""),
         width_px=width_px,
     )
     return Picture(figure)
 
 
-def for_picture(path: Path, files: int) -> Callable[[Analysis], Any]:
+def for_picture(path: Path, files: int, title: str = "") -> Callable[[Analysis], Any]:
     """What to call with each file's analysis, in whichever process; `draw_results` takes it all.
 
     Args:
         path: where the picture goes.
         files: how many files there are.
+        title: the headline of a single file, by default its name.
     """
-    return partial(draw_beside, path=path) if files == 1 else part_of_job
+    return partial(draw_beside, path=path, title=title) if files == 1 else part_of_job
 
 
 def draw_results(
@@ -230,6 +238,7 @@ def draw_results(
     path: Path,
     options: Options = DEFAULTS,
     run: Callable[..., Iterable[Any]] = map,
+    titles: Sequence[str] = (),
 ) -> list[Path | TracelabError]:
     """Draw a job as one picture, or each of several other files, beside the report.
 
@@ -239,6 +248,7 @@ def draw_results(
         path: where the picture goes; those of several files that are no job are numbered.
         options: how the files were analyzed.
         run: maps a function over files, as `map` or a pool's `map` does.
+        titles: the headline of each file that is no rank of a job, by default its name.
 
     Returns:
         the pictures that were drawn; instead of one that could not be, why.
@@ -246,8 +256,12 @@ def draw_results(
     if len(results) == 1:
         return [result.more for result in results]
     if report.job is None:
-        pairs = zip(results, numbered(path, len(results)), strict=True)
-        readable = [(result.source, one) for result, one in pairs if result.report is not None]
+        each = (results, numbered(path, len(results)), titles or [""] * len(results))
+        readable = [
+            (result.source, one, title)
+            for result, one, title in zip(*each, strict=True)
+            if result.report is not None
+        ]
         return list(run(partial(draw_beside, options=options), *zip(*readable, strict=True)))
     try:
         draw_job(report, [x.more for x in results if x.more is not None]).save(path)

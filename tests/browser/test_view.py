@@ -6,8 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.browser.viewers import QUERY
+from tracelab.options import Options
+from tracelab.read.sources import find_sources
 from tracelab.render.html.assets import asset, content_security_policy, script_json
 from tracelab.render.html.served import Served, ServedTrace
+from tracelab.render.html.viewed import contents, viewed
+from tracelab.reports import analyze_file, merge_results
 from tracelab.system.loopback import LoopbackServer, content_of_bytes, content_of_file
 
 TRACES = Path(__file__).parents[2] / "traces"
@@ -198,3 +203,25 @@ def test_it_is_said_when_the_window_is_closed_before_perfetto_is_there(open_serv
         page.get_by_text("Waiting for http://127.0.0.1:9…").wait_for()
         opened.value.close()
         page.get_by_text("Perfetto did not get the trace: its window was closed").wait_for()
+
+
+def test_the_finding_of_a_real_page_is_shown_where_its_evidence_is(open_served, viewers, tmp_path):
+    [result] = [
+        analyze_file(source, Options(cache=False), then=viewed)
+        for source in find_sources([str(ITEM)])
+    ]
+    report = merge_results([result], [str(ITEM)], Options(cache=False))
+    made = contents(report, [result], tmp_path, perfetto=viewers.address)
+    with served(made) as url:
+        page = open_served(url, expects=REQUESTS)
+        window = clicked(page, "Show in Perfetto")
+        # Our tracks are in the trace that Perfetto has, and the first finding is in the middle.
+        start, length = window.evaluate(VISIBLE)
+        [finding] = window.evaluate(
+            QUERY,
+            "select ts, dur from slice where name like 'TL101%' and category != '' "
+            "order by ts limit 1",
+        )
+        assert start < finding["ts"]
+        assert finding["ts"] + finding["dur"] < start + length
+        assert finding["dur"] > 0.2 * length

@@ -89,6 +89,10 @@ def analyze(
         bool,
         typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
     ] = False,
+    redact: Annotated[
+        bool,
+        typer.Option("--redact", help="Leave out paths, host names and the script's arguments."),
+    ] = False,
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
@@ -96,9 +100,10 @@ def analyze(
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
     from tracelab.render.text.report import TOP, render_text
+    from tracelab.report.redact import Redaction
 
     sources = find_sources(paths)
-    asked = Asked(png, html, perfetto)
+    asked = Asked(png, html, perfetto, redact=redact)
     options = Options(
         **shared_options(step_on, comm_pattern, no_cache=no_cache),
         step=_step_number(step),
@@ -119,6 +124,9 @@ def analyze(
     if results[0].is_saved:
         require_same_options(report, options, step_on)
         asked.require_report_enough(options.step)
+    redaction = Redaction(report) if redact else None
+    if redaction is not None:
+        report = redaction.of(report)
     if json == "-":
         write_result(report.to_json().decode())
     else:
@@ -135,7 +143,7 @@ def analyze(
             )
         )
     run = partial(map_files, spec=executor, jobs=jobs)
-    written = write_all(asked, report, results, options, run)
+    written = write_all(asked, report, results, options, run, redaction)
     for one in written:
         tell(str(one))
     for file in report.provenance.unread:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from tracelab.analysis import Analysis
     from tracelab.options import Options
     from tracelab.read.streams import Source
+    from tracelab.report.redact import Redaction
     from tracelab.report.schema import Report
     from tracelab.reports import FileResult
 
@@ -25,12 +26,17 @@ PICTURE, PAGE, TRACE = "picture", "page", "trace"
 class Asked(OneLine):
     """Where a picture, a page and a trace with tracks go; None for none.
 
-    Example: ``Asked(png=Path("timeline.png"), html=None, perfetto=None)``.
+    Attributes:
+        png, html, perfetto: that.
+        redact: without what tells where they were made.
+
+    Example: ``Asked(png=Path("timeline.png"), html=None, perfetto=None, redact=False)``.
     """
 
     png: Path | None
     html: Path | None
     perfetto: Path | None
+    redact: bool = False
 
     def pictures(self, files: int) -> list[Path]:
         """Where pictures may go: of a file or a job there is one, of other files one of each.
@@ -50,8 +56,13 @@ class Asked(OneLine):
         """Where the page and the traces go.
 
         Raises:
-            UsageError: a name is not that of one.
+            UsageError: a name is not that of one, or the trace is to be redacted.
         """
+        if self.redact and self.perfetto is not None:
+            raise UsageError(
+                "--redact cannot be combined with --perfetto, which writes the bytes of the trace "
+                "as they are, with its paths, host names and arguments"
+            )
         from tracelab.pages import numbered_traces, require_page, require_trace
 
         paths = []
@@ -82,8 +93,9 @@ class Asked(OneLine):
         makers: dict[str, Callable[[Analysis], Any]] = {}
         if self.png is not None:
             from tracelab.drawing import for_picture
+            from tracelab.report.redact import ALONE
 
-            makers[PICTURE] = for_picture(self.png, files)
+            makers[PICTURE] = for_picture(self.png, files, ALONE if self.redact else "")
         if self.html is not None:
             from tracelab.pages import part_of_page
 
@@ -132,6 +144,7 @@ def write_all(
     results: Sequence[FileResult],
     options: Options,
     run: Callable[..., Iterable[Any]],
+    redaction: Redaction | None = None,
 ) -> list[str | TracelabError]:
     """Write what is asked for.
 
@@ -141,15 +154,19 @@ def write_all(
         results: of each, from `analyze_for`.
         options: how the files were analyzed.
         run: maps a function over files, as `map` or a pool's `map` does.
+        redaction: what the report went through; None for none.
 
     Returns:
         what was written, in words; instead of what could not be, why.
     """
     told: list[str | TracelabError] = []
+    titles = ["" if redaction is None else redaction.of(x.source.path) for x in results]
+    if redaction is not None:
+        results = [replace(result, more=redaction.of(result.more)) for result in results]
     if asked.png is not None:
         from tracelab.drawing import draw_results
 
-        drawn = draw_results(report, _of(results, PICTURE), asked.png, options, run)
+        drawn = draw_results(report, _of(results, PICTURE), asked.png, options, run, titles)
         told += [x if isinstance(x, TracelabError) else f"drew {x}" for x in drawn]
     if asked.html is not None:
         from tracelab.pages import save_page

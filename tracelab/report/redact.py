@@ -1,9 +1,9 @@
 """A report, and what is shown beside it, without paths, host names and a script's arguments.
 
-Of a source file its own name stays, ``train.py:40``: findings are of no use without it. A trace is
-called by its rank, since its name begins with that of the host by default. What else stays are
-names that the program gives to its kernels, functions, modules and annotations; a path in one of
-them goes.
+Of a source file its own name stays, ``train.py:40``: findings are of no use without it; those of
+PyTorch keep their folders. A trace is called by its rank, since its name begins with that of the
+host by default. What else stays are the names that a program gives to its kernels, functions,
+modules and annotations, but for a path in them.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from tracelab.read.file_names import short_names
 from tracelab.report.schema import JobDecision, Provenance, Report
 
 LEFT_OUT = "…"
+ALONE = "trace"  # what a trace is called that is the only one
+_PYTORCH = "torch/"  # as the profiler writes the paths of its files
 _FOLDER = "folder"
 _HOST = "host"
 _Value = TypeVar("_Value")
@@ -75,7 +77,7 @@ class Redaction:
         paths = [trace.path for trace in report.traces]
         what = "rank" if report.job is not None else "trace"
         labels = [f"{what} {trace.rank}" for trace in report.traces]
-        self._labels = dict(zip(paths, labels if len(labels) > 1 else ["trace"], strict=True))
+        self._labels = dict(zip(paths, labels if len(labels) > 1 else [ALONE], strict=True))
         for number, unread in enumerate(report.provenance.unread, 1):
             self._labels.setdefault(unread.path, f"unread file {number}")
         self._short = _names_of(zip(short_names(paths), self._labels.values(), strict=False))
@@ -146,6 +148,8 @@ def _own_name(path: str) -> str:
 
 def _shown(path: re.Match[str]) -> str:
     name = _own_name(path[0])
+    if path[0].startswith(_PYTORCH):
+        return path[0]
     return name if _SOURCE_FILE.fullmatch(name) else LEFT_OUT
 
 
@@ -180,7 +184,7 @@ def _source_files(value: Any) -> Iterator[str]:
             inner = getattr(value, field.name)
             if field.name in ("file", "where") and isinstance(inner, str):
                 path = _LINE.sub("", inner)
-                if _SEPARATOR.search(path):
+                if _SEPARATOR.search(path) and not path.startswith(_PYTORCH):
                     yield path
             else:
                 yield from _source_files(inner)
