@@ -10,7 +10,7 @@
   const metaElement = document.getElementById("timeline-meta");
   const meta = metaElement ? JSON.parse(metaElement.textContent) : {findings: [], groups: []};
   const opened = new Map();  // the url of a trace to {tab, given}: its window, and that it has it
-  const PING_MS = 100, EDGE_NS = 1000, MARGIN = 0.5;  // the evidence takes half of the view
+  const PING_MS = 100, EDGE_NS = 1000;
 
   const status = document.createElement("output");
   status.id = "perfetto-status";
@@ -31,14 +31,12 @@
     return own + time - page;
   }
 
-  // What to show around some times of the page: [start, end] in ns as the file itself counts, which
-  // may be beyond the integers of Number. What is outside the trace Perfetto would not show; it
-  // rounds the times of some files by less than EDGE_NS.
-  function viewOf(trace, times) {
-    const start = timeInFile(trace, Math.min(...times)), end = timeInFile(trace, Math.max(...times));
-    const around = (end - start) * MARGIN;
-    const from = Math.max(trace.start + EDGE_NS, Math.floor(start - around));
-    const to = Math.min(trace.end - EDGE_NS, Math.ceil(end + around));
+  // A part of the page's timeline as [start, end] in ns as the file itself counts, which may be
+  // beyond the integers of Number. What is outside the trace Perfetto would not show; it rounds the
+  // times of some files by less than EDGE_NS.
+  function viewOf(trace, [start, end]) {
+    const from = Math.max(trace.start + EDGE_NS, Math.floor(timeInFile(trace, start)));
+    const to = Math.min(trace.end - EDGE_NS, Math.ceil(timeInFile(trace, end)));
     return from < to ? [from, to].map(own => BigInt(trace.origin) + BigInt(own)) : null;
   }
 
@@ -109,7 +107,7 @@
   function showFinding(finding) {
     const rank = meta.groups[finding.group].rank;
     const trace = served.traces.find(one => one.rank === rank);
-    show(trace, viewOf(trace, finding.marks.flatMap(([, start, end]) => [start, end])));
+    show(trace, viewOf(trace, finding.view));
   }
 
   function button(text, act) {
