@@ -116,7 +116,10 @@ def test_a_browser_is_opened_unless_none_is_wanted(tmp_path, is_wanted):
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > {log}.part\nmv {log}.part {log}\n')
     browser.chmod(0o755)
     options = () if is_wanted else ("--no-browser",)
-    with viewing(ITEM, "--no-prices", *options, BROWSER=str(browser)) as process:
+    # Where Python does not buffer, what is told is not held back either.
+    with viewing(
+        ITEM, "--no-prices", *options, BROWSER=str(browser), PYTHONUNBUFFERED="1"
+    ) as process:
         fetched(process.url)
         process.stderr.readline()
         if is_wanted:

@@ -123,6 +123,7 @@
   function choice(traces) {
     const made = document.createElement("select");
     made.className = "perfetto";
+    made.setAttribute("aria-label", "Open in Perfetto");
     made.append(new Option("Open in Perfetto…"), ...traces.map(trace => new Option(trace.name)));
     made.addEventListener("change", () => {
       show(traces[made.selectedIndex - 1], null);
