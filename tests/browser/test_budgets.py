@@ -14,7 +14,6 @@ from tests.build.repeated import as_rank, read, repeated, result_of
 from tests.bundled_traces import FOLDER
 from tracelab.options import DEFAULTS
 from tracelab.pages import part_of_page, save_page
-from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_RANK
 from tracelab.render.html.detail import MOST_BYTES, MOST_BYTES_OF_JOB
 from tracelab.reports import merge_results
 
@@ -68,7 +67,6 @@ def some_steps(folder):
 
 @pytest.fixture(scope="module")
 def many_steps(folder):
-    return written(folder, "train_step_clean_plain", 40)
     return written(folder, "train_step_clean_plain", TIMES)
 
 
@@ -83,11 +81,6 @@ def test_a_capture_of_some_steps_can_be_mailed(some_steps):
 
 
 def test_a_long_capture_stays_within_its_budget(many_steps):
-    """The columns are cut to their budget, and the rest grows with the steps alone."""
-    page, activities = many_steps
-    assert activities > 15_000
-    rest_of_a_step = (without_columns(page)) / 200
-    assert MOST_BYTES * OF_BASE64 + 1_200 * rest_of_a_step < 3.5 * MB
     """The columns are cut to their budget, and the rest grows with the list of steps alone."""
     page, activities = many_steps
     assert activities > 15_000
@@ -99,7 +92,6 @@ def test_a_long_capture_stays_within_its_budget(many_steps):
 
 def test_a_job_of_eight_ranks_stays_within_its_budget(folder):
     page, _ = written(folder, "fsdp_prefetch_plain_rank0", 2, ranks=8)
-    assert 8 * MOST_BYTES_OF_RANK * OF_BASE64 + without_columns(page) < 2 * MB
     assert MOST_BYTES_OF_JOB * OF_BASE64 + without_columns(page) < 2 * MB
 
 

@@ -31,9 +31,6 @@ from tracelab.render.html.encode import (
 from tracelab.render.html.groups import Group
 from tracelab.render.words import duration_text
 
-MOST_BYTES = 2_300_000  # of the columns; base64 makes 3.1 MB of them
-_BYTES_OF_JOB = 1_250_000  # of up to eight ranks, whose page stays below 2 MB
-_BYTES_OF_RANK = 155_000  # of each rank of a larger one
 MOST_BYTES = 2_250_000  # of the columns; base64 makes 3.0 MB of them, of a page of 3.5 MB
 MOST_BYTES_OF_JOB = 1_250_000  # of up to eight ranks, whose page stays below 2 MB
 _BYTES_OF_RANK = 156_000  # of each rank of a larger one

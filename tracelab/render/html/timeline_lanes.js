@@ -126,10 +126,6 @@ const timelineLanes = (() => {
     const edge = (bin) => start + (bin * (end - start)) / count;
     const outside = (lane.outside = { count, start, end, edge, sums: lane.kinds.map(() => null) });
     const inside = new Float64Array(lane.kinds.length); // what the activities of the detail say
-    for (const kindName of kinds) {
-      const k = lane.kinds.indexOf(kindName), busy = readPlanes(reader.bytes, reader.at, count, 4);
-      reader.at += 4 * count;
-    const before = new Float64Array(lane.kinds.length), after = new Float64Array(lane.kinds.length);
     for (const [at, kindName] of kinds.entries()) {
       const k = lane.kinds.indexOf(kindName), busy = readPlanes(bytes, lane.binsAt + 4 * at * count, count, 4);
       if (k < 0) throw new Error("the timeline's bins name a kind that the lane lacks");
