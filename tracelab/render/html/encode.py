@@ -212,7 +212,8 @@ def _by_row(lane: Lane, before_ns: Int64Array, rows: Rows) -> tuple[Int64Array, 
     row = lane.more["row"]
     has_row = row != ABSENT
     starts_ns, ends_ns = (np.append(column, 0) for column in rows)  # of row ABSENT: not used
-    follows_ns = np.where(row > 0, np.maximum(before_ns, ends_ns[row - 1]), before_ns)
+    earlier_ns = ends_ns[np.maximum(row - 1, ABSENT)]
+    follows_ns = np.where(row > 0, np.maximum(before_ns, earlier_ns), before_ns)
     reaches_ns = np.where(lane.start_ns < starts_ns[row], starts_ns[row], ends_ns[row])
     expected_end_ns = np.where(has_row, reaches_ns, lane.start_ns)
     return lane.start_ns - follows_ns, lane.end_ns - expected_end_ns

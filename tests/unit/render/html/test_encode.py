@@ -11,7 +11,9 @@ from hypothesis import given, strategies as st
 
 from tests.reference.page_lanes import read_lanes
 from tracelab.model.trace import ABSENT
-from tracelab.render.html.encode import BINS, Lane, bin_grid, compress, encode
+from tracelab.render.html.encode import BINS, Lane, bin_grid, compress, encode, rows_of
+
+NO_ROWS = rows_of([])
 
 _numbers = st.integers(-1, 2**32 - 2)
 _item = st.tuples(
@@ -50,7 +52,7 @@ def read_back(*encoded, start=0):
 @given(st.lists(_item, max_size=20), st.integers(-(2**40), 2**40))
 def test_any_lane_is_read_back_as_it_was(items, start):
     lane = lane_of(sorted(items))
-    [again] = read_back(encode(lane, start), start=start)
+    [again] = read_back(encode(lane, start, NO_ROWS), start=start)
     assert again.columns["start"] == lane.start_ns.tolist()
     assert again.columns["end"] == lane.end_ns.tolist()
     assert again.columns["kind"] == [lane.kinds[kind] for kind in lane.kind]
@@ -58,12 +60,61 @@ def test_any_lane_is_read_back_as_it_was(items, start):
         assert again.columns[name] == [None if x == ABSENT else x for x in column.tolist()]
 
 
+_times = st.lists(st.tuples(st.integers(0, 200), st.integers(0, 2**32)), max_size=12)
+
+
+@given(st.lists(_times, max_size=3), _times, st.data())
+def test_times_told_by_rows_are_read_back_as_they_were(streams, items, data):
+    """Whatever rows an item names: they only let its times be expected."""
+    lanes = [
+        stream_of(number, sorted(times, key=lambda time: time[0]))
+        for number, times in enumerate(streams)
+    ]
+    rows = rows_of(lanes)
+    row = [data.draw(st.integers(-1, len(rows.start_ns) - 1)) for _ in items]
+    start, length = np.array(sorted(items), dtype=np.int64).reshape(-1, 2).T
+    kind = np.zeros(len(items), dtype=np.uint8)
+    more = {"row": np.array(row, dtype=np.int64)}
+    idle = Lane("idle:0", "idle", "", 0, True, ("launch",), start, start + length, kind, more)
+    again, *_ = read_back(*(encode(lane, 0, rows) for lane in (idle, *lanes)))
+    assert again.columns["start"] == idle.start_ns.tolist()
+    assert again.columns["end"] == idle.end_ns.tolist()
+    assert again.columns["row"] == [None if x == ABSENT else x for x in row]
+
+
+def stream_of(number, times):
+    start, length = np.array(times, dtype=np.int64).reshape(-1, 2).T
+    nothing = np.full(len(times), ABSENT)
+    return Lane(
+        f"stream:{number}",
+        "stream",
+        "",
+        0,
+        False,
+        ("compute",),
+        start,
+        start + length,
+        np.zeros(len(times), dtype=np.uint8),
+        dict.fromkeys(("name", "op", "line", "call", "why", "source"), nothing),
+    )
+
+
+def test_what_follows_the_activities_takes_no_bytes():
+    # A stream is busy from 10 to 20, 35 to 50 and 60 to 61; the GPU is idle in between.
+    stream = stream_of(7, [(10, 10), (35, 15), (60, 1)])
+    start, end = np.array([0, 20, 50]), np.array([10, 35, 60])
+    kind, more = np.zeros(3, dtype=np.uint8), {"row": np.arange(3)}
+    idle = Lane("idle:0", "idle", "", 0, True, ("launch",), start, end, kind, more)
+    columns = encode(idle, 0, rows_of([stream])).columns
+    assert columns[: 2 * 4 * 3] == bytes(2 * 4 * 3)  # gap and dur, four bytes each
+
+
 def test_bins_have_all_that_a_lane_has_of_each_kind():
     # From 0 to 100 in ten bins; of the lane only what begins before 30 is kept.
     items = [(5, 10, 0), (12, 6, 0), (25, 10, 1), (95, 5, 0)]
     whole = lane_of([(*item, 0, 0, 0, 0) for item in items])
     kept = whole.select(whole.start_ns < 30)
-    [again] = read_back(encode(kept, 0, whole, bin_grid(0, 100, 10)))
+    [again] = read_back(encode(kept, 0, NO_ROWS, whole, bin_grid(0, 100, 10)))
     assert again.columns["start"] == [5, 12, 25]
     assert again.bins == {
         "launch_call": [5, 8, 0, 0, 0, 0, 0, 0, 0, 5],
@@ -79,7 +130,7 @@ def test_of_a_long_time_there_are_more_bins_so_that_each_fits_into_32_bits():
 
 
 def test_the_same_lanes_are_the_same_bytes():
-    lane = encode(lane_of([(5, 10, 0, 1, 2, 3, 4)]), 0)
+    lane = encode(lane_of([(5, 10, 0, 1, 2, 3, 4)]), 0, NO_ROWS)
     assert compress([lane]) == compress([lane])
     assert gzip.decompress(compress([lane])) == lane.columns
 
