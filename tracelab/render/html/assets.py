@@ -68,8 +68,3 @@ def script_json(content: Any) -> Markup:
     """
     text = json.dumps(content, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
     return Markup(text.translate(_ESCAPES))
-
-
-def has_asset(name: str) -> bool:
-    """Whether this package has such a file."""
-    return files(__package__).joinpath(name).is_file()

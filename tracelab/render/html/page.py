@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from jinja2 import Environment, FunctionLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from tracelab.render.html.assets import asset, content_security_policy, has_asset, script_json
+from tracelab.render.html.assets import asset, content_security_policy, script_json
 from tracelab.render.html.cells import table_of
 from tracelab.render.html.charts import placed
 from tracelab.render.html.content import content_of
@@ -52,8 +52,8 @@ def render_page(
         scripts = [*TIMELINE_SCRIPTS, *scripts]
     if served is not None:
         scripts.append("perfetto_link.js")
-    style = "".join(asset(name) for name in _STYLES if has_asset(name))
-    texts = [asset(name) for name in scripts if has_asset(name)]
+    style = "".join(map(asset, _STYLES))
+    texts = [asset(name) for name in scripts]
     return (
         _environment()
         .get_template("page.html.j2")

@@ -21,6 +21,7 @@ from tracelab.report.views import RankView, Scope
 
 UNKNOWN = "—"
 _MOST_BARS = 8  # ranks
+_FEW_FILES, _FEW_SENTENCES = 4, 2  # of which all is said, and what of more files is
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -103,9 +104,11 @@ def summaries_of(report: Report, ranks: Sequence[RankView]) -> list[Summary]:
     """The summary of the job, or of each file."""
     if report.job is not None and ranks:
         return [_of_job(report, ranks)]
-    names = short_names([rank.trace.path for rank in ranks])
-    titles = names if len(ranks) > 1 else [""]
-    return [summary_of(rank, title) for rank, title in zip(ranks, titles, strict=False)]
+    names = short_names([rank.trace.path for rank in ranks]) if len(ranks) > 1 else ("",)
+    summaries = [summary_of(rank, name) for rank, name in zip(ranks, names, strict=False)]
+    if len(summaries) <= _FEW_FILES:
+        return summaries
+    return [replace(x, verdict=x.verdict[:_FEW_SENTENCES]) for x in summaries]
 
 
 def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:

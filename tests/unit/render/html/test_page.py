@@ -19,6 +19,7 @@ from tests.unit.render.html.hand_made import ReadPage
 from tracelab import Options, load_report
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.html.page import render_page
+from tracelab.render.html.served import Served
 from tracelab.render.registry import render_as
 from tracelab.safe_text import visible
 
@@ -226,6 +227,23 @@ def test_the_policy_names_these_very_elements(hostile):
         # it stands before all that it is about
         order = [x.tag for x in read.elements]
         assert read.elements.index(policy) < min(order.index("style"), order.index("script"))
+
+
+def test_a_served_page_may_ask_its_own_server_alone():
+    text = render_page(report(SINFUL), served=Served(traces=()))
+    read = ReadPage(text)
+    [policy] = [x.get("content") for x in read.all("meta") if "http-equiv" in x.attributes]
+    assert "default-src 'none'" in policy
+    assert policy.endswith("; connect-src 'self'")
+    assert read.one("served").get("type") == "application/json"
+
+
+def test_many_files_are_summed_up_in_fewer_words():
+    names = ("events_device_synchronize", "events_elapsed_time", "events_event_synchronize")
+    read = page(*names, "events_item", "events_wait")
+    assert [x.text for x in read.all("h2")][:5] == [*names, "events_item", "events_wait"]
+    assert "For the details of one file, analyze it alone." in read.one("ranks").text
+    assert "99.5 % of the GPU time" not in read.one("summary").text
 
 
 def digest(element):
