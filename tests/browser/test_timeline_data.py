@@ -4,6 +4,7 @@ import pytest
 
 from tests.bundled_traces import FOLDER
 from tracelab import Options, find_sources
+from tracelab.render.html import detail
 from tracelab.render.html.file_part import file_part
 from tracelab.render.html.page import render_page
 from tracelab.reports import analyze_file, merge_results
@@ -27,6 +28,31 @@ def open_report(open_page, tmp_path):
         return report, page
 
     return opened
+
+
+def test_what_is_cut_is_measured_from_its_bins(open_report, monkeypatch):
+    for name, number in (("MOST_BYTES", 26_000), ("_FEWEST_BINS", 16), ("_BINS_OF_ALL", 100)):
+        monkeypatch.setattr(detail, name, number)
+    report, page = open_report("train_step_sinful")
+    start, end, low, high = page.evaluate(
+        """() => {
+          const {start, end, groups} = JSON.parse(
+            document.getElementById("timeline-meta").textContent);
+          return [start, end, ...groups[0].detail];
+        }"""
+    )
+    in_detail = page.evaluate(BUSY, ["idle:0", low, high, 0])
+    everywhere = page.evaluate(BUSY, ["idle:0", start, end, 0])
+    assert (in_detail["exact"], everywhere["exact"]) == (True, False)
+    bubbles = without_zeros(report.windows[0].devices[0].bubbles)
+    idle = {kind: time_ns for kind, time_ns in everywhere["kinds"].items() if kind in bubbles}
+    assert idle == pytest.approx(bubbles, abs=1)
+    assert {*everywhere["kinds"]} == {*bubbles, "edge"}  # before and after the whole trace's window
+    steps = [x for x in report.windows[1:] if x.start_ns >= low and x.end_ns <= high]
+    assert steps
+    for step in steps:
+        measured = page.evaluate(BUSY, ["idle:0", step.start_ns, step.end_ns, 0])
+        assert measured["kinds"] == without_zeros(step.devices[0].bubbles)
 
 
 def without_zeros(times_ns):

@@ -117,7 +117,7 @@ def file_part(analysis: Analysis) -> FilePart:
     timeline = analysis.timeline
     trace, findings = timeline.trace, analysis.report.findings
     shown = _Shown(analysis)
-    lanes = shown.lanes()
+    lanes = tuple(map(_narrowed, shown.lanes()))
     filled = [lane for lane in lanes if len(lane)]
     steady = _steady_numbers(timeline)
     places = places_of_evidence(timeline, findings)
@@ -436,6 +436,17 @@ def _taken(values: Int64Array, index: NDArray[Any]) -> Int64Array:
     """int64[k], the values at these places, ABSENT for ABSENT."""
     taken: Int64Array = np.append(values, ABSENT)[index]
     return taken
+
+
+def _narrowed(lane: Lane) -> Lane:
+    """The same lane with places of four bytes, for it may travel from process to process."""
+    return replace(
+        lane,
+        more={
+            key: column if key == "cost" else column.astype(np.int32)
+            for key, column in lane.more.items()
+        },
+    )
 
 
 def _visible_name(text: str) -> Name:
