@@ -244,8 +244,13 @@ def differences(values: Int64Array) -> Int64Array:
 
 
 def bin_grid(start_ns: int, end_ns: int, count: int = BINS) -> Grid:
-    """So many bins of some time, or more where the time in one would not fit into 32 bits."""
-    return Grid(start_ns, end_ns, max(count, -(-(end_ns - start_ns) // _LONGEST_BIN_NS)))
+    """So many bins of some time, or more where the time in one would not fit into 32 bits.
+
+    All are of one length in whole nanoseconds, so the last one may end later.
+    """
+    length_ns = max(1, end_ns - start_ns)
+    count = max(count, -(-length_ns // _LONGEST_BIN_NS))
+    return Grid(start_ns, start_ns + count * -(-length_ns // count), count)
 
 
 def _escaped(values: Int64Array, *, is_signed: bool) -> tuple[Int64Array, list[list[int]]]:

@@ -126,7 +126,9 @@ def test_of_a_long_time_there_are_more_bins_so_that_each_fits_into_32_bits():
     assert bin_grid(0, 10**9).columns == BINS
     day_ns = 24 * 3600 * 10**9
     grid = bin_grid(0, day_ns)
-    assert np.diff(grid.edges_ns).max() < 2**32
+    [length_ns] = set(np.diff(grid.edges_ns).tolist())
+    assert length_ns < 2**32
+    assert grid.start_ns == 0 < day_ns <= grid.end_ns < day_ns + grid.columns
 
 
 def test_the_same_lanes_are_the_same_bytes():
