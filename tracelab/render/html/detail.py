@@ -7,7 +7,7 @@ columns, which differs from trace to trace: so it is measured.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -272,41 +272,45 @@ def _cut(group: Group, detail: tuple[int, int], whole: frozenset[str]) -> Group:
     """
     streams = [lane for lane in group.lanes if lane.type == "stream"]
     hosts = [lane for lane in group.lanes if lane.type == "host"]
-    in_detail = [_lies_in(lane, detail) for lane in group.lanes]
-    is_known = _joined(
-        [x for x, lane in zip(in_detail, group.lanes, strict=True) if lane.type == "stream"]
-    )
-    is_row = np.ones_like(is_known) if "stream" in whole else is_known
-    is_call = _joined(
-        [x for x, lane in zip(in_detail, group.lanes, strict=True) if lane.type == "host"]
-    )
+    in_detail = {lane.id: _lies_in(lane, detail) for lane in group.lanes}
+    is_everything = {x.id: np.ones(len(x), np.bool_) for x in group.lanes if x.type in whole}
     call = np.concatenate([np.zeros(0, np.int64), *(lane.more["call"] for lane in streams)])
-    launched = call[is_known & (call != ABSENT)]
-    is_call[launched] = True
-    row_of, call_of = _new_places(is_row), _new_places(is_call)
-    kept_rows, kept_calls, known = (
-        iter(np.split(column, np.cumsum([len(lane) for lane in lanes])[:-1]) if lanes else ())
-        for column, lanes in ((is_row, streams), (is_call, hosts), (is_known, streams))
+    launches = call[_joined(streams, in_detail) & (call != ABSENT)]
+    is_call = _joined(hosts, in_detail)
+    is_call[launches] = True
+    bounds = np.cumsum([len(lane) for lane in hosts])[:-1]
+    is_call_of = dict(zip([x.id for x in hosts], np.split(is_call, bounds), strict=False))
+    kept = {**in_detail, **is_call_of, **is_everything}
+    row_of, call_of = _new_places(_joined(streams, kept)), _new_places(is_call)
+    places = {"row": row_of, "source": row_of, "call": call_of}
+    return replace(
+        group,
+        lanes=tuple(
+            _cut_lane(lane, kept[lane.id], ~in_detail[lane.id], places) for lane in group.lanes
+        ),
     )
-    cut = []
-    for lane, is_inside in zip(group.lanes, in_detail, strict=True):
-        kept = is_inside
-        more = dict(lane.more)
-        for key, place_of in (("row", row_of), ("source", row_of), ("call", call_of)):
-            if key in more:
-                more[key] = place_of[more[key]]
-        if lane.type == "stream":
-            kept = next(kept_rows)
-            is_bare = ~next(known)
-            more = {
-                x: np.where(is_bare, ABSENT, y) if x in _DETAILS else y for x, y in more.items()
-            }
-        elif lane.type == "host":
-            kept = next(kept_calls)
-        elif lane.type in whole:
-            kept = np.ones_like(is_inside)
-        cut.append(replace(lane, more=more).select(kept))
-    return replace(group, lanes=tuple(cut))
+
+
+def _cut_lane(
+    lane: Lane,
+    is_kept: NDArray[np.bool_],
+    is_bare: NDArray[np.bool_],
+    places: Mapping[str, Int64Array],
+) -> Lane:
+    """A lane with what is kept of it.
+
+    Args:
+        lane: all of it.
+        is_kept: bool[n].
+        is_bare: bool[n], of which no more is kept than when it ran.
+        places: by column int64[m + 1], the new place of each thing that it refers to, else ABSENT.
+    """
+    more = {
+        key: places[key][column] if key in places else column for key, column in lane.more.items()
+    }
+    if lane.type == "stream":
+        more |= {key: np.where(is_bare, ABSENT, more[key]) for key in _DETAILS}
+    return replace(lane, more=more).select(is_kept)
 
 
 def _lies_in(lane: Lane, detail: tuple[int, int]) -> NDArray[np.bool_]:
@@ -315,8 +319,9 @@ def _lies_in(lane: Lane, detail: tuple[int, int]) -> NDArray[np.bool_]:
     return is_inside
 
 
-def _joined(columns: Sequence[NDArray[np.bool_]]) -> NDArray[np.bool_]:
-    return np.concatenate([np.zeros(0, np.bool_), *columns])
+def _joined(lanes: Sequence[Lane], columns: Mapping[str, NDArray[np.bool_]]) -> NDArray[np.bool_]:
+    """The columns of some lanes, by their ids, one after another."""
+    return np.concatenate([np.zeros(0, np.bool_), *(columns[lane.id] for lane in lanes)])
 
 
 def _new_places(is_kept: NDArray[np.bool_]) -> Int64Array:
