@@ -143,6 +143,40 @@ def test_arrows_follow_the_critical_path(tmp_path):
     ]
 
 
+def test_an_arrow_to_a_call_that_waits_leads_forward(tmp_path):
+    path = tmp_path / "in.json"
+    files.write(
+        path,
+        [
+            files.launch(0, 2 * US, 1),
+            files.kernel(8 * US, 20 * US, "awaited", correlation=1),
+            files.call("cudaDeviceSynchronize", 5 * US, 24 * US),
+            files.launch(26 * US, 28 * US, 2),
+            files.kernel(30 * US, 50 * US, "next", correlation=2),
+        ],
+    )
+    written(path, out := tmp_path / "out.json")
+    arrows = [x for x in events_of(out) if x.get("cat") == "tracelab.critical_path" and "id" in x]
+    assert [(x["ph"], x["pid"], x["tid"], x["ts"]) for x in arrows] == [
+        ("s", 0, 7, "8.000"),
+        ("f", files.HOST, files.HOST, "8.000"),  # where the call, which began before, waits
+        ("s", files.HOST, files.HOST, "5.000"),
+        ("f", 0, 7, "30.000"),
+    ]
+
+
+@pytest.mark.parametrize("name", ["train_step_sinful", "ddp_hook_side_stream_rank0"])
+def test_no_arrow_leads_back_in_time(name, tmp_path):
+    written(bundled(name), out := tmp_path / "out.json")
+    begun = {}
+    for event in events_of(out):
+        if is_ours(event) and event["ph"] == "s":
+            begun[event["id"]] = nanoseconds(event["ts"])
+        elif is_ours(event) and event["ph"] == "f":
+            assert begun.pop(event["id"]) <= nanoseconds(event["ts"])
+    assert begun == {}
+
+
 def test_processes_are_written_as_the_file_has_them(tmp_path):
     path = tmp_path / "in.json"
     gpu = {"pid": "0", "tid": "stream 7"}
