@@ -14,8 +14,8 @@ from tests.browser.viewers import Perfetto
 from tests.build.perfetto import (
     events_of,
     is_ours,
-    names_of_threads,
     require_figures,
+    tracks_in,
     written,
 )
 from tests.bundled_traces import FOLDER
@@ -63,28 +63,21 @@ def slices_of(opened: Perfetto) -> dict[str, list[tuple[int, int, str]]]:
     return dict(tracks)
 
 
-def written_slices(events) -> dict[str, list[tuple[int, int, str]]]:
-    """The same as it was written, by the model of how Perfetto reads times."""
-    names, tracks = names_of_threads(events), defaultdict(list)
-    for event in events:
-        if is_ours(event) and event["ph"] == "X":
-            start_ns = as_read_ns(str(event["ts"]))
-            end_ns = start_ns + as_read_ns(str(event["dur"]))
-            tracks[names[event["pid"], event["tid"]]].append((start_ns, end_ns, event["name"]))
+def in_order(tracks: dict[str, list[tuple[int, int, str]]]) -> dict[str, list]:
+    """The same, the slices of each row sorted."""
     return {name: sorted(slices) for name, slices in tracks.items()}
 
 
 def test_every_slice_of_ours_is_read_as_written(perfetto, exported):
     _, out, _ = exported
-    read = {name: sorted(slices) for name, slices in slices_of(perfetto(out)).items()}
-    assert read == written_slices(events_of(out))
+    assert in_order(slices_of(perfetto(out))) == in_order(tracks_in(events_of(out)))
 
 
+# Times since 1970 are read up to 256 ns off, those of the file as well.
+@pytest.mark.parametrize("exported", [x for x in TRACES if x != "since_1970"], indirect=True)
 def test_tracks_are_the_figures_of_the_report(perfetto, exported):
     path, out, report = exported
     origin_ns = tracelab.read_trace(path).origin_ns
-    if origin_ns > 2**43 * 1000:
-        pytest.skip("Perfetto reads the times of this file up to 256 ns off")
     require_figures(slices_of(perfetto(out)), report, origin_ns, report.traces[0].rank)
 
 
@@ -162,7 +155,7 @@ def test_catapult_shows_the_same(catapult, exported):
     assert [x for x in after.processes if x is not ours] == before.processes
     assert after.processes[0] is ours
     shown = {row["name"]: row["slices"] for row in ours["threads"] if row["slices"]}
-    slices = written_slices(events_of(out))
+    slices = tracks_in(events_of(out))
     assert shown == {name: len(rows) for name, rows in slices.items()}
     assert [row["name"] for row in ours["threads"] if row["slices"]] == list(slices)
     arrows = sum(is_ours(x) and x["ph"] == "s" for x in events_of(out))
@@ -174,8 +167,8 @@ def test_the_events_of_one_step_open(perfetto, tmp_path):
     path = bundled("train_step_sinful")
     report = written(path, out := tmp_path / "out.json", step=4)
     opened = perfetto(out)
-    read = {name: sorted(slices) for name, slices in slices_of(opened).items()}
-    assert read == written_slices(events_of(out))
+    read = slices_of(opened)
+    assert in_order(read) == in_order(tracks_in(events_of(out)))
     require_figures(read, report, tracelab.read_trace(path).origin_ns, 0)
     [row] = opened.sql("select count(*) as count from slice where category = 'kernel'")
     assert 300 < row["count"] < 500

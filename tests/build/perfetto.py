@@ -14,6 +14,7 @@ from typing import Any
 
 from tracelab import Options, write_perfetto
 from tracelab.glossary import CAUSES, PATH_KINDS
+from tracelab.render.perfetto.times import as_read_ns
 from tracelab.report.schema import Report
 
 Event = dict[str, Any]
@@ -53,12 +54,12 @@ def names_of_threads(events: list[Event]) -> dict[tuple[Any, Any], str]:
 
 
 def tracks_in(events: list[Event]) -> dict[str, Slices]:
-    """The slices of each track of ours: start, end and name, by what the track is called."""
+    """The slices of each track of ours, by what the track is called, as Perfetto reads times."""
     names, tracks = names_of_threads(events), defaultdict(list)
     for event in events:
         if is_ours(event) and event["ph"] == "X":
-            start_ns = nanoseconds(event["ts"])
-            end_ns = start_ns + nanoseconds(event["dur"])
+            start_ns = as_read_ns(str(event["ts"]))
+            end_ns = start_ns + as_read_ns(str(event["dur"]))
             tracks[names[event["pid"], event["tid"]]].append((start_ns, end_ns, event["name"]))
     return dict(tracks)
 
