@@ -30,12 +30,11 @@ def bundled(name: str) -> str:
     return str(FOLDER / f"{name}.pt.trace.json.gz")
 
 
-# Short and launch bound; with dropped slices of its own; several GPUs; since 1970; of an AMD GPU.
+# Short; with dropped slices of its own; one rank of two; with times since 1970; of an AMD GPU.
 TRACES = {
     "prefetch": lambda: bundled("prefetch_copy_stream_pageable"),
     "train_step": lambda: bundled("train_step_sinful"),
     "ddp_rank1": lambda: bundled("ddp_hook_side_stream_rank1"),
-    "peer_copy": lambda: bundled("peer_copy_chain"),
     "since_1970": lambda: path_of("hta_simple_add"),
     "amd": lambda: path_of("tracelens_mi300x_normalization"),
 }

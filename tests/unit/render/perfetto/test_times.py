@@ -53,6 +53,16 @@ def test_times_since_1970_are_the_digits_of_the_file(time_ns):
     assert abs(as_read_ns(microseconds(time_ns)) - time_ns) <= 512
 
 
-@pytest.mark.parametrize("text", ["5", "0.0005", "-0.0005", "1e3"])
-def test_halves_are_rounded_away_from_zero(text):
-    assert as_read_ns(text) == {"5": 5000, "0.0005": 1, "-0.0005": -1, "1e3": 1_000_000}[text]
+@pytest.mark.parametrize(
+    ("text", "read_ns"),
+    [
+        ("5", 5000),
+        ("1e3", 1_000_000),
+        ("0.0005", 1),  # halves are rounded away from zero
+        ("-0.0005", -1),
+        ("1694039969476590.000", 1694039969476590_000),  # whole numbers are multiplied as integers
+        ("1740461679470630.547", 1740461679470630_400),
+    ],
+)
+def test_what_perfetto_makes_of_a_number(text, read_ns):
+    assert as_read_ns(text) == read_ns
