@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.asked import Asked, analyze_for, merge, write_all
 from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
 from tracelab.cli.outputs import require_outputs
 from tracelab.cli.saved import require_same_options
@@ -96,6 +95,7 @@ def analyze(
     no_cache: NoCache = False,
 ) -> None:
     """Tell what the GPUs did, why they were idle, and what the host waited for."""
+    from tracelab.cli.asked import Asked, analyze_for, merge, write_all
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options
     from tracelab.read.sources import find_sources

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from getpass import getuser
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.asked import Asked, merge
 from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
 from tracelab.cli.saved import require_same_options
 from tracelab.system.console import tell, write_result
@@ -65,6 +61,9 @@ def view(
 
     Both are served on this machine alone, at an address that nobody can guess, until Ctrl-C.
     """
+    from tempfile import TemporaryDirectory
+
+    from tracelab.cli.asked import Asked, merge
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
@@ -110,6 +109,9 @@ def _analyze(source: Source, options: Options) -> FileResult:
 
 def _tell_of_tunnel(port: int) -> None:
     """Say how the address is reached from another machine."""
+    import socket
+    from getpass import getuser
+
     try:
         user = getuser()
     except (KeyError, OSError):  # a container may have none of that number
