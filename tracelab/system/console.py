@@ -149,10 +149,8 @@ def _guarded(stream: TextIO | None, descriptor: int) -> tuple[TextIO, _Guard | N
     except OSError:
         return stream, None
     # Without Python's own buffers (-u) a stream writes through, and has no lines.
-    buffered, lines = (
-        io.BufferedWriter(guard),
-        stream.line_buffering or getattr(stream, "write_through", False),
-    )
+    buffered = io.BufferedWriter(guard)
+    lines = stream.line_buffering or getattr(stream, "write_through", False)
     return io.TextIOWrapper(
         buffered, stream.encoding, stream.errors, line_buffering=bool(lines)
     ), guard
