@@ -21,7 +21,7 @@ KB, MB = 1_000, 1_000_000
 OF_BASE64 = 4 / 3
 COLUMNS = re.compile(r'id="timeline-columns">([^<]*)<')
 LONGEST_SIDE_PX = 1_440
-TIMES, STEPS_EACH = 40, 5  # of the capture of many steps
+TIMES, STEPS_EACH = 12, 5  # of the capture of many steps
 STEPS = TIMES * STEPS_EACH
 
 COUNT_RECTANGLES = """() => {
