@@ -19,8 +19,7 @@ def report():
     return tracelab.analyze(TRACE)
 
 
-@pytest.mark.parametrize("kind", [str, Path])
-@pytest.mark.parametrize("listed", [list, tuple])
+@pytest.mark.parametrize(("kind", "listed"), [(str, list), (Path, tuple)])
 def test_files_are_given_as_text_or_paths_alone_or_in_a_list(report, tmp_path, kind, listed):
     trace, fixed, saved = kind(TRACE), kind(FIXED), kind(tmp_path / "report.json")
     report.save(saved)
