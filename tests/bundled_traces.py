@@ -9,6 +9,7 @@ import copyreg
 import json
 import os
 import pickle
+from dataclasses import astuple
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -33,7 +34,8 @@ def report_of(*paths: Path, options: Options = DEFAULTS) -> Report:
     folder = os.environ.get(KEPT)
     if folder is None:
         return _analyze(paths, options)
-    kept = Path(folder) / f"{sha256(repr((paths, options)).encode()).hexdigest()}.pickle"
+    which = repr((paths, astuple(options)))  # the repr of options is cut to a line
+    kept = Path(folder) / f"{sha256(which.encode()).hexdigest()}.pickle"
     if kept.exists():
         return pickle.loads(kept.read_bytes())
     report = _analyze(paths, options)
