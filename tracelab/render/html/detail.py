@@ -41,7 +41,7 @@ _SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more 
 _MOST_TRIES = 5  # the estimate is mostly right at once
 _WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN)
 _DETAILS = ("op", "line", "call", "why", "source")  # what else is known of an activity
-_MOST_FOR_STREAMS = 0.75  # of the bytes: more would leave too little for the detail
+_MOST_FOR_STREAMS = 0.8  # of the bytes: more would leave too little for the detail
 # The types of lanes whose activities stay at all times: without a detail, and with one.
 _ALL = frozenset(("steps", "wait", "idle", "exposed", "stream", "path", "host"))
 _ALWAYS = frozenset(("steps",))
