@@ -84,6 +84,9 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
     arguments |= {
         key: np.full(count, figure) for key, figure in figures.items() if figure is not None
     }
+    if len(place_row):  # where Perfetto drops the event itself, its name is still said
+        _, first = np.unique(slice_index, return_index=True)
+        arguments["cites"] = Texts(places.name.index[place_row[first]], places.name.table)
     cause = FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)
     track = Track(
         label=shorten(f"{number} {price}: {finding.rule} {clean(finding.title)}", _LONGEST_LABEL),

@@ -124,6 +124,20 @@ def test_arrows_lead_from_a_finding_to_what_it_cites(tmp_path):
         assert rows[event["pid"], event["tid"]][0].isdigit()
 
 
+def test_a_slice_of_a_finding_says_what_it_is_about(tmp_path):
+    report = written(bundled("events_item"), out := tmp_path / "out.json")
+    first = next(x for x in events_of(out) if x.get("cat") == "tracelab.finding")
+    finding = report.findings[0]
+    assert first["name"] == "TL101 host_sync"
+    arguments = first["args"]
+    assert arguments["finding"] == f"1. {finding.title}"
+    assert arguments["where"] == "`item` in read_a_value (workloads/events.py:65)"
+    assert arguments["cites"] == "cudaStreamSynchronize"
+    assert arguments["price"].startswith("saves ")
+    assert (arguments["cost_ns"], arguments["saves_ns"]) == (finding.cost_ns, finding.saves_ns)
+    assert arguments["fix"].startswith(finding.fix[:40])
+
+
 def test_arrows_follow_the_critical_path(tmp_path):
     path = tmp_path / "in.json"
     files.write(
