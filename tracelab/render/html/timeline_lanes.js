@@ -134,7 +134,9 @@ const timelineLanes = (() => {
       let hint = rawUntil(lane, start, inside), before = inside[k];
       for (let bin = 0; bin < count; bin++) {
         hint = rawUntil(lane, edge(bin + 1), inside, hint);
-        sums[bin + 1] = sums[bin] + Math.max(0, busy[bin] - (inside[k] - before));
+        // A bin within the detail has nothing else; its edges are no whole ns, so that some would be left.
+        const isCut = outsideLength(lane, edge(bin), edge(bin + 1)) > 0;
+        sums[bin + 1] = sums[bin] + (isCut ? Math.max(0, busy[bin] - (inside[k] - before)) : 0);
         before = inside[k];
       }
     }
