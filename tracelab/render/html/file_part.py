@@ -24,8 +24,8 @@ from tracelab.model.steps import Window
 from tracelab.model.timeline import Stream, Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
-from tracelab.render.evidence import Place, places_of_evidence
 from tracelab.render.html.encode import Lane
+from tracelab.render.html.evidence import Place, places_of_evidence
 from tracelab.render.picture.lanes import main_threads_first
 from tracelab.render.words import bare_name, shorten
 from tracelab.report.schema import WhatIf

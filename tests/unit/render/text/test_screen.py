@@ -390,7 +390,7 @@ def test_every_bundled_trace_fits(path):
     assert_is_a_screen(report_of(path))
 
 
-JOBS = {path.name.partition("_rank")[0] for path in TRACES.glob("*_rank0.*")}
+JOBS = {path.name.rpartition("_rank")[0] for path in TRACES.glob("*_rank0.*")}
 
 
 @pytest.mark.parametrize("job", sorted(JOBS))

@@ -3,7 +3,7 @@ from dataclasses import replace
 from tests.build.rows import kernel, launch, timeline
 from tracelab.findings.finding import Finding, Where
 from tracelab.model.trace import ABSENT
-from tracelab.render.evidence import Place, places_of_evidence
+from tracelab.render.html.evidence import Place, places_of_evidence
 
 FINDING = Finding(
     rule="TL301",
