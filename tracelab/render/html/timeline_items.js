@@ -116,7 +116,7 @@ const timelineItems = (meta) => {
         link(item, start, launched, at, true);
       }
     } else if (other) fact("activity", `${titleOf(other)} (${other.lane.label})`);
-    fact("not overlapped because of", why);
+    fact("not overlapped because", why);
     return { title, facts, links };
   }
 
