@@ -299,7 +299,7 @@ def test_dragging_measures_every_lane(opened):
         for row in page.locator("#measured tbody tr").all()
     ]
     assert rows == [
-        ["rank 0, GPU 0 idle", "1,000", "3,000", "25.0 %",
+        ["rank 0, GPU 0", "1,000", "3,000", "25.0 %",
          "host blocked (in a call) 2,000, launch 1,000"],
         ["rank 0, GPU 0 stream 7", "1,000", "3,000", "25.0 %", "compute 1,000"],
         ["rank 0, GPU 0 stream 8", "400", "3,600", "10.0 %", "comm 400"],

@@ -155,7 +155,7 @@ def _facts(finding: Finding, scope: Scope) -> list[str]:
         *seen_in(finding, scope),
         cost,
     ]
-    if finding.bound_ns != finding.cost_ns:
+    if 0 < finding.bound_ns != finding.cost_ns:
         parts.append(f"{time_text(finding.bound_ns)} of it attributed")
     if where.annotation:
         parts.append(f"in {where.annotation}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.job.merge import Job
 from tracelab.model.trace import ABSENT
+from tracelab.read.file_names import short_names
 from tracelab.render.html.encode import Lane
 from tracelab.render.html.file_part import FilePart, Name
 from tracelab.render.job_clock import JobTime, job_times
@@ -97,9 +97,10 @@ def groups_of(report: Report, files: Sequence[FilePart]) -> list[Group]:
     in_order = sorted(by_rank.items())
     times = page_times(report, by_rank)
     if report.job is None or not times:
+        names = short_names([part.path for _, part in in_order])
         return [
-            _group(rank, visible(Path(part.path).name), part, np.asarray, ())
-            for rank, part in in_order
+            _group(rank, visible(name), part, np.asarray, ())
+            for (rank, part), name in zip(in_order, names, strict=True)
         ]
     waits = _waits(report.job)
     return [_group(rank, f"rank {rank}", part, times[rank], waits[rank]) for rank, part in in_order]

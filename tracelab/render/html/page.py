@@ -41,26 +41,27 @@ def render_page(
         files: what the page's timeline shows of each file; without it the page has none.
         served: what a program on this machine serves beside the page, if it does.
     """
-    scripts = ["page.js"]
+    scripts = list(map(asset, ("page.js", *(["perfetto_link.js"] if served else ()))))
     timeline: dict[str, Any] | None = None
     if files:
         from tracelab.render.html.timeline_data import timeline_data
 
         data = timeline_data(report, files)
         columns = base64.b64encode(data.columns).decode()
-        timeline = {"meta": script_json(data.meta), "columns": Markup(columns)}
-        scripts = [*TIMELINE_SCRIPTS, *scripts]
-    if served is not None:
-        scripts.append("perfetto_link.js")
+        timeline = {
+            "meta": script_json(data.meta),
+            "columns": Markup(columns),
+            "scripts": [Markup(asset(name)) for name in TIMELINE_SCRIPTS],
+        }
     style = "".join(map(asset, _STYLES))
-    texts = [asset(name) for name in scripts]
+    every_script = [*(timeline["scripts"] if timeline else ()), *scripts]
     return (
         _environment()
         .get_template("page.html.j2")
         .render(
-            csp=content_security_policy(texts, [style], is_served=served is not None),
+            csp=content_security_policy(every_script, [style], is_served=served is not None),
             style=Markup(style),
-            scripts=[Markup(text) for text in texts],
+            scripts=list(map(Markup, scripts)),
             timeline=timeline,
             served=None if served is None else script_json(served.for_page()),
             page=content_of(report, files),

@@ -120,6 +120,8 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
         x if x.value == UNKNOWN else replace(x, note=f"{x.note} · {on}")
         for x in numbers_of(longest)[:3]
     ]
+    if len(numbers) == 3 and any(x.rank == longest.trace.rank and x.wait_ns for x in shares):
+        numbers[2] = replace(numbers[2], name="GPU busy in it, waits included")
     scopes = [rank.main.scope for rank in ranks]
     priced = next((x for x in scopes if x.savings and x.savings.saves_ns is not None), scopes[0])
     return Summary(
@@ -209,7 +211,8 @@ def bar_of(scope: Scope) -> Bar | None:
     if device is None:
         return None
     steps = max(1, scope.steps)
-    what = f"a step, the mean of {steps} steady steps," if steps > 1 else scope.name
+    mean = f"{steps} steady steps ({time_text(round(scope.length_ns / steps))})"
+    what = f"a step, the mean of {mean}," if steps > 1 else scope.name
     name = f"What GPU {device.device} did in {what} and why it was idle"
     return Bar(name, scope.length_ns, tuple(parts_of(device)), steps)
 

@@ -78,7 +78,10 @@
     if (!finding) return repaint(false);
     const group = scene.groups[finding.group];
     setOpen(group, true);
+    scene.cursor = scene.hover = null; // what was said of an activity is not about the finding
     show(...(range ?? finding.view));
+    const places = finding.marks.length;
+    say(`Finding ${number}: ${places} ${places === 1 ? "place" : "places"} marked.`);
     painter.revealRow({ y: group.y0, height: group.y1 - group.y0 });
     painter.revealRow(group.lanes[finding.marks[0]?.[0]]?.shownRow);
     if (remember) rememberInHash(true);
@@ -158,7 +161,7 @@
   function measure(a, b) {
     return scene.rows.filter((row) => row.lane && row.lane.type !== "steps").map(({ lane }) => {
       const { ns, kinds, exact } = busy(lane, a, b), rest = b - a - ns, isIdle = lane.type === "idle";
-      return { lane: lane.id, group: lane.group.number, label: lane.label, kinds, exact,
+      return { lane: lane.id, type: lane.type, group: lane.group.number, label: lane.label, kinds, exact,
                busy: !isIdle ? ns : isIdleKnown(lane.group, a, b) ? rest : null, idle: isIdle ? ns : rest };
     });
   }
@@ -191,8 +194,8 @@
     details.setAttribute("aria-live", "polite");
     details.replaceChildren(text);
   }
-  const HINT = "Hover over an activity, or use the arrow keys once the lanes have the focus. " +
-    "Drag measures; Ctrl and the wheel zoom, after a click the wheel alone. ? says all keys.";
+  const HINT = "Hover over an activity, or click and use the arrow keys. Drag measures, the wheel with Ctrl " +
+    "zooms. ? lists all keys.";
 
   function showMeasured() {
     if (!scene.range) return measured.replaceChildren();
@@ -207,15 +210,17 @@
     }
     for (const each of measure(a, b)) {
       const row = body.insertRow(), about = each.exact ? "" : "about ";
-      const label = scene.groups.length > 1 ? `${scene.groups[each.group].label}, ${each.label}` : each.label;
+      const name = each.type === "idle" ? each.label.replace(/ idle$/, "") : each.label;
+      const label = scene.groups.length > 1 ? `${scene.groups[each.group].label}, ${name}` : name;
       const th = element("th", label);
       th.scope = "row";
       row.append(th);
       const isKnown = each.busy !== null, kinds = Object.entries(each.kinds);
+      const isBusyOrIdle = ["stream", "idle", "host"].includes(each.type); // the others cover some of the time
       for (const text of [
         isKnown ? about + counted(Math.round(each.busy)) : "",
-        about + counted(Math.round(each.idle)),
-        isKnown ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : "",
+        isBusyOrIdle ? about + counted(Math.round(each.idle)) : "",
+        isKnown && isBusyOrIdle ? `${((100 * each.busy) / (b - a)).toFixed(1)} %` : "",
         kinds.map(([name, ns]) => `${words(name)} ${counted(Math.round(ns))}`).join(", "),
       ]) row.append(element("td", text));
     }

@@ -265,8 +265,15 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.fillRect(x, y, w, h);
   }
 
-  /** Each activity as a rectangle with its name; part of a pixel shows as part of the color. */
+  /** Each activity as a rectangle with its name. Of what is thinner than a pixel, the bar of its pixel is
+      as high as its share of that: else a few short gaps would look like a GPU that is always idle. */
   function paintItems(g, lane, y, full, first, last, leftPx, rightPx) {
+    let thinX = 0, thinPx = 0, thinLook = null;
+    const paintThin = () => {
+      const h = Math.max(1, Math.min(1, thinPx) * full);
+      if (thinPx > 0) fillBar(g, thinLook, thinX, y + full - h, 1, h);
+      thinPx = 0;
+    };
     for (let i = first; i < last; i++) {
       const x = Math.max(leftPx, xOf(lane.start[i])), right = Math.min(rightPx, xOf(lane.end[i]));
       if (right < leftPx || x > rightPx) continue;
@@ -274,23 +281,31 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       if (w > 4) w -= 0.75; // so that neighbors can be told apart
       const kindName = kindOf(lane, i), look = palette.kinds.get(kindName);
       const isSecond = lane.overlaps && lane.from[i] > lane.start[i];
+      if (w < 1 && !isSecond && lane.type !== "host") {
+        if (Math.floor(x) !== thinX) paintThin();
+        thinX = Math.floor(x);
+        thinPx += right - x;
+        thinLook = look;
+        continue;
+      }
       const isThin = kindName === "launch_call";
       const top = isSecond ? y + full + 1 : isThin ? y + full * 0.55 : y;
       const h = isSecond ? SECOND_PX - 1 : isThin ? full * 0.45 : full;
       fillBar(g, look, x, top, w, h);
       if (w > 34 && h > 9) {
         const cost = costOf(lane, i);
-        const name = briefOf({ lane, i }) + (cost ? ` · ${roundTime(cost)} idle` : "");
+        const name = briefOf({ lane, i }) + (cost ? ` · caused ${roundTime(cost)} idle` : "");
         paintName(g, name, look, x, top + h / 2, w);
       }
     }
+    paintThin();
   }
   function paintName(g, name, look, x, y, w) {
     const room = Math.floor((w - 6) / letterPx);
     const text = name.length > room ? `${name.slice(0, room - 1)}…` : name;
     if (look.hatch) { // letters are not to be read through lines
       g.fillStyle = look.fill;
-      g.fillRect(x + 1, y - 7, Math.min(text.length * letterPx + 4, w - 2), 14);
+      g.fillRect(x + 1, y - 6, Math.min(text.length * letterPx + 4, w - 2), 12);
     }
     g.fillStyle = look.ink;
     g.fillText(text, x + 3, y);
