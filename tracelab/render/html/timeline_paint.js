@@ -157,7 +157,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     paintBrush();
   }
 
-  const nsPerPx = () => (scene.view[1] - scene.view[0]) / (width - labelPx);
+  // A page that is not laid out yet, or not seen, has no width.
+  const nsPerPx = () => (scene.view[1] - scene.view[0]) / Math.max(1, width - labelPx);
   const xOf = (t) => labelPx + (t - scene.view[0]) / nsPerPx();
   const timeAt = (x) => scene.view[0] + (x - labelPx) * nsPerPx();
   const yOf = (row) => row.y + AXIS_PX - scrollPx;
