@@ -69,11 +69,13 @@ def timeline_data(report: Report, files: Sequence[FilePart]) -> TimelineData:
     on_one_clock = is_on_one_clock(report, files)
     all_groups = groups_of(report, files)
     names, groups, findings, fitted = _fitting(report, all_groups, on_one_clock=on_one_clock)
+    start_ns = min(group.start_ns for group in groups)
     opened = {group.rank for group in _chosen(report, groups, _MOST_OPEN)}
     meta = {
         "version": VERSION,
-        "start": min(group.start_ns for group in groups),
-        "end": max(group.end_ns for group in groups),
+        "start": start_ns,
+        # A page cannot draw no time at all, as of a single activity without a length.
+        "end": max(start_ns + 1, *(group.end_ns for group in groups)),
         "names": [name.text for name in names],
         "short": [name.short for name in names],
         "words": {**CAUSES.names, **_WORDS},

@@ -293,6 +293,14 @@ def test_of_too_many_files_those_without_room_are_named(monkeypatch):
     assert {x["group"] for x in data.meta["findings"]} == {0}
 
 
+def test_a_moment_is_shown_with_some_time():
+    # GIVEN a single activity without a length, of which no launch is known
+    data, lanes = page_of(analysis_of(kernel(1000, 1000)))
+    # THEN there is time to draw
+    assert data.meta["end"] == data.meta["start"] + 1
+    assert lanes["stream:0/7"].meta["count"] == 1
+
+
 def test_a_part_can_be_sent_from_process_to_process():
     part = file_part(bundled("events_item"))
     again = pickle.loads(pickle.dumps(part))
