@@ -45,6 +45,8 @@ class FindingItem(OneLine):
 
     Attributes:
         number: in the report, from 1 on, as it is printed.
+        own_number: of the finding that is in words: of the same place on several ranks another one
+            than the first may be the most expensive.
         severity: "critical", "warning" or "info".
         price: "saves 2.20 ms", "up to 5.9 %" or "takes 40.7 %".
         interval: "(1.93 to 2.41)", or "".
@@ -56,10 +58,11 @@ class FindingItem(OneLine):
         on: on which ranks, in a job.
         others: the same place on the other ranks.
 
-    Example row: ``FindingItem(number=1, severity="critical", price="saves 7.32 ms", ...)``
+    Example row: ``FindingItem(number=1, own_number=1, severity="critical", ...)``
     """
 
     number: int
+    own_number: int
     severity: str
     price: str
     interval: str
@@ -110,20 +113,22 @@ def _group(
 ) -> FindingItem:
     """One place of the program on several ranks: the most expensive in words, all in it.
 
-    Its number is that of the first in the report, as it is printed.
+    Its number is that of the first in the report, as it is printed. With several ranks its words
+    say whose they are.
     """
     on = sorted({finding.rank for finding, _ in group})
     where = (
         "all ranks" if len(on) == ranks else f"rank {on[0]}" if len(on) == 1 else f"{len(on)} ranks"
     )
-    numbered = sorted(numbers[id(finding)] for finding, _ in group)
     finding, scope = group[0]
-    others = tuple(_item(numbers[id(x)], x, of_x, f"rank {x.rank}") for x, of_x in group)
+    item = _item(numbers[id(finding)], finding, scope, where)
+    others = [_item(numbers[id(x)], x, of_x, f"rank {x.rank}") for x, of_x in group[1:]]
+    if others and item.facts:
+        item = replace(item, facts=(*item.facts, f"on rank {finding.rank}"))
     return replace(
-        _item(numbered[0], finding, scope, where),
-        others=tuple(
-            sorted((x for x in others if x.number != numbered[0]), key=lambda x: x.number)
-        ),
+        item,
+        number=min(numbers[id(x)] for x, _ in group),
+        others=tuple(sorted(others, key=lambda x: x.number)),
     )
 
 
@@ -132,6 +137,7 @@ def _item(number: int, finding: Finding, scope: Scope, on: str = "") -> FindingI
     reason = REASONS.get(finding.saves_reason or "")
     return FindingItem(
         number=number,
+        own_number=number,
         severity=finding.severity,
         price=amount(finding, scope) if is_of_time else "",
         interval=interval(finding, scope) if is_of_time else "",

@@ -18,9 +18,11 @@ from tests.bundled_traces import FOLDER, files_of, report_of
 from tests.unit.render.html.hand_made import ReadPage
 from tracelab import Options, load_report
 from tracelab.findings.remedies import REMEDIES
+from tracelab.render.html.finding_items import finding_items
 from tracelab.render.html.page import render_page
 from tracelab.render.html.served import Served
 from tracelab.render.registry import render_as
+from tracelab.report.views import ranks_of
 from tracelab.safe_text import visible
 
 SINFUL = "train_step_sinful"
@@ -84,6 +86,24 @@ def test_the_ranks_of_a_job_share_a_finding():
     assert first.get("data-finding") == "1"
     assert "all ranks" in first.text
     assert "Also on rank 1" in first.text
+
+
+def test_a_shared_finding_leads_to_the_rank_that_its_words_are_of():
+    # GIVEN two ranks, the second of which pays more at the same place
+    shared = report(JOB)
+    first = next(x for x in shared.findings if x.rank == 0 and x.about == "program")
+    twin = next(x for x in shared.findings if x.rank == 1 and x.title == first.title)
+    costlier = replace(twin, cost_ns=twin.cost_ns * 3)
+    findings = tuple(costlier if x is twin else x for x in shared.findings)
+    changed = replace(shared, findings=findings)
+    # WHEN its item is made
+    items = finding_items(changed, ranks_of(changed), about="program")
+    item = next(x for x in items if x.title == first.title)
+    # THEN it has the first one's number, and leads to the other
+    assert findings[item.number - 1] is first
+    assert findings[item.own_number - 1] is costlier
+    assert item.facts[-1] == "on rank 1"
+    assert [findings[x.number - 1] for x in item.others] == [first]
 
 
 def test_numbers_of_a_steady_step():
