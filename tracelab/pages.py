@@ -163,7 +163,7 @@ def require_page(path: Path) -> None:
     >>> require_page(Path("step.html"))
     """
     if not path.name.lower().endswith(PAGE_ENDINGS):
-        raise UsageError(f"a page is .html, not {path.name}")
+        raise UsageError(f"a page is .html, not {str(path)!r}")
 
 
 def require_trace(path: Path) -> None:
@@ -175,7 +175,7 @@ def require_trace(path: Path) -> None:
     >>> require_trace(Path("step.json.gz"))
     """
     if not path.name.lower().endswith(TRACE_ENDINGS):
-        raise UsageError(f"a trace for Perfetto is .json or .json.gz, not {path.name}")
+        raise UsageError(f"a trace for Perfetto is .json or .json.gz, not {str(path)!r}")
 
 
 def numbered_traces(path: Path, count: int) -> list[Path]:

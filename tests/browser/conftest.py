@@ -81,7 +81,7 @@ class Pages:
         """
         is_address = isinstance(where, str) and where.startswith("http")
         address = where if is_address else Path(where).resolve().as_uri()
-        opened = self._browser.new_context(viewport=VIEWPORT, **context)
+        opened = self._browser.new_context(**{"viewport": VIEWPORT, **context})
         page = opened.new_page()
         heard = self.heard[page] = []
         self._expected[page] = tuple(expects)

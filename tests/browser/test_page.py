@@ -86,6 +86,13 @@ def test_the_address_holds_the_view(open_page, path):
     assert second.evaluate("tracelabTimeline.finding") == 2
 
 
+def test_a_window_too_narrow_for_the_lanes_shows_them_once_it_is_wider(open_page, path):
+    page = ready(open_page(path, viewport={"width": 40, "height": 900}))  # the labels take it all
+    page.set_viewport_size({"width": 1440, "height": 900})
+    page.evaluate("new Promise(requestAnimationFrame)")
+    assert page.locator("#lanes").bounding_box()["width"] > 500
+
+
 def test_a_step_can_be_chosen(open_page, path, meta):
     page = ready(open_page(path))
     labels = page.locator("#window option").all_inner_texts()

@@ -24,7 +24,10 @@ from tracelab.system.console import (
 def analyze(
     paths: Annotated[
         list[str],
-        typer.Argument(metavar="PATH", help="Traces (.json, .json.gz), folders of them, URLs."),
+        typer.Argument(
+            metavar="PATH",
+            help="Traces (.json, .json.gz), folders of them, URLs; or a saved report.",
+        ),
     ],
     full: Annotated[
         bool, typer.Option("--full", help="Print every table, not the first screen alone.")

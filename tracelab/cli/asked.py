@@ -131,7 +131,7 @@ def merge(results: Sequence[FileResult], paths: Sequence[str], options: Options)
     saved = [result for result in results if result.is_saved]
     if saved and len(results) > 1:
         raise UsageError(
-            f"{saved[0].source.path} is a saved report: it is shown alone, without other files"
+            f"{saved[0].source.path} is a saved report: it cannot be combined with other files"
         )
     if saved and saved[0].report is not None:
         return saved[0].report

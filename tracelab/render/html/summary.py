@@ -122,12 +122,17 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
     ]
     if len(numbers) == 3 and any(x.rank == longest.trace.rank and x.wait_ns for x in shares):
         numbers[2] = replace(numbers[2], name="GPU busy in it, waits included")
-    scopes = [rank.main.scope for rank in ranks]
-    priced = next((x for x in scopes if x.savings and x.savings.saves_ns is not None), scopes[0])
+    able = [rank for rank in ranks if (x := rank.main.scope.savings) and x.saves_ns is not None]
+    priced = longest if longest in able else next(iter(able), longest)
+    predicted = _predicted(priced.main.scope)
+    if able:
+        replayed = report.job is not None and report.job.baseline is not None
+        of = "mean step of the job" if replayed else f"rank {priced.trace.rank}"
+        predicted = replace(predicted, note=f"{predicted.note} · {of}")
     return Summary(
         "",
         (*job_verdict(report, shares), *step_sentence(ranks)),
-        (*numbers, _predicted(priced)),
+        (*numbers, predicted),
         tuple(
             _bar_of_rank(x)
             for x in _chosen(

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from tracelab.arrays import OneLine
+from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding
 from tracelab.findings.rules import tl304_straggler
 from tracelab.glossary import CAUSES, CONSTRAINTS
@@ -114,7 +115,10 @@ def _fitting(
             return names, shown, findings, fitted
         ranks = {group.rank for group in _chosen(report, shown, len(shown) // 2)}
         if not ranks:
-            raise ValueError("the lanes of one file are too many for a page")
+            raise UsageError(
+                f"{groups[0].label} has too many lanes for a page: choose a step of it (`step`)",
+                option="step",
+            )
         shown = [group for group in groups if group.rank in ranks]
 
 
@@ -135,13 +139,13 @@ def _notes(
         ranks = {group.rank for group in shown}
         absent = [group.label for group in groups if group.rank not in ranks]
         some = ", ".join(absent[:_MOST_NAMED]) + (" and others" if left_out > _MOST_NAMED else "")
-        yield f"There is no room for {left_out:,} of {len(groups):,} files: {some}."
+        yield f"Not shown: {left_out:,} of {len(groups):,} files: {some}."
     for left_out, what in (
         (sum(group.part.streams_left_out for group in shown), "least busy streams"),
         (sum(group.part.threads_left_out for group in shown), "threads with the fewest calls"),
     ):
         if left_out:
-            yield f"There is no room for the {what}: {left_out:,}."
+            yield f"Not shown: the {left_out:,} {what}."
     if fitted.note:
         yield fitted.note
 

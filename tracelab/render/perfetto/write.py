@@ -57,11 +57,11 @@ def _notes(array: EventArray, tracks: Tracks) -> Track:
     """What a reader of the new file should know, over all of it."""
     losses = array.losses
     notes = {
-        "the file breaks off": losses.get("truncated"),
-        "some events are damaged, and stand here as they are": (
+        "the file is truncated": losses.get("truncated"),
+        "some events are damaged and were copied unchanged": (
             losses.get("unparsable_events") or losses.get("repairs")
         ),
-        "the clock jumped: behind that these tracks stand beside their events": tracks.jumps,
+        "the clock jumped: after that these tracks are offset from their events": tracks.jumps,
     }
     texts = [text for text, is_so in notes.items() if is_so]
     return Track(

@@ -289,7 +289,7 @@ def test_of_too_many_files_those_without_room_are_named(monkeypatch):
     _, data, groups = job_of.__wrapped__("waiting_rank_uneven_rank")
     assert len(groups) == 1
     assert data.meta["groups"][0]["label"] == "rank 1"  # for which the other one waits
-    assert "There is no room for 1 of 2 files: rank 0." in data.meta["note"]
+    assert "Not shown: 1 of 2 files: rank 0." in data.meta["note"]
     assert {x["group"] for x in data.meta["findings"]} == {0}
 
 
@@ -327,7 +327,7 @@ def test_of_very_many_streams_and_threads_the_busiest_are_shown(monkeypatch):
     data, lanes = page_of(analysis_of(*rows))
     assert list(lanes) == ["idle:0", "stream:0/20", "path", "host:1"]
     assert lanes["stream:0/20"].columns["call"] == [0, 1]
-    assert data.meta["note"] == "There is no room for the least busy streams: 1."
+    assert data.meta["note"] == "Not shown: the 1 least busy streams."
 
 
 # --- what fits ---

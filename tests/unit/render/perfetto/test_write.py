@@ -248,7 +248,7 @@ def test_a_file_that_breaks_off_says_so(tmp_path):
     files.write(path, [files.kernel(0, US), files.kernel(2 * US, 3 * US), files.kernel(4, 5)])
     path.write_bytes(path.read_bytes()[:-60])
     written(path, out := tmp_path / "out.json")
-    assert [name for _, _, name in tracks_in(events_of(out))["Notes"]] == ["the file breaks off"]
+    assert [name for _, _, name in tracks_in(events_of(out))["Notes"]] == ["the file is truncated"]
 
 
 def test_tracks_travel_between_processes():
