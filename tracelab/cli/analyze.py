@@ -8,7 +8,17 @@ from typing import Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
+from tracelab.cli.options import (
+    CommPattern,
+    Job,
+    Json,
+    NoCache,
+    NoPrices,
+    Processes,
+    SourceFolders,
+    StepOn,
+    shared_options,
+)
 from tracelab.cli.outputs import require_outputs
 from tracelab.cli.saved import require_same_options
 from tracelab.errors import TracelabError, UsageError
@@ -32,10 +42,7 @@ def analyze(
     full: Annotated[
         bool, typer.Option("--full", help="Print every table, not the first screen alone.")
     ] = False,
-    json: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
-    ] = None,
+    json: Json = None,
     png: Annotated[
         Path | None,
         typer.Option(
@@ -59,22 +66,14 @@ def analyze(
     ] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
-    ] = None,
+    source: SourceFolders = None,
     top: Annotated[
         int | None,
         typer.Option(
             min=1, metavar="N", help="How many kernels, lines, modules and operators to show."
         ),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes: for so many files, or parts of a huge one."
-        ),
-    ] = None,
+    jobs: Processes = None,
     executor: Annotated[
         str | None,
         typer.Option(
@@ -87,10 +86,7 @@ def analyze(
         typer.Option("--all-pairs", help="The overlap of all pairs, however many the streams are."),
     ] = False,
     job: Job = False,
-    no_prices: Annotated[
-        bool,
-        typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
-    ] = False,
+    no_prices: NoPrices = False,
     redact: Annotated[
         bool,
         typer.Option("--redact", help="Leave out paths, host names and the script's arguments."),

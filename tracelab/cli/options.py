@@ -17,6 +17,22 @@ Job = Annotated[
     bool,
     typer.Option("--job", help="The files are ranks of one job, though they do not say so."),
 ]
+Json = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
+]
+SourceFolders = Annotated[
+    list[str] | None,
+    typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
+]
+Processes = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Processes: for so many files, or parts of a huge one."),
+]
+NoPrices = Annotated[
+    bool,
+    typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
+]
 NoCache = Annotated[
     bool,
     typer.Option("--no-cache", help="Do not use the cache of large files."),

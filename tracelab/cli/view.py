@@ -13,7 +13,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
+from tracelab.cli.options import (
+    CommPattern,
+    Job,
+    NoCache,
+    NoPrices,
+    Processes,
+    SourceFolders,
+    StepOn,
+    shared_options,
+)
 from tracelab.cli.saved import require_same_options
 from tracelab.system.console import tell, write_result
 
@@ -40,21 +49,10 @@ def view(
     step: Annotated[int | None, typer.Option(metavar="N", help="Only step N.")] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
-    ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Processes: for so many files, or parts of a huge one."
-        ),
-    ] = None,
+    source: SourceFolders = None,
+    jobs: Processes = None,
     job: Job = False,
-    no_prices: Annotated[
-        bool,
-        typer.Option("--no-prices", help="Do not predict what the fix of each finding saves."),
-    ] = False,
+    no_prices: NoPrices = False,
     no_cache: NoCache = False,
 ) -> None:
     """Show the page in a browser, and what it found in Perfetto.

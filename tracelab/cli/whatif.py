@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tracelab.cli.options import CommPattern, Job, NoCache, StepOn, shared_options
+from tracelab.cli.options import (
+    CommPattern,
+    Job,
+    Json,
+    NoCache,
+    SourceFolders,
+    StepOn,
+    shared_options,
+)
 from tracelab.cli.outputs import require_outputs
 from tracelab.errors import UsageError
 from tracelab.system.console import output_in_color, output_width, tell, write_result
@@ -53,20 +61,14 @@ def whatif(
         By | None,
         typer.Option(help="The causal profile: the step if each of these cost nothing."),
     ] = None,
-    json: Annotated[
-        str | None,
-        typer.Option(metavar="FILE", help="Write the report as JSON; - for stdout, without text."),
-    ] = None,
+    json: Json = None,
     png: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Draw a step before and after: .png, .svg, .pdf."),
     ] = None,
     step_on: StepOn = None,
     comm_pattern: CommPattern = None,
-    source: Annotated[
-        list[str] | None,
-        typer.Option(metavar="DIR", help="Where the program's source is, to name lines."),
-    ] = None,
+    source: SourceFolders = None,
     job: Job = False,
     no_cache: NoCache = False,
 ) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
+from tracelab.job.collective_metrics import CollectiveMetrics
 from tracelab.job.merge import Job
 from tracelab.model.steps import Window
 
@@ -81,3 +82,21 @@ def job_times(job: Job, files: Mapping[int, RankFile]) -> dict[int, JobTime]:
         own_ns, first = np.unique(own_ns, return_index=True)
         times[x.rank] = JobTime(own_ns, shift_ns[first])
     return times
+
+
+def collective_times(job: Job) -> Iterator[tuple[CollectiveMetrics, int, int, int, int]]:
+    """Of each collective and rank: when the rank began, all had arrived, and it ended.
+
+    Returns:
+        the collective, the rank's number, and three moments on the job's clock, ns.
+    """
+    for collective in job.collectives:
+        for rank, start_ns, wait_ns, transfer_ns in zip(
+            collective.ranks,
+            collective.arrival_ns,
+            collective.wait_ns,
+            collective.transfer_ns,
+            strict=True,
+        ):
+            arrived_ns = start_ns + wait_ns
+            yield collective, rank, start_ns, arrived_ns, arrived_ns + transfer_ns

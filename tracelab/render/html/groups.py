@@ -14,7 +14,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.read.file_names import short_names
 from tracelab.render.html.encode import Lane
 from tracelab.render.html.file_part import FilePart, Name
-from tracelab.render.job_clock import JobTime, job_times
+from tracelab.render.job_clock import JobTime, collective_times, job_times
 from tracelab.report.schema import Report
 from tracelab.safe_text import visible
 
@@ -149,19 +149,11 @@ def _group(
 def _waits(job: Job) -> dict[int, list[tuple[int, int, int, str]]]:
     """Of each rank, per collective: when it began, all had arrived and it ended, and what it is."""
     waits: dict[int, list[tuple[int, int, int, str]]] = {rank: [] for rank in job.ranks}
-    for collective in job.collectives:
+    for collective, rank, start_ns, arrived_ns, end_ns in collective_times(job):
         what = visible(collective.operation)
         if collective.last_rank is not None:
             what += f", rank {collective.last_rank} came last: it {visible(collective.why)}"
-        for rank, start_ns, wait_ns, transfer_ns in zip(
-            collective.ranks,
-            collective.arrival_ns,
-            collective.wait_ns,
-            collective.transfer_ns,
-            strict=True,
-        ):
-            arrived_ns = start_ns + wait_ns
-            waits[rank].append((start_ns, arrived_ns, arrived_ns + transfer_ns, what))
+        waits[rank].append((start_ns, arrived_ns, end_ns, what))
     return waits
 
 

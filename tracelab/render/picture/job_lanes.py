@@ -22,7 +22,7 @@ from tracelab.intervals import (
 )
 from tracelab.job.merge import Job
 from tracelab.job.rank_times import RankTimes
-from tracelab.render.job_clock import JobTime
+from tracelab.render.job_clock import JobTime, collective_times
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.lanes import Band, Lane, Layer, Mark
 from tracelab.render.picture.rank_work import RankWork
@@ -154,17 +154,9 @@ def _wide(a: Intervals, grid: Grid) -> Intervals:
 def _waits(job: Job, grid: Grid) -> tuple[dict[int, Intervals], dict[int, Intervals]]:
     """For each rank when it waited in communication and when it transferred, in the shown time."""
     rows: dict[int, list[tuple[int, int, int]]] = {rank: [] for rank in job.ranks}
-    for collective in job.collectives:
-        for rank, start_ns, wait_ns, transfer_ns in zip(
-            collective.ranks,
-            collective.arrival_ns,
-            collective.wait_ns,
-            collective.transfer_ns,
-            strict=True,
-        ):
-            arrived_ns = start_ns + wait_ns
-            if start_ns < grid.end_ns and arrived_ns + transfer_ns > grid.start_ns:
-                rows[rank].append((start_ns, arrived_ns, arrived_ns + transfer_ns))
+    for _, rank, start_ns, arrived_ns, end_ns in collective_times(job):
+        if start_ns < grid.end_ns and end_ns > grid.start_ns:
+            rows[rank].append((start_ns, arrived_ns, end_ns))
     waits, transfers = {}, {}
     for rank, of_rank in rows.items():
         start, arrived, end = np.array(of_rank, dtype=np.int64).reshape(-1, 3).T
