@@ -73,7 +73,7 @@ class Measure(OneLine):
             the measure leaves at 0, and ``step: int | None``, None for the whole trace; lengths of
             time end in ``_ns``. Its docstring describes the columns in the schema.
         rows: gives the rows of one file. Its parameters are named after results of the analysis:
-            ``graph`` first, then ``windows``, then results of other measures such as ``bubbles``
+            ``graph`` first, if it needs that, then ``windows``, then other results as ``bubbles``
             (`tracelab.analysis.STAGES` lists them all).
 
     Example:
