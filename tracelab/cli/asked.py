@@ -159,7 +159,7 @@ def write_all(
     Returns:
         what was written, in words; instead of what could not be, why.
     """
-    told: list[str | TracelabError] = []
+    messages: list[str | TracelabError] = []
     titles = ["" if redaction is None else redaction.of(x.source.path) for x in results]
     if redaction is not None:
         results = [replace(result, more=redaction.of(result.more)) for result in results]
@@ -167,23 +167,23 @@ def write_all(
         from tracelab.drawing import draw_results
 
         drawn = draw_results(report, _of(results, PICTURE), asked.png, options, run, titles)
-        told += [x if isinstance(x, TracelabError) else f"drew {x}" for x in drawn]
+        messages += [x if isinstance(x, TracelabError) else f"drew {x}" for x in drawn]
     if asked.html is not None:
         from tracelab.pages import save_page
 
         try:
             save_page(report, [result.more for result in _of(results, PAGE)], asked.html)
-            told.append(f"wrote {asked.html}")
+            messages.append(f"wrote {asked.html}")
         except TracelabError as error:
-            told.append(error)
+            messages.append(error)
     if asked.perfetto is not None:
         from tracelab.pages import save_traces
 
         of_files = _of(results, TRACE)
         tracks = [result.more for result in of_files]
         written = save_traces(report, of_files, tracks, asked.perfetto)
-        told += [x if isinstance(x, TracelabError) else f"wrote {x}" for x in written]
-    return told
+        messages += [x if isinstance(x, TracelabError) else f"wrote {x}" for x in written]
+    return messages
 
 
 def _of(results: Sequence[FileResult], name: str) -> list[FileResult]:

@@ -78,7 +78,7 @@ def view(
         prices=not no_prices,
     )
     with (
-        LoopbackServer(port) as server,  # a port that is taken is told before the analysis
+        LoopbackServer(port) as server,  # a port that is taken is reported before the analysis
         TemporaryDirectory(prefix="tracelab-", ignore_cleanup_errors=True) as folder,
     ):
         results = map_files(partial(_analyze, options=options), sources, jobs=jobs)

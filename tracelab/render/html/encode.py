@@ -121,7 +121,7 @@ class EncodedLane(OneLine):
     """A lane as a page has it.
 
     Attributes:
-        meta: what the page is told about it, for JSON.
+        meta: what the page knows about it, for JSON.
         columns: its bytes, not compressed.
     """
 

@@ -1,4 +1,4 @@
-"""Where what a finding cites lies in the timeline: what a page marks, and what arrows lead to."""
+"""Where what a finding cites lies in the timeline, for the page to mark it."""
 
 from __future__ import annotations
 
