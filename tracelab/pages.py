@@ -51,14 +51,13 @@ def save_page(report: Report, parts: Iterable[FilePart | None], path: Path) -> N
 
 
 def save_traces(
-    report: Report, results: Sequence[FileResult], tracks: Sequence[Tracks | None], path: Path
+    report: Report, results: Sequence[FileResult], path: Path
 ) -> list[Path | TracelabError]:
     """Write each file's own events with tracks of what was found in it.
 
     Args:
         report: of all files.
-        results: of each file.
-        tracks: what `tracks_of_file` gave of each; None of one that could not be analyzed.
+        results: of each file, analyzed with `tracks_of_file`.
         path: where it goes; those of several files are numbered.
 
     Returns:
@@ -68,11 +67,11 @@ def save_traces(
 
     paths = numbered_traces(path, len(results))
     written: list[Path | TracelabError] = []
-    for result, of_file, target in zip(results, tracks, paths, strict=True):
-        if of_file is None or result.report is None:
+    for result, target in zip(results, paths, strict=True):
+        if result.report is None:
             continue
         try:
-            write_with_tracks(result.source, of_file, report, target)
+            write_with_tracks(result.source, result.more, report, target)
         except TracelabError as error:
             written.append(error)
         else:
@@ -134,7 +133,7 @@ def write_perfetto(
     target = Path(fspath(path))
     require_trace(target)
     report, results = _analyzed(trace, target, tracks_of_file, options)
-    for written in save_traces(report, results, [result.more for result in results], target):
+    for written in save_traces(report, results, target):
         if isinstance(written, TracelabError):
             raise written
     return report

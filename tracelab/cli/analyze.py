@@ -20,7 +20,7 @@ from tracelab.cli.options import (
     shared_options,
 )
 from tracelab.cli.outputs import require_outputs
-from tracelab.cli.saved import require_same_options
+from tracelab.cli.saved import require_same_options, require_without_trace
 from tracelab.errors import TracelabError, UsageError
 from tracelab.safe_text import brief
 from tracelab.system.console import (
@@ -122,7 +122,7 @@ def analyze(
     report = merge(results, paths, options)
     if results[0].is_saved:
         require_same_options(report, options, step_on)
-        asked.require_report_enough(options.step)
+        require_without_trace({"--png": png, "--perfetto": perfetto, "--step": options.step})
     redaction = Redaction(report) if redact else None
     if redaction is not None:
         report = redaction.of(report)

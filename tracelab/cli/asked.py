@@ -74,20 +74,6 @@ class Asked(OneLine):
             paths += numbered_traces(self.perfetto, files)
         return paths
 
-    def require_report_enough(self, step: int | None) -> None:
-        """Refuse what cannot be made of a saved report, without the trace.
-
-        Args:
-            step: the only step that is asked for.
-
-        Raises:
-            UsageError: something else is asked for than the report, its text or its page.
-        """
-        flags = {"--png": self.png, "--perfetto": self.perfetto, "--step": step}
-        for flag, value in flags.items():
-            if value is not None:
-                raise UsageError(f"{flag} needs the trace: this is a saved report")
-
     def makers(self, files: int) -> dict[str, Callable[[Analysis], Any]]:
         """What makes the part of each of so many files, by what it is for."""
         makers: dict[str, Callable[[Analysis], Any]] = {}
@@ -179,9 +165,7 @@ def write_all(
     if asked.perfetto is not None:
         from tracelab.pages import save_traces
 
-        of_files = _of(results, TRACE)
-        tracks = [result.more for result in of_files]
-        written = save_traces(report, of_files, tracks, asked.perfetto)
+        written = save_traces(report, _of(results, TRACE), asked.perfetto)
         messages += [x if isinstance(x, TracelabError) else f"wrote {x}" for x in written]
     return messages
 

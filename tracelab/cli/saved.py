@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from tracelab.errors import UsageError
@@ -29,3 +30,17 @@ def require_same_options(report: Report, options: Options, step_on: str | None) 
             f"--step-on applies only to traces; in the saved report of {path} the steps are "
             f"{made.step_pattern}"
         )
+
+
+def require_without_trace(asked: Mapping[str, object]) -> None:
+    """Refuse what cannot be made of a saved report, without the trace.
+
+    Args:
+        asked: flags that need the trace, with their values; None where one is not given.
+
+    Raises:
+        UsageError: one of them is given.
+    """
+    for flag, value in asked.items():
+        if value is not None:
+            raise UsageError(f"{flag} needs the trace: this is a saved report")

@@ -23,7 +23,7 @@ from tracelab.cli.options import (
     StepOn,
     shared_options,
 )
-from tracelab.cli.saved import require_same_options
+from tracelab.cli.saved import require_same_options, require_without_trace
 from tracelab.system.console import tell, write_result
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def view(
     """
     from tempfile import TemporaryDirectory
 
-    from tracelab.cli.asked import Asked, merge
+    from tracelab.cli.asked import merge
     from tracelab.cli.many_files import map_files, processes_for_one
     from tracelab.options import Options
     from tracelab.read.sources import find_sources
@@ -85,7 +85,7 @@ def view(
         report = merge(results, paths, options)
         if results[0].is_saved:
             require_same_options(report, options, step_on)
-            Asked(None, None, None).require_report_enough(step)
+            require_without_trace({"--step": step})
         for file in report.provenance.unread:
             tell(f"left out: {file.reason}")
         served = contents(report, results, Path(folder))

@@ -33,12 +33,8 @@ def write_file(path: str | os.PathLike[str], content: bytes) -> None:
     """
     make_folder_of(os.path.realpath(path))
     with _output_errors(path):
-        if _is_written_in_place(path):
-            with open(_descriptor_of(path), "wb") as stream:
-                stream.write(content)
-            return
         try:
-            with replacing(path) as stream:
+            with _stream_into(path) as stream:
                 stream.write(content)
         except OSError as error:
             if error.errno != errno.EBUSY:
@@ -63,13 +59,19 @@ def writing(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
     '[]'
     """
     make_folder_of(os.path.realpath(path))
-    with _output_errors(path):
-        if _is_written_in_place(path):
-            with open(_descriptor_of(path), "wb") as stream:
-                yield stream
-        else:
-            with replacing(path) as stream:
-                yield stream
+    with _output_errors(path), _stream_into(path) as stream:
+        yield stream
+
+
+@contextmanager
+def _stream_into(path: str | os.PathLike[str]) -> Iterator[IO[bytes]]:
+    """A stream into what is written in place, or into what takes a file's place at the end."""
+    if _is_written_in_place(path):
+        with open(_descriptor_of(path), "wb") as stream:
+            yield stream
+    else:
+        with replacing(path) as stream:
+            yield stream
 
 
 def make_folder_of(path: str | os.PathLike[str]) -> None:
