@@ -17,6 +17,7 @@ import numpy as np
 
 from tracelab.analysis import STAGES, Analysis, analyze_source
 from tracelab.intervals import Int64Array
+from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import ABSENT, Trace
 from tracelab.options import DEFAULTS, Options
@@ -74,9 +75,22 @@ def repeated(trace: Trace, times: int, *, seed: int = 0) -> Trace:
             message_row == ABSENT, ABSENT, message_row + copy_index * len(trace.messages)
         ),
         messages=_messages_repeated(trace.messages, times),
+        graph_node_row=tiled(trace.graph_node_row),
+        graph_nodes=_nodes_repeated(trace, times),
         file_index=tiled(trace.file_index),
         strings=strings,
         objects=trace.objects * times,
+    )
+
+
+def _nodes_repeated(trace: Trace, times: int) -> GraphNodes:
+    """What is known of the nodes of graphs, with the dependencies of each copy."""
+    nodes = trace.graph_nodes
+    offset = np.repeat(np.arange(times) * len(trace), len(nodes.successor_id))
+    return replace(
+        nodes,
+        predecessor_id=np.tile(nodes.predecessor_id, times) + offset,
+        successor_id=np.tile(nodes.successor_id, times) + offset,
     )
 
 

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from tracelab.model.graph import Graph, build_graph
+from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.host import Host, observe_host
 from tracelab.model.messages import GroupText, Messages
 from tracelab.model.timeline import Timeline, build_timeline
@@ -48,6 +49,15 @@ class Message:
 
 
 @dataclass(frozen=True)
+class Node:
+    """Which node of a CUDA graph it was that ran."""
+
+    number: int
+    graph: int = 1
+    annotation: str = ""
+
+
+@dataclass(frozen=True)
 class Row:
     name: str
     category: Category
@@ -62,9 +72,12 @@ class Row:
     event: int = ABSENT
     copied_bytes: int = ABSENT
     message: Message | None = None
+    node: Node | None = None
 
 
-def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, message=None):
+def kernel(
+    start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, message=None, node=None
+):
     """A kernel; with a collective's name it is communication."""
     return Row(
         name,
@@ -75,6 +88,7 @@ def kernel(start, end, name="gemm", *, device=0, stream=7, correlation=ABSENT, m
         stream=stream,
         correlation=correlation,
         message=message,
+        node=node,
     )
 
 
@@ -83,7 +97,17 @@ def comm(start, end, *, message_bytes=ABSENT, process_group="", **lane):
     return kernel(start, end, "ncclDevKernel_AllReduce", message=message, **lane)
 
 
-def copy(start, end, name=H2D, *, copied_bytes=ABSENT, device=0, stream=7, correlation=ABSENT):
+def copy(
+    start,
+    end,
+    name=H2D,
+    *,
+    copied_bytes=ABSENT,
+    device=0,
+    stream=7,
+    correlation=ABSENT,
+    node=None,
+):
     return Row(
         name,
         Category.MEMCPY,
@@ -93,6 +117,35 @@ def copy(start, end, name=H2D, *, copied_bytes=ABSENT, device=0, stream=7, corre
         stream=stream,
         correlation=correlation,
         copied_bytes=copied_bytes,
+        node=node,
+    )
+
+
+def host_node(start, end, name="HostNode", *, device=0, stream=7, correlation=ABSENT, node=None):
+    """A function of the host that ran as a node of a graph, in the row of a stream."""
+    return Row(
+        name,
+        Category.GRAPH_HOST_NODE,
+        start,
+        end,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+        node=node,
+    )
+
+
+def event_node(start, *, device=0, stream=7, correlation=ABSENT, node=None):
+    """An event that a node of a graph recorded."""
+    return Row(
+        "EventRecord",
+        Category.GRAPH_EVENT_NODE,
+        start,
+        start,
+        device=device,
+        stream=stream,
+        correlation=correlation,
+        node=node,
     )
 
 
@@ -173,14 +226,19 @@ def event_row(start, *, correlation, event, device=0, stream=7):
     )
 
 
-def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
-    """The trace of these rows."""
+def trace(
+    *rows: Row,
+    threads: Sequence[str] = THREADS,
+    node_links: Sequence[tuple[int, int]] = (),
+) -> Trace:
+    """The trace of these rows; of linked nodes, by event id, the second waits for the first."""
     strings = tuple(dict.fromkeys(row.name for row in rows))
 
     def column(values: Iterable[int], dtype: type = np.int64) -> np.ndarray:
         return np.array(list(values), dtype=dtype)
 
     messages, message_row = messages_of(rows)
+    graph_nodes, graph_node_row = graph_nodes_of(rows, node_links)
     return Trace(
         path="hand.json",
         origin_ns=0,
@@ -198,13 +256,36 @@ def trace(*rows: Row, threads: Sequence[str] = THREADS) -> Trace:
         copied_bytes=column(row.copied_bytes for row in rows),
         message_row=message_row,
         messages=messages,
+        graph_node_row=graph_node_row,
+        graph_nodes=graph_nodes,
         file_index=column(range(len(rows))),
         strings=strings,
         threads=tuple(Thread("1", str(i), name) for i, name in enumerate(threads)),
         metadata=MappingProxyType({}),
         objects=len(rows),
         losses=MappingProxyType({}),
+        loss_names=MappingProxyType({}),
     )
+
+
+def graph_nodes_of(
+    rows: Sequence[Row], links: Sequence[tuple[int, int]] = ()
+) -> tuple[GraphNodes, np.ndarray]:
+    """The nodes of graphs among these rows, and each one's row among them."""
+    nodes = [row.node for row in rows if row.node]
+    annotations = tuple(dict.fromkeys(node.annotation for node in nodes if node.annotation))
+    index = [annotations.index(x.annotation) if x.annotation else ABSENT for x in nodes]
+    predecessor_id, successor_id = np.array(links, dtype=np.int64).reshape(-1, 2).T
+    graph_nodes = GraphNodes(
+        graph_number=np.array([*(node.graph for node in nodes), ABSENT], dtype=np.int64),
+        node_number=np.array([*(node.number for node in nodes), ABSENT], dtype=np.int64),
+        annotation_index=np.array([*index, ABSENT], dtype=np.int32),
+        annotations=annotations,
+        predecessor_id=predecessor_id.copy(),
+        successor_id=successor_id.copy(),
+    )
+    is_node = np.array([row.node is not None for row in rows], dtype=np.bool_)
+    return graph_nodes, np.where(is_node, np.cumsum(is_node) - 1, ABSENT).astype(np.int32)
 
 
 def messages_of(rows: Sequence[Row]) -> tuple[Messages, np.ndarray]:
@@ -237,13 +318,13 @@ def messages_of(rows: Sequence[Row]) -> tuple[Messages, np.ndarray]:
     return messages, np.where(has_message, np.cumsum(has_message) - 1, ABSENT).astype(np.int32)
 
 
-def timeline(*rows: Row, step_pattern: str = PROFILER_STEP) -> Timeline:
-    return build_timeline(trace(*rows), step_pattern=step_pattern)
+def timeline(*rows: Row, step_pattern: str = PROFILER_STEP, **of_trace) -> Timeline:
+    return build_timeline(trace(*rows, **of_trace), step_pattern=step_pattern)
 
 
-def host(*rows: Row) -> Host:
-    return observe_host(timeline(*rows))
+def host(*rows: Row, **of_trace) -> Host:
+    return observe_host(timeline(*rows, **of_trace))
 
 
-def graph(*rows: Row) -> Graph:
-    return build_graph(host(*rows))
+def graph(*rows: Row, **of_trace) -> Graph:
+    return build_graph(host(*rows, **of_trace))

@@ -8,7 +8,7 @@ plain `networkx.DiGraph`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
@@ -28,6 +28,7 @@ from tracelab.model.edges import (
     wake_up_ns,
 )
 from tracelab.model.host import Host
+from tracelab.model.node_dependencies import node_dependencies
 from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import StreamWaits, resolve_waits
@@ -43,7 +44,7 @@ class EdgeKind(IntEnum):
     STREAM = 1  # a stream begins its activities in order, and as a rule ends one before the next
     HOST = 2  # a thread makes its calls in order
     SYNC = 3  # a blocking call returned only after the activity
-    EVENT = 4  # a stream waited for an event that was recorded after the activity
+    EVENT = 4  # a stream, or a node of a CUDA graph, waited for the activity
     QUEUE = 5  # both streams share a hardware queue or copy engine, and it was launched before
 
 
@@ -94,7 +95,7 @@ def build_graph(host: Host) -> Graph:
     timeline = host.timeline
     queues = StreamQueues(timeline)
     progress = StreamProgress(timeline, queues)
-    waits = resolve_waits(timeline, queues, progress)
+    waits = _with_nodes(timeline, resolve_waits(timeline, queues, progress))
     edges_of = {
         EdgeKind.LAUNCH: launch_edges(timeline),
         EdgeKind.STREAM: stream_edges(timeline),
@@ -121,6 +122,20 @@ def build_graph(host: Host) -> Graph:
         binding=binding,
         links=EventLinks(waits.exact_count, waits.inferred_count, waits.unresolved_count),
         against_time=int((~forward).sum()),
+    )
+
+
+def _with_nodes(timeline: Timeline, waits: StreamWaits) -> StreamWaits:
+    """The same, and what nodes of graphs waited for on other streams."""
+    row, source_row = node_dependencies(timeline)
+    is_other: NDArray[np.bool_] = timeline.stream_index[row] != timeline.stream_index[source_row]
+    no_flags = np.zeros(np.count_nonzero(is_other), dtype=np.bool_)
+    return replace(
+        waits,
+        row=np.concatenate((waits.row, row[is_other])),
+        source_row=np.concatenate((waits.source_row, source_row[is_other])),
+        is_inferred=np.concatenate((waits.is_inferred, no_flags)),
+        is_peer_copy=np.concatenate((waits.is_peer_copy, no_flags)),
     )
 
 

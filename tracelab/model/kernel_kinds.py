@@ -59,17 +59,18 @@ _COMPUTE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
-# "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". Intel's "Memcpy M2D"
-# has an M for the user's own host memory, an H for the driver's.
+# "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". An A is for an array
+# in the device's memory. Intel's "Memcpy M2D" has an M for the user's own host memory, an H for the
+# driver's.
 _DIRECTION = re.compile(
-    r"HtoD|DtoH|DtoD|PtoP|HtoH|HostToDevice|DeviceToHost|DeviceToDevice|(?<=^Memcpy )[MHD]2[MHD]"
+    r"[HDA]to[HDA]|PtoP|HostToDevice|DeviceToHost|DeviceToDevice|(?<=^Memcpy )[MHD]2[MHD]"
 )
 _DIRECTIONS = {
-    "HtoD": "h2d",
+    **dict.fromkeys(("HtoD", "HtoA"), "h2d"),
     "HostToDevice": "h2d",
-    "DtoH": "d2h",
+    **dict.fromkeys(("DtoH", "AtoH"), "d2h"),
     "DeviceToHost": "d2h",
-    "DtoD": "d2d",
+    **dict.fromkeys(("DtoD", "DtoA", "AtoD", "AtoA"), "d2d"),
     "DeviceToDevice": "d2d",
     "PtoP": "p2p",
     "HtoH": "h2h",

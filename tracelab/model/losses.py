@@ -23,7 +23,7 @@ class Loss(OneLine):
         source: the stage that finds it.
         text: what is missing, and what that means.
         counted: whether its count says something; False for what happens to a file once.
-        group: "damage" and "times" are judged together; None where a rule is about it alone.
+        group: those of one group are judged together; None where a rule is about it alone.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Loss(OneLine):
     source: Literal["reader", "timeline", "graph"]
     text: str
     counted: bool = True
-    group: Literal["damage", "times"] | None = None
+    group: Literal["damage", "times", "unknown"] | None = None
 
 
 # In the order of a report. A loss that is zero is not listed there.
@@ -116,6 +116,36 @@ LOSSES = (
         "reader",
         "GPU activities without a device or stream were left out",
         group="damage",
+    ),
+    Loss(
+        "unknown_categories",
+        "info",
+        "reader",
+        "events of categories that tracelab does not know were left out",
+        group="unknown",
+    ),
+    Loss(
+        "copies_without_direction",
+        "info",
+        "reader",
+        "copies whose direction the file does not say: they are busy time, but no finding is about "
+        "them",
+        group="unknown",
+    ),
+    Loss(
+        "unknown_waits",
+        "info",
+        "reader",
+        "waits of a kind that tracelab does not know were left out",
+        group="unknown",
+    ),
+    Loss(
+        "unresolved_node_links",
+        "info",
+        "reader",
+        "dependencies between nodes of CUDA graphs that begin or end where no node does were left "
+        "out",
+        group="unknown",
     ),
     Loss(
         "activities_without_launch",

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.file_info import FileInfo
+from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import Messages
 
 ABSENT = -1  # in an integer column: the file does not say
@@ -39,6 +40,8 @@ class Category(IntEnum):
     CUDA_EVENT = 10  # CUPTI's record of an event reached on the GPU
     OVERHEAD = 11  # the profiler's own
     OTHER = 12
+    GRAPH_EVENT_NODE = 13  # a CUDA event that a node of a CUDA graph recorded
+    GRAPH_HOST_NODE = 14  # a function of the host that ran as a node of a CUDA graph
 
 
 GPU_ACTIVITIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
@@ -112,7 +115,7 @@ class Trace(Frozen):
     Example row, of a kernel: ``start_ns=120_000, duration_ns=4_500, category=Category.KERNEL,
     name_index=3, thread_index=1, device_number=0, stream_number=7, correlation=42,
     wait_stream_number=ABSENT, wait_correlation=ABSENT, cuda_event_number=ABSENT,
-    copied_bytes=ABSENT, message_row=ABSENT, file_index=17``.
+    copied_bytes=ABSENT, message_row=ABSENT, graph_node_row=ABSENT, file_index=17``.
 
     Attributes:
         path: where it came from.
@@ -122,7 +125,7 @@ class Trace(Frozen):
         category: int8[n], a `Category`.
         name_index: int32[n], index into `strings`.
         thread_index: int32[n], index into `threads`.
-        device_number: int32[n], of GPU activities, syncs and CUDA events.
+        device_number: int32[n], of GPU activities, syncs, CUDA events and nodes of graphs.
         stream_number: int64[n], of the same.
         correlation: int64[n], shared by a host call and what it put on the GPU.
         wait_stream_number: int64[n], of syncs, the stream waited for.
@@ -131,13 +134,16 @@ class Trace(Frozen):
         copied_bytes: int64[n], of copies and memsets, how many bytes.
         message_row: int32[n], of communication kernels and `COLLECTIVE_OPERATOR`, the row of
             `messages` that says more of it.
+        graph_node_row: int32[n], of nodes of CUDA graphs, the row of `graph_nodes` that says more.
         file_index: int32[n], the event's index in the file's array of events.
         messages: what the file says of single communication operations.
+        graph_nodes: what it says of the nodes of CUDA graphs.
         strings: the string table.
         threads: the threads, in order of appearance.
         metadata: all that the file says beside its events, as it is written there.
         objects: events of every phase that the file holds, read or not.
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
+        loss_names: of some losses what it was, as the file calls it: a count by its name.
         info: what is used of the metadata, and of the file's name.
     """
 
@@ -156,13 +162,16 @@ class Trace(Frozen):
     cuda_event_number: SparseColumn
     copied_bytes: SparseColumn
     message_row: SparseColumn
+    graph_node_row: SparseColumn
     file_index: NDArray[np.int32]
     messages: Messages
+    graph_nodes: GraphNodes
     strings: tuple[str, ...]
     threads: tuple[Thread, ...]
     metadata: Mapping[str, Any]
     objects: int
     losses: Mapping[str, int]
+    loss_names: Mapping[str, Mapping[str, int]]
     info: FileInfo = field(default_factory=FileInfo)
 
     def __len__(self) -> int:

@@ -22,7 +22,9 @@ def is_one_of(*categories: Category) -> NDArray[np.bool_]:
 IS_GPU_ACTIVITY = is_one_of(*GPU_ACTIVITIES)
 _IS_COPY = is_one_of(Category.MEMCPY, Category.MEMSET)
 _IS_SYNC = is_one_of(Category.SYNC, Category.CUDA_EVENT)
-_IS_ON_DEVICE = IS_GPU_ACTIVITY | _IS_SYNC
+# What can be a node of a CUDA graph.
+IS_NODE = IS_GPU_ACTIVITY | is_one_of(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
+_IS_ON_DEVICE = IS_NODE | _IS_SYNC
 HAS_ARGUMENTS = _IS_ON_DEVICE | is_one_of(*HOST_CALLS)
 
 _NO_ARGUMENTS = Arguments()

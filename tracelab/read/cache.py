@@ -105,7 +105,8 @@ def _reader_version() -> bytes:
 
     # A change of any of these may change what is read of the same file.
     package = Path(__file__).parents[1]
-    of_columns = [package / "model" / name for name in ("messages.py", "trace.py")]
+    names = ("graph_nodes.py", "kernel_kinds.py", "messages.py", "trace.py")
+    of_columns = [package / "model" / name for name in names]
     modules = [*sorted((package / "read").glob("*.py")), *of_columns]
     text = b"".join(module.read_bytes() for module in modules)
     return hashlib.sha256(__version__.encode() + text).digest()

@@ -15,6 +15,7 @@ import numpy as np
 import orjson
 from numpy.typing import NDArray
 
+from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import SparseColumn, Thread, Trace
 from tracelab.read.metadata import read_file_info
@@ -23,7 +24,8 @@ from tracelab.read.streams import Source, fast_zlib
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
 _MAGIC = b"tracelab"
 _ALIGNMENT = 64
-_MESSAGES = "messages."  # before the names of the columns of `Trace.messages`
+# Before the names of the columns of `Trace.messages` and `Trace.graph_nodes`.
+_MESSAGES, _NODES = "messages.", "graph_nodes."
 
 
 def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
@@ -40,12 +42,13 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
     sparse = {name: value for name, value in values.items() if isinstance(value, SparseColumn)}
     values |= {name: column.values for name, column in sparse.items()}
     values["value_index"] = next(iter(sparse.values())).value_index  # of all of them
-    messages = {
-        f"{_MESSAGES}{field.name}": getattr(trace.messages, field.name)
-        for field in fields(Messages)
+    of_tables = {
+        f"{prefix}{field.name}": getattr(table, field.name)
+        for prefix, table in ((_MESSAGES, trace.messages), (_NODES, trace.graph_nodes))
+        for field in fields(table)
     }
     arrays: dict[str, NDArray[Any]] = {
-        name: value for name, value in (messages | values).items() if isinstance(value, np.ndarray)
+        name: value for name, value in (of_tables | values).items() if isinstance(value, np.ndarray)
     }
     columns, offset = [], 0
     for name, array in arrays.items():
@@ -61,11 +64,13 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
             "origin_ns": trace.origin_ns,
             "message_names": trace.messages.names,
             "message_groups": list(map(tuple, trace.messages.groups)),
+            "annotations": trace.graph_nodes.annotations,
             "strings": trace.strings,
             "threads": [astuple(thread) for thread in trace.threads],
             "metadata": dict(trace.metadata),
             "objects": trace.objects,
             "losses": dict(trace.losses),
+            "loss_names": {loss: dict(names) for loss, names in trace.loss_names.items()},
             "platform": trace.info.platform,
         }
     )
@@ -103,12 +108,17 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
         columns[name] = np.frombuffer(data, dtype, count, columns_begin + offset)
         if fast_zlib.crc32(columns[name]) != checksum:
             return None
-    of_messages = [name for name in columns if name.startswith(_MESSAGES)]
+
+    def columns_of(prefix: str) -> dict[str, Any]:
+        names = [name for name in columns if name.startswith(prefix)]
+        return {name.removeprefix(prefix): columns.pop(name) for name in names}
+
     messages = Messages(
-        **{name.removeprefix(_MESSAGES): columns.pop(name) for name in of_messages},
+        **columns_of(_MESSAGES),
         names=tuple(header["message_names"]),
         groups=tuple(map(GroupText._make, header["message_groups"])),
     )
+    graph_nodes = GraphNodes(**columns_of(_NODES), annotations=tuple(header["annotations"]))
     value_index = columns.pop("value_index")
     for name in header["sparse"]:
         columns[name] = SparseColumn(value_index, columns[name])
@@ -117,11 +127,15 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
         origin_ns=header["origin_ns"],
         **columns,
         messages=messages,
+        graph_nodes=graph_nodes,
         strings=tuple(header["strings"]),
         threads=tuple(Thread(*thread) for thread in header["threads"]),
         metadata=MappingProxyType(header["metadata"]),
         objects=header["objects"],
         losses=MappingProxyType(header["losses"]),
+        loss_names=MappingProxyType(
+            {loss: MappingProxyType(names) for loss, names in header["loss_names"].items()}
+        ),
         info=read_file_info(header["metadata"], source, header["platform"]),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from tracelab.errors import UnreadableInputError
 from tracelab.intervals import Int64Array
+from tracelab.model.kernel_kinds import copy_direction
 from tracelab.model.losses import count_losses
 from tracelab.model.trace import (
     ABSENT,
@@ -38,6 +39,7 @@ from tracelab.read.argument_columns import (
 from tracelab.read.buffers import ColumnBuffers, KeyTable
 from tracelab.read.clock import Calls, has_long_pause, without_jumps
 from tracelab.read.events import Event
+from tracelab.read.graph_node_columns import NodeBuffers
 from tracelab.read.message_columns import MessageBuffers
 from tracelab.read.metadata import read_file_info
 from tracelab.read.numbers import LONGEST_NS, nanoseconds
@@ -63,6 +65,8 @@ _CATEGORIES: Mapping[str, Category] = {
     "gpu_user_annotation": Category.GPU_ANNOTATION,
     "cuda_sync": Category.SYNC,
     "cuda_event": Category.CUDA_EVENT,
+    "graph_event_node": Category.GRAPH_EVENT_NODE,
+    "graph_host_node": Category.GRAPH_HOST_NODE,
     # Other devices: `tracelab.read.platforms` says which.
     "xpu_runtime": Category.RUNTIME,
     "xpu_driver": Category.DRIVER,
@@ -76,6 +80,22 @@ _CATEGORIES: Mapping[str, Category] = {
     "overhead": Category.OVERHEAD,
     "trace": Category.OVERHEAD,
 }
+# Categories of Kineto and its plugins that say nothing of what ran when.
+_UNUSED_CATEGORIES = frozenset(
+    (
+        "",
+        "collective_comm",
+        "cpu_instant_event",
+        "cuda_profiler_range",
+        "external_correlation",
+        "glow_runtime",
+        "hpu_op",
+        "mtia_insight",
+        "xpu_sync",
+    )
+)
+# CUPTI's kinds of waits, as the names of its rows.
+_KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
 
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
@@ -110,9 +130,11 @@ class Columns:
         self._thread_names: dict[tuple[str, str], str] = {}
         self._process_names: set[str] = set()
         self._losses: Counter[str] = Counter()
+        self._unknown_categories: Counter[str] = Counter()
         self._dense = ColumnBuffers()  # a row per event
         self._sparse = ColumnBuffers()  # a row per event that has arguments
         self._messages = MessageBuffers()  # a row per event that communicates
+        self._nodes = NodeBuffers()  # a row per event that is a node of a CUDA graph
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
         self._event_count = 0
 
@@ -124,6 +146,7 @@ class Columns:
         """
         phases = [event.ph for event in events]
         complete = [i for i, phase in enumerate(phases) if phase == "X"]
+        self._nodes.add_flows(events)
         if not _UNUSED_PHASES.issuperset(phases):
             self._add_other_phases(events)
         self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)
@@ -141,15 +164,20 @@ class Columns:
         self._dense.append(dense)
         sparse = following._sparse.arrays()
         if sparse:
-            row = sparse["message_row"]
-            first = np.int32(len(self._messages))
-            sparse["message_row"] = np.where(row == ABSENT, row, row + first)
+            for name, count in (
+                ("message_row", len(self._messages)),
+                ("graph_node_row", len(self._nodes)),
+            ):
+                row = sparse[name]
+                sparse[name] = np.where(row == ABSENT, row, row + np.int32(count))
         self._sparse.append(sparse)
         self._messages.add_all(following._messages)
+        self._nodes.add_all(following._nodes)
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
         self._categories.update(following._categories)
         self._losses += following._losses
+        self._unknown_categories += following._unknown_categories
         self._begin_end += [(self._event_count + i, event) for i, event in following._begin_end]
         self._event_count += following._event_count
 
@@ -178,6 +206,13 @@ class Columns:
         if platform is not None:
             self._correct_categories(dense, platform)
         sparse_values = self._sparse.arrays()
+        graph_nodes, self._losses["unresolved_node_links"] = self._nodes.finish(
+            self._threads.rows,
+            dense,
+            sparse_values["graph_node_row"][value_index],
+            sparse_values["correlation"][value_index],
+        )
+        loss_names = self._count_unknown(dense)
         if has_long_pause(dense["start_ns"], dense["duration_ns"]):
             correlation = sparse_values["correlation"][value_index]
             dense["start_ns"], jumps = _in_one_time(dense, correlation)
@@ -193,6 +228,7 @@ class Columns:
             **dense,
             **sparse,
             messages=self._messages.finish(),
+            graph_nodes=graph_nodes,
             strings=tuple(self._names.rows),
             threads=tuple(
                 Thread(process, thread, self._thread_names.get((process, thread), ""))
@@ -201,7 +237,32 @@ class Columns:
             metadata=MappingProxyType(dict(metadata)),
             objects=self._event_count,
             losses=MappingProxyType(dict(self._losses + Counter(losses))),
+            loss_names=loss_names,
             info=read_file_info(metadata, source, platform.name if platform else ""),
+        )
+
+    def _count_unknown(self, dense: Mapping[str, NDArray[Any]]) -> Mapping[str, Mapping[str, int]]:
+        """Count what is in the file that this reader does not know, by name, as losses."""
+        strings = list(self._names.rows)
+
+        def counts(category: Category, is_unknown: Callable[[str], bool]) -> dict[str, int]:
+            index, count = np.unique(
+                dense["name_index"][dense["category"] == category], return_counts=True
+            )
+            named = zip(map(strings.__getitem__, index.tolist()), count.tolist(), strict=True)
+            return {name: times for name, times in named if is_unknown(name)}
+
+        losses = {
+            "unknown_categories": dict(self._unknown_categories),
+            "copies_without_direction": counts(
+                Category.MEMCPY, lambda name: copy_direction(name) == ""
+            ),
+            "unknown_waits": counts(Category.SYNC, lambda name: name not in _KINDS_OF_WAITS),
+        }
+        for loss, names in losses.items():
+            self._losses[loss] += sum(names.values())
+        return MappingProxyType(
+            {loss: MappingProxyType(names) for loss, names in losses.items() if names}
         )
 
     def _in_order(self) -> tuple[dict[str, Any], NDArray[np.int32]]:
@@ -245,6 +306,11 @@ class Columns:
                 return
         categories = [event.cat for event in events]
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
+        self._unknown_categories.update(
+            text
+            for i in np.flatnonzero(category == Category.OTHER).tolist()
+            if (text := categories[i]).lower() not in _UNUSED_CATEGORIES
+        )
         name_index = self._names.indices(names)
         has_arguments = HAS_ARGUMENTS[category]
         has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
@@ -252,6 +318,7 @@ class Columns:
         chosen = [events[i] for i in with_arguments.tolist()]
         sparse = argument_columns(chosen, category[with_arguments])
         sparse["message_row"] = self._messages.add(chosen, category[with_arguments])
+        sparse["graph_node_row"] = self._nodes.add(chosen, category[with_arguments])
         dense: dict[str, NDArray[Any]] = {
             "start_ns": start_ns,
             "duration_ns": duration_ns,

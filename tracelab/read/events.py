@@ -13,6 +13,7 @@ import msgspec
 import orjson
 
 from tracelab.model.trace import ABSENT
+from tracelab.read.layouts import GRAPH, GRAPH_NODE, MARKERS, STREAM, annotation_of, kineto_name
 from tracelab.read.numbers import Number
 
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
@@ -33,6 +34,8 @@ class Arguments(msgspec.Struct, gc=False):
     sycl_queue: Number = msgspec.field(default=ABSENT, name="sycl queue")
     # Of a communication operation: its name at first, and then a `MessageArguments`.
     message: Any = msgspec.field(default=None, name="Collective name")
+    # Of a node of a CUDA graph: its number at first, and then a `NodeArguments`.
+    node: Any = msgspec.field(default=None, name=GRAPH_NODE)
     name: Any = None  # of a thread
 
 
@@ -57,6 +60,14 @@ class MessageArguments(msgspec.Struct, gc=False):
     dtype: Any = ""
 
 
+class NodeArguments(msgspec.Struct, gc=False):
+    """What is used of the "args" of a node of a CUDA graph, beside `Arguments`."""
+
+    graph: Any = ABSENT
+    node: Any = ABSENT
+    annotation: str = ""
+
+
 class Event(msgspec.Struct, gc=False):
     """What is used of an event; decoding into it skips the rest of the text."""
 
@@ -67,7 +78,14 @@ class Event(msgspec.Struct, gc=False):
     tid: int | str | None = None
     ts: Number = None
     dur: Number = None
+    id: Any = None  # of a flow: both of its ends have it
     args: Arguments | None = None
+
+
+class _RawArguments(msgspec.Struct, gc=False):
+    """The text of an event's "args"."""
+
+    args: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 _NAME_OF_OPERATION = "Collective name"
@@ -76,6 +94,7 @@ _ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fie
 _decode_regular = msgspec.json.Decoder(list[Event]).decode
 _decode_messages = msgspec.json.Decoder(list[MessageArguments]).decode
 _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_decode_raw_arguments = msgspec.json.Decoder(list[_RawArguments]).decode
 
 
 def decode(text: bytes) -> list[Event]:
@@ -95,8 +114,11 @@ def decode(text: bytes) -> list[Event]:
         events = _decode_regular(text)
         if _MESSAGE in text:
             _add_messages(events, text)
+        if _is_marked(text):
+            _translate_marked(events, text)
         return events
-    except (msgspec.DecodeError, RecursionError):  # not JSON, or some value is of an unusual type
+    # Not JSON, or some value is of an unusual type.
+    except (msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
         return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
 
 
@@ -163,6 +185,35 @@ def _add_messages(events: list[Event], text: bytes) -> None:
         arguments.message = message
 
 
+def _is_marked(text: bytes) -> bool:
+    """Whether a text has arguments that only the layout of PyTorch's own collector has."""
+    return any(marker in text for marker in MARKERS)
+
+
+def _translate_marked(events: list[Event], text: bytes) -> None:
+    """Put the events of a text that have such arguments into Kineto's words."""
+    for event, raw in zip(events, _decode_raw_arguments(text), strict=True):
+        arguments = bytes(raw.args)
+        if _is_marked(arguments):
+            _translate(event, mapping(orjson.loads(arguments)))
+
+
+def _translate(event: Event, arguments: dict[str, Any]) -> None:
+    """Put an event into Kineto's words, by all its arguments."""
+    if event.name is not None:
+        event.name = kineto_name(event.name, arguments)
+    if event.args is None:
+        return
+    if STREAM in arguments:
+        event.args.stream = _number(arguments[STREAM])
+    if GRAPH_NODE in arguments:
+        event.args.node = NodeArguments(
+            graph=_number(arguments.get(GRAPH, ABSENT)),
+            node=_number(arguments[GRAPH_NODE]),
+            annotation=annotation_of(arguments),
+        )
+
+
 def _regular(element: Any) -> Event:
     """The event that an element of the array is; anything else is an event without a phase."""
     fields = mapping(element)
@@ -173,7 +224,7 @@ def _regular(element: Any) -> Event:
     }
     if arguments.get(_NAME_OF_OPERATION) is not None:
         used["message"] = msgspec.convert(arguments, MessageArguments)
-    return Event(
+    event = Event(
         ph=str(fields["ph"]) if "ph" in fields else "",
         cat=category if type(category) is str else "",
         name=_text(fields.get("name")),
@@ -181,8 +232,11 @@ def _regular(element: Any) -> Event:
         tid=_text(fields.get("tid")),
         ts=_number(fields.get("ts")),
         dur=_number(fields.get("dur")),
+        id=fields.get("id"),
         args=Arguments(**used),
     )
+    _translate(event, arguments)
+    return event
 
 
 def _with_times_as_text(text: bytes) -> bytes:

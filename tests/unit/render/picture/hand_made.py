@@ -3,7 +3,7 @@
 import numpy as np
 from matplotlib.image import imread
 
-from tests.build.rows import messages_of
+from tests.build.rows import graph_nodes_of, messages_of
 from tracelab.model.trace import Category, Thread, Trace
 from tracelab.render.picture.save import save_figure
 from tracelab.render.picture.timeline import draw_timeline
@@ -53,12 +53,15 @@ def make_trace(*events):
         copied_bytes=absent,
         message_row=absent,
         messages=messages_of([])[0],
+        graph_node_row=absent,
+        graph_nodes=graph_nodes_of([])[0],
         file_index=np.arange(len(start), dtype=np.int64),
         strings=tuple(map(str, strings)),
         threads=THREADS,
         metadata={},
         objects=len(start),
         losses={},
+        loss_names={},
     )
 
 

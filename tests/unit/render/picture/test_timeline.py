@@ -6,7 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.build.rows import messages_of
+from tests.build.rows import graph_nodes_of, messages_of
 from tests.unit.render.picture.hand_made import (
     ALL_REDUCE,
     COLUMNS,
@@ -107,12 +107,15 @@ def test_a_million_activities_make_a_bounded_number_of_shapes():
         copied_bytes=absent,
         message_row=absent,
         messages=messages_of([])[0],
+        graph_node_row=absent,
+        graph_nodes=graph_nodes_of([])[0],
         file_index=np.arange(count, dtype=np.int64),
         strings=(GEMM, ALL_REDUCE),
         threads=THREADS,
         metadata={},
         objects=count,
         losses={},
+        loss_names={},
     )
     timeline = build_timeline(trace)
     whole = timeline.windows[0]
