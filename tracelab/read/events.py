@@ -7,13 +7,14 @@ args=Arguments(correlation=42, stream=7, device=0))``.
 from __future__ import annotations
 
 import re
+from operator import attrgetter
 from typing import Any
 
 import msgspec
 import orjson
 
 from tracelab.model.trace import ABSENT
-from tracelab.read.layouts import GRAPH, GRAPH_NODE, MARKERS, STREAM, annotation_of, kineto_name
+from tracelab.read.layouts import GRAPH, GRAPH_NODE, RENAMED, STREAM, annotation_of, kineto_name
 from tracelab.read.numbers import Number
 
 _TIME_FIELD = re.compile(rb'("(?:ts|dur)"\s*:\s*)(-?\d[0-9.eE+-]*)')
@@ -114,8 +115,8 @@ def decode(text: bytes) -> list[Event]:
         events = _decode_regular(text)
         if _MESSAGE in text:
             _add_messages(events, text)
-        if _is_marked(text):
-            _translate_marked(events, text)
+        if _has_other_layout(events):
+            _translate_all(events, text)
         return events
     # Not JSON, or some value is of an unusual type.
     except (msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
@@ -185,17 +186,21 @@ def _add_messages(events: list[Event], text: bytes) -> None:
         arguments.message = message
 
 
-def _is_marked(text: bytes) -> bool:
-    """Whether a text has arguments that only the layout of PyTorch's own collector has."""
-    return any(marker in text for marker in MARKERS)
+def _has_other_layout(events: list[Event]) -> bool:
+    """Whether some of these events say what only PyTorch's own collector says."""
+    if not RENAMED.isdisjoint(map(attrgetter("name"), events)):
+        return True
+    return any(
+        arguments.node is not None for event in events if (arguments := event.args) is not None
+    )
 
 
-def _translate_marked(events: list[Event], text: bytes) -> None:
-    """Put the events of a text that have such arguments into Kineto's words."""
+def _translate_all(events: list[Event], text: bytes) -> None:
+    """Put the events of a text that are of the other layout into Kineto's words."""
     for event, raw in zip(events, _decode_raw_arguments(text), strict=True):
-        arguments = bytes(raw.args)
-        if _is_marked(arguments):
-            _translate(event, mapping(orjson.loads(arguments)))
+        arguments = event.args
+        if arguments is not None and (arguments.node is not None or event.name in RENAMED):
+            _translate(event, mapping(orjson.loads(raw.args)))
 
 
 def _translate(event: Event, arguments: dict[str, Any]) -> None:

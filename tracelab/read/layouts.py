@@ -14,9 +14,9 @@ from typing import Any
 
 import orjson
 
-# Arguments that only this layout has, as they stand in the text of an event.
-MARKERS = (b'"copy kind"', b'"memory kind"', b'"original_stream"', b'"graph node id"')
+RENAMED = frozenset(("Memcpy", "Memset"))  # where Kineto says between what and in which memory
 
+# Keys of arguments; only nodes of graphs have them.
 GRAPH_NODE, GRAPH = "graph node id", "graph id"
 STREAM = "original_stream"  # the CUDA stream, where "stream" is the row that the event is drawn in
 

@@ -17,7 +17,10 @@ from tests.build.files import (
 )
 from tracelab.model.kernel_kinds import copies_pageable_memory, copy_direction
 from tracelab.model.trace import ABSENT, Category
+from tracelab.read.columns import Columns
+from tracelab.read.events import decode
 from tracelab.read.layouts import annotation_of, kineto_name
+from tracelab.read.streams import Source
 
 COPIES = [
     ({"copy kind": "HtoD", "src kind": "pinned", "dst kind": "device"}, "HtoD (Pinned -> Device)"),
@@ -183,3 +186,47 @@ def test_arguments_of_any_type_do_no_harm(tmp_path, separators):
     path.write_text(json.dumps({"traceEvents": [node, good]}, separators=separators))
     loaded = read_file(path)
     assert loaded.name_of(len(loaded) - 1) == "Memcpy HtoD (Pinned -> Device)"
+
+
+@pytest.mark.parametrize("cut", range(1, 8))
+def test_nodes_are_the_same_in_a_file_that_is_read_in_chunks(cut):
+    """Two replays of two nodes, their flows after them: chunks are cut anywhere between."""
+
+    def node(start_us, lane, number, replay, **annotation):
+        event = kernel(start_us * US, (start_us + 5) * US, stream=lane, correlation=replay)
+        event["args"] |= {"graph id": 1, "graph node id": number, **annotation}
+        return event
+
+    nodes = [
+        node(10, 7, 1, 4, str="forward"),
+        node(20, 13, 2, 4, str="loss"),
+        node(30, 7, 1, 5, str="forward"),
+        node(40, 13, 2, 5),
+    ]
+    flows = link(2**40, nodes[0], nodes[1]) + link(2**40 + 1, nodes[2], nodes[3])
+    events = [*nodes, *flows]
+    whole, first, following = Columns(), Columns(), Columns()
+    whole.add(decode(json.dumps(events).encode()))
+    first.add(decode(json.dumps(events[:cut]).encode()))
+    following.add(decode(json.dumps(events[cut:]).encode()))
+    first.add_all(following)
+    source = Source("hand.json", None, named=True)
+    expected, read = (columns.finish(source, {}, {}) for columns in (whole, first))
+    assert said_of_nodes(read) == said_of_nodes(expected)
+    assert [annotation for *_, annotation in said_of_nodes(read)[0]] == [
+        "forward",
+        "loss",
+        "forward",
+        "",
+    ]
+
+
+def said_of_nodes(trace):
+    """Per node its graph, number and annotation; and which depend on which."""
+    nodes = trace.graph_nodes
+    rows = [row for row in trace.graph_node_row[:].tolist() if row != ABSENT]
+    texts = (*nodes.annotations, "")
+    annotations = [texts[index] for index in nodes.annotation_index[rows].tolist()]
+    numbers = (nodes.graph_number[rows].tolist(), nodes.node_number[rows].tolist())
+    said = list(zip(*numbers, annotations, strict=True))
+    return said, nodes.predecessor_id.tolist(), nodes.successor_id.tolist()
