@@ -10,7 +10,9 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.lookup import groups_of
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.latencies import lower_median
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import Edited, times, with_cost, with_latency
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
@@ -42,25 +44,66 @@ _MOST_GRAPH = _GraphLaunch(call_ns=10_000, node_ns=700, gap_ns=700)
 def fuse(program: Program, selection: Selection) -> Edited:
     """Its launches become one, as of one fused kernel; their GPU time stays."""
     runs = _find_runs(program, selection)
-    fused = _with_gaps(_in_one_call(program, selection.sites, runs), runs, 0)
+    within = _within(program, runs)
+    fused = _with_gaps(_in_one_call(program, selection.sites, runs), within, 0)
     return Edited.exactly(fused, runs.count)
 
 
 def graph(program: Program, selection: Selection) -> Edited:
-    """Its launches are replayed as one CUDA graph: one call, and short gaps between its nodes."""
+    """Its launches are replayed as one CUDA graph: one call, and short gaps between its nodes.
+
+    What is a replay already becomes part of that graph, with its nodes.
+    """
     runs = _find_runs(program, selection)
     changed = _in_one_call(program, selection.sites, runs)
     if not selection.is_everywhere:
         changed = with_less_host_work(changed, selection.host_share, 0)
+    is_replay = match_names(selection.sites.timeline.trace, program.event_id, is_graph_launch)
+    within = _within(program, runs)
+    in_replay = within & _in_one_launch(program, is_replay)
+    costs = (_GRAPH, _LEAST_GRAPH, _MOST_GRAPH)
+    gaps_ns = [cost.gap_ns for cost in costs]
+    if in_replay.any():  # the trace has gaps of its own
+        own_ns = lower_median(program.latency_ns[in_replay])
+        gaps_ns = [own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns)]
     middle, low, high = (
         _with_gaps(
-            with_cost(changed, runs.is_first, cost.call_ns + cost.node_ns * runs.launch_count),
-            runs,
-            cost.gap_ns,
+            with_cost(changed, runs.is_first, _call_ns(program, is_replay, runs, cost)),
+            within & ~in_replay,
+            gap_ns,
         )
-        for cost in (_GRAPH, _LEAST_GRAPH, _MOST_GRAPH)
+        for cost, gap_ns in zip(costs, gaps_ns, strict=True)
     )
     return Edited(middle, low, high, runs.count)
+
+
+def _call_ns(
+    program: Program, is_replay: NDArray[np.bool_], runs: _Runs, cost: _GraphLaunch
+) -> Int64Array:
+    """int64[n], ns, what the call takes that launches all of each one's run.
+
+    A replay takes the longer the more nodes it has: what one takes beyond a call comes on top, and
+    with replays it is no more than all calls of the run took.
+
+    Args:
+        program: any.
+        is_replay: bool[n], what launches a graph.
+        runs: what becomes one graph each.
+        cost: of a graph.
+    """
+    is_call = (program.kind == NodeKind.CALL) & (runs.number != ABSENT)
+    replays = is_call & is_replay
+
+    def sum_of(nodes: NDArray[np.bool_], ns: Int64Array) -> Int64Array:
+        sums = np.bincount(runs.number[nodes], ns[nodes], int(runs.number.max(initial=0)) + 1)
+        return sums.astype(np.int64)[runs.number]
+
+    replay_count = sum_of(replays, np.ones_like(program.cost_ns))
+    of_nodes_ns = sum_of(replays, np.maximum(program.cost_ns - cost.call_ns, 0))
+    eager_count = runs.launch_count - replay_count
+    call_ns = cost.call_ns + cost.node_ns * eager_count + of_nodes_ns
+    all_calls_ns = sum_of(is_call, program.cost_ns)
+    return np.where(replay_count > 0, np.minimum(call_ns, all_calls_ns), call_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -150,10 +193,29 @@ def _in_one_call(program: Program, sites: Sites, runs: _Runs) -> Program:
     return with_latency(changed, between, times(program.latency_ns, loading))
 
 
-def _with_gaps(program: Program, runs: _Runs, gap_ns: int) -> Program:
-    """The same, where the activities of a run follow one another so soon, or as soon as before."""
-    between = _within(program, runs) & np.isin(program.via, (Via.STREAM, Via.EVENT))
+def _with_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:
+    """The same, where activities follow one another so soon, or as soon as before.
+
+    Args:
+        program: any.
+        within: bool[e], the edges between nodes of one run.
+        gap_ns: ns.
+    """
+    between = within & np.isin(program.via, (Via.STREAM, Via.EVENT))
     return with_latency(program, between, np.minimum(program.latency_ns, gap_ns))
+
+
+def _in_one_launch(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """bool[e], the edges of a stream from one activity to another of the same launch.
+
+    Args:
+        program: any.
+        is_launch: bool[n], the launches that count.
+    """
+    of_source, of_target = program.launch_node[program.source], program.launch_node[program.target]
+    in_one: NDArray[np.bool_] = (of_source == of_target) & (of_source != ABSENT)
+    in_one &= is_launch[of_source] & (program.via == Via.STREAM)
+    return in_one
 
 
 def _within(program: Program, runs: _Runs) -> NDArray[np.bool_]:

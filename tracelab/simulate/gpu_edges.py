@@ -8,7 +8,13 @@ from numpy.typing import NDArray
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.latencies import SHORTEST_DELAY_NS, event_index, lower_median, previous_index
+from tracelab.model.latencies import (
+    SHORTEST_DELAY_NS,
+    event_index,
+    lower_median,
+    measure_latencies,
+    previous_index,
+)
 from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edges import Edges, edges
@@ -32,10 +38,14 @@ def _streams(graph: Graph) -> Edges:
     timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
     row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
     gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
-    latency_ns = typical_ns[previous_index(timeline.kind[row - 1], timeline.kind[row])]
+    index = previous_index(timeline.kind[row - 1], timeline.kind[row])
     # What begins before the one before has ended, and the nodes of a graph, have gaps of their own.
     in_graph = timeline.launch_id[row] == timeline.launch_id[row - 1]
     in_graph &= timeline.launch_id[row] != ABSENT
+    if in_graph.any():  # what is launched by itself follows less soon than a node on a node
+        is_shown = ~in_graph & (graph.binding.constraint[row] == Constraint.STREAM)
+        typical_ns = measure_latencies(index[is_shown], gap_ns[is_shown]).typical_ns
+    latency_ns = typical_ns[index]
     for is_such in (in_graph, timeline.overlaps_previous[row]):
         if is_such.any():
             latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)

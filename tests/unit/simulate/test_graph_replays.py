@@ -1,0 +1,83 @@
+"""Predictions for programs that replay CUDA graphs, compared with what the fixed program takes."""
+
+import pytest
+
+from tests.build import replays
+from tests.build.files import write
+from tracelab import Options, analyze
+
+PROGRAMS = (
+    replays.late,
+    replays.ahead,
+    replays.read_each_step,
+    replays.synchronized,
+    replays.in_a_row,
+    replays.small_graphs,
+    replays.one_graph,
+    replays.piecewise,
+    replays.whole,
+    replays.copied_first,
+    replays.copied_late,
+    replays.copied_ahead,
+)
+
+
+@pytest.fixture
+def analyzed(tmp_path):
+    """The report of a program, with the prediction of some edits."""
+
+    def analyze_program(program, *edits):
+        path = write(tmp_path / "hand.json", replays.run(program))
+        return analyze(path, Options(cache=False, edits=edits))
+
+    return analyze_program
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+def test_without_a_change_the_replay_takes_what_the_program_does(analyzed, program):
+    [steady] = analyzed(program).steady
+    assert steady.step_ns == 1_000 * replays.step_us(program)
+    assert steady.baseline_error == pytest.approx(0, abs=0.01)
+    assert steady.not_replayed is None
+
+
+@pytest.mark.parametrize(
+    ("defect", "edit", "fixed"),
+    [
+        (replays.read_each_step, "unblock:decode.item", replays.ahead),
+        (replays.synchronized, "unblock:decode.synchronize", replays.in_a_row),
+        (replays.small_graphs, "graph", replays.one_graph),
+        (replays.piecewise, "graph", replays.whole),
+        (replays.late, "host:sample=0", replays.ahead),
+        (replays.copied_first, "prefetch", replays.copied_ahead),
+        (replays.copied_late, "prefetch", replays.copied_ahead),
+    ],
+    ids=lambda x: x if isinstance(x, str) else x.__name__,
+)
+def test_prediction_is_what_the_fixed_program_takes(analyzed, defect, edit, fixed):
+    [prediction] = analyzed(defect, edit).whatif.predictions
+    fixed_ns = 1_000 * replays.step_us(fixed)
+    assert prediction.predicted_ns == pytest.approx(fixed_ns, rel=0.02)
+    assert prediction.low_ns <= fixed_ns <= prediction.high_ns
+
+
+def test_the_nodes_of_merged_graphs_still_take_their_time_in_the_call(analyzed):
+    # GIVEN eight graphs of 20 nodes whose calls take 10 us and 1 us more for each node, so that the
+    # host needs 8 x 31 us for 8 x 20 us of kernels and their gaps
+    def program(machine):
+        for _ in range(8):
+            machine.replays([0.1] * 20, node_us=1)
+
+    # WHEN they become one graph, THEN its call takes 10 us and 1 us for each of 160 nodes
+    [prediction] = analyzed(program, "graph").whatif.predictions
+    assert prediction.step_ns == 8 * 31_000 + 2_000
+    assert prediction.predicted_ns >= 10_000 + 160_000
+
+    # and not more than eight calls
+    assert prediction.high_ns <= prediction.step_ns
+
+
+def test_one_graph_is_not_merged_with_itself(analyzed):
+    [prediction] = analyzed(replays.late, "graph").whatif.predictions
+    assert prediction.predicted_ns == prediction.step_ns
+    assert prediction.reason == "graph matches nothing in these steps"
