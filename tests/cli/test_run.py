@@ -125,6 +125,15 @@ def test_function_that_no_module_has_is_told(run):
     assert ran.stderr == "tracelab: --step-on textwrap:no_such: no_such\n"
 
 
+@pytest.mark.skipif(hasattr(torch.profiler, "CuspyConfig"), reason="this torch has Cuspy")
+def test_a_collector_that_torch_does_not_have_is_an_error_before_the_script_runs(run, tmp_path):
+    ran = run("--collector", "cuspy")
+    assert (ran.returncode, ran.stdout) == (4, "")
+    assert "tracelab: --collector is cuspy, which cannot be used here: torch " in ran.stderr
+    assert "has no torch.profiler.CuspyConfig" in ran.stderr
+    assert not (tmp_path / "out").exists()
+
+
 def test_whole_run_has_no_steps(tracelab):
     ran = tracelab("run", "--whole", "--stop-after", "train.py")
     assert ran.code == 2

@@ -9,6 +9,7 @@ from tracelab.errors import TracelabError
 
 FLAGS: Mapping[str, str] = MappingProxyType(
     {
+        "collector": "--collector",
         "comm_patterns": "--comm-pattern",
         "edits": "--edit",
         "fixes": "--fix",

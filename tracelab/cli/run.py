@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -17,6 +18,14 @@ SETTINGS = {
     "ignore_unknown_options": True,
     "allow_interspersed_args": False,
 }
+
+
+class Collector(StrEnum):
+    """Who records the GPU; a `CollectorSetting`."""
+
+    AUTO = "auto"
+    KINETO = "kineto"
+    CUSPY = "cuspy"
 
 
 # All after one call of `step` is one step.
@@ -50,6 +59,13 @@ def run(
     stacks: Annotated[
         bool, typer.Option(help="Record Python functions, to name lines (slows the host).")
     ] = True,
+    collector: Annotated[
+        Collector,
+        typer.Option(
+            help="Who records the GPU: auto uses PyTorch's own CUPTI collector, Cuspy, where this "
+            "torch has it.",
+        ),
+    ] = Collector.AUTO,
     output: Annotated[
         Path, typer.Option("--output", "-o", metavar="FOLDER", help="Where the traces go.")
     ] = Path("tracelab-run"),
@@ -77,6 +93,7 @@ def run(
         **counts,  # type: ignore[arg-type]
         stacks=stacks,
         print_report=True,
+        collector=collector.value,
         metadata={"script": script},
     )
     recorder.__enter__()

@@ -57,6 +57,14 @@ def why_no_gpu(recorder: Recorder) -> str:
     )
 
 
+def why_kineto(recorder: Recorder) -> str:
+    """Say why the trace is Kineto's, although this torch has a collector that says more."""
+    return (
+        "recorded with Kineto, not with Cuspy, PyTorch's own CUPTI collector: "
+        f"{recorder.collector_reason}"
+    )
+
+
 def _files_of_all_ranks(recorder: Recorder, wait_s: float) -> list[Path]:
     """The files that the ranks of this machine wrote in this run; waits for the late ones."""
     if recorder.rank is None or recorder.local_world_size == 1:

@@ -16,7 +16,8 @@ from tracelab.analysis import Analysis, analyze_source
 from tracelab.drawing import draw
 from tracelab.errors import MissingSupportError, TracelabError, UsageError
 from tracelab.read.sources import find_sources
-from tracelab.record.announce import announce, why_no_gpu
+from tracelab.record.announce import announce, why_kineto, why_no_gpu
+from tracelab.record.collector import CollectorSetting
 from tracelab.record.hooks import around
 from tracelab.record.recorder import Recorder
 from tracelab.report.schema import Report
@@ -58,7 +59,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         shapes: record the operators' input shapes.
         print_report: when all is recorded, print the report and draw ``timeline.png`` beside the
             trace. In a job of several ranks the first one does, for all of its machine.
-        settings: the others of `Recorder`.
+        settings: the others of `Recorder`, `collector` among them.
 
     Attributes:
         exit_code: where the report is printed: why it could not be, else 0.
@@ -159,6 +160,8 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
 
     def _announce(self, *, wait_s: float) -> None:
         self._is_announced = True
+        if self.collector_reason and self.rank in {None, 0}:
+            tell(why_kineto(self))
         if not self._prints_report:
             if not self.has_gpu:
                 tell(why_no_gpu(self))
@@ -184,6 +187,7 @@ def profile_step(
     steps: int = 4,
     stacks: bool = True,
     shapes: bool = False,
+    collector: CollectorSetting = "auto",
 ) -> Callable[[Callable[_Parameters, _Result]], Callable[_Parameters, _Result]]: ...
 def profile_step(
     function: Callable[..., Any] | None = None,

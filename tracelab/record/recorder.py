@@ -1,9 +1,9 @@
 """Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it.
 
-Compared with a bare ``torch.profiler.profile`` a `Recorder` asks Kineto for the synchronization
-rows, brings the CUDA event records back where Kineto loses them, lets nothing that was launched
-before the recording run into it, measures what the profiler costs, and writes into the file what
-was done.
+Compared with a bare ``torch.profiler.profile`` a `Recorder` chooses the collector that says most,
+asks it for the synchronization rows, brings the CUDA event records back where Kineto loses them,
+lets nothing that was launched before the recording run into it, measures what the profiler costs,
+and writes into the file what was done.
 """
 
 from __future__ import annotations
@@ -20,11 +20,25 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from tracelab.errors import reason_of
+from tracelab.errors import MissingSupportError, reason_of
 from tracelab.read.event_records import every_wait_is_resolved
 from tracelab.read.metadata import SOURCE_KEY
 from tracelab.read.streams import ends_as_json
+from tracelab.record.collector import (
+    COLLECTOR_SETTINGS,
+    Choice,
+    CollectorSetting,
+    arm_graph_recorders,
+    choose_collector,
+    cuspy_is_collecting,
+    gpu_activity,
+    has_kineto_session,
+    is_kineto_session,
+    missing_for_cuspy,
+    torch_has_cuspy,
+)
 from tracelab.record.cupti import kineto_loses_records, switch_event_records
+from tracelab.record.export import export_trace
 from tracelab.record.hooks import on_profiler_session
 from tracelab.record.program_source import describe_source
 from tracelab.record.pytorch import require_pytorch
@@ -38,6 +52,14 @@ _BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
 _PROGRAM_PROFILES_ITSELF = (
     "the program runs its own profiler, and a process can have only one: analyze the trace that it "
     "writes"
+)
+_CUSPY_DID_NOT_START = (
+    "nothing is recorded: Cuspy, PyTorch's own CUPTI collector, could not start (torch has logged "
+    "why); record with Kineto instead"
+)
+_NO_GPU_FOR_KINETO = (
+    "tracelab has recorded with Cuspy, after which Kineto, which this profiler uses, receives no "
+    "GPU activity; where the program profiles itself, let tracelab record with Kineto, too"
 )
 
 
@@ -66,8 +88,11 @@ class Recorder:
             which the median counts.
         stacks: record Python functions (slows the host).
         shapes: record the operators' input shapes.
-        event_records: ask CUPTI for CUDA event records, which name what each stream wait waited
-            for. None: only where stock Kineto loses them.
+        event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
+            wait waited for. None: only where stock Kineto loses them.
+        collector: who records the GPU: "kineto"; "cuspy", PyTorch's own CUPTI collector, which
+            knows what streams wait for and what graph nodes depend on; or "auto", Cuspy where
+            torch has it, it can start, and Kineto has not recorded in this process.
         metadata: strings to store in the trace, under ``tracelab``.
 
     Attributes:
@@ -86,14 +111,17 @@ class Recorder:
             where there is no wait, no file yet, or the file is too large to look.
 
     Raises:
-        MissingSupportError: torch is not installed.
-        ValueError: a count is too small.
+        MissingSupportError: torch is not installed, or `collector` is Cuspy and something that it
+            needs is missing; the latter is raised on entering.
+        ValueError: a count is too small, or there is no such collector, or the name is of
+            another format.
     """
 
     # Of the process, which can have only one profiler at a time.
     _armed: ClassVar[Recorder | None] = None  # the last recorder whose profiler was started
     _sessions_are_watched: ClassVar[bool] = False
     _program_sessions: ClassVar[set[int]] = set()  # ids of the program's own, as they run
+    _kineto_was_used: ClassVar[bool] = False  # to record a GPU
 
     def __init__(
         self,
@@ -106,9 +134,14 @@ class Recorder:
         stacks: bool = False,
         shapes: bool = False,
         event_records: bool | None = None,
+        collector: CollectorSetting = "auto",
         metadata: dict[str, str] | None = None,
     ) -> None:
         require_pytorch()
+        if collector not in COLLECTOR_SETTINGS:
+            raise ValueError(f"collector must be one of {', '.join(COLLECTOR_SETTINGS)}")
+        if ".pftrace" in Path(path).name:  # by which Cuspy would choose another format
+            raise ValueError("a recording is JSON, which says more than .pftrace: name it .json.gz")
         if steps < 1 or warmup < 1:
             raise ValueError("steps and warmup must be at least 1")
         if baseline < 0 or skip < 0:
@@ -122,6 +155,8 @@ class Recorder:
         self._skip, self._baseline, self._warmup, self._steps = skip, baseline, warmup, steps
         self._stacks, self._shapes = stacks, shapes
         self._event_records_setting = event_records
+        self._collector_setting = collector
+        self._choice = Choice(None)
         self.rank = _rank()
         self.local_world_size = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
         self.has_gpu = self.over = self.done = False
@@ -144,7 +179,18 @@ class Recorder:
         """Whether this is a fork of the program, which must neither write its file nor speak."""
         return os.getpid() != self._process_id
 
+    @property
+    def collector(self) -> str | None:
+        """The collector, "kineto" or "cuspy", once it is armed for a GPU; else None."""
+        return self._choice.collector
+
+    @property
+    def collector_reason(self) -> str:
+        """Why that is Kineto although this torch has Cuspy; else an empty text."""
+        return self._choice.reason
+
     def __enter__(self) -> Self:
+        self._prepare_cuspy()
         # A folder that cannot be written is better reported now than after the steps.
         require_output(self.path)
         make_folder_of(self.path)
@@ -189,6 +235,19 @@ class Recorder:
         steps = "was 1 step" if self.count == 1 else f"were {self.count} steps"
         return f"there {steps}, too few to record any after {' and '.join(unrecorded)}"
 
+    def _prepare_cuspy(self) -> None:
+        """Before the program's first step: say what is missing, or let graphs be recorded."""
+        if self._collector_setting == "kineto":
+            return
+        missing = missing_for_cuspy()
+        if not missing:
+            arm_graph_recorders()
+        elif self._collector_setting == "cuspy":
+            raise MissingSupportError(
+                f"`collector` is cuspy, which cannot be used here: {'; '.join(missing)}",
+                option="collector",
+            )
+
     @staticmethod
     def _watch_profilers() -> None:
         """See to it that a process never has two profilers, which crashes it.
@@ -198,10 +257,15 @@ class Recorder:
         if Recorder._sessions_are_watched:
             return
         Recorder._sessions_are_watched = True
+        if torch_has_cuspy():  # else it makes no difference
+            Recorder._kineto_was_used = has_kineto_session()
 
         def begins(session: Any) -> None:
+            Recorder._kineto_was_used |= is_kineto_session(session)
             armed = Recorder._armed
             if armed is None or armed._profiler is None or armed._profiler.profiler is not session:
+                if armed is not None and armed.collector == "cuspy" and is_kineto_session(session):
+                    warnings.warn(_NO_GPU_FOR_KINETO, stacklevel=2)
                 if armed is not None and not armed.over:
                     armed.reason = _PROGRAM_PROFILES_ITSELF
                     armed.__exit__(None, None, None)
@@ -258,9 +322,6 @@ class Recorder:
 
     def _arm(self) -> None:
         """Start the profiler's warm-up."""
-        import torch.profiler
-        from torch._C._profiler import _ExperimentalConfig
-
         if Recorder._program_sessions:
             self.reason, self.over = _PROGRAM_PROFILES_ITSELF, True
             return
@@ -268,13 +329,43 @@ class Recorder:
             # A loop that failed may not have left its recorder.
             Recorder._armed.reason = "another recording started, and a process can have only one"
             Recorder._armed.__exit__(None, None, None)
-        Recorder._armed = self
-        activities = [torch.profiler.ProfilerActivity.CPU]
         if self.has_gpu:
-            activities.append(torch.profiler.ProfilerActivity.CUDA)
+            self._choice = choose_collector(
+                self._collector_setting, kineto_was_used=Recorder._kineto_was_used
+            )
+            if self.collector is None:
+                self.reason, self.over = f"nothing is recorded: {self._choice.reason}", True
+                return
+        Recorder._armed = self
+        self._profiler = self._new_profiler()
+        self._profiler.__enter__()
+        if self.collector == "cuspy" and not cuspy_is_collecting():
+            self.reason, self.over = _CUSPY_DID_NOT_START, True
+            self._profiler.__exit__(None, None, None)  # within the warm-up it saves nothing
+            return
+        if self.collector == "kineto":
+            # Only now are the profiler's CUPTI buffers registered: enabling the kind before them
+            # was seen to hang every process of a job. Beside Cuspy it must stay off.
+            setting = self._event_records_setting
+            is_wanted = kineto_loses_records() if setting is None else setting
+            self._has_event_records = is_wanted and switch_event_records(on=True)
+        self._metadata |= self._provenance()
+        self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
+        if self._stacks:
+            # Now, before the first recorded step: later it would stand in the trace.
+            self._profiler.add_metadata_json(SOURCE_KEY, describe_source(_source_folders()))
+
+    def _new_profiler(self) -> torch.profiler.profile:
+        """The profiler, not yet entered."""
+        import torch.profiler
+        from torch._C._profiler import _ExperimentalConfig
+
+        activities = [torch.profiler.ProfilerActivity.CPU]
+        if self._choice.collector is not None:
+            activities.append(gpu_activity(self._choice.collector))
         # torch says this of every schedule with a warm-up; there is only one cycle to keep.
         warnings.filterwarnings("ignore", message=".*Profiler clears events at the end")
-        self._profiler = torch.profiler.profile(
+        return torch.profiler.profile(
             activities=activities,
             schedule=torch.profiler.schedule(
                 wait=0, warmup=self._warmup, active=self._steps, repeat=1
@@ -282,19 +373,11 @@ class Recorder:
             on_trace_ready=self._save,
             with_stack=self._stacks,
             record_shapes=self._shapes,
-            experimental_config=_ExperimentalConfig(enable_cuda_sync_events=True),
+            # Of Kineto, which must leave the GPU alone where Cuspy records it.
+            experimental_config=_ExperimentalConfig(
+                enable_cuda_sync_events=self.collector != "cuspy"
+            ),
         )
-        self._profiler.__enter__()
-        # Only now are the profiler's CUPTI buffers registered: enabling the kind before them was
-        # seen to hang every process of a job.
-        setting = self._event_records_setting
-        is_wanted = kineto_loses_records() if setting is None else setting
-        self._has_event_records = self.has_gpu and is_wanted and switch_event_records(on=True)
-        self._metadata |= self._provenance()
-        self._profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
-        if self._stacks:
-            # Now, before the first recorded step: later it would stand in the trace.
-            self._profiler.add_metadata_json(SOURCE_KEY, describe_source(_source_folders()))
 
     def _begin_timing(self) -> None:
         # Looking for them takes longer than some steps do, so not when the time is up.
@@ -312,11 +395,17 @@ class Recorder:
 
         provenance = {
             "torch": torch.__version__,
-            "event_records": "cupti" if self._has_event_records else "kineto",
+            "event_records": "cupti" if self._has_event_records else self.collector or "kineto",
             "source_folders": os.pathsep.join(_source_folders()),
         }
-        if self.has_gpu:
-            provenance |= {"cuda": str(torch.version.cuda), "gpu": torch.cuda.get_device_name()}
+        if self.collector is not None:
+            provenance |= {
+                "cuda": str(torch.version.cuda),
+                "gpu": torch.cuda.get_device_name(),
+                "collector": self.collector,
+            }
+        if self.collector_reason:
+            provenance["collector_reason"] = self.collector_reason
         if self.rank is not None:
             provenance["rank"] = str(self.rank)
         return provenance
@@ -329,7 +418,7 @@ class Recorder:
         # Whoever waits for the file must never find a part of it.
         partial_file = self.path.with_name(f".{self.path.name}")
         try:
-            profiler.export_chrome_trace(str(partial_file))
+            export_trace(profiler, partial_file)
             if not ends_as_json(str(partial_file)):
                 raise OSError("it is incomplete; is the disk full?")
             partial_file.replace(self.path)

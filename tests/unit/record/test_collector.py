@@ -1,0 +1,526 @@
+"""Which collector records, against a torch.profiler that is made up as newer PyTorch has it.
+
+What is made up follows torch/profiler/_cuspy of pytorch (core.py, cupti_python.py, _graph_deps.py,
+_event_nodes.py) and its pull request 196066; no torch that has it was at hand.
+"""
+
+import gzip
+import importlib.machinery
+import json
+import sys
+import types
+import warnings
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tracelab.errors import MissingSupportError
+from tracelab.record import recorder as recorder_module
+from tracelab.record.capture import capture
+from tracelab.record.collector import cuspy_was_used, missing_for_cuspy
+from tracelab.record.export import export_trace
+from tracelab.record.recorder import Recorder
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+CPU, CUDA = torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA
+CUSPY = "torch.profiler._cuspy"
+
+
+@dataclass
+class CuspyConfig:
+    """As torch.profiler.CuspyConfig."""
+
+    enable_cuda_sync_events: bool = False
+    enable_environment_counters: bool = False
+    enable_graph_dependencies: bool = False
+    enable_event_node_ids: bool = False
+
+
+@dataclass
+class ProfilerActivityConfig:
+    """As torch.profiler.ProfilerActivityConfig."""
+
+    activity_types: list = field(default_factory=list)
+    profiler_configs: list = field(default_factory=list)
+
+
+ALL_OF_CUSPY = CuspyConfig(
+    enable_cuda_sync_events=True, enable_graph_dependencies=True, enable_event_node_ids=True
+)
+
+
+class Profile:
+    """As torch.profiler.profile: counts steps, and says what it was made with."""
+
+    made: list = []  # noqa: RUF012 (each test has its own)
+    can_subscribe = True
+
+    def __init__(self, **settings):
+        self.settings = settings
+        self.metadata = {}
+        self.profiler = None
+        self.steps = 0
+        Profile.made.append(self)
+
+    @property
+    def uses_cuspy(self):
+        return any(isinstance(activity, dict) for activity in self.settings["activities"])
+
+    def __enter__(self):
+        if self.uses_cuspy:
+            start_cuspy(subscribes=Profile.can_subscribe)
+        self.profiler = session(None if self.uses_cuspy else "cuda")
+        self.profiler._prepare_trace()
+
+    def __exit__(self, *error):
+        if self.steps > self.settings["schedule"].warmup:
+            self.settings["on_trace_ready"](self)
+
+    def step(self):
+        self.steps += 1
+        schedule = self.settings["schedule"]
+        if self.steps == schedule.warmup + schedule.active:
+            self.settings["on_trace_ready"](self)
+
+    def add_metadata_json(self, key, value):
+        self.metadata[key] = json.loads(value)
+
+    def export_chrome_trace(self, path):
+        content = json.dumps({"traceEvents": [], **self.metadata}).encode()
+        Path(path).write_bytes(gzip.compress(content) if path.endswith(".gz") else content)
+
+
+def session(device):
+    """A session of the program's, not yet begun."""
+    made = torch.autograd.profiler.profile()
+    made.use_device, made.entered = device, False
+    return made
+
+
+def begin(self):
+    self.entered = True
+
+
+def start_cuspy(*, subscribes=True):
+    """As the program's own use of Cuspy leaves it."""
+    core = sys.modules[f"{CUSPY}.core"] = types.ModuleType(f"{CUSPY}.core")
+    core.Cuspy = SimpleNamespace(_instance=object())
+    core.has_live_subscription = lambda: subscribes
+
+
+@pytest.fixture
+def kineto_torch(monkeypatch):
+    """A GPU that nobody has recorded, and a torch without Cuspy."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "NVIDIA H200")
+    monkeypatch.setattr(torch.version, "cuda", "13.3")
+    monkeypatch.setattr(torch._C._profiler, "_ExperimentalConfig", SimpleNamespace)
+    monkeypatch.setattr(torch.profiler, "schedule", SimpleNamespace)
+    monkeypatch.setattr(torch.profiler, "profile", Profile)
+    # A class of its own: what other tests have left of theirs is not looked at.
+    sessions = type("profile", (), {"_prepare_trace": begin, "__exit__": lambda *_: None})
+    monkeypatch.setattr(torch.autograd.profiler, "profile", sessions)
+    monkeypatch.setattr(Profile, "made", [])
+    monkeypatch.setattr(Recorder, "_sessions_are_watched", False)
+    monkeypatch.setattr(Recorder, "_kineto_was_used", False)
+    monkeypatch.setattr(Recorder, "_program_sessions", set())
+    monkeypatch.setattr(Recorder, "_armed", None)
+    monkeypatch.setattr(recorder_module, "every_wait_is_resolved", lambda _: True)
+    calls = []
+    monkeypatch.setattr(
+        recorder_module, "switch_event_records", lambda *, on: bool(calls.append(on) or True)
+    )
+    return SimpleNamespace(event_record_calls=calls)
+
+
+@pytest.fixture
+def cuspy_torch(kineto_torch, monkeypatch):
+    """The same with Cuspy; `armed` names what records CUDA graphs, as it is armed."""
+    monkeypatch.setattr(torch.profiler, "CuspyConfig", CuspyConfig, raising=False)
+    monkeypatch.setattr(
+        torch.profiler, "ProfilerActivityConfig", ProfilerActivityConfig, raising=False
+    )
+    armed, version = [], 130300
+    kineto_torch.armed = armed
+    modules = {name: types.ModuleType(name) for name in ("cupti", CUSPY)}
+    modules["cupti"].__spec__ = importlib.machinery.ModuleSpec("cupti", None)
+    for name, recorder in (
+        ("_graph_deps", "_GraphDependencyRecorder"),
+        ("_event_nodes", "_EventNodeRecorder"),
+    ):
+        module = modules[f"{CUSPY}.{name}"] = types.ModuleType(name)
+        arm = SimpleNamespace(arm=lambda recorder=recorder: armed.append(recorder))
+        setattr(module, recorder, lambda arm=arm: arm)
+    cupti = modules[f"{CUSPY}.cupti_python"] = types.ModuleType("cupti_python")
+    cupti.LIBCUPTI_MIN_VERSION = 130300
+    cupti.pylibcupti = lambda: SimpleNamespace(get_version=lambda: version)
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    monkeypatch.delitem(sys.modules, f"{CUSPY}.core", raising=False)
+    yield kineto_torch
+    sys.modules.pop(f"{CUSPY}.core", None)
+
+
+def record(path, *, skip=0, **settings):
+    recorder = Recorder(path, skip=skip, steps=1, warmup=1, baseline=0, **settings)
+    with recorder:
+        for _ in range(recorder.calls):
+            recorder.step()
+    return recorder
+
+
+def metadata_of(path):
+    return json.loads(gzip.decompress(path.read_bytes()))["tracelab"]
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "step.pt.trace.json.gz"
+
+
+# Where Cuspy is available.
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_cuspy_records_where_torch_has_it(path):
+    recorder = record(path)
+    [profiler] = Profile.made
+    assert profiler.settings["activities"] == [
+        CPU,
+        {CUDA: ProfilerActivityConfig(profiler_configs=[ALL_OF_CUSPY])},
+    ]
+    # Kineto records the host, and must not ask for rows of the GPU.
+    assert profiler.settings["experimental_config"] == SimpleNamespace(
+        enable_cuda_sync_events=False
+    )
+    assert (recorder.done, recorder.collector, recorder.collector_reason) == (True, "cuspy", "")
+    about = metadata_of(path)
+    assert (about["collector"], about["event_records"]) == ("cuspy", "cuspy")
+    assert "collector_reason" not in about
+
+
+def test_event_records_are_not_switched_beside_cuspy(cuspy_torch, path):
+    record(path, event_records=True)
+    assert cuspy_torch.event_record_calls == []
+
+
+def test_graphs_are_recorded_from_the_start_and_nothing_else_is(cuspy_torch, path):
+    # GIVEN a program that captures its graphs in the steps that are skipped
+    recorder = Recorder(path, skip=5, steps=1, warmup=1, baseline=0)
+    with recorder:
+        # THEN what records them is armed, and no profiler nor Cuspy itself is made
+        assert cuspy_torch.armed == ["_GraphDependencyRecorder", "_EventNodeRecorder"]
+        recorder.step()
+        assert Profile.made == []
+        assert not cuspy_was_used()
+
+
+def test_a_torch_that_names_its_graph_recorders_otherwise_records(cuspy_torch, path, monkeypatch):
+    monkeypatch.delattr(sys.modules[f"{CUSPY}._graph_deps"], "_GraphDependencyRecorder")
+    assert record(path).collector == "cuspy"
+    assert cuspy_torch.armed == ["_EventNodeRecorder"]
+
+
+def test_kineto_on_request(cuspy_torch, path):
+    recorder = record(path, collector="kineto")
+    [profiler] = Profile.made
+    assert profiler.settings["activities"] == [CPU, CUDA]
+    assert (recorder.collector, recorder.collector_reason) == ("kineto", "")
+    assert cuspy_torch.armed == []
+    assert cuspy_torch.event_record_calls == [True, False]
+
+
+def test_there_is_no_other_collector(path):
+    with pytest.raises(ValueError, match="must be one of auto, kineto, cuspy"):
+        Recorder(path, collector="other")
+
+
+def test_a_name_by_which_cuspy_would_write_another_format(tmp_path):
+    with pytest.raises(ValueError, match=r"name it .json.gz"):
+        Recorder(tmp_path / "step.pftrace")
+
+
+# Where it is not.
+
+
+def test_without_cuspy_the_profiler_is_asked_for_what_it_always_was(kineto_torch, path):
+    recorder = record(path)
+    [profiler] = Profile.made
+    settings = dict(profiler.settings)
+    assert settings.pop("on_trace_ready") == recorder._save
+    assert settings == {
+        "activities": [CPU, CUDA],
+        "schedule": SimpleNamespace(wait=0, warmup=1, active=1, repeat=1),
+        "with_stack": False,
+        "record_shapes": False,
+        "experimental_config": SimpleNamespace(enable_cuda_sync_events=True),
+    }
+    assert kineto_torch.event_record_calls == [True, False]
+    about = metadata_of(path)
+    assert (about["collector"], about["event_records"]) == ("kineto", "cupti")
+    assert recorder.collector_reason == ""  # nobody misses what their torch never had
+
+
+def without(name):
+    return lambda patch: patch.delattr(torch.profiler, name)
+
+
+def no_package(patch):
+    patch.delitem(sys.modules, "cupti")
+    patch.setattr(importlib.util, "find_spec", lambda _: None)
+
+
+def cupti(**attributes):
+    def change(patch):
+        for name, value in attributes.items():
+            patch.setattr(sys.modules[f"{CUSPY}.cupti_python"], name, value)
+
+    return change
+
+
+def fail(error):
+    def failing():
+        raise error
+
+    return failing
+
+
+MISSING = [
+    (
+        without("ProfilerActivityConfig"),
+        f"torch {torch.__version__} has no torch.profiler.ProfilerActivityConfig",
+    ),
+    (no_package, "the package cupti-python is not installed"),
+    (
+        lambda patch: patch.setitem(sys.modules, f"{CUSPY}.cupti_python", None),
+        f"libcupti cannot be loaded (import of {CUSPY}.cupti_python halted; none in sys.modules)",
+    ),
+    (
+        cupti(pylibcupti=fail(OSError("libcupti.so.13: no such file"))),
+        "libcupti cannot be loaded (libcupti.so.13: no such file)",
+    ),
+    (
+        cupti(pylibcupti=fail(RuntimeError("Cuspy requires CUPTI major version 13"))),
+        "libcupti cannot be loaded (cuspy requires cupti major version 13)",
+    ),
+    (cupti(LIBCUPTI_MIN_VERSION=130400), "libcupti is 13.3 and 13.4 is needed"),
+]
+
+
+@pytest.mark.parametrize(("remove", "says"), MISSING)
+@pytest.mark.usefixtures("cuspy_torch")
+def test_what_is_missing_is_said_and_kineto_records(path, monkeypatch, remove, says):
+    remove(monkeypatch)
+    assert missing_for_cuspy() == (says,)
+    recorder = record(path)
+    assert Profile.made[0].settings["activities"] == [CPU, CUDA]
+    assert (recorder.collector, recorder.collector_reason) == ("kineto", says)
+    assert metadata_of(path)["collector_reason"] == says
+    assert not cuspy_was_used()
+
+
+@pytest.mark.parametrize(("remove", "says"), MISSING)
+@pytest.mark.usefixtures("cuspy_torch")
+def test_cuspy_on_request_is_an_error_before_the_program_runs(path, monkeypatch, remove, says):
+    remove(monkeypatch)
+    with pytest.raises(MissingSupportError) as error, Recorder(path, collector="cuspy"):
+        pass
+    assert str(error.value) == f"`collector` is cuspy, which cannot be used here: {says}"
+    assert (error.value.exit_code, error.value.option) == (4, "collector")
+    assert not path.exists()
+
+
+@pytest.mark.usefixtures("kineto_torch")
+def test_all_that_is_missing_is_listed(path):
+    [classes, package] = missing_for_cuspy()
+    assert classes.endswith(
+        "has no torch.profiler.CuspyConfig and no torch.profiler.ProfilerActivityConfig"
+    )
+    assert package == "the package cupti-python is not installed"
+    with pytest.raises(MissingSupportError, match=r"CuspyConfig.*; the package cupti-python"):
+        Recorder(path, collector="cuspy").__enter__()
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_without_a_gpu_only_the_host_is_recorded(path, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    recorder = record(path)
+    assert Profile.made[0].settings["activities"] == [CPU]
+    assert (recorder.collector, recorder.done) == (None, True)
+    assert not cuspy_was_used()
+
+
+# Never both in one process.
+
+ONLY_ONE = "Kineto has recorded in this process before, and a process can have only one"
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_after_kineto_kineto_records_again(tmp_path):
+    first = record(tmp_path / "a.json.gz", collector="kineto")
+    second = record(tmp_path / "b.json.gz")
+    assert (first.collector, first.collector_reason) == ("kineto", "")
+    assert (second.collector, second.collector_reason) == ("kineto", ONLY_ONE)
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_kineto_of_the_program_between_entering_and_the_first_step(path):
+    recorder = Recorder(path, skip=1, steps=1, warmup=1, baseline=0)
+    with recorder:
+        program = session("cuda")
+        program._prepare_trace()
+        program.__exit__(None, None, None)
+        for _ in range(recorder.calls):
+            recorder.step()
+    assert (recorder.collector, recorder.collector_reason) == ("kineto", ONLY_ONE)
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_kineto_of_the_program_before_the_recorder_was_entered(path):
+    program = session("cuda")
+    program.entered = True
+    assert record(path).collector_reason == ONLY_ONE
+    assert program.entered
+
+
+@pytest.mark.parametrize(("device", "entered"), [(None, True), ("cuda", False)])
+@pytest.mark.usefixtures("cuspy_torch")
+def test_a_profiler_of_the_host_or_one_not_entered_does_not_count(path, device, entered):
+    program = session(device)
+    program.entered = entered
+    assert record(path).collector == "cuspy"
+    assert program.use_device == device
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_cuspy_on_request_after_kineto_records_nothing(tmp_path):
+    record(tmp_path / "a.json.gz", collector="kineto")
+    recorder = record(tmp_path / "b.json.gz", collector="cuspy")
+    assert (recorder.done, recorder.over, recorder.collector) == (False, True, None)
+    assert recorder.why_nothing() == f"nothing is recorded: {ONLY_ONE}"
+    assert len(Profile.made) == 1
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_where_the_program_uses_cuspy_the_recorder_does_too(path, monkeypatch):
+    start_cuspy()
+    monkeypatch.setattr(Recorder, "_kineto_was_used", True)  # it decides, as it is there now
+    assert record(path).collector == "cuspy"
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_kineto_on_request_where_the_program_uses_cuspy_records_nothing(path):
+    start_cuspy()
+    recorder = record(path, collector="kineto")
+    assert not recorder.done
+    assert recorder.why_nothing() == (
+        "nothing is recorded: this process has used Cuspy, PyTorch's own CUPTI collector, after "
+        "which Kineto receives no GPU activity"
+    )
+    assert Profile.made == []
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_cuspy_that_cannot_subscribe_is_left_and_said(path, monkeypatch):
+    # GIVEN a program whose other profiler was not seen
+    monkeypatch.setattr(Profile, "can_subscribe", False)
+    recorder = record(path)
+    assert (recorder.done, path.exists()) == (False, False)
+    assert recorder.why_nothing() == (
+        "nothing is recorded: Cuspy, PyTorch's own CUPTI collector, could not start (torch has "
+        "logged why); record with Kineto instead"
+    )
+    assert len(Profile.made) == 1
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_program_that_profiles_itself_with_kineto_afterward_is_warned(path):
+    record(path)
+    with pytest.warns(UserWarning, match="Kineto, which this profiler uses, receives no GPU"):
+        session("cuda")._prepare_trace()
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_program_that_profiles_itself_with_cuspy_afterward_is_not(path):
+    record(path)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        session(None)._prepare_trace()
+
+
+@pytest.mark.usefixtures("cuspy_torch")
+def test_program_whose_profiler_runs_keeps_it(path):
+    recorder = Recorder(path, skip=1, steps=1, warmup=1, baseline=0)
+    with recorder:
+        start_cuspy()
+        session(None)._prepare_trace()
+        recorder.step()
+        assert recorder.over
+    assert recorder.why_nothing().startswith("the program runs its own profiler")
+    assert Profile.made == []
+
+
+# On the screen.
+
+
+@pytest.mark.parametrize("prints_report", [True, False])
+@pytest.mark.usefixtures("cuspy_torch")
+def test_the_reason_is_on_the_screen(path, monkeypatch, capsys, prints_report):
+    no_package(monkeypatch)
+    with capture(
+        path, skip=0, baseline=0, warmup=1, steps=1, stacks=False, print_report=prints_report
+    ) as cap:
+        for _ in range(cap.calls):
+            cap.step()
+    assert (
+        "recorded with Kineto, not with Cuspy, PyTorch's own CUPTI collector: the package "
+        "cupti-python is not installed\n"
+    ) in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("kineto_torch")
+def test_nothing_is_said_where_torch_has_no_cuspy(path, capsys):
+    with capture(path, skip=0, baseline=0, warmup=1, steps=1, stacks=False) as cap:
+        for _ in range(cap.calls):
+            cap.step()
+    assert "Cuspy" not in capsys.readouterr().err
+
+
+# What is written.
+
+
+class Exporter:
+    """Takes annotations of graph nodes, as newer torch does."""
+
+    def __init__(self):
+        self.arguments = None
+
+    def export_chrome_trace(self, path, *, cuda_graph_annotations=None):
+        self.arguments = cuda_graph_annotations
+        Path(path).write_text("{}")
+
+
+@pytest.mark.parametrize("annotations", [{7: [{"name": "attention"}]}, {}])
+def test_annotations_of_graph_nodes_reach_the_file(monkeypatch, tmp_path, annotations):
+    module = types.ModuleType("torch.cuda.graph_annotations")
+    module.get_kernel_annotations = lambda: annotations
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    exporter = Exporter()
+    export_trace(exporter, tmp_path / "a.json")
+    # Without any the exporter stays the one that always wrote the file.
+    assert exporter.arguments == (annotations or None)
+
+
+class PackingExporter:
+    def export_chrome_trace(self, path):
+        Path(f"{path}.gz").write_bytes(gzip.compress(b'{"traceEvents": []}'))
+
+
+def test_a_file_that_torch_packs_unasked_is_unpacked(tmp_path):
+    export_trace(PackingExporter(), tmp_path / "a.json")
+    assert (tmp_path / "a.json").read_text() == '{"traceEvents": []}'
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]

@@ -1,0 +1,159 @@
+"""Who collects the GPU's activity: Kineto, or Cuspy, the CUPTI collector of newer PyTorch.
+
+A process can have only one of them. While Cuspy has its subscription to CUPTI, Kineto's only
+attempt to initialize fails, and CUPTI does not go back to Kineto's interface afterward; where
+Kineto has initialized, Cuspy's subscription may fail. So what the process has used so far decides,
+and looking for Cuspy must not subscribe (torch/profiler/_cuspy/core.py of pytorch).
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import importlib.util
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
+
+from tracelab.errors import reason_of
+
+Collector: TypeAlias = Literal["kineto", "cuspy"]
+CollectorSetting: TypeAlias = Literal["auto", "kineto", "cuspy"]
+COLLECTOR_SETTINGS: tuple[str, ...] = get_args(CollectorSetting)
+
+_PACKAGE = "torch.profiler._cuspy"
+# What records a CUDA graph's dependencies and event nodes as the graph is instantiated.
+_GRAPH_RECORDERS = (
+    (f"{_PACKAGE}._graph_deps", "_GraphDependencyRecorder"),
+    (f"{_PACKAGE}._event_nodes", "_EventNodeRecorder"),
+)
+
+_AFTER_KINETO = "Kineto has recorded in this process before, and a process can have only one"
+_AFTER_CUSPY = (
+    "this process has used Cuspy, PyTorch's own CUPTI collector, after which Kineto receives no "
+    "GPU activity"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Which collector records.
+
+    Example row: ``Choice("kineto", "the package cupti-python is not installed")``
+
+    Attributes:
+        collector: None where the one that was chosen must not start.
+        reason: why it is none, or why it is Kineto although this torch has Cuspy; else "".
+    """
+
+    collector: Collector | None
+    reason: str = ""
+
+
+def choose_collector(setting: CollectorSetting, *, kineto_was_used: bool) -> Choice:
+    """Decide which collector records the GPU now.
+
+    Args:
+        setting: the collector that the user wants; "auto" is Cuspy wherever it can be used.
+        kineto_was_used: whether Kineto has recorded a GPU in this process.
+    """
+    if cuspy_was_used():
+        return Choice(None, _AFTER_CUSPY) if setting == "kineto" else Choice("cuspy")
+    if setting == "kineto" or (setting == "auto" and not torch_has_cuspy()):
+        return Choice("kineto")
+    obstacle = "; ".join(missing_for_cuspy()) or (_AFTER_KINETO if kineto_was_used else "")
+    if not obstacle:
+        return Choice("cuspy")
+    return Choice("kineto" if setting == "auto" else None, obstacle)
+
+
+def torch_has_cuspy() -> bool:
+    """Whether this torch's profiler can be asked for Cuspy."""
+    import torch.profiler
+
+    return hasattr(torch.profiler, "CuspyConfig")
+
+
+def missing_for_cuspy() -> tuple[str, ...]:
+    """What Cuspy needs and does not find here, each as a clause; a GPU is not looked for.
+
+    libcupti is loaded and asked for its version, which subscribes to nothing.
+    """
+    import torch.profiler
+
+    names = ("CuspyConfig", "ProfilerActivityConfig")
+    absent = [f"no torch.profiler.{name}" for name in names if not hasattr(torch.profiler, name)]
+    missing = [f"torch {torch.__version__} has {' and '.join(absent)}"] if absent else []
+    if importlib.util.find_spec("cupti") is None:
+        missing.append("the package cupti-python is not installed")
+    if missing:
+        return tuple(missing)
+    try:
+        cupti = importlib.import_module(f"{_PACKAGE}.cupti_python")
+        version, needed = cupti.pylibcupti().get_version(), cupti.LIBCUPTI_MIN_VERSION
+    except (AttributeError, ImportError, OSError, RuntimeError) as error:
+        return (f"libcupti cannot be loaded ({reason_of(error)})",)
+    if version < needed:
+        return (f"libcupti is {_version(version)} and {_version(needed)} is needed",)
+    return ()
+
+
+def cuspy_was_used() -> bool:
+    """Whether this process has Cuspy, which may have a subscription; to ask does not create it."""
+    core = sys.modules.get(f"{_PACKAGE}.core")
+    return getattr(getattr(core, "Cuspy", None), "_instance", None) is not None
+
+
+def cuspy_is_collecting() -> bool:
+    """Whether Cuspy could subscribe to CUPTI; torch itself only logs where it could not."""
+    core = sys.modules.get(f"{_PACKAGE}.core")
+    return bool(core is not None and core.has_live_subscription())
+
+
+def has_kineto_session() -> bool:
+    """Whether the program still has a profiler with which Kineto has recorded a GPU."""
+    from torch.autograd.profiler import profile
+
+    # By type, not by isinstance: that would run code of the program's own proxies.
+    sessions = [item for item in gc.get_objects() if type(item) is profile]
+    return any(is_kineto_session(session) and session.entered for session in sessions)
+
+
+def is_kineto_session(session: Any) -> bool:
+    """Whether Kineto records a GPU in a session; with Cuspy it records only the host."""
+    return getattr(session, "use_device", None) == "cuda"
+
+
+def arm_graph_recorders() -> None:
+    """Have dependencies and event nodes of CUDA graphs recorded as the graphs are instantiated.
+
+    torch does so when a profiler is made that asks for them. A recorder makes its profiler after
+    the steps that it skips, in which most programs capture their graphs. These are two hooks of
+    `torch.cuda.graphs`: nothing is collected yet, and CUDA is not asked for.
+    """
+    for module, name in _GRAPH_RECORDERS:
+        with suppress(ImportError, AttributeError):
+            getattr(importlib.import_module(module), name)().arm()
+
+
+def gpu_activity(collector: Collector) -> Any:
+    """What a profiler is to record of the GPU, as an element of its `activities`."""
+    import torch.profiler
+
+    cuda = torch.profiler.ProfilerActivity.CUDA
+    if collector == "kineto":
+        return cuda
+    config = torch.profiler.CuspyConfig(
+        enable_cuda_sync_events=True, enable_graph_dependencies=True, enable_event_node_ids=True
+    )
+    return {cuda: torch.profiler.ProfilerActivityConfig(profiler_configs=[config])}
+
+
+def _version(number: int) -> str:
+    """CUPTI writes 13.3 as 130300.
+
+    >>> _version(130300), _version(120900)
+    ('13.3', '12.9')
+    """
+    return f"{number // 10_000}.{number % 10_000 // 100}"
