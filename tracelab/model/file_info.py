@@ -37,6 +37,7 @@ class FileInfo(OneLine):
             list its groups.
         clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
             say: its times may be since 1970 themselves.
+        collector: who recorded the GPU, "kineto" or "cuspy", where tracelab's recorder says so.
         platform: the devices, where its events show that they are not those of CUDA or ROCm.
     """
 
@@ -55,3 +56,4 @@ class FileInfo(OneLine):
     world_groups: int | None = None
     clock_base_ns: int = 0
     platform: str = ""
+    collector: str = ""

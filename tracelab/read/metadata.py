@@ -42,6 +42,7 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         world_groups=_world_groups(metadata),
         clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),
         platform=platform,
+        collector=_collector(recorder),
     )
 
 
@@ -109,6 +110,12 @@ def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:
 def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:
     folders = recorder.get("source_folders", "").split(os.pathsep)
     return tuple(folder for folder in folders if folder)
+
+
+def _collector(recorder: Mapping[str, str]) -> str:
+    """Who recorded the GPU, where it is one that the recorder knows."""
+    collector = recorder.get("collector", "")
+    return collector if collector in {"kineto", "cuspy"} else ""
 
 
 def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:

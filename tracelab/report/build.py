@@ -102,6 +102,7 @@ def build_trace_info(
         world_groups=trace.info.world_groups,
         recorded=_recorded_time(timeline),
         unused_steps=timeline.unused_steps,
+        collector=trace.info.collector,
     )
 
 

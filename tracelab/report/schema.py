@@ -128,6 +128,7 @@ class TraceInfo(OneLine):
         world_groups: how many process groups have all ranks in them, where the file lists them.
         recorded: None in a report of an earlier version.
         unused_steps: annotations that match the pattern of the steps and are not steps.
+        collector: "kineto" or "cuspy", where the file says who recorded the GPU; else "".
     """
 
     path: str
@@ -147,6 +148,7 @@ class TraceInfo(OneLine):
     world_groups: int | None = field(default=None, metadata=_ADDED)
     recorded: RecordedTime | None = field(default=None, metadata=_ADDED)
     unused_steps: tuple[UnusedSteps, ...] = field(default=(), metadata=_ADDED)
+    collector: str = field(default="", metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -85,6 +85,14 @@ def test_the_recorders_version_of_cuda_goes_before_the_profilers():
     assert dict(info({"hip_runtime_version": 60300000}).software) == {"hip": "60300000"}
 
 
+@pytest.mark.parametrize(
+    ("collector", "known"),
+    [("kineto", "kineto"), ("cuspy", "cuspy"), ("\x1b[1m", ""), (7, ""), (None, "")],
+)
+def test_who_recorded_the_gpu(collector, known):
+    assert recorded(collector=collector).collector == known
+
+
 @pytest.mark.parametrize("step_ms", [0, -1, "soon", "", "nan", "inf", "-inf", "1e305", None, [1]])
 def test_a_step_without_the_profiler_that_is_not_a_time(step_ms):
     assert recorded(unprofiled_step_ms=step_ms).unprofiled_step_ns is None

@@ -74,7 +74,8 @@ def hardware(trace: TraceInfo, views: Sequence[View]) -> list[str]:
         names[trace.gpus.get(str(device), "")].append(str(device))
     gpus = [f"GPU {_numbers(numbers)} {name}".strip() for name, numbers in names.items()]
     software = [f"{_SOFTWARE.get(name, name)} {number}" for name, number in trace.software.items()]
-    return [*([trace.platform] if trace.platform else []), *gpus, *software]
+    collector = ["recorded with Cuspy"] if trace.collector == "cuspy" else []
+    return [*([trace.platform] if trace.platform else []), *gpus, *software, *collector]
 
 
 def recorded(views: Sequence[View]) -> str:

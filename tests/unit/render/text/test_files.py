@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from tests.unit.render.text.hand_made import (
     MS,
     make_device,
@@ -49,6 +51,14 @@ class TestHeader:
             "GPU 0, 1 NVIDIA H200 · PyTorch 2.11 · CUDA 13.0 · other 1",
             "12,345 events · 3 GPU activities · 2 steps (4 to 5)",
         )
+
+    @pytest.mark.parametrize(
+        ("collector", "says"), [("", ""), ("kineto", ""), ("cuspy", " · recorded with Cuspy")]
+    )
+    def test_says_who_recorded_the_gpu_where_that_is_not_kineto(self, collector, says):
+        trace = make_trace(software={"torch": "2.15"}, collector=collector)
+        lines = sections_of(make_report(traces=(trace,)))[1].lines
+        assert lines[1] == f"GPU 0 · PyTorch 2.15{says}"
 
     def test_a_rank_that_the_file_gives_needs_no_remark(self):
         assert sections_of(make_report())[1].lines[0] == "rank 0"
