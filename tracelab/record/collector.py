@@ -62,10 +62,10 @@ def choose_collector(setting: CollectorSetting, *, kineto_was_used: bool) -> Cho
         return Choice(None, _AFTER_CUSPY) if setting == "kineto" else Choice("cuspy")
     if setting == "kineto" or (setting == "auto" and not torch_has_cuspy()):
         return Choice("kineto")
-    obstacle = "; ".join(missing_for_cuspy()) or (_AFTER_KINETO if kineto_was_used else "")
-    if not obstacle:
+    missing = "; ".join(missing_for_cuspy()) or (_AFTER_KINETO if kineto_was_used else "")
+    if not missing:
         return Choice("cuspy")
-    return Choice("kineto" if setting == "auto" else None, obstacle)
+    return Choice("kineto" if setting == "auto" else None, missing)
 
 
 def torch_has_cuspy() -> bool:
