@@ -92,6 +92,8 @@ class _RawArguments(msgspec.Struct, gc=False):
 _NAME_OF_OPERATION = "Collective name"
 _MESSAGE = b'"%b"' % _NAME_OF_OPERATION.encode()
 _ARGUMENTS = dict(zip(Arguments.__struct_encode_fields__, Arguments.__struct_fields__, strict=True))
+# The keys of the arguments of slices that become something of an `Event`.
+USED_ARGUMENTS = (*_ARGUMENTS, *MessageArguments.__struct_encode_fields__)
 _decode_regular = msgspec.json.Decoder(list[Event]).decode
 _decode_messages = msgspec.json.Decoder(list[MessageArguments]).decode
 _decode_texts = msgspec.json.Decoder(list[msgspec.Raw]).decode
@@ -120,7 +122,7 @@ def decode(text: bytes) -> list[Event]:
         return events
     # Not JSON, or some value is of an unusual type.
     except (msgspec.DecodeError, orjson.JSONDecodeError, RecursionError):
-        return [_regular(element) for element in orjson.loads(_with_times_as_text(text))]
+        return [regular(element) for element in orjson.loads(_with_times_as_text(text))]
 
 
 def decode_with_times_as_text(text: bytes) -> list[Event]:
@@ -219,8 +221,12 @@ def _translate(event: Event, arguments: dict[str, Any]) -> None:
         )
 
 
-def _regular(element: Any) -> Event:
-    """The event that an element of the array is; anything else is an event without a phase."""
+def regular(element: Any) -> Event:
+    """The event that an element of the array is; anything else is an event without a phase.
+
+    >>> regular({"ph": "X", "name": "gemm", "ts": 120.5, "args": {"stream": 7}}).args.stream
+    7
+    """
     fields = mapping(element)
     category = fields.get("cat")
     arguments = mapping(fields.get("args"))

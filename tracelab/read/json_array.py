@@ -23,7 +23,7 @@ import orjson
 from tracelab.errors import UnreadableInputError
 from tracelab.read.json_header import first_event, opening_of, outermost_array, salvage
 from tracelab.read.json_text import BREAKS_OFF, breaks_off, end_of_element, mend, versions
-from tracelab.read.streams import READ_ERRORS
+from tracelab.read.streams import read_as_far
 
 PIECE_BYTES = 512 * 1024  # stays in the processor's cache, which halves the decoding time
 # Nothing but the array grows with a trace: with an element or a header above this it is not one.
@@ -170,17 +170,13 @@ class ArrayReader:
         wanted = max(PIECE_BYTES, min(held, LIMIT_BYTES - held))
         if unread := self._unread.read(wanted):
             return unread
-        reads: list[bytes] = []
-        missing = 0 if self.losses["truncated"] else wanted
-        try:
-            # `read` would throw away the good bytes before the damage that it meets.
-            while missing and (read := self._stream.read1(missing)):
-                reads.append(read)
-                missing -= len(read)
-        except READ_ERRORS:
+        if self.losses["truncated"]:
+            return b""
+        read, is_damaged = read_as_far(self._stream, wanted)
+        if is_damaged:
             self.losses["truncated"] = 1
-        self._read_bytes += sum(map(len, reads))
-        return b"".join(reads)
+        self._read_bytes += len(read)
+        return read
 
     def _find_array(self) -> bytes:
         """Read up to the array's opening bracket; returns the bytes after it."""

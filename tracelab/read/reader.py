@@ -15,6 +15,7 @@ import orjson
 from tracelab.model.trace import Trace
 from tracelab.read.columns import Columns
 from tracelab.read.events import (
+    USED_ARGUMENTS,
     Event,
     decode,
     decode_texts,
@@ -22,9 +23,12 @@ from tracelab.read.events import (
     is_event,
     is_text_of_event,
     mapping,
+    regular,
 )
 from tracelab.read.json_array import ArrayReader
 from tracelab.read.numbers import InexactTimesError
+from tracelab.read.packet_events import Fields, PacketEvents
+from tracelab.read.packets import begins_with_packets
 from tracelab.read.sources import one_source
 from tracelab.read.streams import Source, open_source
 
@@ -77,12 +81,29 @@ def read_columns(
 
     Raises:
         UnreadableInputError: it is not a trace.
+        MissingSupportError: it is one of Perfetto, and what reads those is not installed.
     """
+    if begins_with_packets(stream):
+        return _read_packets(stream, path)
     columns = Columns()
     reader = ArrayReader(stream, path, EVENTS, decode, is_event)
     with collector_paused():
         for events in reader:
             columns.add(events)
+    return columns, reader.metadata, reader.losses
+
+
+def _read_packets(
+    stream: io.BufferedIOBase, path: str
+) -> tuple[Columns, dict[str, Any], Counter[str]]:
+    """The same for a trace of Perfetto."""
+    columns = Columns()
+    reader = PacketEvents(stream, path, regular, USED_ARGUMENTS)
+    with collector_paused():
+        for events in reader:
+            columns.add(events)
+    columns.add_node_links(*reader.links.pairs())
+    columns.add_unknown(reader.unknown)
     return columns, reader.metadata, reader.losses
 
 
@@ -115,12 +136,10 @@ def read_arguments(
     arguments: dict[int, dict[str, Any]] = {}
     with open_source(file) as stream, collector_paused():
         first_index = 0
-        # As much is read, and as much is lost, as when the events were numbered.
-        reader = ArrayReader(stream, file.path, EVENTS, decode_texts, is_text_of_event)
-        for texts in reader:
-            next_index = first_index + len(texts)
+        for pieces in _arguments_of_all(stream, file.path):
+            next_index = first_index + len(pieces)
             in_piece = missing.intersection(range(first_index, next_index))
-            arguments |= {index: _arguments_in(texts[index - first_index]) for index in in_piece}
+            arguments |= {index: _arguments_in(pieces[index - first_index]) for index in in_piece}
             missing -= in_piece
             if not missing:
                 break
@@ -128,10 +147,24 @@ def read_arguments(
     return arguments
 
 
-def _arguments_in(text: bytes) -> dict[str, Any]:
+def _arguments_of_all(
+    stream: io.BufferedIOBase, path: str
+) -> Iterator[list[bytes]] | Iterator[list[Fields]]:
+    """Every event of a file, as its text or its fields, in pieces.
+
+    As much is read, and as much is lost, as when the events were numbered.
+    """
+    if begins_with_packets(stream):
+        return iter(PacketEvents(stream, path, dict, None))
+    return iter(ArrayReader(stream, path, EVENTS, decode_texts, is_text_of_event))
+
+
+def _arguments_in(event: bytes | Fields) -> dict[str, Any]:
     """All arguments of an event; none where they cannot be read."""
+    if isinstance(event, dict):
+        return mapping(event["args"])
     try:
-        return mapping(mapping(orjson.loads(text)).get("args"))
+        return mapping(mapping(orjson.loads(event)).get("args"))
     except orjson.JSONDecodeError:
         return {}
 

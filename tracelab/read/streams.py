@@ -84,6 +84,23 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         yield stack.enter_context(io.BufferedReader(_Unpacked(stream))) if is_packed else stream
 
 
+def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:
+    """So many bytes of a stream, fewer at its end or where it is damaged; and whether it is.
+
+    >>> read_as_far(io.BytesIO(b"all of it"), 3)
+    (b'all', False)
+    """
+    reads: list[bytes] = []
+    try:
+        # `read` would throw away the good bytes before the damage that it meets.
+        while count and (read := stream.read1(count)):
+            reads.append(read)
+            count -= len(read)
+    except READ_ERRORS:
+        return b"".join(reads), True
+    return b"".join(reads), False
+
+
 def ends_as_json(path: str) -> bool:
     """Whether a written file ends as a JSON object does; where the disk was full it breaks off.
 
