@@ -25,7 +25,7 @@ RULE = Rule(
     "the critical path may be different.",
     decides="It counts the stream waits whose event record the file does not name and that could "
     "not be inferred either. Most of them delayed nothing.",
-    fix="Record with `tracelab.capture`, which keeps the event records.",
+    fix='Record with `tracelab.capture(collector="kineto")`, which keeps the event records.',
     find=find,
     about="trace",
 )
