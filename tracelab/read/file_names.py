@@ -6,12 +6,21 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-_ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.json(?:\.gz)?$")
+_ENDING = re.compile(r"(?:\.pt)?(?:\.trace)?\.(?:json|pftrace)(?:\.gz)?$")
 _SEPARATOR = re.compile(r"[/\\]")
 
 
+def without_ending(name: str) -> str:
+    """A file's name without what says of which kind it is.
+
+    >>> without_ending("step.pt.trace.json.gz"), without_ending("step.pftrace")
+    ('step', 'step')
+    """
+    return _ENDING.sub("", name)
+
+
 def short_names(paths: Sequence[str]) -> tuple[str, ...]:
-    """The shortest ends of these paths that tell them apart, without ".json" where that is enough.
+    """The shortest ends of these paths that tell them apart; their kind only where that is needed.
 
     >>> short_names(["run/a_rank0.pt.trace.json.gz", "run/a_rank1.pt.trace.json.gz"])
     ('a_rank0', 'a_rank1')
@@ -20,7 +29,7 @@ def short_names(paths: Sequence[str]) -> tuple[str, ...]:
     >>> short_names(["a.json", "a.json.gz"])
     ('a.json', 'a.json.gz')
     """
-    shortened = [_ENDING.sub("", path) for path in paths]
+    shortened = list(map(without_ending, paths))
     is_enough = len(set(shortened)) == len(set(paths))
     parts = [_SEPARATOR.split(path) for path in (shortened if is_enough else paths)]
     lengths = range(1, max(map(len, parts), default=0) + 1)

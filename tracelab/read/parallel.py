@@ -19,6 +19,7 @@ from typing import Any
 from tracelab.errors import UnreadableInputError
 from tracelab.model.trace import Trace
 from tracelab.read.columns import Columns
+from tracelab.read.packets import is_head_of_packets
 from tracelab.read.reader import EVENTS, read_columns, read_trace
 from tracelab.read.streams import GZIP_MAGIC, Source, report_read
 from tracelab.system.processes import open_processes
@@ -71,7 +72,8 @@ def _chunks(path: Path) -> list[_Chunk]:
         if not path.is_file():
             return []
         with open(path, "rb") as stream:
-            if stream.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
+            head = stream.read(_GLANCE_BYTES)
+            if head.startswith(GZIP_MAGIC) or is_head_of_packets(head):
                 return []
             size = stream.seek(0, io.SEEK_END)
             gaps = list(_gaps(stream, size))

@@ -12,11 +12,21 @@ from os import PathLike
 from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
+from tracelab.read.file_names import without_ending
 from tracelab.read.rank_names import rank_in
-from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
+from tracelab.read.streams import (
+    GZIP_MAGIC,
+    READ_ERRORS,
+    Source,
+    is_url,
+    open_source,
+    read_pipe,
+    unreadable,
+)
 
-_TRACE_NAMES = ("trace.json", "trace.json.gz")
-_JSON_NAMES = (".json", ".json.gz")
+_PACKET_NAMES = (".pftrace", ".pftrace.gz")  # Perfetto's
+_TRACE_NAMES = ("trace.json", "trace.json.gz", *_PACKET_NAMES)
+_NAMES = (".json", ".json.gz", *_PACKET_NAMES)
 _HEAD = 65_536  # bytes: a trace shows by then that it is one
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
@@ -24,9 +34,10 @@ _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
     """The files that these paths stand for, folders opened, in a stable order, each once.
 
-    A folder stands for its ``*trace.json[.gz]`` files at any depth and for other ``*.json[.gz]``
-    files that begin like a trace; without any of the first, for all its ``*.json[.gz]`` files. A
-    copy of what lies beside it is left out: the same file compressed, or SGLang's merged file.
+    A folder stands for its ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and for
+    other ``*.json[.gz]`` files that begin like a trace; without any of the first, for all its
+    ``*.json[.gz]`` files. A copy of what lies beside it is left out: the same file compressed, a
+    ``.pftrace`` of the same recording, which says less than its JSON, or SGLang's merged file.
 
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
@@ -90,9 +101,11 @@ def _files_of(folder: Path) -> list[Path]:
         Path(parent, name) for parent, _, names in os.walk(folder, onerror=refuse) for name in names
     ]
     paths = [path for path in paths if path.is_file() or not path.exists()]  # no pipe, no device
-    files = sorted((path for path in paths if path.name.endswith(_JSON_NAMES)), key=_natural_order)
+    files = sorted((path for path in paths if path.name.endswith(_NAMES)), key=_natural_order)
     if not files:
-        raise UnreadableInputError(f"{folder}: the folder holds no .json or .json.gz file")
+        raise UnreadableInputError(
+            f"{folder}: the folder holds no .json or .pftrace file, packed or not"
+        )
     siblings = defaultdict(set)
     for file in files:
         siblings[file.parent].add(file.name)
@@ -120,16 +133,36 @@ def _is_copy(file: Path, siblings: Set[str]) -> bool:
     """Whether all that a file holds is in files beside it, so that it would count twice."""
     if file.suffix == ".gz" and file.stem in siblings:
         return _is_packed_from(file.with_suffix(""), file)
+    if file.name.endswith(_PACKET_NAMES):
+        same = [file.with_name(name) for name in siblings if _is_json_of(name, file.name)]
+        return any(map(_begins_like_a_trace, same))
     merged = re.fullmatch(r"merged-(.+)\.trace\.json\.gz", file.name)
     return merged is not None and any(f"{merged[1]}-TP-" in name for name in siblings)
 
 
+def _is_json_of(name: str, packets: str) -> bool:
+    """Whether a file is the JSON of the recording of which another holds packets, by both names.
+
+    >>> _is_json_of("a.pt.trace.json.gz", "a.pftrace"), _is_json_of("b.json", "a.pftrace")
+    (True, False)
+    """
+    is_json = not name.endswith(_PACKET_NAMES)
+    return is_json and without_ending(name) == without_ending(packets)
+
+
 def _is_packed_from(plain: Path, packed: Path) -> bool:
-    """Whether a gzip file unpacks to as many bytes as the plain one has; its end says so."""
+    """Whether a gzip file unpacks to as many bytes as the plain one has; its end says so.
+
+    Where the plain one is packed as well, as every ``.pftrace`` of PyTorch is, both ends are equal.
+    """
     try:
-        with open(packed, "rb") as stream:
-            stream.seek(-4, os.SEEK_END)
-            return int.from_bytes(stream.read(), "little") == plain.stat().st_size % 2**32
+        with open(packed, "rb") as stream, open(plain, "rb") as other:
+            stream.seek(-8, os.SEEK_END)
+            end = stream.read()
+            if other.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
+                other.seek(-8, os.SEEK_END)
+                return other.read() == end
+            return int.from_bytes(end[4:], "little") == plain.stat().st_size % 2**32
     except OSError:  # both stay, and their reader says what is wrong
         return False
 

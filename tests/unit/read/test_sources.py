@@ -274,7 +274,10 @@ def test_a_path_that_does_not_exist(tmp_path, name):
 
 def test_a_folder_without_json(tmp_path):
     touch(tmp_path, "notes.txt")
-    assert refusal(tmp_path) == f"{tmp_path}: the folder holds no .json or .json.gz file"
+    assert (
+        refusal(tmp_path)
+        == f"{tmp_path}: the folder holds no .json or .pftrace file, packed or not"
+    )
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):
