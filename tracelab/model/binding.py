@@ -11,6 +11,10 @@ another stream of its device that was launched before it:
 - kernels that ran all that time and still do: they left no multiprocessor free.
 
 Where there is neither, what it waited for is not known, and a `Reason` says why.
+
+A node of a CUDA graph whose predecessors the file has waits for these and for nothing else by the
+program. The node before it in CUPTI's stream may still have been in its way, because the driver put
+both into one queue: that is `QUEUE`, where it ended last.
 """
 
 from __future__ import annotations
@@ -33,6 +37,7 @@ from tracelab.model.host import Host
 from tracelab.model.late_starts import explain_late
 from tracelab.model.latencies import (
     AWAITED,
+    NODE,
     SHORTEST_DELAY_NS,
     UNEXPLAINED_NS,
     Latencies,
@@ -41,6 +46,7 @@ from tracelab.model.latencies import (
     measure_latencies,
     previous_index,
 )
+from tracelab.model.node_predecessors import NodePredecessors
 from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
@@ -62,15 +68,21 @@ class Binding(Frozen):
         launch_ns: int64[m], ns, when the call that launched it had returned, or when it began to
             launch where the activity started before that; ABSENT without one in the file.
         stream_ns: int64[m], ns, when all before it in its stream had ended; its own start where one
-            of them still ran (DEPENDENT_LAUNCH); ABSENT without one.
+            of them, or a node that it depends on, still ran (DEPENDENT_LAUNCH); ABSENT without one,
+            and where its predecessors are known and ended later.
         event_ns: int64[m], ns, when `event_row` had ended, ABSENT without one.
         event_row: int64[m], the row of another stream that a stream wait or a peer copy made it
-            wait for, of several the one that ended last, ABSENT without any.
+            wait for, or that it depends on as a node of a graph, of several the one that ended
+            last, ABSENT without any.
+        callback_ns: int64[m], ns, when `callback_id` had returned, ABSENT without one.
+        callback_id: int64[m], event id of the function of the host that it depends on as a node of
+            a graph, of several the one that returned last, ABSENT without any.
+        has_predecessors: bool[m], whether the file has what it depends on as a node of a graph.
         event_is_inferred: bool[m], whether that is inferred from the times and not recorded.
         constraint: int8[m], a `Constraint`: what was met last.
         source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
-            known. Where the constraint is UNKNOWN, that of the last one known, or, without a
-            launch in the file, what is likeliest.
+            known. Where the constraint is CALLBACK, what the callback waited for. Where it is
+            UNKNOWN, that of the last one known, or, without a launch in the file, what is likeliest.
         is_inferred: bool[m], whether what it waited for is inferred from the times.
         ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.
@@ -82,6 +94,7 @@ class Binding(Frozen):
         latencies: what is typical in this trace.
 
     Example row: ``(launch_ns=300, stream_ns=500, event_ns=900, event_row=12,
+    callback_ns=ABSENT, callback_id=ABSENT, has_predecessors=False,
     event_is_inferred=False, constraint=Constraint.EVENT, source_row=12, is_inferred=False,
     ready_ns=900, delay_ns=400, unexplained_ns=0, reason=Reason.NONE)``: it waited for the activity
     of row 12, 400 ns longer than for its stream.
@@ -91,6 +104,9 @@ class Binding(Frozen):
     stream_ns: Int64Array
     event_ns: Int64Array
     event_row: Int64Array
+    callback_ns: Int64Array
+    callback_id: Int64Array
+    has_predecessors: NDArray[np.bool_]
     event_is_inferred: NDArray[np.bool_]
     constraint: NDArray[np.int8]
     source_row: Int64Array
@@ -107,6 +123,7 @@ def bind(
     queues: StreamQueues,
     progress: StreamProgress,
     awaited: Awaited,
+    predecessors: NodePredecessors,
     wake_up_ns: Int64Array,
 ) -> Binding:
     """Find what each activity waited for.
@@ -117,24 +134,29 @@ def bind(
         host: the host side of the timeline.
         queues: the order of the launches.
         progress: how far the streams had got when.
-        awaited: what stream waits and peer copies made rows wait for.
+        awaited: what stream waits and peer copies made rows wait for, and what nodes of graphs
+            waited for on other streams.
+        predecessors: what nodes of graphs waited for.
         wake_up_ns: int64[k], ns, how long blocking calls took to return once what they waited for
             had ended.
     """
-    met = _met(host, progress, awaited)
-    known = _last_met(host.timeline, awaited, met)
+    met = _met(host, progress, awaited, predecessors)
+    known = _last_met(host.timeline, awaited, predecessors, met)
     index, latency_ns = shown_latencies(host, known)
     latencies = measure_latencies(
         np.append(index, np.full(len(wake_up_ns), AWAITED)), np.append(latency_ns, wake_up_ns)
     )
     row = np.flatnonzero(_is_late(host, known, latencies))
-    late = explain_late(host, queues, awaited, met, known, row)
+    late = explain_late(host, queues, awaited, predecessors, met, known, row)
     constraints = _without_launch(host.timeline, _with(known, row, late))
     return Binding(
         launch_ns=met.launch_ns,
         stream_ns=met.stream_ns,
         event_ns=met.event_ns,
         event_row=awaited.row,
+        callback_ns=met.callback_ns,
+        callback_id=predecessors.callback_id,
+        has_predecessors=predecessors.is_known,
         event_is_inferred=awaited.is_inferred,
         **{field.name: getattr(constraints, field.name) for field in fields(constraints)},
         latencies=latencies,
@@ -149,28 +171,58 @@ def _with(known: Constraints, row: NDArray[np.intp], late: Constraints) -> Const
     return Constraints(**columns)
 
 
-def _met(host: Host, progress: StreamProgress, awaited: Awaited) -> Met:
+def _met(
+    host: Host, progress: StreamProgress, awaited: Awaited, predecessors: NodePredecessors
+) -> Met:
     timeline, launch_ns = host.timeline, _launch_ns(host)
-    stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
     event_ns = np.where(awaited.row == ABSENT, ABSENT, timeline.end_ns[awaited.row])
-    return Met(stream_ns, stream_row, event_ns, launch_ns, is_dependent)
+    callback_id = predecessors.callback_id
+    callback_ns = np.minimum(timeline.trace.end_ns[callback_id], timeline.start_ns)
+    callback_ns = np.where(callback_id == ABSENT, ABSENT, callback_ns)
+    stream_ns, stream_row, is_dependent = _stream_constraints(timeline, progress, launch_ns)
+    row = predecessors.row
+    row_ns = np.where(row == ABSENT, ABSENT, timeline.end_ns[row])
+    is_same_stream = timeline.stream_index[row] == timeline.stream_index
+    # Of a node whose predecessors are known its stream is in the way where it comes after these.
+    is_own = (row != ABSENT) & (row == stream_row)
+    is_queued = predecessors.is_known & ~is_own & ~is_dependent
+    is_queued &= stream_ns > np.maximum(row_ns, callback_ns)
+    still_runs = (row_ns > timeline.start_ns) & ~is_same_stream
+    by_stream = ~predecessors.is_known | is_own | is_queued
+    other_row = np.where(still_runs | ((row != ABSENT) & is_same_stream), row, ABSENT)
+    other_ns = np.where(other_row == ABSENT, ABSENT, np.minimum(row_ns, timeline.start_ns))
+    is_kept = by_stream & ~still_runs
+    return Met(
+        stream_ns=np.where(is_kept, stream_ns, other_ns),
+        stream_row=np.where(is_kept, stream_row, other_row),
+        event_ns=event_ns,
+        callback_ns=callback_ns,
+        launch_ns=launch_ns,
+        is_dependent=(is_kept & is_dependent) | still_runs,
+        is_queued=is_queued & is_kept,
+    )
 
 
-def _last_met(timeline: Timeline, awaited: Awaited, met: Met) -> Constraints:
+def _last_met(
+    timeline: Timeline, awaited: Awaited, predecessors: NodePredecessors, met: Met
+) -> Constraints:
     """Of the constraints that the file shows the one that was met last."""
     by_stream = np.where(met.is_dependent, Constraint.DEPENDENT_LAUNCH, Constraint.STREAM)
+    by_stream = np.where(met.is_queued, Constraint.QUEUE, by_stream)
     by_event = np.where(awaited.is_peer_copy, Constraint.PEER_COPY, Constraint.EVENT)
-    met_ns = np.stack((met.stream_ns, met.event_ns, met.launch_ns))
+    met_ns = np.stack((met.stream_ns, met.event_ns, met.callback_ns, met.launch_ns))
     last = met_ns.argmax(axis=0)  # of equal ones the first
     met_ns.sort(axis=0)
-    last_ns, other_ns = met_ns[2], met_ns[1]
+    last_ns, other_ns = met_ns[-1], met_ns[-2]
     is_any = last_ns != ABSENT
-    is_last = [last == 0, last == 1]
-    source_row = np.select(is_last, [met.stream_row, awaited.row], ABSENT)
+    is_last = [last == 0, last == 1, last == 2]
+    source_rows = [met.stream_row, awaited.row, predecessors.row_before_callback]
+    constraints = [by_stream, by_event, np.full(len(last), Constraint.CALLBACK)]
+    is_inferred = [met.is_queued, awaited.is_inferred, predecessors.callback_is_inferred]
     return Constraints(
-        constraint=np.select(is_last, [by_stream, by_event], Constraint.LAUNCH).astype(np.int8),
-        source_row=np.where(is_any, source_row, ABSENT),
-        is_inferred=awaited.is_inferred & is_last[1],
+        constraint=np.select(is_last, constraints, Constraint.LAUNCH).astype(np.int8),
+        source_row=np.where(is_any, np.select(is_last, source_rows, ABSENT), ABSENT),
+        is_inferred=np.select(is_last, is_inferred, default=False),
         ready_ns=np.where(is_any, last_ns, timeline.start_ns),
         delay_ns=np.where(other_ns == ABSENT, ABSENT, last_ns - other_ns),
         unexplained_ns=np.zeros(len(last), dtype=np.int64),
@@ -241,10 +293,13 @@ def shown_latencies(
 
 def _latency_index(timeline: Timeline, constraints: Binding | Constraints) -> NDArray[np.intp]:
     """intp[m], index into `LATENCIES`: what lies between the constraint and the start."""
-    kind, constraint = timeline.kind, constraints.constraint
+    kind, constraint, launch_id = timeline.kind, constraints.constraint, timeline.launch_id
     index = np.where(constraint == Constraint.LAUNCH, launch_index(kind), event_index(kind))
-    is_stream = constraint == Constraint.STREAM
-    return np.where(is_stream, previous_index(kind[constraints.source_row], kind), index)
+    is_stream = np.isin(constraint, (Constraint.STREAM, Constraint.QUEUE))
+    index = np.where(is_stream, previous_index(kind[constraints.source_row], kind), index)
+    is_node = is_stream & (constraints.source_row != ABSENT) & (launch_id != ABSENT)
+    is_node &= launch_id[constraints.source_row] == launch_id
+    return np.where(is_node, NODE, index)
 
 
 def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np.bool_]:

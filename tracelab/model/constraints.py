@@ -22,9 +22,10 @@ class Constraint(IntEnum):
     EVENT = 2  # what its stream was made to wait for
     PEER_COPY = 3  # a copy between devices in a default stream
     LAUNCH = 4  # the host's call
-    QUEUE = 5  # work of another stream, launched before it: a shared hardware queue or copy engine
+    QUEUE = 5  # what shares its hardware queue or copy engine; of a node also in its own stream
     NO_FREE_SM = 6  # kernels of other streams, which left no multiprocessor free
     UNKNOWN = 7  # the file does not say
+    CALLBACK = 8  # of a node of a graph: a function of the host that is a node before it
 
 
 class Reason(IntEnum):
@@ -78,14 +79,18 @@ class Met(Frozen):
     """When the constraints that the file shows were met, by row of the timeline.
 
     The times are those of `Binding`; `stream_row` (int64[m]) is the row of its stream that let it
-    start, `is_dependent` (bool[m]) says where that one still ran.
+    start, or the node that it depends on and that still ran. `is_dependent` (bool[m]) says where
+    that one still ran, `is_queued` (bool[m]) where it is a node on which it does not depend.
+    `callback_ns` (int64[m]) is when the callback had returned that it depends on.
     """
 
     stream_ns: Int64Array
     stream_row: Int64Array
     event_ns: Int64Array
+    callback_ns: Int64Array
     launch_ns: Int64Array
     is_dependent: NDArray[np.bool_]
+    is_queued: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -29,6 +29,7 @@ from tracelab.model.edges import (
 )
 from tracelab.model.host import Host
 from tracelab.model.node_dependencies import node_dependencies
+from tracelab.model.node_predecessors import find_node_predecessors
 from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import StreamWaits, resolve_waits
@@ -111,6 +112,7 @@ def build_graph(host: Host) -> Graph:
         queues,
         progress,
         _awaited(timeline, waits, forward[kind == EdgeKind.EVENT]),
+        find_node_predecessors(timeline),
         wake_up_ns(host, source_id[is_sync], target_id[is_sync]),
     )
     found_source_id, found_target_id, found_kind = _columns(_found_edges(timeline, binding))
@@ -149,11 +151,14 @@ def _columns(edges_of: Mapping[EdgeKind, Edges]) -> tuple[Int64Array, Int64Array
 def _found_edges(timeline: Timeline, binding: Binding) -> Mapping[EdgeKind, Edges]:
     """What only the binding tells: the waits, and the hardware queues, that delayed late starts."""
     has_source = binding.source_row != ABSENT
+    # Nodes of a graph in one queue are mostly in one stream, which has its own edges.
+    is_queued = binding.constraint == Constraint.QUEUE
+    is_queued &= timeline.stream_index[binding.source_row] != timeline.stream_index
     of_wait = has_source & (binding.constraint == Constraint.EVENT)
     of_wait &= binding.source_row != binding.event_row
     rows_of = {
         EdgeKind.EVENT: np.flatnonzero(of_wait),
-        EdgeKind.QUEUE: np.flatnonzero(binding.constraint == Constraint.QUEUE),
+        EdgeKind.QUEUE: np.flatnonzero(is_queued),
     }
     return {
         kind: (timeline.event_id[binding.source_row[rows]], timeline.event_id[rows])

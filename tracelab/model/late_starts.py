@@ -17,6 +17,7 @@ from tracelab.model.host import Host
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.node_predecessors import NodePredecessors
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -29,6 +30,7 @@ def explain_late(
     host: Host,
     queues: StreamQueues,
     awaited: Awaited,
+    predecessors: NodePredecessors,
     met: Met,
     known: Constraints,
     row: NDArray[np.intp],
@@ -50,7 +52,7 @@ def explain_late(
     is_unexplained = ~(is_of_host | is_behind | is_full)
     # Within a graph the order is not in the file: what is known of its nodes stands.
     is_unknown = is_unexplained & (timeline.first_start_of_launch_ns[row] == start_ns)
-    by_wait = may_be_wait | _is_ordered(timeline, row, ended_row)
+    by_wait = may_be_wait | _is_ordered(timeline, predecessors, row, ended_row)
     cases = [is_of_host, is_behind & by_wait, is_behind, is_full, is_unknown]
     constraints = [
         Constraint.LAUNCH,
@@ -62,7 +64,7 @@ def explain_late(
     sources = [np.full(len(row), ABSENT), ended_row, ended_row, running_row]
     # What ended just before was over then; when the others let it start cannot be seen.
     met_ns = np.where(is_behind, timeline.end_ns[ended_row], start_ns)
-    others_ns = np.maximum(met.stream_ns, met.event_ns)[row]
+    others_ns = np.maximum(np.maximum(met.stream_ns, met.event_ns), met.callback_ns)[row]
     others_ns = np.where(is_of_host, others_ns, ready_ns)
     delay_ns = np.where(others_ns == ABSENT, ABSENT, met_ns - others_ns)
     is_known = is_unexplained & ~is_unknown
@@ -84,16 +86,19 @@ def explain_late(
 
 
 def _is_ordered(
-    timeline: Timeline, row: NDArray[np.intp], ended_row: NDArray[np.intp]
+    timeline: Timeline,
+    predecessors: NodePredecessors,
+    row: NDArray[np.intp],
+    ended_row: NDArray[np.intp],
 ) -> NDArray[np.bool_]:
     """bool[k], whether a wait orders two rows for sure, though the file does not show it.
 
-    Within a graph all order is by its edges, and NCCL makes the streams of a communicator wait for
-    each other.
+    Within a graph all order is by its edges, of which a node that has any in the file has no other,
+    and NCCL makes the streams of a communicator wait for each other.
     """
     is_comm = timeline.kind == Kind.COMM
     is_ordered: NDArray[np.bool_] = timeline.launch_id[row] == timeline.launch_id[ended_row]
-    is_ordered &= timeline.launch_id[row] != ABSENT
+    is_ordered &= (timeline.launch_id[row] != ABSENT) & ~predecessors.is_known[row]
     is_ordered |= is_comm[row] & is_comm[ended_row]
     return is_ordered
 

@@ -57,6 +57,7 @@ class Since(IntEnum):
     LAUNCH = 1  # the return of its launch call
     EVENT = 2  # the end of what its stream waited for
     AWAITED = 3  # of a blocking call: from the end of what it waited for to its return
+    NODE = 4  # of a node of a graph: the end of the node before it in its stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +70,7 @@ class Latency:
     Attributes:
         since: what it is counted from.
         previous: the kind of the activity before, None unless it is counted from its end.
-        kind: the kind of what starts, None for a blocking call.
+        kind: the kind of what starts, None for a blocking call and for any node of a graph.
         typical_ns: the median, ns.
     """
 
@@ -106,8 +107,10 @@ LATENCIES = (
     Latency(Since.EVENT, None, Kind.COPY, 12_736),
     Latency(Since.EVENT, None, Kind.MEMSET, 10_459),
     Latency(Since.AWAITED, None, None, 4_923),
+    Latency(Since.NODE, None, None, 128),
 )
-AWAITED = len(LATENCIES) - 1
+NODE = len(LATENCIES) - 1
+AWAITED = NODE - 1
 
 
 def previous_index(previous: NDArray[np.int8], kind: NDArray[np.int8]) -> NDArray[np.intp]:

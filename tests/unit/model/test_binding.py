@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.build.random_replays import random_replays
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
     D2D,
@@ -30,6 +31,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
     LATENCIES,
+    NODE,
     Since,
     event_index,
     launch_index,
@@ -54,6 +56,7 @@ def difference(made_graph):
         binding.launch_ns,
         binding.stream_ns,
         binding.event_ns,
+        binding.callback_ns,
         binding.constraint,
         binding.source_row,
         binding.is_inferred,
@@ -85,6 +88,15 @@ def test_binding_is_that_of_a_slow_account(unit, rows):
     in_ns = [replace(row, start=row.start * unit, end=row.end * unit) for row in rows]
 
     assert difference(graph(*in_ns)) == []
+
+
+@pytest.mark.parametrize("unit", [100, 2_000, 10_000])  # ns
+@settings(derandomize=True, deadline=None, max_examples=200)
+@given(data=st.data())
+def test_binding_of_nodes_of_graphs_is_that_of_a_slow_account(unit, data):
+    rows, links = data.draw(random_replays(unit))
+
+    assert difference(graph(*rows, node_links=links)) == []
 
 
 @pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])
@@ -525,4 +537,5 @@ def test_every_latency_has_its_place():
     assert [(x.since, x.kind) for x in launches] == [(Since.LAUNCH, kind) for kind in Kind]
     assert [(x.since, x.kind) for x in events] == [(Since.EVENT, kind) for kind in Kind]
     assert LATENCIES[AWAITED].since == Since.AWAITED
-    assert len(LATENCIES) == len({*gaps, *launches, *events, LATENCIES[AWAITED]})
+    assert LATENCIES[NODE].since == Since.NODE
+    assert len(LATENCIES) == len({*gaps, *launches, *events, LATENCIES[AWAITED], LATENCIES[NODE]})
