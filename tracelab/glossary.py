@@ -333,7 +333,11 @@ PATH_KINDS = Group(
         *KINDS.terms,
         Term("launch", "from the launch call to the start of the activity"),
         Term("queue", "from the end of one activity to the start of the next, already launched"),
-        Term("host", "on the host, not waiting for the GPU as far as is known"),
+        Term(
+            "host",
+            "on the host, not waiting for the GPU as far as is known, or in a function that is a node "
+            "of a CUDA graph",
+        ),
         Term("sync", "in a blocking call whose work was done or is not known, or stalled"),
         Term("unknown", "the file does not say what was waited for"),
     ),
@@ -355,8 +359,13 @@ CONSTRAINTS = Group(
         Term("event", "an event of another stream"),
         Term("peer_copy", "a copy between GPUs in a default stream"),
         Term("launch", "the host's launch"),
-        Term("queue", "work of another stream in the same hardware queue or copy engine"),
+        Term(
+            "queue",
+            "work of another stream in the same hardware queue or copy engine; of a node of a CUDA "
+            "graph also the node before it in its stream, on which it does not depend",
+        ),
         Term("no_free_sm", "a free multiprocessor: kernels of other streams had all of them"),
+        Term("callback", "a function of the host that runs as a node of a CUDA graph"),
         Term("unknown", "the file does not say"),
     ),
 )

@@ -146,6 +146,7 @@ def named(latency: Latency) -> str:
         Since.LAUNCH: f"launch of {kind}",
         Since.EVENT: f"event, then {kind}",
         Since.AWAITED: "return of a blocking call",
+        Since.NODE: "node of a graph, then the next in its stream",
     }[latency.since]
 
 

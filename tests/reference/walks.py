@@ -102,13 +102,17 @@ class Walks:
         if last != ABSENT:
             self._spend(self.end[last], PathKind.UNKNOWN, event)
             return last
+        is_called_back = self.constraint[row] == Constraint.CALLBACK
         if self.source[row] == ABSENT and call != ABSENT:
-            kind = PathKind.UNKNOWN if is_unknown else PathKind.LAUNCH
+            kind = PathKind.HOST if is_called_back else PathKind.LAUNCH
+            kind = PathKind.UNKNOWN if is_unknown else kind
             self._spend(self._launched_ns(call), kind, event)
             return self._through_host(self.events[call].thread, event)
-        kind = PathKind.UNKNOWN if is_unknown else PathKind.QUEUE
-        self._spend(self.ready[row], kind, event)
-        return self.source[row]
+        kind = PathKind.HOST if is_called_back else PathKind.QUEUE
+        source, kind = self.source[row], PathKind.UNKNOWN if is_unknown else kind
+        ready = self.ready[row] if source == ABSENT else min(self.ready[row], self.end[source])
+        self._spend(ready, kind, event)
+        return source
 
     def _ended_before(self, row: int) -> int:
         """What ended last on its device, if it did so since the row could have started."""

@@ -21,7 +21,7 @@ from tracelab.job.collectives import Matches
 from tracelab.job.path_part import PathPlace
 from tracelab.job.rank_part import RankPart
 from tracelab.job.waits import Waits
-from tracelab.measures.critical_path import PathKind
+from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.measure import constrained, keyed_by
 from tracelab.measures.ranking import OTHERS
 from tracelab.model.call_sites import NO_CALL_SITE

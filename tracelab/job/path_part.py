@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array
-from tracelab.measures.critical_path import HostStretch, PathKind, through_host
-from tracelab.measures.critical_path_links import HOST, PathLinks, path_links
+from tracelab.measures.critical_path import HostStretch, through_host
+from tracelab.measures.critical_path_links import HOST, PathKind, PathLinks, path_links
 from tracelab.measures.idle_culprits import busy_with, outermost_around
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.frames import event_as_shown
@@ -273,7 +273,7 @@ class _Walk:
         was_worked_out = self._worked_out()[0] != _NOT_YET
         row = np.flatnonzero(is_passed[: len(was_worked_out)] & was_worked_out)
         upstream_row, upstream_ns = self._upstream_row[row], self._upstream_ns[row]
-        between = np.where(links.is_unknown[row], PathKind.UNKNOWN, PathKind.QUEUE)
+        between = links.kind_between[row]
         none = np.full(len(row), ABSENT)
         waits = (row, upstream_ns, timeline.start_ns[row], between, timeline.event_id[row], none)
         of_upstream = (
@@ -339,8 +339,7 @@ class _Walk:
         event_id = int(links.timeline.event_id[row])
         upstream_row = links.upstream_row[row]
         upstream_ns = min(self._time_ns[state], links.upstream_end_ns[row])
-        kind = PathKind.LAUNCH if upstream_row == HOST else PathKind.QUEUE
-        kind = PathKind.UNKNOWN if links.is_unknown[row] else kind
+        kind = PathKind(links.kind_between[row])
         stretches = [HostStretch(upstream_ns, kind, event_id, ABSENT)]
         if upstream_row == HOST:
             thread = int(links.launch_thread_index[row])

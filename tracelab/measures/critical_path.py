@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -18,26 +17,11 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array
-from tracelab.measures.critical_path_links import HOST, PathLinks, path_links
+from tracelab.measures.critical_path_links import HOST, PathKind, PathLinks, path_links
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.model.graph import Graph
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
-
-
-class PathKind(IntEnum):
-    """What a stretch of the critical path was spent on; the first four are a `Kind`."""
-
-    COMPUTE = 0
-    COMM = 1
-    COPY = 2
-    MEMSET = 3
-    LAUNCH = 4  # from the launch call to the start of the activity
-    QUEUE = 5  # from the end of one activity to the start of the next, launched before
-    HOST = 6  # on the host, which is not known to have waited for the GPU
-    SYNC = 7  # the host was blocked by work that was done or is not known, or stalled
-    UNKNOWN = 8  # the file does not say what was waited for
-
 
 _KIND_NAMES = tuple(kind.name.lower() for kind in PathKind)
 
@@ -155,7 +139,7 @@ class _Walk:
         upstream_end_ns = np.array([links.upstream_end_ns[row] for row in self._rows], np.int64)
         # Of each activity the time that it ran, and the time until the one before it.
         since_ns = np.stack((timeline.start_ns[rows], upstream_end_ns), axis=1).ravel()
-        kind = np.stack((timeline.kind[rows], self._kind_between(rows)), axis=1).ravel()
+        kind = np.stack((timeline.kind[rows], links.kind_between[rows]), axis=1).ravel()
         event_id = np.repeat(timeline.event_id[rows], 2)
         others = np.array(self._others, dtype=np.int64)
         position = 2 * others[:, 0]
@@ -165,13 +149,6 @@ class _Walk:
         bounds_ns = np.minimum.accumulate(np.concatenate(([window.end_ns], since_ns)))
         spent = np.flatnonzero(bounds_ns[1:] < bounds_ns[:-1])[::-1]
         return CriticalPath(bounds_ns[spent + 1], bounds_ns[spent], kind[spent], event_id[spent])
-
-    def _kind_between(self, rows: NDArray[np.intp]) -> NDArray[np.int8]:
-        """What passed between each row and the one before it: int8[k], a `PathKind`."""
-        upstream_row = np.array([self._links.upstream_row[row] for row in rows.tolist()], np.int64)
-        kind = np.where(upstream_row == HOST, PathKind.LAUNCH, PathKind.QUEUE)
-        is_unknown = self._links.is_unknown[rows]
-        return np.where(is_unknown, PathKind.UNKNOWN, kind).astype(np.int8)
 
     def _spend(self, since_ns: int, kind: int, event_id: int) -> None:
         """Give the time from then to now to a kind, and go there."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
 
 import numpy as np
@@ -28,6 +29,20 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 HOST = -2  # in the place of a row: the path goes on on the host
+
+
+class PathKind(IntEnum):
+    """What a stretch of the critical path was spent on; the first four are a `Kind`."""
+
+    COMPUTE = 0
+    COMM = 1
+    COPY = 2
+    MEMSET = 3
+    LAUNCH = 4  # from the launch call to the start of the activity
+    QUEUE = 5  # from the end of one activity to the start of the next, launched before
+    HOST = 6  # on the host, not known to have waited for the GPU, or in a graph's function of it
+    SYNC = 7  # the host was blocked by work that was done or is not known, or stalled
+    UNKNOWN = 8  # the file does not say what was waited for
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -81,19 +96,22 @@ class PathLinks(Frozen):
         upstream_row: per row the one to go on with, HOST where that is its launch, or ABSENT.
         upstream_end_ns: per row the moment to go on from: when its launch call got to launch or its
             upstream row ended, at most its own start.
-        is_unknown: per row whether what it waited for in between is not known.
+        kind_between: int8[m], what the time from then to the start of each row is spent on, a
+            `PathKind`; of a node of a graph that waited for a function of the host all of it is the
+            host's.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
         ordered_end_ns: int64[m], ns, the ends of these.
         stalls: the host stalls.
 
-    Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390, is_unknown=False)``.
+    Example row: ``(launch_thread_index=0, upstream_row=4, upstream_end_ns=390,
+    kind_between=PathKind.QUEUE)``.
     """
 
     timeline: Timeline
     launch_thread_index: NDArray[np.int32]
     upstream_row: tuple[int, ...]
     upstream_end_ns: tuple[int, ...]
-    is_unknown: NDArray[np.bool_]
+    kind_between: NDArray[np.int8]
     row_by_end: NDArray[np.intp]
     ordered_end_ns: Int64Array
     stalls: PathStalls
@@ -114,14 +132,20 @@ def path_links(graph: Graph) -> PathLinks:
     source_row, ready_ns = _with_last_ended(graph, np.flatnonzero(is_unknown))
     by_host = has_launch & (source_row == ABSENT)
     upstream_row = np.where(by_host, HOST, source_row)
-    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], ready_ns)
+    is_called_back = binding.constraint == Constraint.CALLBACK
+    # Between the source and a callback's return is the callback.
+    source_end_ns = np.where(source_row == ABSENT, ready_ns, timeline.end_ns[source_row])
+    upstream_end_ns = np.minimum(ready_ns, source_end_ns)
+    upstream_end_ns = np.where(by_host, launched_ns[timeline.launch_id], upstream_end_ns)
     upstream_end_ns = np.minimum(upstream_end_ns, timeline.start_ns)
+    kinds = [PathKind.UNKNOWN, PathKind.HOST, PathKind.LAUNCH]
+    kind_between = np.select([is_unknown, is_called_back, by_host], kinds, PathKind.QUEUE)
     return PathLinks(
         timeline=timeline,
         launch_thread_index=timeline.trace.thread_index[timeline.launch_id],
         upstream_row=tuple(upstream_row.tolist()),
         upstream_end_ns=tuple(upstream_end_ns.tolist()),
-        is_unknown=is_unknown,
+        kind_between=kind_between.astype(np.int8),
         row_by_end=row_by_end,
         ordered_end_ns=ordered_end_ns,
         stalls=_path_stalls(graph, launched_ns, row_by_end, ordered_end_ns),

@@ -22,9 +22,10 @@ class LatencyMetrics(OneLine):
     Attributes:
         since: what it is counted from: "previous" (the end of the activity before it in its
             stream), "launch" (the return of the launch call), "event" (the end of what its stream
-            waited for) or "awaited" (of a blocking call: the end of what it waited for).
+            waited for), "awaited" (of a blocking call: the end of what it waited for) or "node" (of
+            a node of a CUDA graph: the end of the node before it in its stream).
         previous: the kind of the activity before it in its stream, None unless counted from there.
-        kind: the kind of what starts; None for the return of a blocking call.
+        kind: the kind of what starts; None for the return of a blocking call and for any node.
         typical_ns: the latency that counts as typical, ns.
         starts: how many of the trace's starts show it.
         own: whether it is the median of this trace; otherwise it is that of H200 captures.

@@ -38,7 +38,9 @@ class StartMetrics(OneLine):
     step: int | None
     device: int
     activities: int
-    by_constraint: Mapping[str, int] = field(metadata=keyed_by(Constraint, complete=True))
+    by_constraint: Mapping[str, int] = field(
+        metadata=keyed_by(Constraint, complete=True, added=(Constraint.CALLBACK,))
+    )
     inferred: int
     unexplained: int
     unexplained_ns: int

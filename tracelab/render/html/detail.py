@@ -39,7 +39,7 @@ _FEWEST_BINS, _BINS_OF_ALL = 512, 65_536
 _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
 _SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more of them in a detail
 _MOST_TRIES = 5  # the estimate is mostly right at once
-_WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN)
+_WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN, Constraint.CALLBACK)
 _DETAILS = ("op", "line", "call", "why", "source")  # what else is known of an activity
 _MOST_FOR_STREAMS = 0.8  # of the bytes: more would leave too little for the detail
 # The types of lanes whose activities stay at all times: without a detail, and with one.

@@ -15,7 +15,7 @@ from tracelab.findings.fixes import ALL
 from tracelab.glossary import BLOCKERS
 from tracelab.intervals import Int64Array, union
 from tracelab.measures.bubbles import Cause
-from tracelab.measures.critical_path import PathKind
+from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.model.kernel_kinds import Kind

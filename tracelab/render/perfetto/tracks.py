@@ -17,7 +17,7 @@ from tracelab.arrays import Frozen, OneLine
 from tracelab.glossary import BLOCKERS, BLOCKING_KINDS, CAUSES, PATH_KINDS
 from tracelab.intervals import Int64Array, clip
 from tracelab.measures.bubbles import Cause
-from tracelab.measures.critical_path import PathKind
+from tracelab.measures.critical_path_links import PathKind
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import REASONS, Reason

@@ -96,11 +96,14 @@ def latency_name(row: LatencyMetrics) -> str:
     'compute → copy'
     >>> latency_name(LatencyMetrics(0, None, "awaited", None, None, 5_000, 3, False))
     'awaited work → return of a blocking call'
+    >>> latency_name(LatencyMetrics(0, None, "node", None, None, 128, 90, True))
+    'node of a CUDA graph → the next in its stream'
     """
     ends = {
         "previous": (row.previous, row.kind),
         "launch": ("launch call", row.kind),
         "event": ("work of another stream", row.kind),
         "awaited": ("awaited work", "return of a blocking call"),
+        "node": ("node of a CUDA graph", "the next in its stream"),
     }
     return " → ".join(map(str, ends[row.since]))
