@@ -58,9 +58,9 @@ if TYPE_CHECKING:
     from tracelab.measures.critical_path import (
         CriticalPath as CriticalPath,
         CriticalPathMetrics as CriticalPathMetrics,
-        PathKind as PathKind,
         critical_paths as critical_paths,
     )
+    from tracelab.measures.critical_path_links import PathKind as PathKind
     from tracelab.measures.exposed import Exposed as Exposed, exposed as exposed
     from tracelab.measures.idle_culprits import (
         CulpritMetrics as CulpritMetrics,
@@ -180,8 +180,8 @@ _MODULES = {
     "idle_culprits": "measures.idle_culprits",
     "CriticalPath": "measures.critical_path",
     "CriticalPathMetrics": "measures.critical_path",
-    "PathKind": "measures.critical_path",
     "critical_paths": "measures.critical_path",
+    "PathKind": "measures.critical_path_links",
     "StartMetrics": "measures.starts",
     "starts": "measures.starts",
     "LatencyMetrics": "measures.latencies",

@@ -335,8 +335,8 @@ PATH_KINDS = Group(
         Term("queue", "from the end of one activity to the start of the next, already launched"),
         Term(
             "host",
-            "on the host, not waiting for the GPU as far as is known, or in a function that is a node "
-            "of a CUDA graph",
+            "on the host, not waiting for the GPU as far as is known, or in a function that is a "
+            "node of a CUDA graph",
         ),
         Term("sync", "in a blocking call whose work was done or is not known, or stalled"),
         Term("unknown", "the file does not say what was waited for"),

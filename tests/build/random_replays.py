@@ -31,7 +31,9 @@ def random_replays(draw, unit=100):
         has_links, nodes = draw(st.booleans()), []
         for _ in range(draw(st.integers(1, 8))):
             maker, lane = draw(_makers), {"device": draw(devices), "stream": draw(streams)}
-            before = draw(st.lists(st.sampled_from(nodes), max_size=3, unique=True)) if nodes else []
+            before = (
+                draw(st.lists(st.sampled_from(nodes), max_size=3, unique=True)) if nodes else []
+            )
             ready = max([now // 2 if nodes else begun, *(rows[x].end // unit for x in before)])
             start = max(begun, ready + draw(st.integers(-1, 12)))
             length = 0 if maker is event_node else draw(st.integers(0, 12))

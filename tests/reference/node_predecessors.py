@@ -53,11 +53,13 @@ class Predecessors:
     def direct(self, event: int) -> list[int]:
         """Its predecessors that began before it."""
 
-        def order(x: int) -> tuple[int, int, int]:
-            return self.start[x], self.end[x], x
+        def order(x: int) -> tuple[int, int]:
+            return self.start[x], x
 
         return [
-            before for before, after in self.links if after == event and order(before) < order(event)
+            before
+            for before, after in self.links
+            if after == event and order(before) < order(event)
         ]
 
     def through_records(self, event: int) -> list[int]:

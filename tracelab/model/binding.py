@@ -81,8 +81,9 @@ class Binding(Frozen):
         event_is_inferred: bool[m], whether that is inferred from the times and not recorded.
         constraint: int8[m], a `Constraint`: what was met last.
         source_row: int64[m], the row that it waited for; ABSENT where that was the host, or is not
-            known. Where the constraint is CALLBACK, what the callback waited for. Where it is
-            UNKNOWN, that of the last one known, or, without a launch in the file, what is likeliest.
+            known. Where the constraint is CALLBACK, what the callback waited for; where it is
+            UNKNOWN, that of the last one known, or, without a launch in the file, what is
+            likeliest.
         is_inferred: bool[m], whether what it waited for is inferred from the times.
         ready_ns: int64[m], ns, when that constraint was met; its own start where that is not seen
             (DEPENDENT_LAUNCH, NO_FREE_SM). Where it is UNKNOWN, when the last one known was met.

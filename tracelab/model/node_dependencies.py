@@ -25,7 +25,7 @@ def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.
     by_successor = np.argsort(nodes.successor_id, kind="stable")
     predecessor_id = nodes.predecessor_id[by_successor]
     successor_id = nodes.successor_id[by_successor]
-    forward = _runs_forward(trace, predecessor_id, successor_id)
+    forward = runs_forward(trace, predecessor_id, successor_id)
     predecessor_id, successor_id = predecessor_id[forward], successor_id[forward]
     of_activity = is_activity[successor_id]
     open_pairs = np.stack((predecessor_id[of_activity], successor_id[of_activity]), axis=1)
@@ -44,10 +44,14 @@ def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.
     return rows_of(timeline.event_id, pairs[:, 1]), rows_of(timeline.event_id, pairs[:, 0])
 
 
-def _runs_forward(
+def runs_forward(
     trace: Trace, predecessor_id: Int64Array, successor_id: Int64Array
 ) -> NDArray[np.bool_]:
-    """bool[l], which dependencies lead to what began later; of equal starts to a later event."""
+    """bool[l], which dependencies lead to what began later; of equal starts to a later event.
+
+    A node may begin while its predecessor still runs, but not before it. So no way leads in a
+    circle, whatever a file says.
+    """
     before_ns, after_ns = trace.start_ns[predecessor_id], trace.start_ns[successor_id]
     is_later = predecessor_id < successor_id
     forward: NDArray[np.bool_] = (before_ns < after_ns) | ((before_ns == after_ns) & is_later)

@@ -6,11 +6,11 @@ only the predecessors of a node come before it by the program. That CUPTI shows 
 stream says which of them the driver put behind the other, and is no dependency.
 
 PyTorch's own collector writes the dependencies between the nodes that have rows. A node whose
-predecessors have none, an empty node for one, looks like a root of the graph: of such a node nothing
-is known here, and what its stream shows counts, as in files without dependencies. A function of
-the host that runs as a node, a callback, has no correlation in a replay that was queued behind
-another one, and then no dependencies either; what starts just after it in its stream is taken to
-have waited for it.
+predecessors have none, an empty node for one, looks like a root of the graph: of such a node
+nothing is known here, and what its stream shows counts, as in files without dependencies. A
+function of the host that runs as a node, a callback, has no correlation in a replay that was queued
+behind another one, and then no dependencies either; what starts just after it in its stream is
+taken to have waited for it.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS
 from tracelab.model.lookup import match_names
+from tracelab.model.node_dependencies import runs_forward
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 
@@ -97,18 +98,12 @@ def find_node_predecessors(timeline: Timeline) -> NodePredecessors:
 
 
 def _in_order(trace: Trace) -> tuple[Int64Array, Int64Array]:
-    """The dependencies whose first event began first, by start of the second: twice int64[l].
-
-    A node may begin while its predecessor still runs, but not before it. So no way leads in a
-    circle, whatever a file says.
-    """
+    """The dependencies by start of the second event: twice int64[l], event ids."""
     source_id, target_id = trace.graph_nodes.predecessor_id, trace.graph_nodes.successor_id
-    order = np.lexsort((np.arange(len(trace)), trace.end_ns, trace.start_ns))
-    rank = np.empty(len(trace), dtype=np.int64)
-    rank[order] = np.arange(len(trace))
-    pair = np.flatnonzero(rank[source_id] < rank[target_id])
-    pair = pair[np.argsort(rank[target_id[pair]], kind="stable")]
-    return source_id[pair], target_id[pair]
+    forward = runs_forward(trace, source_id, target_id)
+    source_id, target_id = source_id[forward], target_id[forward]
+    order = np.lexsort((target_id, trace.start_ns[target_id]))
+    return source_id[order], target_id[order]
 
 
 def _before_other_nodes(
@@ -119,7 +114,8 @@ def _before_other_nodes(
     Args:
         trace: the file's events.
         row_of: int64[n + 1], the timeline row of each event, else ABSENT.
-        source_id, target_id: int64[l], dependencies by start of the second.
+        source_id: int64[l], event ids of predecessors.
+        target_id: int64[l], event ids of what waited for each of them, by start.
 
     Returns:
         twice int64[n], of each of these nodes: event id of the activity that ended last before it,

@@ -1,4 +1,4 @@
-"""What nodes of CUDA graphs had to wait for, where the file has their dependencies. Times are ns."""
+"""What nodes of CUDA graphs had to wait for, where the file has that. Times are ns."""
 
 from hypothesis import given, settings
 
@@ -73,7 +73,7 @@ def test_a_recorded_event_stands_for_what_is_before_it():
 
 
 def test_a_callback_counts_with_what_it_waited_for():
-    # GIVEN 4 waits for the callback 2, which waits for 1, and for 3, which ended during the callback
+    # GIVEN 4 waits for the callback 2, which waits for 1, and for 3, which ended meanwhile
     rows = [
         REPLAY,
         kernel(200, 300, correlation=1),
