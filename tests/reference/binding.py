@@ -182,18 +182,12 @@ class Bindings:
 
     # What is typical.
 
-    def latency_of(self, row: int, known: Bound) -> tuple[Since, Kind | None, Kind | None]:
+    def latency_of(self, row: int, known: Bound) -> tuple[Since, Kind | None, Kind]:
         if known.constraint == Constraint.LAUNCH:
             return Since.LAUNCH, None, self.kind[row]
-        if known.constraint in (Constraint.EVENT, Constraint.PEER_COPY, Constraint.CALLBACK):
-            return Since.EVENT, None, self.kind[row]
-        is_of_stream = known.constraint in (Constraint.STREAM, Constraint.QUEUE)
-        if not is_of_stream:
+        if known.constraint not in (Constraint.STREAM, Constraint.QUEUE):
             return Since.EVENT, None, self.kind[row]
         source = row - 1 if known.source is None else known.source
-        in_graph = known.source is not None and self.launch[row] == self.launch[source] != ABSENT
-        if in_graph:
-            return Since.NODE, None, None
         return Since.PREVIOUS, self.kind[source], self.kind[row]
 
     def latencies(self, known: list[Bound]) -> tuple[dict[object, int], set[object]]:
@@ -210,6 +204,9 @@ class Bindings:
             )
             if self.launch[row] != ABSENT and not is_dependent and not (is_launch and is_hidden):
                 starts[self.latency_of(row, bound)].append(self.start[row] - bound.ready)
+                is_node = bound.constraint == Constraint.STREAM and bound.source is not None
+                if is_node and self.launch[row] == self.launch[bound.source]:
+                    starts[Since.NODE, None, None].append(self.start[row] - bound.ready)
         starts[Since.AWAITED, None, None] = self.wake_ups()
         typical = {(x.since, x.previous, x.kind): x.typical_ns for x in LATENCIES}
         own = set()

@@ -289,18 +289,23 @@ def shown_latencies(
     # Of a graph only what starts first waits for the launch.
     is_shown[1:] &= ~is_launch[1:] | (timeline.launch_id[1:] != timeline.launch_id[:-1])
     latency_ns = timeline.start_ns - constraints.ready_ns
-    return _latency_index(timeline, constraints)[is_shown], latency_ns[is_shown]
+    # Within a replay nodes follow each other faster, which counts for itself as well.
+    launch_id, source_row = timeline.launch_id, constraints.source_row
+    is_node = is_shown & (constraints.constraint == Constraint.STREAM)
+    is_node &= launch_id == launch_id[source_row]
+    index = _latency_index(timeline, constraints)[is_shown]
+    return (
+        np.append(index, np.full(np.count_nonzero(is_node), NODE)),
+        np.append(latency_ns[is_shown], latency_ns[is_node]),
+    )
 
 
 def _latency_index(timeline: Timeline, constraints: Binding | Constraints) -> NDArray[np.intp]:
     """intp[m], index into `LATENCIES`: what lies between the constraint and the start."""
-    kind, constraint, launch_id = timeline.kind, constraints.constraint, timeline.launch_id
+    kind, constraint = timeline.kind, constraints.constraint
     index = np.where(constraint == Constraint.LAUNCH, launch_index(kind), event_index(kind))
     is_stream = np.isin(constraint, (Constraint.STREAM, Constraint.QUEUE))
-    index = np.where(is_stream, previous_index(kind[constraints.source_row], kind), index)
-    is_node = is_stream & (constraints.source_row != ABSENT) & (launch_id != ABSENT)
-    is_node &= launch_id[constraints.source_row] == launch_id
-    return np.where(is_node, NODE, index)
+    return np.where(is_stream, previous_index(kind[constraints.source_row], kind), index)
 
 
 def _is_late(host: Host, known: Constraints, latencies: Latencies) -> NDArray[np.bool_]:

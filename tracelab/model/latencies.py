@@ -57,7 +57,7 @@ class Since(IntEnum):
     LAUNCH = 1  # the return of its launch call
     EVENT = 2  # the end of what its stream waited for
     AWAITED = 3  # of a blocking call: from the end of what it waited for to its return
-    NODE = 4  # of a node of a graph: the end of the node before it in its stream
+    NODE = 4  # of nodes of a graph among the first: the end of the node before it in its stream
 
 
 @dataclass(frozen=True, slots=True)

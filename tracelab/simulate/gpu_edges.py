@@ -5,10 +5,12 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.intervals import Int64Array
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import EdgeKind, Graph
 from tracelab.model.latencies import (
+    NODE,
     SHORTEST_DELAY_NS,
     event_index,
     lower_median,
@@ -30,7 +32,13 @@ def gpu_edges(graph: Graph) -> list[Edges]:
     Returns:
         edges whose sources and targets are timeline rows.
     """
-    return [_streams(graph), *_found(graph), _full_gpu(graph), _graph_branches(graph)]
+    return [
+        _streams(graph),
+        *_found(graph),
+        _full_gpu(graph),
+        _graph_branches(graph),
+        _callbacks(graph),
+    ]
 
 
 def _streams(graph: Graph) -> Edges:
@@ -46,6 +54,8 @@ def _streams(graph: Graph) -> Edges:
         is_shown = ~in_graph & (graph.binding.constraint[row] == Constraint.STREAM)
         typical_ns = measure_latencies(index[is_shown], gap_ns[is_shown]).typical_ns
     latency_ns = typical_ns[index]
+    # A function of the host that lies between two nodes is no part of their latency.
+    in_graph &= graph.binding.constraint[row] != Constraint.CALLBACK
     for is_such in (in_graph, timeline.overlaps_previous[row]):
         if is_such.any():
             latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)
@@ -58,8 +68,9 @@ def _found(graph: Graph) -> list[Edges]:
     row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
     row_of[timeline.event_id] = np.arange(len(timeline.event_id))
     found = []
+    is_of_branch = _is_of_branch(graph, row_of)
     for kind, via in ((EdgeKind.EVENT, Via.EVENT), (EdgeKind.QUEUE, Via.QUEUE)):
-        of_kind = graph.kind == kind
+        of_kind = (graph.kind == kind) & ~is_of_branch
         source, target = row_of[graph.source_id[of_kind]], row_of[graph.target_id[of_kind]]
         index = (
             event_index(timeline.kind[target])
@@ -80,11 +91,51 @@ def _full_gpu(graph: Graph) -> Edges:
     return edges(source_row, row, Via.SM, lower_median(delay_ns) if len(row) else 0)
 
 
-def _graph_branches(graph: Graph) -> Edges:
-    """A graph on several streams: its branches wait for each other, what follows for all of them.
+def _is_of_branch(graph: Graph, row_of: Int64Array) -> NDArray[np.bool_]:
+    """bool[e], which edges are dependencies between nodes of different streams in one replay.
 
-    The file does not say how its nodes depend on each other. One that started later than its stream
-    allowed, just after a node of another branch had ended, waited for that.
+    Args:
+        graph: the file's dependencies.
+        row_of: int64[n], the timeline row of each event, else ABSENT.
+    """
+    launch_id, has_predecessors = graph.host.timeline.launch_id, graph.binding.has_predecessors
+    is_of_branch: NDArray[np.bool_] = graph.kind == EdgeKind.EVENT
+    source = row_of[graph.source_id[is_of_branch]]
+    target = row_of[graph.target_id[is_of_branch]]
+    is_inside = (launch_id[source] == launch_id[target]) & (launch_id[target] != ABSENT)
+    is_of_branch[is_of_branch] = is_inside & has_predecessors[target]
+    return is_of_branch
+
+
+def _graph_branches(graph: Graph) -> Edges:
+    """A graph on several streams: its branches wait for each other, what follows for all."""
+    timeline, binding = graph.host.timeline, graph.binding
+    row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
+    row_of[timeline.event_id] = np.arange(len(timeline.event_id))
+    is_known = _is_of_branch(graph, row_of)
+    source, target = row_of[graph.source_id[is_known]], row_of[graph.target_id[is_known]]
+    # Only what was waited for last shows the latency.
+    is_shown = binding.constraint[target] == Constraint.EVENT
+    is_shown &= binding.source_row[target] == source
+    inferred_source, inferred_target = _inferred_branches(graph)
+    shown_source = np.concatenate((inferred_source, source[is_shown]))
+    shown_target = np.concatenate((inferred_target, target[is_shown]))
+    delay_ns = timeline.start_ns[shown_target] - timeline.end_ns[shown_source]
+    latency_ns = lower_median(delay_ns) if len(delay_ns) else binding.latencies.typical_ns[NODE]
+    return edges(
+        np.concatenate((inferred_source, source)),
+        np.concatenate((inferred_target, target)),
+        Via.EVENT,
+        latency_ns,
+    )
+
+
+def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """What branches of graphs waited for by the times, and what follows a graph: pairs of rows.
+
+    Where the file does not say how nodes depend on each other, one that started later than its
+    stream allowed, just after a node of another branch had ended, waited for that. What follows
+    waits for the last nodes of all branches.
     """
     timeline, trace = graph.host.timeline, graph.host.timeline.trace
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
@@ -100,6 +151,7 @@ def _graph_branches(graph: Graph) -> Edges:
         by_end = row[np.argsort(end_ns[row], kind="stable")]
         inner = row[1:][~is_last[:-1]]
         late = inner[start_ns[inner] - end_ns[inner - 1] > SHORTEST_DELAY_NS // 2]
+        late = late[~graph.binding.has_predecessors[late]]
         ended = by_end[np.searchsorted(end_ns[by_end], start_ns[late], side="right") - 1]
         is_just_before = (start_ns[late] - end_ns[ended] < SHORTEST_DELAY_NS) & (
             stream_index[ended] != stream_index[late]
@@ -111,6 +163,23 @@ def _graph_branches(graph: Graph) -> Edges:
         is_after &= stream_index[pair_source] != stream_index[pair_target]
         sources += [ended[is_just_before], pair_source[is_after]]
         targets += [late[is_just_before], pair_target[is_after]]
-    source, target = np.concatenate(sources), np.concatenate(targets)
-    latency_ns = lower_median(start_ns[target] - end_ns[source]) if len(source) else 0
-    return edges(source, target, Via.EVENT, latency_ns)
+    return np.concatenate(sources), np.concatenate(targets)
+
+
+def _callbacks(graph: Graph) -> Edges:
+    """What waited for a function of the host that is a node: for what that one waited for.
+
+    One that begins a graph waited for what its stream had done before.
+    """
+    timeline, trace, binding = graph.host.timeline, graph.host.timeline.trace, graph.binding
+    row = np.flatnonzero(binding.constraint == Constraint.CALLBACK)
+    callback_id, source_row = binding.callback_id[row], binding.source_row[row]
+    follows = (row > 0) & (timeline.stream_index[row] == timeline.stream_index[row - 1])
+    is_first = source_row == ABSENT
+    source_row = np.where(is_first & follows, row - 1, source_row)
+    has_source = source_row != ABSENT
+    return_ns = timeline.start_ns[row] - binding.callback_ns[row]
+    begun_ns = np.where(is_first, trace.start_ns[callback_id], timeline.end_ns[source_row])
+    length_ns = binding.callback_ns[row] - begun_ns
+    latency_ns = length_ns + (lower_median(return_ns) if len(row) else 0)
+    return edges(source_row[has_source], row[has_source], Via.EVENT, latency_ns[has_source])

@@ -75,8 +75,14 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     for _, index in groups_of(sort):
         shown_ns = delay_ns[index[waited_for_launch[index]]]
         latency_ns[index] = lower_median(shown_ns) if len(shown_ns) else delay_ns[index].min()
+    callback_ns = _first_callback_ns(graph)
     return [
-        edges(nodes.launch_call[after], nodes.activity[after], Via.LAUNCH, typical_ns),
+        edges(
+            nodes.launch_call[after],
+            nodes.activity[after],
+            Via.LAUNCH,
+            typical_ns + callback_ns[after],
+        ),
         edges(nodes.entry[inside_call], nodes.activity[inside], Via.LAUNCH, latency_ns),
     ]
 
@@ -98,6 +104,13 @@ def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
         return _REPLAY_START_NS
     start_ns = lower_median(timeline.start_ns[first] - trace.end_ns[timeline.launch_id[first]])
     return start_ns if start_ns <= UNEXPLAINED_NS else _REPLAY_START_NS
+
+
+def _first_callback_ns(graph: Graph) -> Int64Array:
+    """How long the function of the host took that a graph begins with: int64[m], ns, else 0."""
+    trace, binding = graph.host.timeline.trace, graph.binding
+    is_first = (binding.constraint == Constraint.CALLBACK) & (binding.source_row == ABSENT)
+    return np.where(is_first, trace.duration_ns[binding.callback_id], 0)
 
 
 def wait_edges(graph: Graph, nodes: Nodes) -> tuple[Int64Array, list[Edges]]:
