@@ -10,11 +10,11 @@ import numpy as np
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.measures.measure import Measure, constrained
-from tracelab.measures.module_paths import OUTSIDE_MODULES, ModuleName
 from tracelab.measures.program_lines import OUTSIDE_FUNCTIONS, LineName
 from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share_of, summed
 from tracelab.measures.what_ran import NO_HOST, NO_NAME, WAITED, WhatRan
 from tracelab.model.graph import Graph
+from tracelab.model.module_paths import OUTSIDE_MODULES, ModuleName
 from tracelab.model.phases import Phase
 
 OUTSIDE_OPERATORS = "outside any operator"

@@ -27,10 +27,10 @@ from tracelab.intervals import (
 )
 from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.host_clock import HostClock
-from tracelab.measures.module_paths import ModuleName, ModulePaths
 from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.measures.ranking import summed
 from tracelab.model.graph import Graph
+from tracelab.model.module_paths import ModuleName, ModulePaths
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window

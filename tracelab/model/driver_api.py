@@ -29,6 +29,7 @@ _EVENT_SYNC = re.compile(
 )
 _SYNCHRONOUS_COPY = re.compile(rf"{_API}Memcpy(?!\w*Async)\w*$")
 _ASYNCHRONOUS_COPY = re.compile(rf"{_API}Memcpy\w*Async")
+_ASYNCHRONOUS_MEMSET = re.compile(rf"{_API}Memset\w*Async")
 _ALLOCATION = re.compile(
     rf"{_API}(?:Malloc|MallocHost|MallocPitch|MallocManaged|Free|FreeHost|HostAlloc|HostMalloc"
     rf"|HostFree|HostRegister|HostUnregister|MemAlloc|MemAllocHost|MemHostAlloc|MemFree"
@@ -88,6 +89,17 @@ def is_asynchronous_copy(name: str) -> bool:
     (True, False)
     """
     return _ASYNCHRONOUS_COPY.match(name) is not None
+
+
+def is_asynchronous_memset(name: str) -> bool:
+    """Whether a call asks for memory to be filled, and may return before it is.
+
+    >>> is_asynchronous_memset("cudaMemsetAsync"), is_asynchronous_memset("cuMemsetD32Async")
+    (True, True)
+    >>> is_asynchronous_memset("cudaMemset")
+    False
+    """
+    return _ASYNCHRONOUS_MEMSET.match(name) is not None
 
 
 def is_allocation(name: str) -> bool:

@@ -1,0 +1,205 @@
+"""An independent account of where the nodes of graphs come from: slow, from the definitions.
+
+It works on the rows of `tests.build.rows`. Every run is compared with every other one, activity by
+activity, and every call with every capture.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from tests.build.rows import Row
+from tracelab.model.origins import Basis
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+
+GPU = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)
+ASKED_FOR = {
+    "cudaLaunchKernel": Category.KERNEL,
+    "cudaMemcpyAsync": Category.MEMCPY,
+    "cudaMemsetAsync": Category.MEMSET,
+}
+BEGIN, END, REPLAY = "cudaStreamBeginCapture", "cudaStreamEndCapture", "cudaGraphLaunch"
+
+
+def longest_run(text, sequence):
+    """Where the longest common part begins in the sequence, its length, and where in the text.
+
+    None where there is none, or two different parts of the sequence are the longest.
+    """
+    found, most = {}, 0
+    for first in range(len(sequence)):
+        for place in range(len(text)):
+            length = 0
+            while (
+                first + length < len(sequence)
+                and place + length < len(text)
+                and text[place + length] is not None
+                and text[place + length] == sequence[first + length]
+            ):
+                length += 1
+            if length > most:
+                found, most = {}, length
+            if length and length == most:
+                found.setdefault(first, []).append(place)
+    if len(found) != 1:
+        return None
+    [(first, places)] = found.items()
+    return first, most, places
+
+
+def origins_of(rows: list[Row], place_of) -> dict[int, tuple[int, Basis]]:
+    """Of each activity of a replay, by its event id, the call that it comes from, and the basis.
+
+    Args:
+        rows: of the trace; the event id of each is its place among them.
+        place_of: a call's event id to where it is in the program.
+    """
+    calls = _calls(rows)
+    launch_of = {
+        i: calls[row.correlation]
+        for i, row in enumerate(rows)
+        if row.category in GPU and row.correlation in calls
+    }
+    graphs = _graphs(rows, launch_of)
+    found = {}
+    for basis, matches in (
+        (Basis.CAPTURE, _captured(rows, graphs)),
+        (Basis.EAGER, _eagerly(rows, launch_of, graphs)),
+    ):
+        for nodes, candidates in matches:
+            for position, node in enumerate(nodes):
+                at_position = [candidate[position] for candidate in candidates]
+                places = {place_of(call) for call in at_position} if at_position[1:] else {None}
+                if len(places) == 1 and node not in found:
+                    found[node] = at_position[-1], basis
+    return found
+
+
+def _calls(rows):
+    """The outermost host call of each correlation."""
+    own = [i for i, row in enumerate(rows) if row.category in HOST_CALLS]
+    own = [i for i in own if rows[i].correlation != ABSENT]
+    calls = {}
+    for i in sorted(own, key=lambda i: (rows[i].start, -rows[i].end, i)):
+        calls.setdefault(rows[i].correlation, i)
+    return calls
+
+
+def _token(row):
+    return row.name, row.copied_bytes, row.device
+
+
+def _graphs(rows, launch_of):
+    """Graphs: by number and what they run, the nodes of each replay in order, or None."""
+    replays = {}
+    for node, call in launch_of.items():
+        if rows[call].name == REPLAY:
+            replays.setdefault(call, []).append(node)
+    graphs = {}
+    for call in sorted(replays, key=lambda i: (rows[i].start, i)):
+        nodes = sorted(
+            replays[call],
+            key=lambda i: (rows[i].device, rows[i].stream, rows[i].start, rows[i].end, i),
+        )
+        lanes = [(rows[i].device, rows[i].stream) for i in nodes]
+        numbers = [rows[i].node.number if rows[i].node else ABSENT for i in nodes]
+        is_ordered = len(set(lanes)) == 1
+        if not is_ordered and ABSENT not in numbers and len(set(numbers)) == len(numbers):
+            steps = zip(pairwise(lanes), pairwise(numbers), strict=True)
+            is_ordered = all(a < b for (one, other), (a, b) in steps if one == other)
+            if is_ordered:
+                nodes.sort(key=lambda i: rows[i].node.number)
+        of = {rows[i].node.graph if rows[i].node else ABSENT for i in nodes}
+        number = of.pop() if len(of) == 1 else ABSENT
+        key = number, is_ordered, tuple(_token(rows[i]) for i in nodes)
+        graphs.setdefault(key, []).append((call, nodes))
+    return graphs
+
+
+def _captured(rows, graphs):
+    """For each replay the sequences of calls that it may have been captured from."""
+    captures = _captures(rows)
+    by_kinds = {}
+    for key, replays in graphs.items():
+        kinds = tuple(rows[i].category for i in replays[0][1])
+        by_kinds.setdefault(kinds, []).append((key, replays))
+    for kinds, alike in by_kinds.items():
+        fitting = [one for one in captures if one[1] == kinds]
+        if len(alike) > len(fitting):
+            continue
+        in_order = sorted(alike, key=lambda one: one[0][0])
+        pairs = list(zip(in_order, fitting, strict=False))
+        numbered = len(alike) == len(fitting) and all(key[0] != ABSENT for key, _ in alike)
+        if numbered and all(
+            capture[0] <= rows[replays[0][0]].start for (_, replays), capture in pairs
+        ):
+            candidates = [(graph, [capture]) for graph, capture in pairs]
+        else:
+            candidates = [
+                ((key, replays), [one for one in fitting if one[0] <= rows[replays[0][0]].start])
+                for key, replays in alike
+            ]
+        for (key, replays), some in candidates:
+            if key[1] and some:
+                yield from ((nodes, [calls for *_, calls in some]) for _, nodes in replays)
+
+
+def _captures(rows):
+    """The captures by start: when they ended, the kinds of what was launched, and the calls."""
+    pairs = []
+    for thread in {row.thread for row in rows}:
+        bounds = [
+            i for i, row in enumerate(rows) if row.name in (BEGIN, END) and row.thread == thread
+        ]
+        bounds.sort(key=lambda i: (rows[i].start, rows[i].name == END, i))
+        pairs += [
+            (rows[a].start, rows[b].start)
+            for a, b in pairwise(bounds)
+            if rows[a].name == BEGIN and rows[b].name == END
+        ]
+    launched = {row.correlation for row in rows if row.category in GPU}
+    captures = []
+    for begin, end in sorted(pairs):
+        others = [one for one in pairs if one != (begin, end)]
+        if any(a < end and begin < b for a, b in others) or pairs.count((begin, end)) > 1:
+            continue
+        calls = [
+            i
+            for i, row in enumerate(rows)
+            if row.name in ASKED_FOR
+            and begin <= row.start < end
+            and row.correlation not in launched
+        ]
+        calls.sort(key=lambda i: (rows[i].start, -rows[i].end, i))
+        captures.append((end, tuple(ASKED_FOR[rows[i].name] for i in calls), calls))
+    return captures
+
+
+def _eagerly(rows, launch_of, graphs):
+    """For each replay the sequences of calls that ran most of it eagerly."""
+    eager = [i for i, call in launch_of.items() if rows[call].name != REPLAY]
+    eager.sort(key=lambda i: (rows[launch_of[i]].start, rows[i].start, _lane_order(rows, i)))
+    device_numbers = sorted({rows[i].device for i in eager})
+    thread_numbers = sorted({rows[launch_of[i]].thread for i in eager})
+    texts = [[i for i in eager if rows[i].device == device] for device in device_numbers]
+    if len(thread_numbers) > 1:
+        texts += [
+            [i for i in part if rows[launch_of[i]].thread == thread]
+            for part in texts
+            for thread in thread_numbers
+        ]
+    text = [i for part in texts for i in (*part, None)]
+    for (_, is_ordered, tokens), replays in graphs.items():
+        run = longest_run([None if i is None else _token(rows[i]) for i in text], tokens)
+        if not is_ordered or run is None:
+            continue
+        first, length, places = run
+        if length < max(4, 0.5 * len(tokens)) or len({*tokens[first : first + length]}) < 2:
+            continue
+        calls = [[launch_of[text[place + k]] for k in range(length)] for place in places]
+        yield from ((nodes[first : first + length], calls) for _, nodes in replays)
+
+
+def _lane_order(rows, i):
+    row = rows[i]
+    return row.device, row.stream, row.start, row.end, i

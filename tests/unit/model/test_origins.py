@@ -1,0 +1,430 @@
+"""Where the nodes of a graph's replay come from: annotations, captures, the same work run eagerly.
+
+A replay is `replay(at, ...)`: one call, and behind it its activities, 2 ns each.
+"""
+
+import pytest
+from hypothesis import given, settings, strategies as st
+
+from tests.build.rows import (
+    AUTOGRAD,
+    H2D,
+    MAIN,
+    Node,
+    call,
+    copy,
+    kernel,
+    launch,
+    memset,
+    operator,
+    python,
+    timeline,
+)
+from tests.reference.origins import BEGIN, END, REPLAY, origins_of
+from tracelab.model.origins import Basis, origins
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.trace import ABSENT, Category
+
+COPY, FILL = "copy", "fill"  # beside the names of kernels
+CALLS = {COPY: "cudaMemcpyAsync", FILL: "cudaMemsetAsync"}
+
+
+def activity(name, start, correlation, **more):
+    if name == FILL:
+        return memset(start, start + 2, correlation=correlation)
+    if name == COPY:
+        return copy(start, start + 2, H2D, copied_bytes=64, correlation=correlation, **more)
+    return kernel(start, start + 2, name, correlation=correlation, **more)
+
+
+def asked_for(name, at, correlation, thread=MAIN):
+    return launch(at, at + 1, correlation, name=CALLS.get(name, "cudaLaunchKernel"), thread=thread)
+
+
+def eager(at, names, *, thread=MAIN, within="aten::mm"):
+    """Launches and activities in turns, of an operator: 10 ns each."""
+    rows = [operator(within, at, at + 10 * len(names), thread=thread)]
+    for i, name in enumerate(names):
+        moment, correlation = at + 10 * i, 1_000_000 + at + 10 * i
+        rows.append(asked_for(name, moment + 1, correlation, thread))
+        rows.append(activity(name, moment + 5, correlation))
+    return rows
+
+
+def capture(at, names, *, thread=MAIN, launching=MAIN, within="aten::mm"):
+    """The calls alone, between the two of the capture; 10 ns each."""
+    end = at + 10 * len(names) + 10
+    rows = [
+        call(BEGIN, at, at + 2, thread=thread),
+        call(END, end, end + 2, thread=thread),
+        operator(within, at + 3, end - 1, thread=launching),
+    ]
+    for i, name in enumerate(names):
+        moment = at + 10 * (i + 1)
+        rows.append(asked_for(name, moment, 2_000_000 + moment, launching))
+    return rows
+
+
+def replay(at, names, *, streams=(7,), numbers=None, graph=1):
+    """One call, and its activities in turns in some streams."""
+    rows = [launch(at, at + 2, 3_000_000 + at, name=REPLAY)]
+    for i, name in enumerate(names):
+        node = None if numbers is None else Node(numbers[i], graph)
+        of_lane = {"stream": streams[i % len(streams)], "node": node} if name != FILL else {}
+        rows.append(activity(name, at + 3 + 2 * i, 3_000_000 + at, **of_lane))
+    return rows
+
+
+def found(*rows):
+    """Event id of each activity of a replay: that of the call that it comes from, and the basis."""
+    made = timeline(*rows)
+    of = origins(made, SourceLines(()))
+    in_replay = [
+        i
+        for i, launched in enumerate(made.launch_id)
+        if launched >= 0 and is_replay(made, launched)
+    ]
+    return {
+        int(made.event_id[i]): (int(of.event_id[i]), Basis(int(of.basis[i])))
+        for i in in_replay
+        if of.event_id[i] != ABSENT
+    }
+
+
+def is_replay(made, event_id):
+    return made.trace.name_of(int(event_id)) == REPLAY
+
+
+def ids(rows, test):
+    return [i for i, row in enumerate(rows) if test(row)]
+
+
+def nodes_of(rows, number=0):
+    """Event ids of the activities of a replay, of several replays that with this number."""
+    [*calls] = [row.correlation for row in rows if row.name == REPLAY]
+    return ids(rows, lambda x: x.correlation == calls[number] and x.name != REPLAY)
+
+
+def launches_of(rows, first=0, end=1_000_000):
+    """Event ids of the calls that ask for an activity and begin in some time."""
+    names = ("cudaLaunchKernel", *CALLS.values())
+    return ids(rows, lambda x: x.name in names and first <= x.start < end)
+
+
+def expected(rows, launches, basis, number=0):
+    return {
+        node: (event, basis) for node, event in zip(nodes_of(rows, number), launches, strict=True)
+    }
+
+
+WORK = ["norm", COPY, "gemm", FILL, "gelu"]
+
+
+# --- the capture ---
+
+
+def test_a_captured_call_is_the_node_at_its_place():
+    rows = [*capture(100, WORK), *replay(300, WORK), *replay(400, WORK)]
+
+    launches = launches_of(rows)
+    assert len(launches) == 5
+    assert found(*rows) == {
+        **expected(rows, launches, Basis.CAPTURE, 0),
+        **expected(rows, launches, Basis.CAPTURE, 1),
+    }
+
+
+def test_what_autograds_thread_launches_is_captured_too():
+    rows = [*capture(100, WORK, launching=AUTOGRAD), *replay(300, WORK)]
+    assert found(*rows) == expected(rows, launches_of(rows), Basis.CAPTURE)
+
+
+def test_calls_that_ran_something_were_not_captured():
+    # Another thread copies while the capture goes on.
+    other = [asked_for(COPY, 125, 77, AUTOGRAD), activity(COPY, 130, 77)]
+    rows = [*other, *capture(100, WORK), *replay(300, WORK)]
+    assert found(*rows) == expected(rows, launches_of(rows)[1:], Basis.CAPTURE)
+
+
+def test_a_call_of_the_driver_inside_the_runtimes_is_captured_once():
+    rows = [*capture(100, WORK), *replay(300, WORK)]
+    inner = call("cuLaunchKernel", 110, 111, correlation=2_000_110, category=Category.DRIVER)
+    assert found(*rows, inner) == expected(rows, launches_of(rows), Basis.CAPTURE)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [WORK[:-1], [*WORK, "gelu"], [COPY, *WORK[1:]], [WORK[1], WORK[0], *WORK[2:]]],
+    ids=["one less", "one more", "another kind", "another order"],
+)
+def test_a_capture_that_does_not_fit_exactly_is_none(names):
+    assert found(*capture(100, WORK), *replay(300, names)) == {}
+
+
+def test_a_capture_after_the_replay_is_none():
+    assert found(*capture(300, WORK), *replay(100, WORK)) == {}
+
+
+def test_a_capture_that_began_before_the_recording_is_none():
+    rows = [row for row in capture(100, WORK) if row.name != BEGIN]
+    assert found(*rows, *replay(300, WORK)) == {}
+
+
+def test_captures_that_overlap_are_none():
+    # What a third thread launches could belong to either.
+    other = [call(BEGIN, 120, 121, thread=AUTOGRAD), call(END, 180, 181, thread=AUTOGRAD)]
+    assert found(*other, *capture(100, WORK), *replay(300, WORK)) == {}
+
+
+def test_a_graph_more_than_captures_is_ambiguous():
+    # The kernels have other names, so these are two graphs: one was captured before the recording.
+    names = [name if name in CALLS else f"{name}_2" for name in WORK]
+    assert found(*capture(100, WORK), *replay(300, WORK), *replay(400, names)) == {}
+
+
+def test_captures_that_look_alike_at_one_place_are_one():
+    rows = [*capture(100, WORK), *capture(200, WORK), *replay(300, WORK)]
+    assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.CAPTURE)
+
+
+def test_captures_that_look_alike_at_two_places_are_ambiguous():
+    rows = [*capture(100, WORK), *capture(200, WORK, within="aten::bmm"), *replay(300, WORK)]
+    assert found(*rows) == {}
+
+
+def test_of_graphs_that_look_alike_the_first_number_was_captured_first():
+    names, numbers = ["gemm", "gelu"], (0, 1)
+    rows = [
+        *capture(100, names),
+        *capture(200, names, within="aten::bmm"),
+        *replay(300, names, numbers=numbers, graph=9),
+        *replay(400, names, numbers=numbers, graph=4),
+    ]
+    assert found(*rows) == {
+        **expected(rows, launches_of(rows, 200), Basis.CAPTURE, 0),
+        **expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 1),
+    }
+
+
+def test_numbered_graphs_one_of_which_was_replayed_before_its_capture_are_ambiguous():
+    names, numbers = ["gemm", "gelu"], (0, 1)
+    rows = [
+        *capture(100, names),
+        *replay(150, names, numbers=numbers, graph=9),
+        *capture(200, names, within="aten::bmm"),
+        *replay(400, names, numbers=numbers, graph=4),
+    ]
+    # Of graph 9 only the first capture was before; of graph 4 both were, at different places.
+    assert found(*rows) == expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0)
+
+
+# --- several streams ---
+
+
+def test_in_several_streams_the_order_of_the_capture_is_not_known():
+    assert (
+        found(*capture(100, ["a", "b", "a"]), *replay(300, ["a", "b", "a"], streams=(7, 9))) == {}
+    )
+
+
+def test_the_numbers_of_nodes_are_the_order_of_the_capture():
+    # Captured: a, c, b; b ran before c in the other stream.
+    names = ["a", "b", "c"]
+    rows = [
+        *capture(100, ["a", "c", "b"]),
+        *replay(300, names, streams=(7, 9), numbers=(10, 12, 11)),
+    ]
+    a, c, b = launches_of(rows)
+    assert found(*rows) == expected(rows, [a, b, c], Basis.CAPTURE)
+
+
+@pytest.mark.parametrize("numbers", [(12, 11, 10), (10, 10, 11)], ids=["descending", "repeated"])
+def test_numbers_that_are_no_order_say_nothing(numbers):
+    rows = [*capture(100, "abc"), *replay(300, "abc", streams=(7, 9), numbers=numbers)]
+    assert found(*rows) == {}
+
+
+# --- the same activities, eagerly ---
+
+
+def test_the_same_activities_run_eagerly():
+    rows = [*eager(100, WORK), *replay(300, WORK), *replay(400, WORK)]
+    launches = launches_of(rows)
+    assert found(*rows) == {
+        **expected(rows, launches, Basis.EAGER, 0),
+        **expected(rows, launches, Basis.EAGER, 1),
+    }
+
+
+def test_a_capture_counts_before_the_same_activities_run_eagerly():
+    rows = [*eager(100, WORK), *capture(200, WORK), *replay(300, WORK)]
+    assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.CAPTURE)
+
+
+def test_two_threads_in_turns_count_as_one():
+    # A forward pass, and a backward pass by autograd's thread.
+    rows = [
+        *eager(100, ["norm", "gemm"]),
+        *eager(120, ["gemm_back", "norm_back"], thread=AUTOGRAD),
+        *replay(300, ["norm", "gemm", "gemm_back", "norm_back"]),
+    ]
+    assert found(*rows) == expected(rows, launches_of(rows), Basis.EAGER)
+
+
+def test_what_another_thread_launches_in_between_does_not_count():
+    other = [asked_for(COPY, 125, 77, AUTOGRAD), activity(COPY, 150, 77)]
+    rows = [*eager(100, WORK), *other, *replay(300, WORK)]
+    launches = [i for i in launches_of(rows) if rows[i].thread == MAIN]
+    assert found(*rows) == expected(rows, launches, Basis.EAGER)
+
+
+def test_copies_of_other_sizes_are_not_the_same():
+    rows = [*eager(100, WORK), *replay(300, WORK)]
+    size = {COPY: 128}
+    changed = [
+        copy(x.start, x.end, H2D, copied_bytes=size[COPY], correlation=x.correlation)
+        if x.name == H2D and x.start > 300
+        else x
+        for x in rows
+    ]
+    assert found(*changed) == {}
+
+
+def test_most_of_a_replay_is_enough():
+    # Six of eight: the last two ran nowhere else.
+    work = ["norm", "gemm", "gelu", "gemm", "add", "norm"]
+    rows = [*eager(100, work), *replay(300, [*work, "loss", "loss"])]
+    assert found(*rows) == dict(
+        zip(
+            nodes_of(rows)[:6],
+            ((event, Basis.EAGER) for event in launches_of(rows)),
+            strict=True,
+        )
+    )
+
+
+@pytest.mark.parametrize(
+    ("ran", "replayed"),
+    [
+        (["norm", "gemm", "gelu"], ["norm", "gemm", "gelu"]),
+        (["gemm"] * 5, ["gemm"] * 5),
+        (["norm", "gemm", "gelu", "add"], ["norm", "gemm", "gelu", "add", *["loss"] * 5]),
+    ],
+    ids=["three activities", "one name", "less than half"],
+)
+def test_what_could_be_found_anywhere_says_nothing(ran, replayed):
+    assert found(*eager(100, ran), *replay(300, replayed)) == {}
+
+
+def test_runs_at_one_place_are_one_and_the_last_one_counts():
+    rows = [*eager(100, WORK), *eager(200, WORK), *replay(300, WORK)]
+    assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.EAGER)
+
+
+@pytest.mark.parametrize("module", ["nn.Module: Block_0", "nn.Module: Block_1"])
+def test_runs_in_two_modules_are_ambiguous(module):
+    rows = [
+        python("nn.Module: Block_0", 99, 199),
+        *eager(100, WORK),
+        python(module, 199, 299),
+        *eager(200, WORK),
+        *replay(300, WORK),
+    ]
+    is_one = module == "nn.Module: Block_0"
+    assert bool(found(*rows)) == is_one
+
+
+def test_what_differs_at_one_place_only_is_not_said_there():
+    # The first activity is launched by another operator in the second run.
+    rows = [
+        *eager(100, WORK),
+        *eager(200, WORK[:1], within="aten::other"),
+        *eager(210, WORK[1:]),
+        *replay(300, WORK),
+    ]
+    assert found(*rows) == dict(
+        zip(
+            nodes_of(rows)[1:],
+            ((event, Basis.EAGER) for event in launches_of(rows, 210)),
+            strict=True,
+        )
+    )
+
+
+# --- annotations, and nothing ---
+
+
+def test_an_annotation_is_the_surest():
+    names = ["a", "b"]
+    rows = [*capture(100, names), *replay(300, names)]
+    node = nodes_of(rows)[1]
+    start = rows[node].start
+    rows[node] = kernel(
+        start, start + 2, "b", correlation=rows[node].correlation, node=Node(1, 1, "layers.0")
+    )
+    made = timeline(*rows)
+    of = origins(made, SourceLines(()))
+    assert of.annotations == ("layers.0",)
+    assert of.annotation_index.tolist() == [ABSENT, 0]
+    assert of.basis.tolist() == [Basis.CAPTURE] * 2
+    assert of.surest_basis.tolist() == [Basis.CAPTURE, Basis.ANNOTATION]
+    assert of.call_id(made.launch_id).tolist() == launches_of(rows)
+
+
+def test_without_replays_there_is_nothing_to_say():
+    made = timeline(*eager(100, WORK))
+    of = origins(made, SourceLines(()))
+    assert of.event_id.tolist() == of.basis.tolist() == [ABSENT] * 5
+    assert of.surest_basis.tolist() == [ABSENT] * 5
+
+
+# --- the slow model ---
+
+
+@st.composite
+def programs(draw):
+    """Captures, replays and eager runs of a few sequences, and parts of them, in any order."""
+    name = st.sampled_from(["a", "b", "c", COPY, FILL])
+    sequences = draw(st.lists(st.lists(name, min_size=1, max_size=7), min_size=1, max_size=3))
+    rows, at = [], 0
+    for _ in range(draw(st.integers(2, 8))):
+        names = draw(st.sampled_from(sequences))
+        within = draw(st.sampled_from(["aten::mm", "aten::mm", "aten::bmm"]))
+        thread = draw(st.sampled_from([MAIN, MAIN, MAIN, AUTOGRAD]))
+        kind = draw(st.sampled_from(["eager", "capture", "replay", "replay"]))
+        if kind == "eager":
+            part = names[draw(st.integers(0, 1)) :] or names
+            rows += eager(at, part, thread=thread, within=within)
+        elif kind == "capture":
+            launching = draw(st.sampled_from([thread, MAIN, AUTOGRAD]))
+            rows += capture(at, names, thread=thread, launching=launching, within=within)
+            at -= draw(st.sampled_from([0, 0, 33]))  # may overlap the next one
+        else:
+            streams = draw(st.sampled_from([(7,), (7,), (7, 9)]))
+            order = draw(st.permutations(range(len(names))))
+            numbers = draw(st.sampled_from([None, None, range(len(names)), order]))
+            graph = draw(st.integers(1, 2))
+            rows += replay(at, names, streams=streams, numbers=numbers, graph=graph)
+        at = max(0, at + 10 * len(names) + 20)
+    return rows
+
+
+@settings(max_examples=400, deadline=None)
+@given(programs())
+def test_the_slow_model_says_the_same(rows):
+    if not any(row.name == REPLAY for row in rows):
+        return
+
+    def place_of(event):
+        row = rows[event]
+        around = [
+            one.name
+            for one in rows
+            if one.category == Category.OPERATOR
+            and one.thread == row.thread
+            and one.start <= row.start
+            and one.end >= row.end
+        ]
+        return around[-1] if around else None
+
+    assert found(*rows) == origins_of(rows, place_of)

@@ -1,0 +1,300 @@
+"""Where in the program the activities of a CUDA graph's replay come from.
+
+A replay is one call, so all that it puts on the GPU would belong to the line of that call. What a
+user wants to know is where each node was captured. That is known from an annotation of the node,
+from the capture where it is in the file, or inferred from the same activities run eagerly.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from enum import IntEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.call_sites import call_sites
+from tracelab.model.captures import Captures, find_captures
+from tracelab.model.common_runs import longest_common_runs
+from tracelab.model.graph_replays import GraphReplays, graph_replays
+from tracelab.model.module_paths import ModulePaths
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Trace
+
+# Fewer activities, or fewer different ones, are found in many places that have nothing to do with
+# the graph; so is a part of a replay that is not most of it.
+_FEWEST_ACTIVITIES, _FEWEST_NAMES, _LEAST_SHARE = 4, 2, 0.5
+
+
+class Basis(IntEnum):
+    """How it is known where a node of a graph was captured; the surest first."""
+
+    ANNOTATION = 0  # the file says what the program called the region
+    CAPTURE = 1  # the capture is in the file, and its calls fit the replay one by one
+    EAGER = 2  # the same activities ran eagerly in the file, in the same order
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Origins(Frozen):
+    """Where each GPU activity comes from, if it ran as a node of a graph; m rows of the timeline.
+
+    Attributes:
+        event_id: int64[m], event id of the host call that was captured, or that launched the same
+            activity eagerly; ABSENT where none is known, and for all that ran outside of graphs.
+        basis: int8[m], the `Basis` of that call, CAPTURE or EAGER; ABSENT without one.
+        annotation_index: int32[m], index into `annotations`; ABSENT where the file has none.
+        annotations: what the program called the regions in which nodes were captured.
+
+    Example row: ``event_id=12, basis=Basis.CAPTURE, annotation_index=0`` with ``annotations ==
+    ("layers.0",)``: the call 12 was captured as this node, in what the program called "layers.0".
+    """
+
+    event_id: Int64Array
+    basis: NDArray[np.int8]
+    annotation_index: NDArray[np.int32]
+    annotations: tuple[str, ...]
+
+    @property
+    def surest_basis(self) -> NDArray[np.int8]:
+        """int8[m], the surest `Basis` of each row; ABSENT where nothing is known."""
+        has_annotation = self.annotation_index != ABSENT
+        return np.where(has_annotation, Basis.ANNOTATION, self.basis).astype(np.int8)
+
+    def call_id(self, launch_id: Int64Array) -> Int64Array:
+        """int64[m], the call that stands for each activity: the captured one, else its launch."""
+        return np.where(self.event_id == ABSENT, launch_id, self.event_id)
+
+
+def origins(timeline: Timeline, lines: SourceLines) -> Origins:
+    """Where the activities of graphs come from.
+
+    The capture counts before the same activities run eagerly. Where several captures, or several
+    runs, fit a replay, a node gets one only if it is at the same place of the program in all of
+    them. The slow reference model is ``tests/reference/origins.py``.
+
+    Args:
+        timeline: the GPU activities.
+        lines: where to look for the program's source.
+    """
+    trace = timeline.trace
+    event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
+    basis = np.full(len(event_id), ABSENT, dtype=np.int8)
+    replays = graph_replays(timeline)
+    if len(replays):
+        places = _Places(timeline, lines)
+        tokens = _tokens(timeline)
+        graphs = _graphs(replays, tokens)
+        captures = find_captures(trace, trace.correlation[timeline.event_id])
+        for value, matches in (
+            (Basis.CAPTURE, _captured(timeline, replays, captures, graphs)),
+            (Basis.EAGER, _run_eagerly(timeline, replays, tokens, graphs)),
+        ):
+            for match, agreed_id in zip(matches, places.agreed(matches), strict=True):
+                rows = match.rows
+                is_new = (event_id[rows] == ABSENT) & (agreed_id != ABSENT)
+                event_id[rows[is_new]] = np.broadcast_to(agreed_id, rows.shape)[is_new]
+                basis[rows[is_new]] = value
+    return Origins(
+        event_id=event_id,
+        basis=basis,
+        annotation_index=trace.graph_nodes.annotation_index[
+            trace.graph_node_row[timeline.event_id]
+        ],
+        annotations=trace.graph_nodes.annotations,
+    )
+
+
+class _Graph(NamedTuple):
+    """A graph, as far as its replays tell graphs apart.
+
+    Example: ``_Graph(number=3, is_ordered=True, replays=[0, 4, 8])``.
+    """
+
+    number: int  # ABSENT where the file does not say
+    is_ordered: bool
+    replays: list[int]  # indices of replays, by launch
+
+
+class _Match(NamedTuple):
+    """Rows that come from one of several sequences of calls.
+
+    Example: ``_Match(rows=np.array([[7, 8], [17, 18]]), event_ids=[np.array([3, 4])])``: two
+    replays of two nodes each, which the calls 3 and 4 were captured as.
+    """
+
+    rows: NDArray[np.intp]  # intp[replays, nodes], timeline rows
+    event_ids: Sequence[Int64Array]  # of each sequence int64[nodes], event ids
+
+
+class _Places:
+    """Where in the program calls are, so that it can be compared."""
+
+    def __init__(self, timeline: Timeline, lines: SourceLines) -> None:
+        self._timeline, self._lines = timeline, lines
+
+    def agreed(self, matches: Sequence[_Match]) -> list[Int64Array]:
+        """Of each match int64[nodes], the event id of the call that each node comes from.
+
+        That of the last of its sequences; ABSENT where that is at another place of the program
+        than that of one of the others.
+        """
+        several = [x for match in matches if len(match.event_ids) > 1 for x in match.event_ids]
+        known_id = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *several]))
+        place = self._numbers(known_id) if len(known_id) else known_id
+        agreed = []
+        for *others, last in (match.event_ids for match in matches):
+            at_last = place[np.searchsorted(known_id, last)] if others else last
+            is_agreed = np.ones(len(last), dtype=np.bool_)
+            for other in others:
+                is_agreed &= place[np.searchsorted(known_id, other)] == at_last
+            agreed.append(np.where(is_agreed, last, ABSENT))
+        return agreed
+
+    def _numbers(self, event_id: Int64Array) -> Int64Array:
+        """int64[k], a number for each different place, which is a call site and a module."""
+        sites = call_sites(self._timeline, event_id, self._lines)
+        module = ModulePaths(self._timeline).of_events(event_id).tolist()
+        numbers: dict[object, int] = {}
+        return np.array(
+            [
+                numbers.setdefault((replace(site, annotation=None), of_module), len(numbers))
+                for site, of_module in zip(sites, module, strict=True)
+            ],
+            dtype=np.int64,
+        )
+
+
+def _tokens(timeline: Timeline) -> Int64Array:
+    """int64[m], a number for each activity: the same for the same name, bytes and device."""
+    trace, event_id = timeline.trace, timeline.event_id
+    sizes, size = np.unique(trace.copied_bytes[event_id], return_inverse=True)
+    device = timeline.device_number.astype(np.int64)
+    name: Int64Array = trace.name_index[event_id].astype(np.int64)
+    devices = int(device.max(initial=0)) + 2
+    return (name * len(sizes) + size) * devices + device + 1
+
+
+def _graphs(replays: GraphReplays, tokens: Int64Array) -> list[_Graph]:
+    """The graphs of a file, by their first replay."""
+    graphs: dict[object, _Graph] = {}
+    for index, (number, is_ordered) in enumerate(
+        zip(replays.graph_number.tolist(), replays.is_ordered.tolist(), strict=True)
+    ):
+        key = number, is_ordered, tokens[replays.rows(index)].tobytes()
+        graphs.setdefault(key, _Graph(number, is_ordered, [])).replays.append(index)
+    return list(graphs.values())
+
+
+def _rows_of(replays: GraphReplays, graph: _Graph) -> NDArray[np.intp]:
+    """intp[replays, nodes], the timeline rows of a graph."""
+    return np.stack([replays.rows(index) for index in graph.replays])
+
+
+# --- by the capture ---
+
+
+def _captured(
+    timeline: Timeline, replays: GraphReplays, captures: Captures, graphs: Iterable[_Graph]
+) -> list[_Match]:
+    """The captures that fit replays: as many calls, of the same kinds in the same order."""
+    trace = timeline.trace
+    category = trace.category[timeline.event_id]
+    captures_of, graphs_of = defaultdict(list), defaultdict(list)
+    for index in range(len(captures)):
+        own = slice(captures.first[index], captures.first[index + 1])
+        captures_of[captures.category[own].tobytes()].append(index)
+    for graph in graphs:
+        graphs_of[category[replays.rows(graph.replays[0])].tobytes()].append(graph)
+    matches = []
+    for kinds, alike in graphs_of.items():
+        # Where more graphs than captures look like this, some were captured before the recording.
+        if len(alike) > len(captures_of[kinds]):
+            continue
+        for graph, fitting in _fitting(trace, replays, captures, captures_of[kinds], alike):
+            calls = [
+                captures.launch_id[captures.first[index] : captures.first[index + 1]]
+                for index in fitting
+            ]
+            matches.append(_Match(_rows_of(replays, graph), calls))
+    return matches
+
+
+def _fitting(
+    trace: Trace,
+    replays: GraphReplays,
+    captures: Captures,
+    fitting: Sequence[int],
+    graphs: Sequence[_Graph],
+) -> Iterator[tuple[_Graph, Sequence[int]]]:
+    """Which of the captures that look alike each of the graphs that look like them may be from.
+
+    Where there are as many graphs as captures and they are numbered, they were made in that order.
+    """
+    ended_ns = trace.start_ns[captures.end_id]
+    first_ns = {id(x): trace.start_ns[replays.launch_id[x.replays[0]]] for x in graphs}
+    in_order = sorted(graphs, key=lambda graph: graph.number)
+    is_numbered = len(graphs) == len(fitting) and all(x.number != ABSENT for x in graphs)
+    if is_numbered and all(
+        ended_ns[index] <= first_ns[id(graph)]
+        for graph, index in zip(in_order, fitting, strict=True)
+    ):
+        candidates = [(graph, [index]) for graph, index in zip(in_order, fitting, strict=True)]
+    else:
+        candidates = [(x, [i for i in fitting if ended_ns[i] <= first_ns[id(x)]]) for x in graphs]
+    yield from ((graph, some) for graph, some in candidates if some and graph.is_ordered)
+
+
+# --- by the same activities run eagerly ---
+
+
+def _run_eagerly(
+    timeline: Timeline, replays: GraphReplays, tokens: Int64Array, graphs: Iterable[_Graph]
+) -> list[_Match]:
+    """The longest runs of activities outside of graphs that are those of most of a replay."""
+    ordered = [graph for graph in graphs if graph.is_ordered]
+    text_row = _eager_rows(timeline, replays)
+    text = np.where(text_row == ABSENT, ABSENT, tokens[text_row])
+    sequences = [tokens[replays.rows(graph.replays[0])] for graph in ordered]
+    runs = longest_common_runs(text, sequences, fewest=_FEWEST_ACTIVITIES)
+    matches = []
+    for graph, sequence, run in zip(ordered, sequences, runs, strict=True):
+        if run is None or run.length < _LEAST_SHARE * len(sequence):
+            continue
+        part = slice(run.first, run.first + run.length)
+        if len(np.unique(sequence[part])) < _FEWEST_NAMES:
+            continue
+        launched = timeline.launch_id[text_row]
+        calls = [launched[first : first + run.length] for first in run.text_first]
+        matches.append(_Match(_rows_of(replays, graph)[:, part], calls))
+    return matches
+
+
+def _eager_rows(timeline: Timeline, replays: GraphReplays) -> NDArray[np.intp]:
+    """The activities outside of graphs as they were launched on each device: intp[k], rows.
+
+    First by all threads together, then, where several launched, by each one alone: autograd's
+    thread continues what the main thread began, and a thread that loads data cuts in anywhere. An
+    ABSENT ends each part.
+    """
+    trace = timeline.trace
+    is_eager = timeline.launch_id != ABSENT
+    is_eager[replays.row] = False
+    rows = np.flatnonzero(is_eager)
+    launch_id = timeline.launch_id[rows]
+    launched_ns, thread = trace.start_ns[launch_id], trace.thread_index[launch_id]
+    device = timeline.device_number[rows]
+    parts = [np.zeros(len(rows), dtype=thread.dtype)]
+    if len(np.unique(thread)) > 1:
+        parts.append(thread)
+    text = [np.zeros(0, dtype=np.intp)]
+    for part in parts:
+        order = np.lexsort((timeline.start_ns[rows], launched_ns, part, device))
+        ends = np.flatnonzero((np.diff(part[order]) != 0) | (np.diff(device[order]) != 0)) + 1
+        text += [np.insert(rows[order], ends, ABSENT), np.array([ABSENT])]
+    return np.concatenate(text)
