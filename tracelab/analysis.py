@@ -37,6 +37,7 @@ from tracelab.model.collectives import collectives
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.losses import count_losses
+from tracelab.model.origins import origins
 from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -326,6 +327,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("collectives", collectives),
     Stage("windows", choose_windows),
     Stage("lines", find_lines),
+    Stage("origins", origins),
     # measure
     Stage("blocking_calls", blocking_calls),
     Stage("bubbles", all_bubbles),

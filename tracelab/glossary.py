@@ -228,6 +228,38 @@ FINDING_CAUSES = Group(
     ),
 )
 
+ORIGINS = Group(
+    "origins",
+    "Where nodes of CUDA graphs come from",
+    "how the origin of a graph's node is known",
+    "A replay of a CUDA graph is one call, so its kernels count where they were captured, as far "
+    "as that is known: `replay_basis` of operators, phases, lines and modules in the JSON. The "
+    "surest comes first.",
+    (
+        Term(
+            "annotation",
+            "the file says what the program called the region in which it was captured",
+            "The new CUPTI collector of PyTorch writes annotations, and so does "
+            "`export_chrome_trace(cuda_graph_annotations=...)`.",
+            shown="annotation of the graph",
+        ),
+        Term(
+            "capture",
+            "the file has the capture, whose calls fit the replay one by one",
+            "As many calls as nodes, of the same kinds in the same order. Where several captures "
+            "fit, they are at the same place of the program, or the graphs are numbered.",
+            shown="captured here",
+        ),
+        Term(
+            "eager",
+            "inferred: the same kernels ran eagerly in the file, in the same order",
+            "A warm-up is such a run. Names and sizes are compared, and most of the replay has to "
+            "be the same; where several runs fit, they are at the same place of the program.",
+            shown="inferred from an eager run",
+        ),
+    ),
+)
+
 LATENESS = Group(
     "lateness",
     "Why a rank is late",
@@ -720,6 +752,7 @@ GROUPS = (
     REASONS_UNKNOWN,
     BLOCKERS,
     FINDING_CAUSES,
+    ORIGINS,
     LATENESS,
     PIPELINE,
     KINDS,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 import numpy as np
 
@@ -155,8 +156,9 @@ class _Lines:
 class HostWork:
     """The account of the steady steps of some rows: of operators, phases, lines and modules."""
 
-    def __init__(self, rows: list[Row], timeline, clock=None) -> None:
-        self.rows, self.timeline, self.clock = rows, timeline, clock
+    def __init__(self, rows: list[Row], timeline, clock=None, origin_of=MappingProxyType({})):
+        # `origin_of`: of nodes of graphs, by event id, the call that they come from
+        self.rows, self.timeline, self.clock, self.origin_of = rows, timeline, clock, origin_of
         steps = {step.event_id for step in timeline.steps}
         of = range(len(rows))
         self.operators = _Entries(rows, [i for i in of if rows[i].category == Category.OPERATOR])
@@ -290,12 +292,10 @@ class HostWork:
         seen = set()
         for m in chosen:
             launch, activity = int(launch_ids[m]), self.rows[int(event_ids[m])]
-            names = NO_HOST, Phase.UNKNOWN, (NO_HOST, None), (NO_HOST, None)
-            if launch != ABSENT:
-                call = self.rows[launch]
-                names = self._names(call.thread, call.start, call.end)
-            for account, name in zip(self._accounts(), names, strict=True):
-                account.gpu_ns[name] += activity.end - activity.start
+            origin = self.origin_of.get(int(event_ids[m]), launch)
+            launched_in, came_from = self._names_at(launch), self._names_at(origin)
+            for account, name, of in zip(self._accounts(), launched_in, came_from, strict=True):
+                account.gpu_ns[of] += activity.end - activity.start
                 account.launches[name] += launch != ABSENT and launch not in seen
             seen.add(launch)
         devices = set(self.timeline.device_number.tolist())
@@ -318,6 +318,13 @@ class HostWork:
                     self.by_operator.calls[row.name] += 1
                 else:
                     self.by_module.calls[self._module(i)] += 1
+
+    def _names_at(self, call):
+        """What a call was made in."""
+        if call == ABSENT:
+            return NO_HOST, Phase.UNKNOWN, (NO_HOST, None), (NO_HOST, None)
+        row = self.rows[call]
+        return self._names(row.thread, row.start, row.end)
 
     def _accounts(self):
         return self.by_operator, self.by_phase, self.by_line, self.by_module

@@ -19,6 +19,7 @@ from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.graph import EdgeKind
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.losses import LOSSES
+from tracelab.model.origins import Basis
 from tracelab.model.phases import Phase
 from tracelab.render.glossary import markdown
 
@@ -37,6 +38,7 @@ DOCUMENT = Path(__file__).parents[2] / "tracelab" / "docs" / "glossary.md"
         (glossary.CONSTRAINTS, Constraint),
         (glossary.EDGE_KINDS, EdgeKind),
         (glossary.PHASES, Phase),
+        (glossary.ORIGINS, Basis),
     ],
     ids=lambda x: getattr(x, "key", ""),
 )

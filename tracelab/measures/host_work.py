@@ -15,12 +15,15 @@ from tracelab.measures.ranking import MOST_ROWS, OTHERS, per_step, ranked, share
 from tracelab.measures.what_ran import NO_HOST, NO_NAME, WAITED, WhatRan
 from tracelab.model.graph import Graph
 from tracelab.model.module_paths import OUTSIDE_MODULES, ModuleName
+from tracelab.model.origins import Basis
 from tracelab.model.phases import Phase
+from tracelab.model.trace import ABSENT
 
 OUTSIDE_OPERATORS = "outside any operator"
 NOT_IN_FILE = "the file does not say"
 FOR_THREADS = "waiting for other threads"
 INFERRED = "inferred: before each backward pass"
+_BASIS_NAMES = [basis.name.lower() for basis in Basis]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -68,7 +71,8 @@ class WorkMetrics(OneLine):
         calls: of an operator or a module how often it began, per step; None for phases and lines.
         launches: calls that launched GPU activities, per step.
         host_ns: time of the host in it, ns, per step, rounded.
-        gpu_ns: time of the activities that it launched, added up, ns, per step, rounded.
+        gpu_ns: time of the activities that it launched, or that were captured in it into a CUDA
+            graph, added up, ns, per step, rounded.
         idle_ns: time in which the devices were idle while the host was in it, added up, ns, per
             step, rounded.
         host_share, gpu_share: of the time of all rows; each adds up to 1.
@@ -76,6 +80,11 @@ class WorkMetrics(OneLine):
         host_unprofiled_ns: time of the host in it without the profiler, ns, per step, rounded: the
             rows of a table add up to what the host takes for a step in the calibrated replay. None
             where the replay is not calibrated, and of one step alone.
+
+        replayed_ns: of `gpu_ns`, the time of nodes of CUDA graphs that were captured in it. Their
+            launches count where the graph is replayed.
+        replay_basis: how that is known, "annotation", "capture" or "eager" (see
+            `tracelab.model.origins.Basis`); of several the least sure one. None without any.
 
     Example row: ``WorkMetrics(rank=0, step=None, name="aten::addmm", where="forward", names=1,
     calls=20.0, launches=20.0, host_ns=820_000, gpu_ns=1_640_000, idle_ns=180_000,
@@ -97,6 +106,10 @@ class WorkMetrics(OneLine):
     gpu_share: float = field(metadata=constrained(minimum=0, maximum=1))
     sums: WorkSums
     host_unprofiled_ns: int | None = field(default=None, metadata={"added": True})
+    replayed_ns: int = field(default=0, metadata={"added": True, **constrained(minimum=0)})
+    replay_basis: str | None = field(
+        default=None, metadata={"added": True, **constrained(enum=[*_BASIS_NAMES, None])}
+    )
 
 
 def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
@@ -110,7 +123,7 @@ def operators(graph: Graph, what_ran: WhatRan) -> Iterator[WorkMetrics]:
     """
     strings, sums = graph.host.timeline.trace.strings, _Sums(what_ran, "operator")
     by_phase_ns = np.zeros((len(sums.labels), len(Phase)), dtype=np.int64)
-    np.add.at(by_phase_ns, (sums.of_launch, what_ran.launched_in.phase), what_ran.length_ns)
+    np.add.at(by_phase_ns, (sums.of_origin, what_ran.came_from.phase), what_ran.length_ns)
     np.add.at(by_phase_ns, (sums.on_host, what_ran.host.phase), what_ran.host_ns)
 
     def named(label: int, of_phases_ns: Int64Array) -> tuple[str, str | None]:
@@ -178,6 +191,11 @@ def _of_named(
         yield from sums.by_size(names, calls)
 
 
+def _basis_name(basis: int) -> str | None:
+    """What a `Basis` is called in a report; None for ABSENT."""
+    return None if basis == ABSENT else _BASIS_NAMES[basis]
+
+
 def _unnamed(label: int, outside: str) -> str:
     """What a label without a name stands for; "" for any other."""
     return {NO_NAME: outside, NO_HOST: NOT_IN_FILE, WAITED: FOR_THREADS}.get(label, "")
@@ -188,25 +206,29 @@ class _Sums:
 
     Attributes:
         labels: those that there are, ascending.
-        of_launch, on_host: intp[r] and intp[h], the index of that of each activity's launch, and of
-            each row of what the host was in.
+        of_launch, of_origin, on_host: intp[r], intp[r] and intp[h], the index of that of each
+            activity's launch, of what it comes from, and of each row of what the host was in.
         columns: int64[labels], each figure.
     """
 
     def __init__(self, what_ran: WhatRan, column: str) -> None:
-        of_launch, on_host = (
+        columns = [
             getattr(labels, column).astype(np.int64)
-            for labels in (what_ran.launched_in, what_ran.host)
-        )
+            for labels in (what_ran.launched_in, what_ran.came_from, what_ran.host)
+        ]
         begun = np.array([*what_ran.calls.get(column, ())], dtype=np.int64)
-        labels, index = np.unique(np.concatenate((of_launch, on_host, begun)), return_inverse=True)
+        labels, index = np.unique(np.concatenate((*columns, begun)), return_inverse=True)
         self.labels: list[int] = labels.tolist()
-        self.of_launch, self.on_host, _ = np.split(
-            index, (len(of_launch), len(of_launch) + len(on_host))
+        self.of_launch, self.of_origin, self.on_host, _ = np.split(
+            index, np.cumsum([len(of_column) for of_column in columns])
         )
         count = len(labels)
+        basis, length_ns = what_ran.basis[column], what_ran.length_ns
         self._launches = np.bincount(self.of_launch[what_ran.is_first], minlength=count)
-        self._gpu_ns = summed(self.of_launch, what_ran.length_ns, count)
+        self._gpu_ns = summed(self.of_origin, length_ns, count)
+        self._replayed_ns = summed(self.of_origin, np.where(basis == ABSENT, 0, length_ns), count)
+        self._basis = np.full(count, ABSENT, dtype=np.int8)
+        np.maximum.at(self._basis, self.of_origin, basis)
         self._host_ns = summed(self.on_host, what_ran.host_ns, count)
         self._idle_ns = summed(self.on_host, what_ran.idle_ns, count)
         self._unprofiled_ns = summed(self.on_host, what_ran.host_unprofiled_ns, count)
@@ -252,6 +274,8 @@ class _Sums:
             gpu_share=share_of(gpu_ns, int(self._gpu_ns.sum())),
             sums=WorkSums(steps, count, launches, host_ns, gpu_ns, idle_ns),
             host_unprofiled_ns=None if what_ran.unprofiled_steps is None else unprofiled_ns,
+            replayed_ns=per_step(int(self._replayed_ns[chosen].sum()), steps),
+            replay_basis=_basis_name(int(self._basis[chosen].max())),
         )
 
 

@@ -84,7 +84,7 @@ def kernels(graph: Graph, what_ran: WhatRan) -> Iterator[KernelMetrics]:
     strings, steps = graph.host.timeline.trace.strings, what_ran.steps
     keys, index = np.unique(what_ran.kernel * len(Kind) + what_ran.kind, return_inverse=True)
     counts = np.bincount(index, minlength=len(keys))
-    cell, cells = index * len(Phase) + what_ran.launched_in.phase, len(keys) * len(Phase)
+    cell, cells = index * len(Phase) + what_ran.came_from.phase, len(keys) * len(Phase)
     by_phase_ns = summed(cell, what_ran.length_ns, cells).reshape(len(keys), len(Phase))
     totals_ns = by_phase_ns.sum(axis=1)
     names = [strings[key] for key in (keys // len(Kind)).tolist()]

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +31,7 @@ from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.measures.ranking import summed
 from tracelab.model.graph import Graph
 from tracelab.model.module_paths import ModuleName, ModulePaths
+from tracelab.model.origins import Basis, Origins
 from tracelab.model.phases import Phase, Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -80,6 +81,11 @@ class WhatRan(Frozen):
         kernel: int64[r], its name, as an index into `Trace.strings`.
         kind: int8[r], a `Kind`.
         launched_in: r labels, of its launch.
+        came_from: r labels, of where it comes from: for the nodes of a graph where they were
+            captured, as far as that is known (`Origins`); else of its launch. An annotation of the
+            graph is a module, unless the file has none, and a line where no call is known.
+        basis: by column of `came_from` int8[r], the `Basis` of each label; ABSENT for one of the
+            launch.
         is_first: bool[r], which is the first activity of its launch here.
         host: h labels, each combination that the host was in once.
         host_ns: int64[h], ns, how long it was in that, in its own steps.
@@ -103,6 +109,8 @@ class WhatRan(Frozen):
     kernel: Int64Array
     kind: NDArray[np.int8]
     launched_in: Labels
+    came_from: Labels
+    basis: Mapping[str, NDArray[np.int8]]
     is_first: NDArray[np.bool_]
     host: Labels
     host_ns: Int64Array
@@ -118,6 +126,7 @@ def what_ran(
     lines: SourceLines,
     bubbles: Bubbles,
     host_clock: HostClock | None,
+    origins: Origins,
 ) -> WhatRan:
     """Say of what the steady steps launched, and of the host's time in them, what it was.
 
@@ -130,6 +139,7 @@ def what_ran(
         lines: where to look for the program's source.
         bubbles: the idle time in the windows.
         host_clock: the host's time without the profiler; None where it is not known.
+        origins: where the nodes of CUDA graphs were captured.
 
     Returns:
         the columns; of a step that is asked for alone, those of that step.
@@ -142,7 +152,12 @@ def what_ran(
         if indices is None
         else np.flatnonzero(np.isin(timeline.step_index, indices))
     )
-    host = _Host(timeline, phases, lines, join(on_host, within))
+    call_id = origins.event_id[rows]
+    called = union(*_times(timeline, call_id[call_id != ABSENT]))
+    host = _Host(timeline, phases, lines, join(join(on_host, within), called))
+    launched_in = host.of_launches(timeline.launch_id[rows])
+    came_from, basis = _origin_labels(timeline, host, origins, rows, launched_in)
+    annotations = origins.annotations
     _, first = np.unique(timeline.launch_id[rows], return_index=True)
     is_first = np.zeros(len(rows), dtype=np.bool_)
     is_first[first] = True
@@ -154,12 +169,14 @@ def what_ran(
         steps=None if indices is None else len(indices),
         unprofiled_steps=None if clock is None else clock.steps,
         is_forward_inferred=phases.is_forward_inferred,
-        lines=host.lines.names,
-        modules=host.modules.names,
+        lines=(*host.lines.names, *map(LineName, annotations)) if host.lines.names else (),
+        modules=(*host.modules.names, *map(ModuleName, annotations)),
         length_ns=timeline.end_ns[rows] - timeline.start_ns[rows],
         kernel=timeline.trace.name_index[timeline.event_id[rows]].astype(np.int64),
         kind=timeline.kind[rows],
-        launched_in=host.of_launches(timeline.launch_id[rows]),
+        launched_in=launched_in,
+        came_from=came_from,
+        basis=basis,
         is_first=is_first & (timeline.launch_id[rows] != ABSENT),
         host=labels,
         host_ns=host_ns,
@@ -167,6 +184,43 @@ def what_ran(
         idle_ns=idle_ns,
         calls=host.calls(on_host),
     )
+
+
+def _times(timeline: Timeline, events: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """When events (event ids) began and ended, ns."""
+    return timeline.trace.start_ns[events], timeline.trace.end_ns[events]
+
+
+def _origin_labels(
+    timeline: Timeline,
+    host: _Host,
+    origins: Origins,
+    rows: NDArray[np.intp],
+    launched_in: Labels,
+) -> tuple[Labels, Mapping[str, NDArray[np.int8]]]:
+    """What the activities in some rows come from, and how that is known: see `WhatRan`.
+
+    Args:
+        timeline: the activities.
+        host: what the host was in.
+        origins: where nodes were captured.
+        rows: intp[r], rows of the timeline.
+        launched_in: r labels, of their launches.
+    """
+    annotation, by_call = origins.annotation_index[rows], origins.basis[rows]
+    has_annotation = annotation != ABSENT
+    labels = launched_in
+    if (by_call != ABSENT).any():
+        labels = host.of_launches(origins.call_id(timeline.launch_id)[rows])
+    by_annotation = np.where(has_annotation, Basis.ANNOTATION, by_call).astype(np.int8)
+    basis = {"operator": by_call, "phase": by_call, "module": by_annotation, "line": by_call}
+    line, module = labels.line, labels.module
+    module = np.where(has_annotation, len(host.modules.names) + annotation, module)
+    if host.lines.names:
+        is_line = has_annotation & (by_call == ABSENT)
+        line = np.where(is_line, len(host.lines.names) + annotation, line)
+        basis["line"] = np.where(is_line, Basis.ANNOTATION, by_call).astype(np.int8)
+    return replace(labels, line=line, module=module), basis
 
 
 def _scope(timeline: Timeline, window: Window) -> tuple[Sequence[int] | None, Intervals, Intervals]:

@@ -1,13 +1,17 @@
 """What ran by operator, phase, line and module, in nanoseconds."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from tests.build.graphs import capture, eager, graph_programs, replay
 from tests.build.random_rows import LAST, random_rows
 from tests.build.rows import (
     AUTOGRAD,
     MAIN,
+    Node,
     annotation,
     graph,
     kernel,
@@ -24,15 +28,18 @@ from tracelab.measures.host_clock import HostClock
 from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
 from tracelab.measures.kernels import kernels
 from tracelab.measures.what_ran import what_ran
+from tracelab.model.origins import origins
 from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
-from tracelab.model.trace import Category
+from tracelab.model.trace import ABSENT, Category
 
 
 def ran_of(made, windows=None, *, clock=None, folders=()):
     """What ran in a graph."""
     windows, source = windows or made.host.timeline.windows, SourceLines(folders)
-    return what_ran(made, windows, Phases(made.host), source, bubbles(made, windows), clock)
+    phases_of, idle = Phases(made.host), bubbles(made, windows)
+    found = origins(made.host.timeline, source)
+    return what_ran(made, windows, phases_of, source, idle, clock, found)
 
 
 def tables(*rows, windows=None):
@@ -355,6 +362,100 @@ def test_the_time_without_the_profiler_is_that_of_the_clock():
     assert {row.host_unprofiled_ns for row in alone} == {None}
 
 
+LAYERS = ["norm", "gemm", "gelu", "gemm"]
+
+
+def graph_program(*rows, node=None):
+    """A graph replayed by `serve`: four nodes of 2 ns, in 300 to 311; `rows` stand before it.
+
+    The last one has a node of its own, where there is one.
+    """
+    replayed = replay(300, LAYERS)
+    if node is not None:
+        replayed[-1] = replace(replayed[-1], node=node)
+    return graph(*rows, python("serve.py(9): serve", 295, 320), *replayed)
+
+
+def work_of(table, made):
+    """(name, where): launches, GPU time, that of nodes captured there, and how that is known."""
+    return {
+        (row.name, row.where): (
+            row.sums.launches,
+            row.sums.gpu_ns,
+            row.replayed_ns,
+            row.replay_basis,
+        )
+        for row in table(made, ran_of(made))
+        if row.sums.launches or row.sums.gpu_ns
+    }
+
+
+def test_what_a_capture_launched_is_that_lines_time_when_it_is_replayed():
+    made = graph_program(
+        python("model.py(7): forward", 95, 160),
+        python("nn.Module: Net_0", 96, 155),
+        *capture(100, LAYERS),
+    )
+
+    assert work_of(lines, made) == {
+        ("Net in forward", "model.py"): (0, 8, 8, "capture"),
+        ("serve", "serve.py"): (1, 0, 0, None),
+    }
+    assert work_of(modules, made) == {
+        ("Net_0", None): (0, 8, 8, "capture"),
+        ("outside any module", None): (1, 0, 0, None),
+    }
+    assert work_of(operators, made) == {
+        ("aten::mm", "forward"): (0, 8, 8, "capture"),
+        ("outside any operator", "other"): (1, 0, 0, None),
+    }
+    assert work_of(phases, made) == {
+        ("forward", None): (0, 8, 8, "capture"),
+        ("other", None): (1, 0, 0, None),
+    }
+
+
+def test_replayed_time_is_a_part_of_that_of_the_line_that_also_ran_eagerly():
+    # Four launches and 8 ns of its own.
+    made = graph_program(python("model.py(7): forward", 95, 160), *eager(100, LAYERS))
+
+    assert work_of(lines, made) == {
+        ("forward", "model.py"): (4, 16, 8, "eager"),
+        ("serve", "serve.py"): (1, 0, 0, None),
+    }
+
+
+def test_an_annotation_is_a_module_and_a_line_where_no_call_is_known():
+    node = Node(3, 1, "layers.0")
+    made = graph_program(node=node)
+    assert work_of(lines, made) == {
+        ("serve", "serve.py"): (1, 6, 0, None),
+        ("layers.0", None): (0, 2, 2, "annotation"),
+    }
+    assert work_of(modules, made) == {
+        ("outside any module", None): (1, 6, 0, None),
+        ("layers.0", None): (0, 2, 2, "annotation"),
+    }
+
+    made = graph_program(
+        python("model.py(7): forward", 95, 160),
+        python("nn.Module: Net_0", 96, 155),
+        *capture(100, LAYERS),
+        node=node,
+    )
+    assert work_of(lines, made)["Net in forward", "model.py"] == (0, 8, 8, "capture")
+    assert work_of(modules, made) == {
+        ("Net_0", None): (0, 6, 6, "capture"),
+        ("layers.0", None): (0, 2, 2, "annotation"),
+        ("outside any module", None): (1, 0, 0, None),
+    }
+
+
+def test_without_a_known_origin_all_belongs_to_the_call_that_replays():
+    made = graph_program(python("model.py(7): forward", 95, 160), *capture(100, LAYERS[:-1]))
+    assert work_of(lines, made) == {("serve", "serve.py"): (1, 8, 0, None)}
+
+
 @st.composite
 def frames(draw):
     """Functions of the program and of others, on any thread."""
@@ -420,6 +521,35 @@ def test_all_tables_are_those_of_the_slow_model(rows, more, some_frames, clock):
         assert unprofiled_ns == {_text(name): n for name, n in account.unprofiled_ns.items() if n}
         calls = {key(row): row.sums.calls for row in found if row.sums.calls}
         assert calls == dict(account.calls)
+
+
+@given(graph_programs(), st.lists(phase_rows(), max_size=6), st.lists(frames(), max_size=8))
+@settings(deadline=None, max_examples=150)
+def test_what_was_captured_counts_where_the_slow_model_says(rows, more, some_frames):
+    rows = [*rows, *more, *some_frames]
+    made = graph(*rows)
+    timeline = made.host.timeline
+    ran = ran_of(made)
+    found = origins(timeline, SourceLines(()))
+    origin_of = {
+        event: call
+        for event, call in zip(timeline.event_id.tolist(), found.event_id.tolist(), strict=True)
+        if call != ABSENT
+    }
+    expected = HostWork(rows, timeline, origin_of=origin_of)
+
+    for table, account, key in (
+        (operators, expected.by_operator, _name_of),
+        (phases, expected.by_phase, _name_of),
+        (lines, expected.by_line, _place_of),
+        (modules, expected.by_module, _place_of),
+    ):
+        found = tuple(table(made, ran))
+        if not found:
+            continue
+        for column in ("launches", "gpu_ns"):
+            wanted = {_text(name): n for name, n in getattr(account, column).items() if n}
+            assert {key(row): n for row in found if (n := getattr(row.sums, column))} == wanted
 
 
 @given(random_rows(), st.lists(phase_rows() | frames(), max_size=8))

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from tracelab.glossary import ORIGINS
 from tracelab.measures.host_work import INFERRED, WorkMetrics
 from tracelab.measures.kernels import KernelMetrics
 from tracelab.model.phases import Phase
@@ -31,7 +32,20 @@ _NO_STACKS = (
     "by line and by module."
 )
 _INSTANCE = re.compile(r"_\d+(?= > |$)")  # the number of a module among those of its class
-_ADDED_UP = ("names", "launches", "host_ns", "gpu_ns", "idle_ns", "host_share", "gpu_share")
+_ADDED_UP = (
+    "names",
+    "launches",
+    "host_ns",
+    "gpu_ns",
+    "idle_ns",
+    "host_share",
+    "gpu_share",
+    "replayed_ns",
+)
+_OF_GRAPHS = (
+    "The GPU time of CUDA graphs counts where their nodes were captured; what is not known to have "
+    "been captured elsewhere, and all launches, where they are replayed."
+)
 
 
 def kernels(view: View, top: int) -> list[Section]:
@@ -77,10 +91,10 @@ def operators(view: View, top: int) -> list[Section]:
             ("Host and GPU time of the operator itself, without the operators it calls.",),
             (Column(f"operator{PART}phase", Fit.LABEL), Column("calls"), *_work_columns(rows)),
             tuple(
-                (_label(row.name, row.where), _calls_text(row), *_work_cells(row))
+                (_label(row.name, row.where, _origin(row)), _calls_text(row), *_work_cells(row))
                 for row in rows[:top]
             ),
-            _left_out(rows, top, "operator", "operators"),
+            (*_left_out(rows, top, "operator", "operators"), *_about_graphs(rows)),
         )
     ]
 
@@ -102,8 +116,10 @@ def lines(view: View, top: int) -> list[Section]:
                 "between its calls.",
             ),
             (Column(f"line{PART}function", Fit.LABEL), *_work_columns(rows)),
-            tuple((_label(row.where, row.name), *_work_cells(row)) for row in rows[:top]),
-            _left_out(rows, top, "line", "lines"),
+            tuple(
+                (_label(row.where, row.name, _origin(row)), *_work_cells(row)) for row in rows[:top]
+            ),
+            (*_left_out(rows, top, "line", "lines"), *_about_graphs(rows)),
         )
     ]
 
@@ -123,13 +139,17 @@ def modules(view: View, top: int) -> list[Section]:
             (Column(f"module{PART}inside", Fit.LABEL), Column("calls"), *_work_columns(rows)),
             tuple(
                 (
-                    _label(f"{row.names} {row.name}" if row.names > 1 else row.name, row.where),
+                    _label(
+                        f"{row.names} {row.name}" if row.names > 1 else row.name,
+                        row.where,
+                        _origin(row),
+                    ),
                     _calls_text(row),
                     *_work_cells(row),
                 )
                 for row in rows[:top]
             ),
-            _left_out(rows, top, "module", "modules"),
+            (*_left_out(rows, top, "module", "modules"), *_about_graphs(rows)),
         )
     ]
 
@@ -151,6 +171,7 @@ def phases(view: View) -> list[Section]:
             "The file does not mark the phases: record with_stack=True, or name them with "
             'torch.profiler.record_function("forward").'
         )
+    notes += _about_graphs(rows)
     return [
         Section(
             f"Phases{_per(rows[0].sums.steps)}",
@@ -163,7 +184,7 @@ def phases(view: View) -> list[Section]:
             ),
             rows=tuple(
                 (
-                    row.name,
+                    _label(row.name, _origin(row)),
                     *_work_cells(row),
                     _share_text(row.host_share),
                     _share_text(row.gpu_share),
@@ -237,6 +258,16 @@ def _work_cells(row: WorkMetrics) -> list[str]:
     ]
 
 
+def _origin(row: WorkMetrics) -> str | None:
+    """How it is known that nodes of graphs were captured in it, in words; None without any."""
+    return row.replay_basis and ORIGINS.names[row.replay_basis]
+
+
+def _about_graphs(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
+    """What a table says of CUDA graphs; nothing where no node was captured in any of its rows."""
+    return (_OF_GRAPHS,) if any(row.replay_basis for row in rows) else ()
+
+
 def _label(*parts: str | None) -> str:
     return PART.join(filter(None, parts))
 
@@ -259,6 +290,7 @@ def _by_class(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
             where=where or None,
             **{key: sum(getattr(row, key) for row in group) for key in _ADDED_UP},
             calls=sum(row.calls or 0 for row in group),
+            replay_basis=_least_sure(row.replay_basis for row in group),
             host_unprofiled_ns=(
                 None
                 if group[0].host_unprofiled_ns is None
@@ -268,6 +300,12 @@ def _by_class(rows: Sequence[WorkMetrics]) -> list[WorkMetrics]:
         for (name, where), group in groups.items()
     ]
     return sorted(merged, key=lambda row: -max(row.host_ns, row.gpu_ns))
+
+
+def _least_sure(bases: Iterable[str | None]) -> str | None:
+    """The least sure one of how several things are known; None without any."""
+    in_order = list(ORIGINS.names)
+    return max(filter(None, bases), key=in_order.index, default=None)
 
 
 def _per(steps: int | None) -> str:

@@ -26,12 +26,20 @@ def make_kernel(name, total_ns, share, *, steps=5, phase="forward", kind="comput
 
 
 def make_work(
-    name, *, gpu_ns=0, gpu_share=0.0, where=None, calls=None, launches=2.0, steps=5, unprofiled=None
+    name,
+    *,
+    gpu_ns=0,
+    gpu_share=0.0,
+    where=None,
+    calls=None,
+    launches=2.0,
+    steps=5,
+    unprofiled=None,
+    **of_graphs,
 ):
     sums = WorkSums(steps, None, 10, 5 * MS, 5 * gpu_ns, 0)
-    return WorkMetrics(
-        0, None, name, where, 1, calls, launches, MS, gpu_ns, 0, 0.25, gpu_share, sums, unprofiled
-    )
+    figures = (MS, gpu_ns, 0, 0.25, gpu_share, sums, unprofiled)
+    return WorkMetrics(0, None, name, where, 1, calls, launches, *figures, **of_graphs)
 
 
 KERNELS = (
@@ -173,3 +181,31 @@ def test_busy_answer_says_no_more_than_is_known(kernel_rows, phase_rows, answer)
     [view] = views_of(report_of(kernels=kernel_rows, phases=phase_rows))
 
     assert busy_answer(view) == answer
+
+
+def test_rows_say_how_they_are_known_to_be_where_a_graph_was_captured():
+    rows = (
+        make_work("forward", where="model.py:7", gpu_ns=MS, replayed_ns=MS, replay_basis="capture"),
+        make_work("loss", where="model.py:9", gpu_ns=MS, replayed_ns=MS, replay_basis="eager"),
+        make_work("serve", where="serve.py:3"),
+    )
+    operators = (make_work("aten::mm", calls=1.0),)
+    section = section_of(report_of(operators=operators, lines=rows), f"Lines{PER_STEP}")
+
+    assert [row[0] for row in section.rows] == [
+        "model.py:7 · forward · captured here",
+        "model.py:9 · loss · inferred from an eager run",
+        "serve.py:3 · serve",
+    ]
+    assert "where their nodes were captured" in section.notes[0]
+
+
+def test_modules_of_a_class_are_known_as_the_least_sure_one_is():
+    rows = (
+        make_work("Linear_3", calls=1.0, replayed_ns=MS, replay_basis="capture"),
+        make_work("Linear_0", calls=2.0, replayed_ns=MS, replay_basis="eager"),
+        make_work("Linear_1", calls=2.0),
+    )
+    section = section_of(report_of(modules=rows), f"Modules{PER_STEP}")
+
+    assert [row[0] for row in section.rows] == ["3 Linear · inferred from an eager run"]
