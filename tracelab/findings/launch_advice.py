@@ -25,11 +25,11 @@ from tracelab.findings.graph_capture import (
 )
 from tracelab.findings.places import JOINT
 from tracelab.findings.remedy import is_available
+from tracelab.findings.replay_advice import GRAPH, advise_on_replays, launched_by_step
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
 
-GRAPH = "graph"  # the edit
 _MOST = 0.5  # of the launches, of the activities, of the GPU time
 _FEW_LAUNCHES = 20  # are hardly worth a graph
 _GAINS = 1.5  # times as many launches in one graph: worth it to remove what is in the way
@@ -66,11 +66,10 @@ def advise(context: Context, lost_ns: int) -> Advice:
     if capture is None or not _functions(context, capture):
         return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
     if capture.replayed_share > _MOST:
-        return Advice(
-            "Most of the GPU's work is already replayed from CUDA graphs. Move what is still "
-            "launched call by call around the replays into them.",
-            GRAPH,
-        )
+        inside = [blocker for blocker in capture.blockers if blocker.is_inside]
+        places = _places(inside, has_steps=capture.has_steps)
+        sentences, edit = advise_on_replays(launched_by_step(context), places)
+        return Advice(_joined(*sentences, "" if edit else _larger_batch(context)), edit)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     return Advice(

@@ -15,6 +15,7 @@ from tracelab.model.latencies import (
     AWAITED,
     LEAST_STARTS,
     LONGEST_CALL_NS,
+    REPLAY_START_NS,
     UNEXPLAINED_NS,
     launch_index,
     lower_median,
@@ -33,9 +34,6 @@ _OWN_COPY_NS = 10_000
 # So many launches a stream takes before the next one has to wait: 1,021 on H200 with CUDA 13.0,
 # `tests/benchmarks/contention.py`; 990 to 999 were seen in captures.
 LAUNCHES_IN_QUEUE = 1_021
-# From the return of a replay's call to the first node of its graph, where no replay of the trace
-# waited for its launch: 5.9 to 6.1 us on H200 (launches_graph), three times that of a kernel.
-_REPLAY_START_NS = 6_000
 
 
 def work_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
@@ -101,9 +99,9 @@ def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
     is_first = timeline.start_ns[rows] == timeline.first_start_of_launch_ns[rows]
     first = rows[is_first & (graph.binding.constraint[rows] == Constraint.LAUNCH)]
     if not len(first):
-        return _REPLAY_START_NS
+        return REPLAY_START_NS
     start_ns = lower_median(timeline.start_ns[first] - trace.end_ns[timeline.launch_id[first]])
-    return start_ns if start_ns <= UNEXPLAINED_NS else _REPLAY_START_NS
+    return start_ns if start_ns <= UNEXPLAINED_NS else REPLAY_START_NS
 
 
 def _first_callback_ns(graph: Graph) -> Int64Array:

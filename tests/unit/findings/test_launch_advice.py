@@ -87,10 +87,11 @@ def copied(number, name, function):
 def advice(tmp_path):
     """The fix and the edit of the finding about late launches, and what that saves."""
 
-    def find(rows, *, before=None, options=None):
+    def find(rows, *, before=None, options=None, cause=None):
         path = files.write(tmp_path / "hand.json", rows, before=before or {})
         report = analyze(path, options or Options(prices=False))
-        [finding] = [x for x in report.findings if (x.rule, x.remedy) == ("TL301", None)]
+        found = [x for x in report.findings if (x.rule, x.remedy) == ("TL301", None)]
+        [finding] = [x for x in found if cause in (None, x.cause)]
         return finding
 
     return find
@@ -346,8 +347,13 @@ def test_what_is_replayed_already_is_not_told_to_use_graphs(advice):
             *of_graph,
         ]
 
-    finding = advice(steps(replayed, kernels=15))
-    assert finding.fix.startswith("Most of the GPU's work is already replayed from CUDA graphs.")
+    finding = advice(steps(replayed, kernels=15), cause="launch_bound")
+    assert finding.edit == "graph"
+    assert finding.fix == (
+        "A step replays a graph and launches 15 times more, one by one, most of all at "
+        "`__add__` in train (train.py). Capture that in the graph, too: copies into its inputs "
+        "as its first nodes, what uses its results as its last."
+    )
 
 
 def test_a_part_that_a_call_cuts_out_of_a_module(advice):

@@ -18,6 +18,7 @@ from tracelab.findings.remedies import (
     micro_batches,
     optimizers,
     reads,
+    replays,
     switches,
     threads,
 )
@@ -38,6 +39,7 @@ REMEDIES: tuple[Remedy, ...] = (
     *first_use.REMEDIES,
     *switches.REMEDIES,
     *masks.REMEDIES,
+    *replays.REMEDIES,
     *reads.REMEDIES,
     *launches.REMEDIES,
     *micro_batches.REMEDIES,

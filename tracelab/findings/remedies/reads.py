@@ -52,7 +52,7 @@ _ASYNCHRONOUS = "PyTorch documentation: CUDA semantics, asynchronous execution"
 _ASYNCHRONOUS_URL = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
 
 
-def _synchronizes(graph: Graph, _events: Int64Array) -> Int64Array:
+def synchronizes(graph: Graph, _events: Int64Array) -> Int64Array:
     """The calls that do nothing but wait, and that no operator made."""
     timeline = graph.host.timeline
     calls = graph.host.blocking_calls
@@ -369,7 +369,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url=_ASYNCHRONOUS_URL,
         rules=("TL101",),
         edit="unblock:{place}",
-        occurs=_synchronizes,
+        occurs=synchronizes,
         by_call_site=True,
         is_general=True,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -16,13 +17,21 @@ from tracelab.findings.rule import Rule
 from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
-from tracelab.model.lookup import rows_of
-from tracelab.model.trace import ABSENT
+from tracelab.model.constraints import Constraint
+from tracelab.model.frames import is_source_function
+from tracelab.model.graph_launches import mostly_replays, replayed
+from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
+from tracelab.model.lookup import match_names, rows_of
+from tracelab.model.trace import ABSENT, Category
 from tracelab.model.wording import describe
 
 _MOST_LOOKED_UP = 20_000  # bubbles, the longest: the call site of most time does not need all
 # Between two launches, without the profiler: the host did something other than launching.
 _LONG_NS = 1_000_000
+_LONG_OF_REPLAYS_NS = 20_000  # in a program of replays, each of which is one call
+# Between two graphs of a stream that are both launched pass 1.3 us (H200).
+_LONGEST_GAP_NS = 2_500
+_OF_TORCH = re.compile(r"(?:^|/)torch/")
 _FIX_OF_LONG = (
     "Take this work out of the thread that launches: do it ahead, in worker processes "
     "(`DataLoader(..., num_workers=...)`), once instead of in each step, or on the GPU."
@@ -38,11 +47,17 @@ class _Way(NamedTuple):
     edit: str | None
 
 
+_FIX_OF_REPLAYS = (
+    "The graphs are launched with one call each, and wait for this work between them. Take it out "
+    "of the thread that launches: do it in another process, once for several replays, or on the "
+    "GPU, as nodes of a graph."
+)
 # What to do about what is left over, `advise` says.
 _LAUNCH_BOUND = _Way("launch_bound", "launches too slowly for the GPU", "", None)
 _SLOW_HOST = _Way(
     "slow_host", "does something other than launching", _FIX_OF_LONG, "host:{place}=0"
 )
+_SLOW_HOST_OF_REPLAYS = _SLOW_HOST._replace(fix=_FIX_OF_REPLAYS)
 
 
 def find(context: Context) -> list[Candidate]:
@@ -51,10 +66,11 @@ def find(context: Context) -> list[Candidate]:
     So what one fix mends is a candidate of its own, and what is left over is one.
     """
     is_late, is_slow_host = _late_launches(context)
+    slow_host = _SLOW_HOST_OF_REPLAYS if mostly_replays(context.timeline) else _SLOW_HOST
     group_of = _by_remedy(context, is_late)
     groups = [
         (is_late & is_of_cause & is_of_remedy, remedy, way)
-        for is_of_cause, way in ((~is_slow_host, _LAUNCH_BOUND), (is_slow_host, _SLOW_HOST))
+        for is_of_cause, way in ((~is_slow_host, _LAUNCH_BOUND), (is_slow_host, slow_host))
         for is_of_remedy, remedy in group_of
     ]
     return [
@@ -103,12 +119,52 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     is_late = is_busy | (
         context.is_idle_by(Cause.LAUNCH) & np.isin(bubbles.next_id, bubbles.next_id[is_busy])
     )
+    is_late |= _late_replays(context)
     is_late &= np.isin(bubbles.device_number, context.active_devices)
     window_ns = context.window.length_ns
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
-    is_long = bubbles.end_ns - bubbles.start_ns >= _LONG_NS * profiler_factor
+    length_ns = bubbles.end_ns - bubbles.start_ns
+    is_long = length_ns >= _LONG_NS * profiler_factor
+    if mostly_replays(context.timeline):
+        is_long |= (length_ns >= _LONG_OF_REPLAYS_NS * profiler_factor) & ~_launches(context)
     is_silent = is_busy & is_long & ~_holds_launch(context)
     return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_silent])
+
+
+def _late_replays(context: Context) -> NDArray[np.bool_]:
+    """bool[bubbles], in which a graph is launched and nothing but that makes the GPU wait.
+
+    The call of a replay takes so long that the GPU runs out of work in it, or before it can start.
+    """
+    bubbles, timeline = context.bubbles, context.timeline
+    row = rows_of(timeline.event_id, bubbles.next_id)
+    is_late = context.is_idle_by(Cause.LAUNCH) & (row != ABSENT) & replayed(timeline)[row]
+    return_ns = context.trace.end_ns[timeline.launch_id[row]]
+    starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + SHORTEST_DELAY_NS
+    starts_soon &= bubbles.end_ns - bubbles.start_ns > _LONGEST_GAP_NS
+    waits_for_launch = context.graph.binding.constraint[row] == Constraint.LAUNCH
+    return is_late & (waits_for_launch | starts_soon)
+
+
+def _launches(context: Context) -> NDArray[np.bool_]:
+    """bool[bubbles], in which the host was in PyTorch's or the driver's code that launched next.
+
+    A function of the program launches as well, but not only.
+    """
+    bubbles, timeline, trace = context.bubbles, context.timeline, context.trace
+    row = rows_of(timeline.event_id, bubbles.next_id)
+    launch_id = np.where(row == ABSENT, ABSENT, timeline.launch_id[row])
+    culprit_id = context.idle_culprits
+    known = np.flatnonzero((launch_id != ABSENT) & (culprit_id != ABSENT))
+    launch, culprit = launch_id[known], culprit_id[known]
+    launches = np.zeros(len(row), dtype=np.bool_)
+    launches[known] = trace.start_ns[culprit] <= trace.start_ns[launch]
+    launches[known] &= trace.end_ns[culprit] >= trace.end_ns[launch]
+    launches[known] &= ~(
+        (trace.category[culprit] == Category.PYTHON)
+        & match_names(trace, culprit, lambda x: is_source_function(x) and not _OF_TORCH.search(x))
+    )
+    return launches
 
 
 def _candidate(
@@ -191,13 +247,15 @@ RULE = Rule(
     matters="A launch costs the host a few microseconds, a PyTorch operator a few tens. Kernels "
     "that finish sooner leave the GPU waiting for the next one, and a faster GPU waits longer.",
     decides="It sums the idle time in which the thread that launched the next activity was "
-    "executing Python, operators or launches, and from there to the activity's start. If the "
-    "capture knows how long a step takes without the profiler, the bound leaves out the "
-    "profiler's own overhead. Gaps of 1 ms or more in which nothing was launched are reported "
-    "separately (`slow_host`): there the host did something else. Idle time after a blocking call "
-    "belongs to TL101. A CUDA graph is advised for what can be captured: blocking calls, pageable "
-    "copies and what changes from step to step come first, in that order, and the saving is that "
-    "of all of it together.",
+    "executing Python, operators or launches, and from there to the activity's start. "
+    "If the capture knows how long a step takes without the profiler, the bound "
+    "leaves out the profiler's own overhead. Gaps of 1 ms or more in which nothing "
+    "was launched are reported separately (`slow_host`): there the host did something "
+    "else. In a program of replays, gaps of 20 us are, and idle time while a replay "
+    "is launched counts as well. Idle time after a blocking call belongs to TL101. A "
+    "CUDA graph is advised for what can be captured: blocking calls, pageable copies "
+    "and what changes from step to step come first, in that order, and the saving is "
+    "that of all of it together.",
     before="for x in batches:\n    model(x)  # hundreds of small kernels",
     after="model = torch.compile(model, mode='reduce-overhead')\nfor x in batches:\n    model(x)",
     find=find,

@@ -1,0 +1,119 @@
+"""What programs that replay CUDA graphs are told; the fixed twin of each is told nothing."""
+
+import pytest
+
+from tests.build import replays
+from tests.build.files import write
+from tracelab import Options, analyze
+from tracelab.findings.finding import INFO
+
+
+@pytest.fixture
+def alarms(tmp_path):
+    """The findings above info about a program."""
+
+    def find(program):
+        path = write(tmp_path / "hand.json", replays.run(program))
+        report = analyze(path, Options(cache=False))
+        return [x for x in report.findings if x.severity != INFO]
+
+    return find
+
+
+@pytest.mark.parametrize(
+    ("program", "rule", "cause", "remedy", "function", "edit"),
+    [
+        (replays.late, "TL301", "slow_host", None, "schedule", "host:schedule=0"),
+        (replays.small_graphs, "TL301", "launch_bound", None, "decode", "graph"),
+        (replays.piecewise, "TL301", "launch_bound", None, "decode", "graph"),
+        (
+            replays.read_each_step,
+            "TL101",
+            "host_sync",
+            "replay-result-read",
+            "decode",
+            "unblock:decode.item",
+        ),
+        (
+            replays.synchronized,
+            "TL101",
+            "host_sync",
+            "replays-synchronized",
+            "decode",
+            "unblock:decode.synchronize",
+        ),
+        (replays.copied_first, "TL201", "same_stream", None, "decode", "prefetch:decode"),
+        (replays.copied_late, "TL201", "event_wait", None, "decode", "prefetch:decode"),
+    ],
+    ids=lambda x: getattr(x, "__name__", None),
+)
+def test_defect_is_the_only_finding_with_its_place_and_price(
+    alarms, program, rule, cause, remedy, function, edit
+):
+    [finding] = alarms(program)
+    assert (finding.rule, finding.cause, finding.remedy) == (rule, cause, remedy)
+    assert (finding.where.function, finding.edit) == (function, edit)
+    assert finding.saves_ns > 0
+    assert "reduce-overhead" not in finding.fix  # it uses graphs already
+
+
+@pytest.mark.parametrize(
+    "program",
+    [replays.ahead, replays.in_a_row, replays.one_graph, replays.whole, replays.copied_ahead],
+    ids=lambda program: program.__name__,
+)
+def test_fixed_twins_are_told_nothing(alarms, program):
+    assert alarms(program) == []
+
+
+def test_several_graphs_are_to_become_one(alarms):
+    [finding] = alarms(replays.small_graphs)
+    assert finding.where.call == "replay"
+    assert finding.fix == (
+        "A step replays 8 graphs, and the GPU is done with one before the next is launched. "
+        "Capture them as one graph."
+    )
+
+
+def test_what_is_launched_beside_graphs_is_to_be_captured(alarms):
+    [finding] = alarms(replays.piecewise)
+    assert finding.fix == (
+        "A step replays 4 graphs and launches 12 times more, one by one, most of all at "
+        "`aten::attention` in decode (serve.py). Capture all of it as one graph."
+    )
+
+
+def test_one_replay_a_step_that_is_launched_too_late_is_to_hold_several_steps(alarms):
+    # GIVEN a graph of 6 us whose call takes 10
+    [finding] = alarms(lambda machine: machine.replays([2, 2]))
+
+    # THEN nothing can be merged, and nothing is predicted
+    assert (finding.rule, finding.cause, finding.edit) == ("TL301", "launch_bound", None)
+    assert finding.fix.startswith("A step is one replay already, and the GPU is done with it")
+    assert "Capture several steps in one graph." in finding.fix
+
+
+def test_a_graph_does_not_go_beyond_a_call_that_waits(alarms):
+    # GIVEN small graphs, and a synchronize between two halves of them
+    def program(machine):
+        replays.small_graphs(machine)
+        machine.synchronizes()
+        replays.small_graphs(machine)
+
+    fixes = {finding.rule: finding.fix for finding in alarms(program)}
+    assert fixes["TL301"] == (
+        "A step replays 16 graphs, and the GPU is done with one before the next is launched. "
+        "Capture them as one graph. No graph goes beyond a call that waits for the GPU: first "
+        "change `synchronize` in decode (serve.py) (1 a step)."
+    )
+
+
+def test_reads_of_a_program_that_launches_kernel_by_kernel_are_as_before(alarms):
+    # GIVEN as many kernels launched one by one as in the graph
+    def program(machine):
+        machine.replays([5] * 8)
+        machine.launches([5] * 12)
+        machine.reads()
+
+    [remedy] = {finding.remedy for finding in alarms(program) if finding.rule == "TL101"}
+    assert remedy == "scalar-read"

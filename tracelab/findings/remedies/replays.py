@@ -1,0 +1,91 @@
+"""Waits of the host in programs that replay CUDA graphs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelab.findings.remedies.guards import (
+    NO_EVENTS,
+    blocks,
+    called_directly,
+    chosen,
+    every,
+    recurs,
+)
+from tracelab.findings.remedies.reads import synchronizes
+from tracelab.findings.remedy import Instead, Remedy
+from tracelab.intervals import Int64Array
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.graph import Graph
+from tracelab.model.graph_launches import mostly_replays
+from tracelab.model.lookup import calls_of_name, groups_of
+
+_GRAPHS = "PyTorch documentation: CUDA semantics, CUDA Graphs"
+_GRAPHS_URL = "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs"
+
+
+def _behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events behind a replay of their thread; none where hardly anything is replayed."""
+    timeline = graph.host.timeline
+    if not mostly_replays(timeline):
+        return NO_EVENTS
+    trace, replays = timeline.trace, calls_of_name(timeline.trace, is_graph_launch)
+    is_behind = np.zeros(len(events), dtype=np.bool_)
+    for thread, index in groups_of(trace.thread_index[events]):
+        of_thread = replays[trace.thread_index[replays] == thread]
+        first_ns = trace.start_ns[of_thread].min(initial=np.iinfo(np.int64).max)
+        is_behind[index] = trace.start_ns[events[index]] > first_ns
+    return chosen(events, is_behind)
+
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="replay-result-read",
+        name="the result of a replay that is read before the next one is launched",
+        title="",
+        shows="`aten::item`, `aten::to` or `aten::copy_` with a copy to the host that blocks, in a "
+        "program of which most activities are replayed from CUDA graphs: a token in each step.",
+        not_when="The value decides whether there is a next replay, and one more must not run.",
+        fixes=(
+            Instead(
+                "Launch the next replay first, and read the result of the one before while it "
+                "runs: the graph takes its next input from the GPU (`static_input.copy_(token)` "
+                "inside it), the result is copied into pinned memory (`non_blocking=True`), and "
+                "the host waits for an event of that copy one replay later. A replay too many at "
+                "the end is thrown away."
+            ),
+        ),
+        source="TensorRT-LLM documentation: overlap scheduler",
+        url="https://nvidia.github.io/TensorRT-LLM/features/overlap-scheduler.html",
+        rules=("TL101", "TL102"),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:item|to|_to_copy|copy_)$",
+        occurs=every(called_directly, blocks, _behind_replays, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
+        id="replays-synchronized",
+        name="a synchronize behind each replay",
+        title="",
+        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
+        "operator called, in a program of which most activities are replayed from CUDA graphs.",
+        not_when="The host reads what the replay wrote: then launch the next replay before it "
+        "waits.",
+        fixes=(
+            Instead(
+                "Leave it out: replays of one stream run in order, and the next may be launched "
+                "while one runs. Graphs of several streams wait for events "
+                "(`stream.wait_event(event)`). Graphs that always follow one another can be "
+                "captured as one."
+            ),
+        ),
+        source=_GRAPHS,
+        url=_GRAPHS_URL,
+        rules=("TL101",),
+        edit="unblock:{place}",
+        occurs=every(synchronizes, _behind_replays, recurs),
+        by_call_site=True,
+        is_general=True,
+    ),
+)
