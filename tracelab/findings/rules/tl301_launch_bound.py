@@ -142,8 +142,9 @@ def _late_replays(context: Context) -> NDArray[np.bool_]:
     return_ns = context.trace.end_ns[timeline.launch_id[row]]
     starts_soon = timeline.start_ns[row] - return_ns <= REPLAY_START_NS + SHORTEST_DELAY_NS
     starts_soon &= bubbles.end_ns - bubbles.start_ns > _LONGEST_GAP_NS
-    waits_for_launch = context.graph.binding.constraint[row] == Constraint.LAUNCH
-    return is_late & (waits_for_launch | starts_soon)
+    starts_soon |= context.graph.binding.constraint[row] == Constraint.LAUNCH
+    late_replays: NDArray[np.bool_] = is_late & starts_soon
+    return late_replays
 
 
 def _launches(context: Context) -> NDArray[np.bool_]:
