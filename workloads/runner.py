@@ -16,6 +16,7 @@ from collections.abc import Callable, Container, Iterator, Mapping
 import torch
 import torch.distributed as dist
 
+from tracelab.record.collector import COLLECTOR_SETTINGS
 from tracelab.record.recorder import Recorder
 from tracelab.workloads.catalog import Entry, find
 
@@ -58,6 +59,12 @@ def run(
     parser.add_argument("--gpus", type=int, help="GPUs to use (default: what the variant needs)")
     parser.add_argument("--steps", type=int, default=5, help="steps to record (default: 5)")
     parser.add_argument("--plain", action="store_true", help="without CUDA event records")
+    parser.add_argument(
+        "--collector",
+        choices=COLLECTOR_SETTINGS,
+        default="kineto",  # the bundled captures have its event records
+        help="who records the GPU (default: kineto)",
+    )
     parser.add_argument(
         "--time", action="store_true", help="print what a step takes without a profiler instead"
     )
@@ -184,6 +191,7 @@ def _record(
         baseline=0 if is_cold else BASELINE_STEPS,
         stacks=stacks,
         event_records=False if arguments.plain else None,
+        collector=arguments.collector,
         metadata={"workload": entry.workload, "variant": entry.variant},
     ) as recorder:
         for _ in range(recorder.calls):

@@ -69,10 +69,10 @@ def choose_collector(setting: CollectorSetting, *, kineto_was_used: bool) -> Cho
 
 
 def torch_has_cuspy() -> bool:
-    """Whether this torch's profiler can be asked for Cuspy."""
+    """Whether this torch's profiler can be asked for Cuspy, which records CUDA only."""
     import torch.profiler
 
-    return hasattr(torch.profiler, "CuspyConfig")
+    return torch.version.cuda is not None and hasattr(torch.profiler, "CuspyConfig")
 
 
 def missing_for_cuspy() -> tuple[str, ...]:
@@ -84,6 +84,7 @@ def missing_for_cuspy() -> tuple[str, ...]:
 
     names = ("CuspyConfig", "ProfilerActivityConfig")
     absent = [f"no torch.profiler.{name}" for name in names if not hasattr(torch.profiler, name)]
+    absent += ["no CUDA"] if torch.version.cuda is None else []
     missing = [f"torch {torch.__version__} has {' and '.join(absent)}"] if absent else []
     if importlib.util.find_spec("cupti") is None:
         missing.append("the package cupti-python is not installed")
@@ -108,7 +109,7 @@ def cuspy_was_used() -> bool:
 def cuspy_is_collecting() -> bool:
     """Whether Cuspy could subscribe to CUPTI; torch itself only logs where it could not."""
     core = sys.modules.get(f"{_PACKAGE}.core")
-    return bool(core is not None and core.has_live_subscription())
+    return core is not None and bool(core.has_live_subscription())
 
 
 def has_kineto_session() -> bool:

@@ -1,9 +1,9 @@
 """Record a PyTorch program with ``torch.profiler``, armed so that tracelab can explain it.
 
-Compared with a bare ``torch.profiler.profile`` a `Recorder` chooses the collector that says most,
-asks it for the synchronization rows, brings the CUDA event records back where Kineto loses them,
-lets nothing that was launched before the recording run into it, measures what the profiler costs,
-and writes into the file what was done.
+Compared with a bare ``torch.profiler.profile`` a `Recorder` uses PyTorch's own CUPTI collector
+where torch has it, asks for the synchronization rows, brings the CUDA event records back where
+Kineto loses them, lets nothing that was launched before the recording run into it, measures what
+the profiler costs, and writes into the file what was done.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Recorder:
         shapes: record the operators' input shapes.
         event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
             wait waited for. None: only where stock Kineto loses them.
-        collector: who records the GPU: "kineto"; "cuspy", PyTorch's own CUPTI collector, which
-            knows what streams wait for and what graph nodes depend on; or "auto", Cuspy where
-            torch has it, it can start, and Kineto has not recorded in this process.
+        collector: who records the GPU: "kineto", which says exactly what streams waited for;
+            "cuspy", PyTorch's own CUPTI collector, which says what nodes of CUDA graphs depend on;
+            or "auto", Cuspy where torch has it and Kineto has not recorded in this process.
         metadata: strings to store in the trace, under ``tracelab``.
 
     Attributes:
