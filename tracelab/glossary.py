@@ -644,6 +644,16 @@ TERMS = Group(
             "programmatic dependent launch",
             "a kernel that may start while the one before it in its stream still runs",
         ),
+        Term(
+            "graph_streams",
+            "nearly empty streams of CUDA graph replays, at least 16 on a GPU, shown as one row",
+            "Nearly all activities of such a stream are nodes of CUDA graphs, and it is busy for "
+            "less than a tenth of the time in which its GPU is. The profiler reports the streams "
+            "that the replay used, often hundreds. Their busy time is that of their union; the "
+            "JSON has each stream as well. `stream:0/graphs` is what the overlap table and "
+            "`tracelab timeline --lanes` call them; `--lanes stream:0/150` draws one alone.",
+            shown="streams of CUDA graphs",
+        ),
         Term("pageable memory", "ordinary host memory, which the GPU cannot read directly"),
         Term("pinned memory", "page-locked host memory, which the GPU copies from on its own"),
         Term(

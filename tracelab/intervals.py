@@ -7,6 +7,7 @@ form (sorted, disjoint, not touching, none empty), so two equal sets are equal a
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -156,6 +157,43 @@ def overlapping_pairs(a: Intervals, b: Intervals) -> tuple[NDArray[np.intp], NDA
     pairs_before = np.cumsum(count) - count
     right = np.arange(len(left)) - np.repeat(pairs_before - first, count)
     return left, right
+
+
+def stacked(starts: Int64Array, ends: Int64Array, most: int) -> NDArray[np.intp]:
+    """intp[n], a level for each interval so that those of one level do not overlap.
+
+    Each takes the lowest level that is free. Where all are taken it lies in the last one, over
+    what is there.
+
+    >>> stacked(np.array([0, 5, 12, 14]), np.array([10, 20, 15, 16]), most=3)
+    array([0, 1, 0, 2])
+
+    Args:
+        starts: int64[n], ascending.
+        ends: int64[n].
+        most: the number of levels, at least one.
+    """
+    levels: list[int] = []
+    free: list[int] = []  # a heap, as is the next one
+    running: list[tuple[int, int]] = []  # end, level
+    reached: list[int | None] = []  # of each level, when the last interval in it ends
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        while running and running[0][0] <= start:
+            over, level = heappop(running)
+            if reached[level] == over:
+                reached[level] = None
+                heappush(free, level)
+        if free:
+            level = heappop(free)
+        elif len(reached) < most:
+            level = len(reached)
+            reached.append(None)
+        else:
+            level = most - 1
+        reached[level] = max(end, reached[level] or end)
+        heappush(running, (end, level))
+        levels.append(level)
+    return np.array(levels, dtype=np.intp)
 
 
 def _length_before(a: Intervals, times_ns: ArrayLike) -> Int64Array:

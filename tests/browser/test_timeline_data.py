@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.build.files import write
+from tests.build.graph_rows import replayed
 from tests.bundled_traces import FOLDER
 from tracelab import Options, find_sources
 from tracelab.render.html import detail
@@ -94,3 +96,36 @@ def test_steps_of_all_ranks_are_where_the_job_says(open_report):
             idle = page.evaluate(BUSY, [f"idle:{group}", step.start_ns, step.end_ns, group])
             # The clocks drift by some nanoseconds in a step.
             assert abs(idle["ns"] - step.idle_ns) <= 1e-4 * (step.end_ns - step.start_ns)
+
+
+def test_streams_of_graphs_are_one_row(open_page, tmp_path):
+    """GIVEN 300 streams with two nodes of a graph each
+    THEN one row has them, its busy time is exact, and what the mouse is on names its stream."""
+    path = str(write(tmp_path / "replays.json", replayed(replays=2)))
+    results = [analyze_file(x, Options(), then=file_part) for x in find_sources([path])]
+    report = merge_results(results, [path], Options())
+    file = tmp_path / "page.html"
+    file.write_text(render_page(report, [result.more for result in results]))
+    page = open_page(file)
+    page.evaluate("tracelabTimeline.ready")
+    rows = page.evaluate("tracelabTimeline.rows")
+    streams = [row["lane"] for row in rows if row["lane"].startswith("stream:")]
+    assert streams == ["stream:0/7", "stream:0/8", "stream:0/graphs"]
+    whole = report.windows[0]
+    measured = page.evaluate(BUSY, ["stream:0/graphs", whole.start_ns, whole.end_ns, 0])
+    assert measured == {"ns": 803_000, "kinds": {"compute": 803_000}, "exact": True}
+    described = page.evaluate("tracelabTimeline.describe('stream:0/graphs', 3, 0)")
+    assert described["facts"]["on"] == (
+        "GPU 0 stream 103, one of GPU 0: 300 streams of CUDA graphs"
+    )
+    # The fourth node lies in the fourth of six levels: only there the mouse is on it.
+    begun = report.windows[1].start_ns + 42_000 + 1_500
+    page.evaluate(f"tracelabTimeline.goTo({begun - 10_000}, {begun + 10_000})")
+    page.evaluate("tracelabTimeline.paint()")
+    row = next(x for x in page.evaluate("tracelabTimeline.rows") if x["lane"] == streams[-1])
+    box = page.locator("#lanes").bounding_box()
+    x = box["x"] + page.evaluate(f"tracelabTimeline.xOf({begun + 1_000})")
+    for level, name in ((3, "stream 103"), (0, "stream 100")):
+        y = box["y"] + row["y"] + 2 + (row["height"] - 4) * (level + 0.5) / 6
+        page.mouse.move(x, y)
+        assert name in page.inner_text("#details")

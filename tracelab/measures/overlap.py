@@ -22,6 +22,7 @@ from tracelab.intervals import (
     subtract,
 )
 from tracelab.measures.compared_streams import MOST_COMPARED_STREAMS, compared_streams
+from tracelab.measures.graph_streams import GraphStreams, graph_streams
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -30,7 +31,7 @@ from tracelab.model.timeline import Stream, Timeline
 from tracelab.options import Options
 
 # How a selection of activities is written.
-_SELECTION = r"^(stream:\d+/\d+|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
+_SELECTION = r"^(stream:\d+/(\d+|graphs)|kind:\d+/(compute|comm|copy|memset)|device:\d+)$"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,15 +47,37 @@ class StreamTime:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class GraphStreamsTime(OneLine):
+    """The nearly empty streams of CUDA graphs of a device in one window; they are shown as one.
+
+    Attributes:
+        streams: the numbers of those that did anything in the window; each is among the device's
+            streams, too.
+        busy_ns: how long at least one of them worked, ns.
+        activities: how many of theirs are seen in the window.
+
+    Example row: ``GraphStreamsTime(streams=(31, 32, ...), busy_ns=400, activities=600)``.
+    """
+
+    streams: tuple[int, ...]
+    busy_ns: int
+    activities: int
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceTime(OneLine):
     """One device in one window, ns; ``busy_ns + idle_ns`` is the window's length.
 
     Exposed communication is not overlapped with compute; an exposed copy not with compute or
     communication.
 
+    Attributes:
+        graph_streams: those of the streams that are shown as one; None where there are none.
+
     Example row: ``DeviceTime(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
     copy_ns=300, memset_ns=0, exposed_comm_ns=0, exposed_copy_ns=100, comm_compute_overlap_ns=0,
-    copy_compute_overlap_ns=200, streams=(StreamTime(7, 600, 12), StreamTime(20, 300, 2)))``.
+    copy_compute_overlap_ns=200, streams=(StreamTime(7, 600, 12), StreamTime(20, 300, 2)),
+    graph_streams=None)``.
     """
 
     device: int
@@ -69,6 +92,7 @@ class DeviceTime(OneLine):
     comm_compute_overlap_ns: int
     copy_compute_overlap_ns: int
     streams: tuple[StreamTime, ...]
+    graph_streams: GraphStreamsTime | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -76,7 +100,8 @@ class OverlapMetrics(OneLine):
     """Two selections of activities in one window, ns.
 
     Attributes:
-        a, b: the selections: ``kind:DEVICE/KIND``, ``stream:DEVICE/STREAM`` or ``device:DEVICE``.
+        a, b: the selections: ``kind:DEVICE/KIND``, ``stream:DEVICE/STREAM`` or ``device:DEVICE``;
+            ``stream:DEVICE/graphs`` are the nearly empty streams of CUDA graphs together.
         a_ns, b_ns: how long any activity of each ran.
         overlap_ns: how long activities of both ran at the same time.
 
@@ -106,7 +131,11 @@ def device_times(
     """
     timeline = graph.host.timeline
     spans = _Spans.of(timeline.windows if windows is None else windows)
-    columns = [_device_columns(timeline, device, spans) for device in timeline.device_numbers]
+    as_one = {x.device_number: x for x in graph_streams(timeline)}
+    columns = [
+        _device_columns(timeline, device, as_one.get(device), spans)
+        for device in timeline.device_numbers
+    ]
     return tuple(tuple(column[i] for column in columns) for i in range(len(spans.start_ns)))
 
 
@@ -116,19 +145,21 @@ def overlaps(
     """What ran together: per window, every pair of kinds of a device, of streams and of devices.
 
     Pairs of which one side did nothing in the window are left out; of very many streams, the pairs
-    are those of `compared_streams`. The slow reference model is ``tests/reference/ticks.py``.
+    are those of `compared_streams` and of the streams of CUDA graphs, which are one side together.
+    The slow reference model is ``tests/reference/ticks.py``.
 
     Args:
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
-        all_pairs: of all streams, however many they are.
+        all_pairs: of each stream alone, however many they are.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
     spans = _Spans.of(windows)
     pairs: list[list[OverlapMetrics]] = [[] for _ in windows]
     streams = compared_streams(timeline, all_pairs=all_pairs)
-    for group in _selections(timeline, streams):
+    as_one = () if all_pairs else graph_streams(timeline)
+    for group in _selections(timeline, streams, as_one):
         lengths_ns = {name: spans.measure(busy) for name, busy in group.items()}
         for a, b in combinations(group, 2):
             window_indices = np.flatnonzero((lengths_ns[a] > 0) & (lengths_ns[b] > 0)).tolist()
@@ -141,7 +172,9 @@ def overlaps(
     return tuple(pair for of_window in pairs for pair in of_window)
 
 
-def _selections(timeline: Timeline, streams: Sequence[Stream]) -> Iterator[dict[str, Intervals]]:
+def _selections(
+    timeline: Timeline, streams: Sequence[Stream], as_one: Sequence[GraphStreams]
+) -> Iterator[dict[str, Intervals]]:
     """The groups of which each pair is compared: selections by name, and when any of each ran."""
     for device in timeline.device_numbers:
         yield {
@@ -155,11 +188,9 @@ def _selections(timeline: Timeline, streams: Sequence[Stream]) -> Iterator[dict[
             slice(stream.first_row, stream.end_row)
         )
         for stream in streams
-    }
-    yield {
-        f"device:{device}": timeline.busy(timeline.select(device=device))
-        for device in dict.fromkeys(stream.device_number for stream in streams)
-    }
+    } | {together.selection: together.busy(timeline) for together in as_one}
+    devices = sorted({x.device_number for x in streams} | {x.device_number for x in as_one})
+    yield {f"device:{device}": timeline.busy(timeline.select(device=device)) for device in devices}
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -186,7 +217,9 @@ class _Spans(Frozen):
         return measure_within(busy, self.start_ns, self.end_ns)
 
 
-def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[DeviceTime]:
+def _device_columns(
+    timeline: Timeline, device: int, as_one: GraphStreams | None, spans: _Spans
+) -> list[DeviceTime]:
     """One device, per window."""
     compute, comm, copy, memset = (
         timeline.busy(timeline.select(device=device, kind=kind)) for kind in Kind
@@ -204,14 +237,38 @@ def _device_columns(timeline: Timeline, device: int, spans: _Spans) -> list[Devi
         "comm_compute_overlap_ns": spans.measure(intersect(comm, compute)),
         "copy_compute_overlap_ns": spans.measure(intersect(copy, compute)),
     }
+    of_streams = _stream_columns(timeline, device, spans)
+    of_graphs = _graph_columns(timeline, as_one, of_streams, spans)
     return [
         DeviceTime(
             device=device,
-            streams=streams,
+            streams=of_streams[i],
+            graph_streams=of_graphs[i],
             **{name: int(column[i]) for name, column in times_ns.items()},
         )
-        for i, streams in enumerate(_stream_columns(timeline, device, spans))
+        for i in range(len(of_streams))
     ]
+
+
+def _graph_columns(
+    timeline: Timeline,
+    as_one: GraphStreams | None,
+    of_streams: Sequence[Sequence[StreamTime]],
+    spans: _Spans,
+) -> list[GraphStreamsTime | None]:
+    """The streams of CUDA graphs of one device together, per window."""
+    if as_one is None:
+        return [None] * len(of_streams)
+    numbers = {timeline.streams[index].stream_number for index in as_one.stream_index.tolist()}
+    columns: list[GraphStreamsTime | None] = []
+    for busy_ns, streams in zip(
+        spans.measure(as_one.busy(timeline)).tolist(), of_streams, strict=True
+    ):
+        seen = [x for x in streams if x.stream in numbers and x.activities]
+        activities = sum(x.activities for x in seen)
+        together = GraphStreamsTime(tuple(x.stream for x in seen), busy_ns, activities)
+        columns.append(together if seen else None)
+    return columns
 
 
 def _stream_columns(timeline: Timeline, device: int, spans: _Spans) -> list[tuple[StreamTime, ...]]:

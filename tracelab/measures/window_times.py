@@ -11,7 +11,7 @@ from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, keyed_by
-from tracelab.measures.overlap import StreamTime, device_times
+from tracelab.measures.overlap import GraphStreamsTime, StreamTime, device_times
 from tracelab.measures.profiler_overhead import unprofiled_ns
 from tracelab.model.constraints import REASONS
 from tracelab.model.graph import Graph
@@ -31,11 +31,13 @@ class DeviceMetrics(OneLine):
         idle_by_calls_ns: the idle that blocking calls caused, while they blocked or until new work
             arrived after them.
         unknown_reasons: the idle of cause "unknown", by why it is.
+        graph_streams: those of the streams that only carry a few nodes of CUDA graphs each, where
+            they are so many that they are shown as one; else None.
 
     Example row: ``DeviceMetrics(device=0, busy_ns=700, idle_ns=200, compute_ns=600, comm_ns=0,
     copy_ns=300, ..., exposed_copy_ns=100, blocking_copy_ns=50, copy_compute_overlap_ns=200,
     streams=(StreamTime(7, 600, 12), ...), bubbles={"host_blocked": 150, "launch": 50, ...},
-    unknown_reasons={}, idle_by_calls_ns=180)``.
+    unknown_reasons={}, idle_by_calls_ns=180, graph_streams=None)``.
     """
 
     device: int
@@ -57,6 +59,7 @@ class DeviceMetrics(OneLine):
     )
     unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
     idle_by_calls_ns: int = field(default=0, metadata={"added": True})
+    graph_streams: GraphStreamsTime | None = field(default=None, metadata={"added": True})
 
 
 @dataclass(frozen=True, slots=True, repr=False)

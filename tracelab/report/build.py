@@ -16,6 +16,7 @@ from tracelab.job.merge import Job, merge
 from tracelab.job.rank_part import RankPart
 from tracelab.job.replay import JobReplay
 from tracelab.measures.compared_streams import compared_streams
+from tracelab.measures.graph_streams import graph_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
 from tracelab.model.losses import LOSSES
@@ -74,13 +75,14 @@ def build_trace_info(
     timeline, links = graph.host.timeline, graph.links
     trace = timeline.trace
     compared = len(compared_streams(timeline, all_pairs=options.all_pairs))
+    as_one = 0 if options.all_pairs else sum(len(x.stream_index) for x in graph_streams(timeline))
     losses = {
         **trace.losses,
         "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
         "launches_without_activity": len(timeline.lost_launches),
         "overlapping_activities": timeline.overlapping_count,
         **_count_unused(timeline.unused_steps),
-        "streams_not_compared": len(timeline.streams) - compared,
+        "streams_not_compared": len(timeline.streams) - compared - as_one,
         "waits_without_record": links.unresolved,
         "edges_against_time": graph.against_time,
     }

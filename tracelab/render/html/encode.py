@@ -64,6 +64,7 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = MappingProxyType(
         "wait": (Column("name", 2),),
     }
 )
+_OF_SEVERAL = (Column("stream", 2), Column("level", 1))  # of a lane that streams share
 _ESCAPABLE = ("gap", "dur", "cost")
 
 
@@ -81,9 +82,12 @@ class Lane(OneLine):
         start_ns, end_ns: int64[n], ns.
         kind: uint8[n], index into `kinds`.
         more: the further columns of its type, each int[n], ABSENT for none.
+        streams: the numbers of the streams that share it, where several do; then `more` has
+            "stream", index into these, and "level", at which of `levels` heights it is drawn.
+        levels: how many there are.
 
     Example: ``Lane("idle:0", "idle", "GPU 0 idle", 0, True, ("host_blocked", ...), start_ns=[400],
-    end_ns=[900], kind=[0], more={"row": [17]})``.
+    end_ns=[900], kind=[0], more={"row": [17]}, streams=(), levels=1)``.
     """
 
     id: str
@@ -96,6 +100,8 @@ class Lane(OneLine):
     end_ns: Int64Array
     kind: NDArray[np.uint8]
     more: Mapping[str, NDArray[Any]]
+    streams: tuple[int, ...] = ()
+    levels: int = 1
 
     def __post_init__(self) -> None:
         columns: tuple[NDArray[Any], ...] = (self.start_ns, self.end_ns, self.kind)
@@ -162,7 +168,11 @@ def encode(
         grid: the time and the number of the bins for that.
     """
     follows = lane.type in _FOLLOW_ROWS
-    columns = (*(_ALL_BY_ROW if follows else _ALL), *COLUMNS[lane.type])
+    columns = (
+        *(_ALL_BY_ROW if follows else _ALL),
+        *COLUMNS[lane.type],
+        *(_OF_SEVERAL if lane.streams else ()),
+    )
     before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
     gap, dur = (
         _by_row(lane, before_ns, rows)
@@ -187,7 +197,7 @@ def encode(
             "end": grid.end_ns,
             "kinds": list(lane.kinds),
         }
-    meta = {
+    meta: dict[str, Any] = {
         "id": lane.id,
         "type": lane.type,
         "label": lane.label,
@@ -199,6 +209,8 @@ def encode(
         "escapes": escapes,
         "bins": bins,
     }
+    if lane.streams:
+        meta |= {"streams": list(lane.streams), "levels": lane.levels}
     return EncodedLane(meta, b"".join(parts))
 
 

@@ -13,15 +13,16 @@ from tracelab.analysis import Analysis, predict_changes
 from tracelab.arrays import OneLine
 from tracelab.findings.fixes import ALL
 from tracelab.glossary import BLOCKERS
-from tracelab.intervals import Int64Array, union
+from tracelab.intervals import Int64Array, stacked, union
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path_links import PathKind
+from tracelab.measures.graph_streams import graph_streams, graph_streams_label
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.program_lines import LineName, ProgramLines
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import rows_of
 from tracelab.model.steps import Window
-from tracelab.model.timeline import Stream, Timeline
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
 from tracelab.render.html.encode import Lane
@@ -34,6 +35,7 @@ from tracelab.simulate.causal_profile import LINE, OPERATOR, CausalMetrics, caus
 
 _LONGEST_NAME, _LONGEST_LABEL = 300, 40
 _MOST_STREAMS, _MOST_THREADS = 100, 40  # lanes of a file: nobody reads more
+_MOST_LEVELS = 32  # of a lane that streams share
 _STEP_KINDS = ("step", "step_left_out")
 _EXPOSED_KINDS = ("exposed_comm", "exposed_copy")
 _CALL_KINDS = ("launch_call", "blocking")
@@ -139,7 +141,7 @@ def file_part(analysis: Analysis) -> FilePart:
             event_id: replace(place, row=int(shown.row_of[place.row]))
             for event_id, place in places.items()
         },
-        streams_left_out=len(timeline.streams) - len(shown.streams),
+        streams_left_out=shown.streams_left_out,
         threads_left_out=shown.threads_left_out,
         causal=_causal(analysis),
         whatif=predict_changes(analysis.baseline, analysis.sites, findings, Options(fixes=(ALL,))),
@@ -187,8 +189,8 @@ class _Shown:
     """What of an analysis is shown: all of it, or what lies in the step that was asked for.
 
     Attributes:
-        streams: intp[s], indices of the timeline's streams.
-        rows: intp[rows], the timeline's rows.
+        streams_left_out: as in `FilePart`.
+        rows: intp[rows], the timeline's rows, lane after lane.
         row_of: int64[m + 1], the place of each row of the timeline, ABSENT of one not shown.
         threads, threads_left_out: as in `FilePart`.
         names: all names.
@@ -198,9 +200,11 @@ class _Shown:
     def __init__(self, analysis: Analysis) -> None:
         timeline, calls = analysis.timeline, analysis.blocking_calls.calls
         self._analysis, self._timeline, self._trace = analysis, timeline, timeline.trace
-        self.streams = _busiest_streams(timeline)
         is_row = self._is_shown(timeline.start_ns, timeline.end_ns)
-        self.rows = np.flatnonzero(is_row & np.isin(timeline.stream_index, self.streams))
+        lanes = _busiest_lanes(timeline)
+        self.streams_left_out = len(timeline.streams) - sum(len(x.stream_index) for x in lanes)
+        self._stream_lanes = [replace(lane, row=lane.row[is_row[lane.row]]) for lane in lanes]
+        self.rows = np.concatenate([lane.row for lane in self._stream_lanes])
         self.row_of = np.full(len(timeline.event_id) + 1, ABSENT, dtype=np.int64)
         self.row_of[self.rows] = np.arange(len(self.rows))
         launch_id = timeline.launch_id[self.rows]
@@ -295,8 +299,7 @@ class _Shown:
 
     def _of_device(self, device: int) -> list[Lane]:
         """The lanes of a GPU: why it was idle, what ran exposed, its streams."""
-        all_streams = (self._timeline.streams[index] for index in self.streams.tolist())
-        streams = [stream for stream in all_streams if stream.device_number == device]
+        streams = [lane for lane in self._stream_lanes if lane.device == device]
         return [self._idle(device), *self._exposed(device), *map(self._stream, streams)]
 
     def _idle(self, device: int) -> Lane:
@@ -342,12 +345,12 @@ class _Shown:
             )
         ]
 
-    def _stream(self, stream: Stream) -> Lane:
+    def _stream(self, of_streams: _StreamLane) -> Lane:
         timeline, binding = self._timeline, self._analysis.graph.binding
-        first, last = np.searchsorted(self.rows, (stream.first_row, stream.end_row))
-        rows, call = self.rows[first:last], self._launch_call[first:last]
-        device, number = stream.device_number, stream.stream_number
-        return Lane(
+        rows, device = of_streams.row, of_streams.device
+        call = self._launch_call[self.row_of[rows]]
+        number = timeline.streams[of_streams.stream_index[0]].stream_number
+        lane = Lane(
             id=f"stream:{device}/{number}",
             type="stream",
             label=f"GPU {device} stream {number}",
@@ -366,6 +369,7 @@ class _Shown:
                 "source": self.row_of[binding.source_row[rows]],
             },
         )
+        return lane if len(of_streams.stream_index) == 1 else _shared(lane, of_streams, timeline)
 
     def _path(self) -> Lane:
         path = self._analysis.critical_paths[0]
@@ -411,11 +415,58 @@ class _Shown:
         return self.row_of[_positions(self._timeline.event_id, event_id)]
 
 
-def _busiest_streams(timeline: Timeline) -> NDArray[np.intp]:
-    """intp[s], the indices of all streams, of very many the busiest; ascending."""
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _StreamLane(OneLine):
+    """A lane of one stream, or of the nearly empty streams of CUDA graphs of a device.
+
+    Attributes:
+        device: its number.
+        stream_index: intp[s], indices of the timeline's streams in it, ascending.
+        row: intp[k], the timeline's rows in it, by start.
+
+    Example: ``_StreamLane(device=0, stream_index=[3], row=[40, 41, ...])``.
+    """
+
+    device: int
+    stream_index: NDArray[np.intp]
+    row: NDArray[np.intp]
+
+
+def _busiest_lanes(timeline: Timeline) -> list[_StreamLane]:
+    """The lanes of all streams, of very many the busiest; by device, that of graphs last."""
+    of_graphs = graph_streams(timeline)
+    shared = {index for together in of_graphs for index in together.stream_index.tolist()}
+    lanes = [
+        *(
+            _StreamLane(x.device_number, np.array([index]), np.arange(x.first_row, x.end_row))
+            for index, x in enumerate(timeline.streams)
+            if index not in shared
+        ),
+        *(_StreamLane(x.device_number, x.stream_index, x.row) for x in of_graphs),
+    ]
     length_ns = timeline.end_ns - timeline.start_ns
-    busy_ns = np.bincount(timeline.stream_index, length_ns, len(timeline.streams))
-    return np.sort(np.argsort(-busy_ns, kind="stable")[:_MOST_STREAMS])
+    busy_ns = [int(length_ns[lane.row].sum()) for lane in lanes]
+    busiest = sorted(range(len(lanes)), key=lambda i: -busy_ns[i])[:_MOST_STREAMS]
+    return sorted((lanes[i] for i in sorted(busiest)), key=lambda lane: lane.device)
+
+
+def _shared(lane: Lane, of_streams: _StreamLane, timeline: Timeline) -> Lane:
+    """A lane as that of several streams, whose activities lie at as many levels as they overlap."""
+    stream_index = timeline.stream_index[of_streams.row]
+    level = stacked(lane.start_ns, lane.end_ns, _MOST_LEVELS)
+    streams = [timeline.streams[index].stream_number for index in of_streams.stream_index.tolist()]
+    return replace(
+        lane,
+        id=f"stream:{lane.device}/graphs",
+        label=f"GPU {lane.device}: {graph_streams_label(len(streams))}",
+        more={
+            **lane.more,
+            "stream": np.searchsorted(of_streams.stream_index, stream_index),
+            "level": level,
+        },
+        streams=tuple(streams),
+        levels=int(level.max(initial=0)) + 1,
+    )
 
 
 def _steady_numbers(timeline: Timeline) -> frozenset[int]:

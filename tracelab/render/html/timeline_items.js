@@ -68,6 +68,10 @@ const timelineItems = (meta) => {
   const titleOf = ({ lane, i }) => (lane.name ? fullName(lane.name[i]) : "") || words(kindOf(lane, i));
   const briefOf = ({ lane, i }) => (lane.name ? shortName(lane.name[i]) : "") || words(kindOf(lane, i));
 
+  /** Where an item lies: its lane, and of a lane that streams share the stream. */
+  const placeOf = ({ lane, i }) =>
+    lane.streams ? `GPU ${lane.device} stream ${lane.streams[lane.stream[i]]}` : lane.label;
+
   /** What is known of an item: {title, facts: [[label, text]], links: [{from, fromNs, to, toNs, ...}]}. */
   function describe(item) {
     const { lane, i } = item, start = lane.start[i], end = lane.end[i], facts = [], links = [];
@@ -80,7 +84,7 @@ const timelineItems = (meta) => {
     if (title !== kind) fact("kind", kind);
     fact("duration", exactTime(end - start));
     fact("start", exactTime(start));
-    fact("on", lane.label);
+    fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : lane.label);
     if (lane.op) fact("operator", fullName(lane.op[i]));
     if (lane.line) fact("line", fullName(lane.line[i]));
     if (lane.type === "stream") {
@@ -93,11 +97,11 @@ const timelineItems = (meta) => {
       if (wait.source) {
         const { lane: from, i: k } = wait.source, late = start - from.end[k];
         const when = `started ${exactTime(Math.abs(late))} ${late >= 0 ? "after" : "before"} that ended`;
-        fact("waited for", `${wait.text}: ${briefOf(wait.source)} (${from.label}); ${when}`);
+        fact("waited for", `${wait.text}: ${briefOf(wait.source)} (${placeOf(wait.source)}); ${when}`);
         link(wait.source, from.end[k], item, start, false);
       } else fact("waited for", wait.text);
     } else if (lane.type === "idle" && other) {
-      fact("ended by", `${briefOf(other)} (${other.lane.label})`);
+      fact("ended by", `${briefOf(other)} (${placeOf(other)})`);
       const call = callOf(other.lane, other.lane.call?.[other.i]);
       if (call) {
         fact("which was launched by", `${briefOf(call)} (${call.lane.label})`);
@@ -108,14 +112,14 @@ const timelineItems = (meta) => {
       if (costOf(lane, i)) fact("idle time that it caused", exactTime(costOf(lane, i)));
       const launched = other ? null : launchedBy(lane, i);
       if (other) {
-        fact("waited for", `${briefOf(other)} (${other.lane.label})`);
+        fact("waited for", `${briefOf(other)} (${placeOf(other)})`);
         link(other, other.lane.end[other.i], item, end, false);
       } else if (launched) {
         const at = launched.lane.start[launched.i], later = exactTime(at - start);
-        fact("launched", `${briefOf(launched)} (${launched.lane.label}), which started ${later} later`);
+        fact("launched", `${briefOf(launched)} (${placeOf(launched)}), which started ${later} later`);
         link(item, start, launched, at, true);
       }
-    } else if (other) fact("activity", `${titleOf(other)} (${other.lane.label})`);
+    } else if (other) fact("activity", `${titleOf(other)} (${placeOf(other)})`);
     fact("not overlapped because", why);
     return { title, facts, links };
   }

@@ -7,6 +7,7 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   const { clamp, firstAbove, firstFrom, coveredUntil } = timelineLanes;
   const { unitOf, exactTime, roundTime, kindOf, costOf, briefOf, describe } = items;
   const OVERVIEW_PX = 52, AXIS_PX = 22, HEADER_PX = 20, SECOND_PX = 10; // SECOND_PX: for what overlaps
+  const LEVEL_PX = 8; // of a lane whose activities lie at several levels
   const LANE_PX = { steps: 18, idle: 22, exposed: 16, stream: 26, path: 16, host: 22, wait: 18 };
   const LEAST_STEP_PX = 8; // on average, for steps to have lines
   const MOST_STRETCH = 1.5, MOST_OVERVIEW_LANES = 18;
@@ -33,7 +34,8 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     const room = 0.85 * scroller.clientHeight - AXIS_PX;
     const allPx = scene.groups.flatMap(shown).reduce((px, lane) => px + plainPx(lane), 1);
     const stretch = clamp(room / allPx, 1, MOST_STRETCH);
-    const lanePx = (lane) => Math.round(plainPx(lane) * stretch) + (lane.overlaps ? SECOND_PX : 0);
+    const lanePx = (lane) =>
+      Math.max(Math.round(plainPx(lane) * stretch), LEVEL_PX * levelsOf(lane)) + secondPx(lane);
     const rows = (scene.rows = []);
     let y = 0;
     const add = (group, lane, px) => {
@@ -187,12 +189,13 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       g.font = FONT;
       return;
     }
-    const from = scene.view[0], to = scene.view[1], full = row.height - (lane.overlaps ? SECOND_PX : 0) - 4;
+    const from = scene.view[0], to = scene.view[1], full = row.height - secondPx(lane) - 4;
     const [low, high] = lane.bins ? lane.group.detail : [-Infinity, Infinity];
     const since = Math.max(from, low), until = Math.min(to, high); // where single activities are known
     const first = firstAbove(lane.upto, since), last = firstFrom(lane.start, until);
     const axis = { left: labelPx, t0: from, px: nsPerPx() };
     const isCrowded = last - first > (CROWDED * (until - since)) / axis.px;
+    row.isCrowded = isCrowded;
     if (from < low) paintShares(g, lane, axis, y + 2, full, from, Math.min(low, to), true);
     if (isCrowded) paintShares(g, lane, axis, y + 2, full, since, until, false);
     else paintItems(g, lane, y + 2, full, first, last, xOf(since), xOf(until));
@@ -266,6 +269,19 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
     g.fillRect(x, y, w, h);
   }
 
+  /** At how many heights a lane's activities lie: several where streams share it. */
+  const levelsOf = (lane) => lane.levels ?? 1;
+  const isSecond = (lane, i) => lane.overlaps && !lane.levels && lane.from[i] > lane.start[i];
+  const secondPx = (lane) => (lane.overlaps && !lane.levels ? SECOND_PX : 0);
+  /** The upper edge and the height of an activity in a lane that begins at y and is that high. */
+  function barOf(lane, i, y, full) {
+    if (isSecond(lane, i)) return [y + full + 1, SECOND_PX - 1];
+    if (kindOf(lane, i) === "launch_call") return [y + full * 0.55, full * 0.45];
+    if (levelsOf(lane) === 1) return [y, full];
+    const high = full / lane.levels;
+    return [y + lane.level[i] * high, high - 1];
+  }
+
   /** Each activity as a rectangle with its name. Of what is thinner than a pixel, the bar of its pixel is
       as high as its share of that: else a few short gaps would look like a GPU that is always idle. */
   function paintItems(g, lane, y, full, first, last, leftPx, rightPx) {
@@ -280,18 +296,15 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
       if (right < leftPx || x > rightPx) continue;
       let w = Math.max(right - x, 0.5);
       if (w > 4) w -= 0.75; // so that neighbors can be told apart
-      const kindName = kindOf(lane, i), look = palette.kinds.get(kindName);
-      const isSecond = lane.overlaps && lane.from[i] > lane.start[i];
-      if (w < 1 && !isSecond && lane.type !== "host") {
+      const look = palette.kinds.get(kindOf(lane, i));
+      if (w < 1 && levelsOf(lane) === 1 && !isSecond(lane, i) && lane.type !== "host") {
         if (Math.floor(x) !== thinX) paintThin();
         thinX = Math.floor(x);
         thinPx += right - x;
         thinLook = look;
         continue;
       }
-      const isThin = kindName === "launch_call";
-      const top = isSecond ? y + full + 1 : isThin ? y + full * 0.55 : y;
-      const h = isSecond ? SECOND_PX - 1 : isThin ? full * 0.45 : full;
+      const [top, h] = barOf(lane, i, y, full);
       fillBar(g, look, x, top, w, h);
       if (w > 34 && h > 9) {
         const cost = costOf(lane, i);
@@ -428,9 +441,10 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
   }
   function paintOutline(g, { lane, i }) {
     const x = Math.max(xOf(lane.start[i]), labelPx - 2), right = Math.min(xOf(lane.end[i]), width + 2);
-    const row = lane.shownRow, isSecond = lane.overlaps && lane.from[i] > lane.start[i];
-    const top = yOf(row) + (isSecond ? row.height - SECOND_PX : 0);
-    const h = isSecond ? SECOND_PX : row.height - (lane.overlaps ? SECOND_PX : 0);
+    const row = lane.shownRow, full = row.height - secondPx(lane);
+    let top = yOf(row), h = full;
+    if (isSecond(lane, i)) [top, h] = [top + full, SECOND_PX];
+    else if (levelsOf(lane) > 1 && !row.isCrowded) [top, h] = barOf(lane, i, top + 2, full - 4);
     g.lineWidth = 2;
     g.strokeStyle = palette.fg;
     g.strokeRect(x - 1, top + 1, Math.max(right - x, 1) + 1.5, h - 2);
@@ -535,14 +549,17 @@ const timelinePainter = (scene, items, { scroller, canvas, overview }) => {
 
   /** The item under a point, or the nearest within 3 pixels. */
   function itemAt(x, y) {
-    const lane = x >= labelPx ? rowAt(y)?.lane : null;
+    const row = x >= labelPx ? rowAt(y) : null, lane = row?.lane;
     if (!lane || !lane.count) return null;
-    const t = timeAt(x), reach = 3 * nsPerPx();
-    const inSecond = lane.overlaps && y > yOf(lane.shownRow) + lane.shownRow.height - SECOND_PX;
+    const t = timeAt(x), reach = 3 * nsPerPx(), levels = levelsOf(lane), full = row.height - secondPx(lane);
+    const inSecond = y > yOf(row) + full;
+    const level = clamp(Math.floor(((y - yOf(row) - 2) / (full - 4)) * levels), 0, levels - 1);
+    const isThere = (i) => levels > 1 ? row.isCrowded || lane.level[i] === level
+      : !lane.overlaps || isSecond(lane, i) === inSecond;
     const middle = firstAbove(lane.start, t);
     let best = -1, distance = reach;
-    for (let i = Math.max(0, middle - 64); i < Math.min(lane.count, middle + 2); i++) {
-      if (lane.overlaps && lane.from[i] > lane.start[i] !== inSecond) continue;
+    for (let i = Math.max(0, middle - 64 * levels); i < Math.min(lane.count, middle + 2 * levels); i++) {
+      if (!isThere(i)) continue;
       const off = Math.max(lane.start[i] - t, t - lane.end[i], 0);
       if (off < distance || (off === 0 && distance === 0)) { best = i; distance = off; }
     }

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import numpy as np
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.patheffects import withStroke
 
-from tracelab.intervals import Int64Array, Intervals, union
+from tracelab.intervals import Intervals, union
 from tracelab.render.picture.coverage import (
     FloatArray,
     lane_polygons,
@@ -17,28 +16,13 @@ from tracelab.render.picture.coverage import (
     roomy,
     seams,
 )
-from tracelab.render.picture.lanes import Mark
+from tracelab.render.picture.lanes import Events, Mark
 from tracelab.render.picture.layout import Sheet
 from tracelab.render.picture.letters import fit, printable
 from tracelab.render.picture.style import GROUND, PAINTS, SMALL_PX, points
 from tracelab.render.words import bare_name
 
 _SEAM_PX, _NAME_PX, _NAME_PAD, _NAMED_BAND_PX = 5, 40, 5, 14
-
-
-class Events(Protocol):
-    """What the lanes' event ids stand for: a trace, or what a replay makes of its events."""
-
-    @property
-    def start_ns(self) -> Int64Array:
-        """int64[n], ns."""
-
-    @property
-    def end_ns(self) -> Int64Array:
-        """int64[n], ns."""
-
-    def name_of(self, event_id: int) -> str:
-        """The name of one event."""
 
 
 def draw_lanes(sheet: Sheet, events: Events, idle: Mapping[int, Intervals]) -> None:
@@ -66,8 +50,8 @@ def _draw_grounds(sheet: Sheet) -> None:
     whole = union([sheet.grid.start_ns], [sheet.grid.end_ns])
     grounds = [
         ground
-        for top in sheet.tops
-        for ground in rectangles(whole, sheet.grid.start_ns, top, top + sheet.lane_px)
+        for _, top, bottom in sheet.places()
+        for ground in rectangles(whole, sheet.grid.start_ns, top, bottom)
     ]
     sheet.axes.add_collection(
         PolyCollection(grounds, facecolor=GROUND, linewidth=0, zorder=0), autolim=False

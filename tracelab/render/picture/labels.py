@@ -51,8 +51,8 @@ def draw_labels(sheet: Sheet, busy_ns: Mapping[int, int]) -> None:
     """
     length_ns = sheet.grid.length_ns
     left, right = MARGIN_PX - LEFT_PX, _LABEL_X - LEFT_PX
-    for lane, top in zip(sheet.lanes, sheet.tops, strict=True):
-        middle = top + sheet.lane_px / 2
+    for lane, top, bottom in sheet.places():
+        middle = (top + bottom) / 2
         share = share_text(lane.busy_ns, length_ns)
         if sheet.is_spacious:
             verb = "blocked" if lane.device is None else "busy"

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
+from typing import Protocol
 
 import numpy as np
 
 from tracelab.errors import UsageError
-from tracelab.intervals import Int64Array, Intervals, clip, gaps, measure, union
+from tracelab.intervals import Int64Array, Intervals, clip, gaps, measure, stacked, union
+from tracelab.measures.graph_streams import graph_streams
 from tracelab.model.kernel_kinds import Kind
-from tracelab.model.timeline import Stream, Timeline
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Thread, Trace
 from tracelab.render.picture.coverage import Grid, split_by_width
 from tracelab.render.words import ELLIPSIS, duration_text
 
 _LONGEST_ID = 8
-_LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/\d+|kind:(compute|comm|copy|memset)")
+_LEAST = 0.16  # of a band's height: what is thinner than a pixel is not lower
+_MOST_LEVELS = 64  # of one lane: a device rarely runs more activities at a time
+_BETWEEN_LEVELS = 0.1  # of a level's height
+_LANE_NAME = re.compile(r"host|device:\d+|stream:\d+/(\d+|graphs)|kind:(compute|comm|copy|memset)")
 
 
 class Mark(Enum):
@@ -54,15 +59,16 @@ KIND_MARKS: Mapping[Kind, Mark] = MappingProxyType(
 class Choice:
     """What to show: streams, kinds and host threads.
 
-    Example row: ``Choice(streams=(0, 1), kinds=(Kind.COMPUTE,), threads=(3,))``
+    Example row: ``Choice(streams=((0,), (1,), (2, 3, ...)), kinds=(Kind.COMPUTE,), threads=(3,))``
 
     Attributes:
-        streams: indices of the timeline's streams.
+        streams: of each lane the indices of the timeline's streams in it: one, or the nearly empty
+            streams of CUDA graphs of a device.
         kinds: of GPU activities.
         threads: indices of the trace's threads.
     """
 
-    streams: tuple[int, ...]
+    streams: tuple[tuple[int, ...], ...]
     kinds: tuple[Kind, ...]
     threads: tuple[int, ...]
 
@@ -101,12 +107,29 @@ class Lane:
         device: None for a host thread.
         busy_ns: how much of the shown time its stream worked; of a host thread, was blocked.
         bands: what lies in it.
+        streams: how many streams share it.
     """
 
     label: str
     device: int | None
     busy_ns: int
     bands: tuple[Band, ...]
+    streams: int = 1
+
+
+class Events(Protocol):
+    """What the lanes' event ids stand for: a trace, or what a replay makes of its events."""
+
+    @property
+    def start_ns(self) -> Int64Array:
+        """int64[n], ns."""
+
+    @property
+    def end_ns(self) -> Int64Array:
+        """int64[n], ns."""
+
+    def name_of(self, event_id: int) -> str:
+        """The name of one event."""
 
 
 def choose(timeline: Timeline, blocking_calls: Int64Array, names: Sequence[str] | None) -> Choice:
@@ -121,7 +144,7 @@ def choose(timeline: Timeline, blocking_calls: Int64Array, names: Sequence[str] 
     if names is None:
         if not all_streams:
             raise UsageError("the trace has no GPU activity to draw")
-        return Choice(tuple(all_streams), kinds, threads)
+        return Choice(in_lanes(timeline, all_streams), kinds, threads)
     streams_by_name = _stream_names(timeline)
     kinds_by_name = {f"kind:{kind.name.lower()}": kind for kind in kinds}
     known = [*(["host"] if threads else []), *streams_by_name, *kinds_by_name]
@@ -136,7 +159,13 @@ def choose(timeline: Timeline, blocking_calls: Int64Array, names: Sequence[str] 
     chosen_threads = threads if "host" in names else ()
     if not chosen and not chosen_threads:
         raise UsageError(f"nothing to draw in {', '.join(names) or 'no lane'}")
-    return Choice(tuple(sorted(chosen)), chosen_kinds or kinds, chosen_threads)
+    by_itself = {
+        index
+        for name in names
+        if name.startswith("stream:") and len(streams_by_name.get(name, ())) == 1
+        for index in streams_by_name[name]
+    }
+    return Choice(in_lanes(timeline, chosen, by_itself), chosen_kinds or kinds, chosen_threads)
 
 
 def require_lane_names(names: Iterable[str]) -> None:
@@ -152,23 +181,88 @@ def require_lane_names(names: Iterable[str]) -> None:
             )
 
 
+def in_lanes(
+    timeline: Timeline, chosen: Iterable[int], by_itself: Set[int] = frozenset()
+) -> tuple[tuple[int, ...], ...]:
+    """Which streams are in which lane: one each, or those of CUDA graphs together, which come last.
+
+    Args:
+        timeline: the GPU activities.
+        chosen: indices of its streams.
+        by_itself: those that have a lane of their own in any case.
+    """
+    alone = set(chosen)
+    lanes: list[tuple[int, ...]] = []
+    for together in graph_streams(timeline):
+        members = (alone - by_itself).intersection(together.stream_index.tolist())
+        lanes.append(tuple(sorted(members)))
+        alone -= members
+    lanes += [(index,) for index in alone]
+
+    def place(lane: tuple[int, ...]) -> tuple[int, bool, int]:
+        return timeline.streams[lane[0]].device_number, len(lane) > 1, lane[0]
+
+    return tuple(sorted(filter(None, lanes), key=place))
+
+
 def _stream_names(timeline: Timeline) -> dict[str, set[int]]:
     """What streams can be called, alone or by device: name to indices of the streams."""
     streams: dict[str, set[int]] = {}
     for index, stream in enumerate(timeline.streams):
         streams.setdefault(f"device:{stream.device_number}", set()).add(index)
         streams[f"stream:{stream.device_number}/{stream.stream_number}"] = {index}
+    for together in graph_streams(timeline):
+        streams[together.selection] = set(together.stream_index.tolist())
     return streams
 
 
-def new_stream_lane(stream: Stream, layers: tuple[Layer, ...]) -> Lane:
-    """The lane of a stream with its work by kind."""
+def new_lane(
+    timeline: Timeline, streams: Sequence[int], layers: Sequence[Layer], events: Events, grid: Grid
+) -> Lane:
+    """The lane of a stream, or of several of a device, with their work by kind.
+
+    Args:
+        timeline: of the streams.
+        streams: their indices.
+        layers: their work.
+        events: when what the layers refer to ran.
+        grid: the time that is shown.
+    """
+    stream = timeline.streams[streams[0]]
+    if len(streams) == 1:
+        label = f"stream {_short_id(str(stream.stream_number))}"
+        bands: tuple[Band, ...] = (Band(0, 1, _LEAST, tuple(layers)),)
+    else:
+        label, bands = f"{len(streams):,} graph streams", _levels(layers, events, grid)
     busy = union(
         np.concatenate([layer.covered.starts for layer in layers]),
         np.concatenate([layer.covered.ends for layer in layers]),
     )
-    label = f"stream {_short_id(str(stream.stream_number))}"
-    return Lane(label, stream.device_number, measure(busy), (Band(0, 1, 0.16, layers),))
+    return Lane(label, stream.device_number, measure(busy), bands, len(streams))
+
+
+def _levels(layers: Sequence[Layer], events: Events, grid: Grid) -> tuple[Band, ...]:
+    """Layers of several streams in as many bands as activities overlap, so that each is seen."""
+    event_ids = np.concatenate([layer.event_ids for layer in layers])
+    by_start = np.lexsort((events.end_ns[event_ids], events.start_ns[event_ids]))
+    event_ids = event_ids[by_start]
+    level = stacked(events.start_ns[event_ids], events.end_ns[event_ids], _MOST_LEVELS)
+    count = int(level.max(initial=0)) + 1
+
+    def part(layer: Layer, of_level: Int64Array) -> Layer:
+        ids = np.intersect1d(layer.event_ids, of_level)
+        covered = clip(union(events.start_ns[ids], events.end_ns[ids]), grid.start_ns, grid.end_ns)
+        return Layer(layer.mark, covered, ids)
+
+    return tuple(
+        Band(
+            i / count,
+            (i + 1 - _BETWEEN_LEVELS) / count if count > 1 else 1,
+            _LEAST,
+            tuple(part(layer, event_ids[level == i]) for layer in layers),
+        )
+        for i in range(count)
+    )
 
 
 def new_host_lane(thread: Thread, blocking: Layer, *strip: Layer) -> Lane:
@@ -184,7 +278,7 @@ def build_lanes(
     """The chosen lanes with what lies in the grid's time: host threads, then streams."""
     return [
         *(_host_lane(timeline, blocking_calls, thread, grid) for thread in choice.threads),
-        *(_stream_lane(timeline, stream, choice.kinds, grid) for stream in choice.streams),
+        *(_stream_lane(timeline, streams, choice.kinds, grid) for streams in choice.streams),
     ]
 
 
@@ -228,6 +322,8 @@ def caption(lanes: Sequence[Lane], grid: Grid, names: Sequence[str] | None, avai
     parts = [f"{length} from {start} into the trace"]
     if bands:
         parts.append(f"{sum(len(layer.event_ids) for layer in layers):,} GPU activities")
+    if any(lane.streams > 1 for lane in lanes):
+        parts.append("graph streams: nearly empty ones of CUDA graphs, in one lane")
     if names is not None:
         parts.append(f"only {', '.join(names)}")
     if len(lanes) < available:
@@ -272,14 +368,16 @@ def _layer(timeline: Timeline, mark: Mark, event_ids: Int64Array, grid: Grid) ->
     return Layer(mark, covered, event_ids[shown])
 
 
-def _stream_lane(timeline: Timeline, stream_index: int, kinds: Sequence[Kind], grid: Grid) -> Lane:
-    """A stream: its work by kind."""
-    rows = _rows_of(timeline, stream_index)
+def _stream_lane(
+    timeline: Timeline, streams: Sequence[int], kinds: Sequence[Kind], grid: Grid
+) -> Lane:
+    """A stream, or several that share a lane: their work by kind."""
+    rows = np.flatnonzero(np.isin(timeline.stream_index, streams))
     event_ids, row_kinds = timeline.event_id[rows], timeline.kind[rows]
     layers = tuple(
         _layer(timeline, KIND_MARKS[kind], event_ids[row_kinds == kind], grid) for kind in kinds
     )
-    return new_stream_lane(timeline.streams[stream_index], layers)
+    return new_lane(timeline, streams, layers, timeline.trace, grid)
 
 
 def _host_lane(

@@ -28,6 +28,7 @@ from tracelab.render.picture.style import (
 
 _LANE_GAP, _DEVICE_GAP = 4, 14
 _LARGE_LANE, _SMALL_LANE, _LANES_WITH_ROOM = 40, 22, 8
+_LEAST_BAND = 8
 _LAYERS = dict.fromkeys(Mark, 2) | {Mark.IDLE: 1}  # what is drawn above what
 
 
@@ -41,7 +42,7 @@ class Sheet:
         grid: the pixel columns of the axes.
         lanes: what lies in them.
         tops: each lane's upper edge.
-        lane_px: every lane's height.
+        lane_px: every lane's height, unless it has so many bands that it needs more.
     """
 
     figure: Figure
@@ -54,26 +55,31 @@ class Sheet:
     @property
     def height_px(self) -> int:
         """Of all lanes."""
-        return self.tops[-1] + self.lane_px
+        return self.tops[-1] + lane_height_px(self.lanes[-1], self.lane_px)
 
     @property
     def is_spacious(self) -> bool:
         """Whether two lines of text fit beside a lane."""
         return self.lane_px >= 2 * TEXT_PX + 4
 
+    def places(self) -> Iterator[tuple[Lane, int, int]]:
+        """Every lane with its upper and lower edge."""
+        for lane, top in zip(self.lanes, self.tops, strict=True):
+            yield lane, top, top + lane_height_px(lane, self.lane_px)
+
     def bands(self) -> Iterator[tuple[Band, float, float]]:
         """Every band of every lane with its upper and lower edge."""
-        for lane, top in zip(self.lanes, self.tops, strict=True):
+        for lane, top, bottom in self.places():
             for band in lane.bands:
-                yield band, top + band.upper * self.lane_px, top + band.lower * self.lane_px
+                yield band, top + band.upper * (bottom - top), top + band.lower * (bottom - top)
 
     def device_edges(self) -> dict[int, tuple[int, int]]:
         """The upper and lower edge of each device's lanes."""
         edges: dict[int, tuple[int, int]] = {}
-        for lane, top in zip(self.lanes, self.tops, strict=True):
+        for lane, top, bottom in self.places():
             if lane.device is not None:
                 first, _ = edges.get(lane.device, (top, top))
-                edges[lane.device] = (first, top + self.lane_px)
+                edges[lane.device] = (first, bottom)
         return edges
 
     def fill(self, mark: Mark, polygons: Sequence[FloatArray]) -> None:
@@ -117,11 +123,11 @@ def new_sheets(
         legend_px: the height to leave below all sheets.
     """
     lane_px = [_lane_height_px(len(of_sheet)) for of_sheet in lanes]
-    tops = [
-        lane_tops([lane.device for lane in of_sheet], px)
-        for of_sheet, px in zip(lanes, lane_px, strict=True)
+    tops = [lane_tops(of_sheet, px) for of_sheet, px in zip(lanes, lane_px, strict=True)]
+    lanes_px = [
+        top[-1] + lane_height_px(of_sheet[-1], px)
+        for of_sheet, top, px in zip(lanes, tops, lane_px, strict=True)
     ]
-    lanes_px = [top[-1] + px for top, px in zip(tops, lane_px, strict=True)]
     height_px = sum(TOP_PX + px + AXIS_PX for px in lanes_px) + legend_px
     figure = new_figure(width_px, height_px)
     sheets: list[Sheet] = []
@@ -154,9 +160,15 @@ def _lane_height_px(lanes: int) -> int:
     return max(_SMALL_LANE, _LARGE_LANE - max(0, lanes - _LANES_WITH_ROOM))
 
 
-def lane_tops(devices: Sequence[int | None], lane_px: int) -> list[int]:
+def lane_height_px(lane: Lane, lane_px: int) -> int:
+    """The height of a lane: that of every lane, or what its bands need to be seen."""
+    return max(lane_px, _LEAST_BAND * len(lane.bands))
+
+
+def lane_tops(lanes: Sequence[Lane], lane_px: int) -> list[int]:
     """The upper edge of each lane, with more room where the device changes."""
     tops = [0]
-    for before, device in pairwise(devices):
-        tops.append(tops[-1] + lane_px + (_LANE_GAP if device == before else _DEVICE_GAP))
+    for before, lane in pairwise(lanes):
+        gap_px = _LANE_GAP if lane.device == before.device else _DEVICE_GAP
+        tops.append(tops[-1] + lane_height_px(before, lane_px) + gap_px)
     return tops

@@ -21,9 +21,10 @@ from tracelab.render.picture.lanes import (
     Lane,
     Layer,
     Mark,
+    in_lanes,
     main_threads_first,
     new_host_lane,
-    new_stream_lane,
+    new_lane,
 )
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
@@ -236,8 +237,8 @@ def replayed_lanes(
                 layer(Mark.LAUNCH, of_thread & launches & ~blocks),
             )
         )
-    for stream in _used(program.stream_index):
-        of_stream = program.stream_index == stream
+    for streams in in_lanes(timeline, _used(program.stream_index)):
+        of_stream = np.isin(program.stream_index, streams)
         for name, of_lane in (("", ~is_moved), (", new", is_moved)):
             if not (of_stream & of_lane).any():
                 continue
@@ -245,7 +246,7 @@ def replayed_lanes(
                 layer(mark, of_stream & of_lane & (program.activity_kind == kind))
                 for kind, mark in KIND_MARKS.items()
             )
-            lane = new_stream_lane(timeline.streams[stream], layers)
+            lane = new_lane(timeline, streams, layers, events, grid)
             lanes.append(replace(lane, label=f"{lane.label}{name}"))
     return lanes
 

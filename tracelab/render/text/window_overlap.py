@@ -72,12 +72,14 @@ def selection_name(selection: str, *, several: bool) -> str:
     ('comm', 'GPU 0 stream 7')
 
     Args:
-        selection: "kind:0/comm", "stream:0/7" or "device:0".
+        selection: "kind:0/comm", "stream:0/7", "stream:0/graphs" or "device:0".
         several: whether more than one GPU worked.
     """
     sort, _, path = selection.partition(":")
     device, _, part = path.partition("/")
     names = [f"GPU {device}"] if several or not part else []
-    if part:
+    if part == "graphs":
+        names.append("streams of CUDA graphs")
+    elif part:
         names.append(f"stream {part}" if sort == "stream" else part)
     return " ".join(names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tracelab.measures.graph_streams import graph_streams_label
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import (
     CAUSE_NAMES,
@@ -119,25 +120,38 @@ def _time_notes(device: DeviceMetrics) -> Iterable[str]:
 
 
 def streams(view: View) -> list[Section]:
-    """How busy each stream was, the busiest first where there are many."""
-    active = [
+    """How busy each stream was, the busiest of many; those of CUDA graphs may be one row."""
+    alone = [
         (device.device, stream)
         for device in view.window.devices
         for stream in device.streams
-        if stream.activities
+        if stream.activities and stream.stream not in _streams_in_one_row(device)
     ]
-    if not active:
+    as_one = [
+        (device.device, device.graph_streams)
+        for device in view.window.devices
+        if device.graph_streams
+    ]
+    if not alone and not as_one:
         return []
-    busiest = sorted(active, key=lambda pair: -pair[1].busy_ns)[:_MOST_STREAMS]
-    shown = [pair for pair in active if pair in busiest]
-    left_out = [pair for pair in active if pair not in busiest]
+    busiest = sorted(alone, key=lambda pair: -pair[1].busy_ns)[:_MOST_STREAMS]
+    shown = [pair for pair in alone if pair in busiest]
+    left_out = [pair for pair in alone if pair not in busiest]
     several = view.several
+
+    def row(device: int, name: str, busy_ns: int, activities: int) -> tuple[str, ...]:
+        share = percent_text(busy_ns, view.length_ns)
+        of_gpu = [str(device)] if several else []
+        return (*of_gpu, name, time_text(busy_ns), share, f"{activities:,}")
+
     notes = []
     if left_out:
         longest = time_text(max(stream.busy_ns for _, stream in left_out))
         count = counted(len(left_out), "stream", "streams")
         notes.append(f"… and {count} more, none busy longer than {longest} {ALL_IN_JSON}.")
-    if len(active) == 1:
+    if as_one:
+        notes.append(f"Nearly empty streams of CUDA graph replays are one row {ALL_IN_JSON}.")
+    if len(alone) == 1 and not as_one:
         notes.append("All work is on one stream: none of it can overlap.")
     return [
         Section(
@@ -149,16 +163,17 @@ def streams(view: View) -> list[Section]:
                 Column("of window"),
                 Column("activities"),
             ),
-            rows=tuple(
-                (
-                    *([str(device)] if several else []),
-                    str(stream.stream),
-                    time_text(stream.busy_ns),
-                    percent_text(stream.busy_ns, view.length_ns),
-                    f"{stream.activities:,}",
-                )
-                for device, stream in shown
+            rows=(
+                *(row(device, str(x.stream), x.busy_ns, x.activities) for device, x in shown),
+                *(
+                    row(device, graph_streams_label(len(x.streams)), x.busy_ns, x.activities)
+                    for device, x in as_one
+                ),
             ),
             notes=tuple(notes),
         )
     ]
+
+
+def _streams_in_one_row(device: DeviceMetrics) -> frozenset[int]:
+    return frozenset(device.graph_streams.streams if device.graph_streams else ())

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.build.analyses import analysis_of
+from tests.build.files import write
+from tests.build.graph_rows import replayed
 from tests.build.random_rows import random_rows
 from tests.build.rows import AUTOGRAD, call, kernel, launch, operator, step
 from tests.bundled_traces import FOLDER
@@ -328,6 +330,52 @@ def test_of_very_many_streams_and_threads_the_busiest_are_shown(monkeypatch):
     assert list(lanes) == ["idle:0", "stream:0/20", "path", "host:1"]
     assert lanes["stream:0/20"].columns["call"] == [0, 1]
     assert data.meta["note"] == "Not shown: the 1 least busy streams."
+
+
+def test_streams_of_graphs_share_a_lane(tmp_path):
+    """GIVEN 300 streams with two nodes each THEN one lane has them, at the levels that overlap."""
+    [source] = find_sources([str(write(tmp_path / "replays.json", replayed(replays=2)))])
+    analysis = analyze_source(source)
+    data, lanes = page_of(analysis)
+    streams = [name for name in lanes if name.startswith("stream:")]
+    assert streams == ["stream:0/7", "stream:0/8", "stream:0/graphs"]
+    shared = lanes["stream:0/graphs"]
+    assert shared.meta["label"] == "GPU 0: 300 streams of CUDA graphs"
+    assert (len(shared.meta["streams"]), shared.meta["levels"]) == (300, 6)
+    # The union of both replays, each 401.5 us long.
+    assert shared.busy_ns(data.meta["start"], data.meta["end"]) == 803_000
+    columns = shared.columns
+    rows = zip(columns["start"], columns["end"], columns["level"], columns["stream"], strict=True)
+    trace = analysis.timeline.trace
+    known = {
+        (int(trace.start_ns[i]), int(trace.stream_number[i]))
+        for i in analysis.timeline.event_id.tolist()
+    }
+    free_from = [0] * 6
+    for start, end, level, stream in rows:
+        assert start >= free_from[level]
+        free_from[level] = end
+        assert (start, shared.meta["streams"][stream]) in known
+
+
+def test_what_refers_to_a_node_of_a_shared_lane_finds_it(tmp_path):
+    """The rows of a page are those of its lanes, one after another, in whatever order they run."""
+    [source] = find_sources([str(write(tmp_path / "replays.json", replayed(replays=2)))])
+    analysis = analyze_source(source)
+    _, lanes = page_of(analysis)
+    starts = [
+        start
+        for name, lane in lanes.items()
+        if name.startswith("stream:")
+        for start in lane.columns["start"]
+    ]
+    part = file_part(analysis)
+    assert starts == analysis.timeline.trace.start_ns[part.event_id].tolist()
+    idle = lanes["idle:0"].columns
+    idle_until = dict(zip(idle["row"], idle["end"], strict=True))  # the last part before each row
+    idle_until.pop(None, None)
+    assert len(idle_until) > 2
+    assert all(starts[row] == end for row, end in idle_until.items())
 
 
 # --- what fits ---

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from tests.build.files import read, write
+from tests.build.graph_rows import replayed
 from tests.unit.render.picture.hand_made import (
     ALL_REDUCE,
     CALLS,
@@ -24,7 +26,7 @@ from tracelab.render.picture.lanes import Mark, build_lanes, busiest, caption, c
 
 def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline):
     choice = choose(timeline, CALLS, None)
-    assert choice.streams == (0, 1)
+    assert choice.streams == ((0,), (1,))
     assert choice.kinds == (Kind.COMPUTE, Kind.COMM, Kind.COPY)
     assert choice.threads == (1, 0)
 
@@ -32,12 +34,12 @@ def test_everything_is_shown_by_default_and_the_main_thread_comes_first(timeline
 @pytest.mark.parametrize(
     ("names", "streams", "kinds", "threads"),
     [
-        (["stream:0/13"], (1,), 3, 0),
-        (["device:0"], (0, 1), 3, 0),
+        (["stream:0/13"], ((1,),), 3, 0),
+        (["device:0"], ((0,), (1,)), 3, 0),
         (["host"], (), 3, 2),
-        (["kind:comm"], (1,), 1, 0),
-        (["kind:copy", "kind:comm", "host"], (0, 1), 2, 2),
-        (["kind:comm", "device:0"], (1,), 1, 0),
+        (["kind:comm"], ((1,),), 1, 0),
+        (["kind:copy", "kind:comm", "host"], ((0,), (1,)), 2, 2),
+        (["kind:comm", "device:0"], ((1,),), 1, 0),
     ],
 )
 def test_lanes_are_chosen_by_place_and_by_kind(timeline, names, streams, kinds, threads):
@@ -121,3 +123,45 @@ def test_of_too_many_lanes_the_busiest_stay_in_order():
     assert [r.label for r in kept] == [f"stream {i}" for i in range(420) if i % 7 == 6]
     figure = draw(timeline, blocking_calls=NO_CALLS, end_ns=10 * MS)
     assert any("the 400 busiest of 420 lanes" in text for text in texts_of(figure))
+
+
+@pytest.fixture
+def replays(tmp_path):
+    """300 streams with two nodes of a graph each, six at a time, beside two of the program."""
+    return build_timeline(read(write(tmp_path / "replays.json", replayed(replays=1))))
+
+
+def test_streams_of_graphs_share_a_lane_with_as_many_bands_as_overlap(replays):
+    choice = choose(replays, NO_CALLS, None)
+    assert [len(streams) for streams in choice.streams] == [1, 1, 300]
+    window = replays.windows[0]
+    grid = Grid(window.start_ns, window.end_ns, COLUMNS)
+    lane = build_lanes(replays, NO_CALLS, choice, grid)[-1]
+    assert (lane.label, lane.device, lane.streams) == ("300 graph streams", 0, 300)
+    # Every 4 us six nodes of 3 us begin, each half a microsecond later: the first two of the next
+    # six find the first two bands free again, and no third one begins while six are running.
+    assert lane.busy_ns == 401_500
+    shown = [band.layers[0].event_ids for band in lane.bands]
+    assert [len(event_ids) for event_ids in shown] == [100] * 6
+    trace = replays.trace
+    for event_ids in shown:
+        assert (trace.start_ns[event_ids][1:] >= trace.end_ns[event_ids][:-1]).all()
+    assert sum(map(len, shown)) == 600
+    below = caption([lane], grid, None, 1)
+    assert "graph streams: nearly empty ones of CUDA graphs, in one lane" in below
+
+
+def test_a_single_stream_of_graphs_can_still_be_chosen(replays):
+    names = [stream.stream_number for stream in replays.streams]
+    by_itself = choose(replays, NO_CALLS, ["stream:0/150"]).streams
+    assert by_itself == ((names.index(150),),)
+    together = choose(replays, NO_CALLS, ["stream:0/graphs"]).streams
+    assert [len(streams) for streams in together] == [300]
+    both = choose(replays, NO_CALLS, ["stream:0/150", "device:0"]).streams
+    assert [len(streams) for streams in both] == [1, 1, 1, 299]
+
+
+def test_streams_of_graphs_are_drawn_as_one(replays):
+    figure = draw(replays, blocking_calls=NO_CALLS, end_ns=replays.windows[0].end_ns)
+    labels = [text for text in texts_of(figure) if "stream" in text and len(text) < 20]
+    assert labels == ["stream 7", "stream 8", "300 graph streams"]

@@ -8,7 +8,7 @@ from tests.unit.render.text.hand_made import (
     section_of,
     titles_of,
 )
-from tracelab.measures.overlap import StreamTime
+from tracelab.measures.overlap import GraphStreamsTime, StreamTime
 from tracelab.render.text.window_times import headlines
 from tracelab.report.views import views_of
 
@@ -113,6 +113,22 @@ class TestStreams:
         assert section.rows[0][3] == "1,234"
         assert section.notes == (
             "… and 2 streams more, none busy longer than 2.00 µs (all of them in --json).",
+        )
+
+    def test_streams_of_graphs_are_one_row_with_the_time_of_their_union(self):
+        # GIVEN a stream of the program and 300 of graphs, which are busy for 900 us together
+        numbers = tuple(range(100, 400))
+        streams = (StreamTime(7, 1000, 5), *(StreamTime(x, 4000, 2) for x in numbers))
+        together = GraphStreamsTime(numbers, 900_000, 600)
+        device = make_device(streams=streams, graph_streams=together)
+        # WHEN / THEN
+        section = section_of(make_report(make_window(device)), "Streams")
+        assert section.rows == (
+            ("7", "1.00 µs", "<0.1 %", "5"),
+            ("300 streams of CUDA graphs", "900.0 µs", "9.0 %", "600"),
+        )
+        assert section.notes == (
+            "Nearly empty streams of CUDA graph replays are one row (all of them in --json).",
         )
 
     def test_of_several_devices_each_stream_has_its_device(self):

@@ -1,0 +1,98 @@
+"""Streams that only carry a few nodes of CUDA graphs each: of very many, one row is enough.
+
+CUPTI reports the nodes of a replay on whatever streams the executor used: often hundreds, none of
+which the program ever made or named. What they say together is how busy the replays kept a device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Intervals, measure
+from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.lookup import match_names
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+
+FEWEST_STREAMS = 16  # fewer than this can be read one by one
+_NEARLY_ALL = 0.9  # of a stream's activities are of replays
+# Of the time in which the device is busy. Where six nodes run at a time, each of 64 streams has
+# about a tenth; a branch of a graph that is worth a row of its own has more.
+_NEARLY_EMPTY = 0.1
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphStreams(Frozen):
+    """The nearly empty streams of CUDA graphs of one device.
+
+    Attributes:
+        device_number: the device.
+        stream_index: intp[s], indices into `Timeline.streams`, ascending.
+        row: intp[k], the timeline's rows of their activities, by start.
+
+    Example: ``GraphStreams(device_number=0, stream_index=[2, 3, ...], row=[40, 44, 41, ...])``.
+    """
+
+    device_number: int
+    stream_index: NDArray[np.intp]
+    row: NDArray[np.intp]
+
+    @property
+    def selection(self) -> str:
+        """Their activities together, as a selection of the overlap table."""
+        return f"stream:{self.device_number}/graphs"
+
+    def busy(self, timeline: Timeline) -> Intervals:
+        """When at least one of them worked."""
+        is_theirs = np.zeros(len(timeline.event_id), dtype=np.bool_)
+        is_theirs[self.row] = True
+        return timeline.busy(is_theirs)
+
+
+def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
+    """Of each device the streams that are shown as one, where they are at least `FEWEST_STREAMS`.
+
+    Such a stream has nearly all of its activities from replays of CUDA graphs, and is busy for less
+    than a tenth of the time in which its device is. The rule looks at the whole trace, so that
+    a stream is not on its own in one step and among the others in the next.
+    """
+    streams = timeline.streams
+    if len(streams) < FEWEST_STREAMS:
+        return ()
+    is_replayed = timeline.launch_id != ABSENT
+    is_replayed &= match_names(timeline.trace, timeline.launch_id, is_graph_launch)
+    is_replayed |= timeline.trace.graph_node_row[timeline.event_id] != ABSENT
+    first_row = np.array([stream.first_row for stream in streams])
+    count = np.array([stream.end_row - stream.first_row for stream in streams])
+    device_number = np.array([stream.device_number for stream in streams])
+    replayed = np.add.reduceat(is_replayed.astype(np.int64), first_row)
+    are_of_graphs = replayed >= _NEARLY_ALL * count
+    found = []
+    for device in timeline.device_numbers:
+        candidates = np.flatnonzero(are_of_graphs & (device_number == device))
+        if len(candidates) < FEWEST_STREAMS:
+            continue
+        most_ns = _NEARLY_EMPTY * measure(timeline.busy(timeline.select(device=device)))
+        busy_ns = [
+            measure(timeline.busy(slice(streams[index].first_row, streams[index].end_row)))
+            for index in candidates.tolist()
+        ]
+        chosen = candidates[np.array(busy_ns) < most_ns]
+        if len(chosen) >= FEWEST_STREAMS:
+            row = np.flatnonzero(np.isin(timeline.stream_index, chosen))
+            by_start = np.lexsort((timeline.end_ns[row], timeline.start_ns[row]))
+            found.append(GraphStreams(device, chosen, row[by_start]))
+    return tuple(found)
+
+
+def graph_streams_label(count: int) -> str:
+    """What so many of them are called together.
+
+    >>> graph_streams_label(214)
+    '214 streams of CUDA graphs'
+    """
+    return f"{count:,} streams of CUDA graphs"
