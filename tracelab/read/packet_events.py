@@ -379,6 +379,8 @@ class PacketEvents(Generic[_Element]):
         arguments.setdefault("correlation", 0)
         for key in _LEFT_OUT_ZEROS.get(stage, ()):
             arguments.setdefault(key, 0)
+        if "graph id" in arguments:
+            arguments.setdefault("graph node id", 0)
         if event.HasField("launch"):
             arguments |= {
                 "grid": _dimensions(event.launch.grid_size),

@@ -20,6 +20,9 @@ from numpy.typing import NDArray
 
 _DAMAGED = 2**64 - 1  # the track of a packet that nobody can read
 _AT_ONCE = 1 << 13
+_MOST_MOVED = 64  # damaged packets at the border of two runs; more of them are no accident
+
+_Times = NDArray[np.uint64]
 
 
 class Slice(NamedTuple):
@@ -94,24 +97,20 @@ class SliceJoiner:
         """Take a packet that cannot be read: what comes after it keeps its place in its run."""
         if self._end_ns:
             self.end(_DAMAGED, 0)
-        elif self._begin_ns:
+        else:
             self.begin(_DAMAGED, 0, None, None, None)
 
     def whole(self) -> Iterator[list[Slice]]:
         """The slices that the run of begins and ends so far makes whole, in pieces."""
-        while len(self._begin_ns) > len(self._end_ns) > 0 and self._begin_track[-1] == _DAMAGED:
-            self._drop_last_begin()  # it was the first of the ends
-            self._end_ns.insert(0, 0)
-            self._end_track.insert(0, _DAMAGED)
-        begin_ns, end_ns = (np.array(x, dtype=np.uint64) for x in (self._begin_ns, self._end_ns))
-        begin_track = np.array(self._begin_track, dtype=np.uint64)
-        end_track = np.array(self._end_track, dtype=np.uint64)
-        if _is_in_time_order(begin_ns, begin_track, end_ns, end_track):
+        of_next_run = self._move_damage()
+        if _is_in_time_order(*self._times()):
             slices = self._nested()
-        elif _is_group(begin_ns, begin_track, end_ns, end_track):
+        elif _is_group(*self._times()):
             slices = self._by_place()
         else:
-            slices = self._by_time(_order_in_time(begin_ns, end_ns))
+            self._drop_damage_around()
+            is_group = _is_group(*self._times())
+            slices = self._by_place() if is_group else self._by_time(_order_in_time(*self._times()))
         piece: list[Slice] = []
         for one in slices:
             piece.append(one)
@@ -124,6 +123,8 @@ class SliceJoiner:
             del column[:]
         self._texts.clear()
         self._arguments.clear()
+        for _ in range(of_next_run):
+            self.damaged()
 
     def finish(self) -> Iterator[list[Slice]]:
         """The last slices; afterward `unmatched` is complete."""
@@ -131,9 +132,49 @@ class SliceJoiner:
         self.unmatched += sum(map(len, self._open.values()))
         self._open.clear()
 
-    def _drop_last_begin(self) -> None:
+    def _move_damage(self) -> int:
+        """Where the numbers of begins and ends differ, put damage at their borders elsewhere.
+
+        Returns:
+            how many damaged packets belong to the next run.
+        """
+        of_next_run = 0
+        for _ in range(_MOST_MOVED):
+            surplus = len(self._begin_ns) - len(self._end_ns)
+            if surplus > 0 and self._end_ns and self._begin_track[-1] == _DAMAGED:
+                self._drop_begin(-1)  # it was the first of the ends
+                self._end_ns.insert(0, 0)
+                self._end_track.insert(0, _DAMAGED)
+            elif surplus > 0 and self._begin_track[0] == _DAMAGED:
+                self._drop_begin(0)  # it was before them
+            elif surplus < 0 and self._end_track[-1] == _DAMAGED:
+                self._drop_last_end()
+                of_next_run += 1
+            else:
+                break
+        return of_next_run
+
+    def _drop_damage_around(self) -> None:
+        """Leave out damage before the first begin and after the last end."""
+        for _ in range(_MOST_MOVED):
+            if self._begin_track and self._begin_track[0] == _DAMAGED:
+                self._drop_begin(0)
+            if self._end_track and self._end_track[-1] == _DAMAGED:
+                self._drop_last_end()
+
+    def _drop_last_end(self) -> None:
+        self._end_ns.pop()
+        self._end_track.pop()
+
+    def _drop_begin(self, index: int) -> None:
         for column in (self._begin_ns, self._begin_track, self._texts, self._arguments):
-            column.pop()
+            column.pop(index)
+
+    def _times(self) -> tuple[_Times, _Times, _Times, _Times]:
+        """Times and tracks of the begins, and of the ends."""
+        columns = (self._begin_ns, self._begin_track, self._end_ns, self._end_track)
+        begin_ns, begin_track, end_ns, end_track = (np.array(x, dtype=np.uint64) for x in columns)
+        return begin_ns, begin_track, end_ns, end_track
 
     def _slice(self, index: int, end_ns: int) -> Slice:
         name, category = self._texts[index]
@@ -176,8 +217,6 @@ class SliceJoiner:
             index = number if is_begin else number - count
             track = (self._begin_track if is_begin else self._end_track)[index]
             time_ns = (self._begin_ns if is_begin else self._end_ns)[index]
-            if track == _DAMAGED:
-                continue
             if is_begin and early[track, time_ns]:
                 early[track, time_ns] -= 1
                 yield self._slice(index, time_ns)
@@ -188,9 +227,6 @@ class SliceJoiner:
             else:
                 early[track, time_ns] += 1
         self.unmatched += early.total() + sum(map(len, open_begins.values()))
-
-
-_Times = NDArray[np.uint64]
 
 
 def _is_in_time_order(
@@ -217,9 +253,13 @@ def _is_group(begin_ns: _Times, begin_track: _Times, end_ns: _Times, end_track: 
     return bool((fits | is_damaged).all())
 
 
-def _order_in_time(begin_ns: _Times, end_ns: _Times) -> list[int]:
+def _order_in_time(
+    begin_ns: _Times, begin_track: _Times, end_ns: _Times, end_track: _Times
+) -> list[int]:
     """The numbers of begins, and of ends after them, by time; ends first where it is the same."""
     times = np.concatenate((begin_ns, end_ns))
+    is_damaged = np.concatenate((begin_track, end_track)) == _DAMAGED
     is_begin = np.arange(len(times)) < len(begin_ns)
-    order: list[int] = np.lexsort((is_begin, times)).tolist()
-    return order
+    order = np.lexsort((is_begin, times))
+    in_order: list[int] = order[~is_damaged[order]].tolist()
+    return in_order

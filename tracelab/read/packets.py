@@ -151,7 +151,7 @@ def begins_with_packets(stream: io.BufferedIOBase) -> bool:
 def is_head_of_packets(head: bytes) -> bool:
     """The same for the first bytes of a stream, or all of them."""
     length = _length_of_packet(head)
-    if length is None or not 0 < length < _LONGEST_MESSAGE or _JSON.match(head):
+    if not length or _JSON.match(head) or not head.strip():
         return False
     if len(head) > length and head[length] != _TAG:
         return False
