@@ -196,8 +196,38 @@ def _eagerly(rows, launch_of, graphs):
         first, length, places = run
         if length < max(4, 0.5 * len(tokens)) or len({*tokens[first : first + length]}) < 2:
             continue
-        calls = [[launch_of[text[place + k]] for k in range(length)] for place in places]
+        runs = [[launch_of[text[place + k]] for k in range(length)] for place in places]
+        groups = []
+        for place, calls in zip(places, runs, strict=True):
+            if groups and place - groups[-1][-1][0] < length:
+                groups[-1].append((place, calls))
+            else:
+                groups.append([(place, calls)])
+        depth = {place: _depth(rows, calls) for group in groups for place, calls in group}
+        calls = [
+            calls
+            for group in groups
+            for place, calls in group
+            if depth[place] == max(depth[other] for other, _ in group)
+        ]
         yield from ((nodes[first : first + length], calls) for _, nodes in replays)
+
+
+def _depth(rows, calls):
+    """How many regions, operators and functions last from the first of some calls to the last."""
+    first, last = rows[calls[0]], rows[calls[-1]]
+    kinds = (Category.PYTHON, Category.OPERATOR, Category.ANNOTATION)
+    before = [
+        (row.start, -row.end, i)
+        for i, row in enumerate(rows)
+        if row.category in kinds and row.thread == first.thread and row.start <= first.start
+    ]
+    depth, end = 0, first.end
+    for _, minus_end, _ in sorted(before, reverse=True):  # from the innermost one to those around
+        if -minus_end >= end:
+            end = -minus_end
+            depth += end >= last.end
+    return depth
 
 
 def _lane_order(rows, i):

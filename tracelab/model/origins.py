@@ -11,6 +11,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +21,13 @@ from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import call_sites
 from tracelab.model.captures import Captures, find_captures
-from tracelab.model.common_runs import longest_common_runs
+from tracelab.model.common_runs import CommonRun, longest_common_runs
 from tracelab.model.graph_replays import GraphReplays, graph_replays
 from tracelab.model.module_paths import ModulePaths
+from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT, Trace
+from tracelab.model.trace import ABSENT, Category, Trace
 
 # Fewer activities, or fewer different ones, are found in many places that have nothing to do with
 # the graph; so is a part of a replay that is not most of it.
@@ -262,17 +264,90 @@ def _run_eagerly(
     text = np.where(text_row == ABSENT, ABSENT, tokens[text_row])
     sequences = [tokens[replays.rows(graph.replays[0])] for graph in ordered]
     runs = longest_common_runs(text, sequences, fewest=_FEWEST_ACTIVITIES)
-    matches = []
+    launched = timeline.launch_id[text_row]
+    chosen = []
     for graph, sequence, run in zip(ordered, sequences, runs, strict=True):
         if run is None or run.length < _LEAST_SHARE * len(sequence):
             continue
-        part = slice(run.first, run.first + run.length)
-        if len(np.unique(sequence[part])) < _FEWEST_NAMES:
-            continue
-        launched = timeline.launch_id[text_row]
-        calls = [launched[first : first + run.length] for first in run.text_first]
-        matches.append(_Match(_rows_of(replays, graph)[:, part], calls))
+        if len(np.unique(sequence[run.first : run.first + run.length])) >= _FEWEST_NAMES:
+            chosen.append((graph, run))
+    matches = []
+    for (graph, run), places in zip(
+        chosen, _in_one_call(timeline, launched, [run for _, run in chosen]), strict=True
+    ):
+        rows = _rows_of(replays, graph)[:, run.first : run.first + run.length]
+        calls = [launched[place : place + run.length] for place in places]
+        matches.append(_Match(rows, calls))
     return matches
+
+
+def _in_one_call(
+    timeline: Timeline, launched: Int64Array, runs: Sequence[CommonRun]
+) -> list[list[int]]:
+    """Of each run the places in the text that count: of overlapping ones those deepest in a call.
+
+    Layers that run the same kernels are found shifted by a layer, too, from one pass through the
+    model into the next. One pass is inside one call: a module's, a step or a compiled region.
+
+    Args:
+        timeline: the GPU activities.
+        launched: int64[n], of each activity of the text the call that launched it (event id).
+        runs: with their places in the text.
+    """
+    overlapping = [
+        [
+            place
+            for pair in pairwise(run.text_first)
+            if pair[1] - pair[0] < run.length
+            for place in pair
+        ]
+        for run in runs
+    ]
+    first = np.array([place for places in overlapping for place in places], dtype=np.intp)
+    lengths = np.repeat([run.length for run in runs], list(map(len, overlapping))).astype(np.intp)
+    depth = _depths(timeline, launched[first], launched[first + lengths - 1])
+    depth_of = iter(depth.tolist())
+    counting = []
+    for run, places in zip(runs, overlapping, strict=True):
+        depths = {place: next(depth_of) for place in places}
+        groups: list[list[int]] = []
+        for place in run.text_first:
+            if groups and place - groups[-1][-1] < run.length:
+                groups[-1].append(place)
+            else:
+                groups.append([place])
+        counting.append(
+            [
+                place
+                for group in groups
+                for place in group
+                if len(group) == 1 or depths[place] == max(depths[other] for other in group)
+            ]
+        )
+    return counting
+
+
+def _depths(timeline: Timeline, first_id: Int64Array, last_id: Int64Array) -> Int64Array:
+    """int64[k], how many regions, operators and functions last from one call to another.
+
+    Args:
+        timeline: the GPU activities.
+        first_id: int64[k], event ids; those of their threads count.
+        last_id: int64[k], event ids.
+    """
+    if not len(first_id):
+        return first_id
+    trace = timeline.trace
+    calls = Nesting(
+        trace, trace.of_category(Category.PYTHON, Category.OPERATOR, Category.ANNOTATION)
+    )
+    around, depth = calls.innermost(first_id), np.zeros(len(first_id), dtype=np.int64)
+    open_ = np.flatnonzero(around != ABSENT)
+    while len(open_):
+        depth[open_] += calls.end_ns[around[open_]] >= trace.end_ns[last_id[open_]]
+        around[open_] = calls.parent_index[around[open_]]
+        open_ = open_[around[open_] != ABSENT]
+    return depth
 
 
 def _eager_rows(timeline: Timeline, replays: GraphReplays) -> NDArray[np.intp]:

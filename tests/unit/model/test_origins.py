@@ -283,6 +283,18 @@ def test_runs_in_two_modules_are_ambiguous(module):
     assert bool(found(*rows)) == is_one
 
 
+def test_of_runs_that_overlap_that_inside_one_call_counts():
+    # Two passes through two layers of the same kernels: they are found shifted by a layer, too.
+    layer, rows = ["norm", "gemm"], []
+    for at in (100, 140):
+        rows.append(python("nn.Module: Net_0", at, at + 40))
+        for i in range(2):
+            rows.append(python(f"nn.Module: Layer_{i}", at + 20 * i, at + 20 * i + 20))
+            rows += eager(at + 20 * i, layer)
+    rows += replay(300, layer * 2)
+    assert found(*rows) == expected(rows, launches_of(rows, 140), Basis.EAGER)
+
+
 def test_what_differs_at_one_place_only_is_not_said_there():
     # The first activity is launched by another operator in the second run.
     rows = [
