@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, measure_within
+from tracelab.model.captures import find_captures
 from tracelab.model.driver_api import begins_capture, ends_capture, is_kernel_launch
 from tracelab.model.lookup import calls_of_name, groups_of
 from tracelab.model.nesting import is_nested
@@ -117,7 +118,8 @@ def launched_before_recording(timeline: Timeline) -> NDArray[np.bool_]:
 def launches_without_activity(timeline: Timeline) -> Int64Array:
     """int64[k], event ids of the calls that launched a kernel of which the file has nothing.
 
-    By start. Without those of a thread that was capturing a CUDA graph: they launched nothing.
+    By start. Without those that were captured into a CUDA graph, which launched nothing: by the
+    thread that was capturing, and by others meanwhile, as autograd's.
     """
     trace = timeline.trace
     calls = calls_of_name(trace, is_kernel_launch)
@@ -139,7 +141,8 @@ def launches_without_activity(timeline: Timeline) -> Int64Array:
             for bounds in (begins, ends)
         )
         is_capturing[indices] = begun > ended
-    return lost[~is_capturing].astype(np.int64)
+    captures = find_captures(trace, trace.correlation[timeline.event_id])
+    return lost[~is_capturing & ~np.isin(lost, captures.launch_id)].astype(np.int64)
 
 
 def _steps_with_backlog(timeline: Timeline) -> list[int]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.rows import annotation, call, kernel, launch, timeline
+from tests.build.rows import AUTOGRAD, annotation, call, kernel, launch, timeline
 from tracelab.model.steady import BACKLOG, CUT, LeftOut, find_steady
 from tracelab.model.trace import Category
 
@@ -64,6 +64,16 @@ def test_what_is_captured_into_a_graph_is_not_lost(ends_ns, left_out):
         launch(220, 225, correlation=70),
     ]
     assert steady(rows)[2] == left_out
+
+
+def test_what_autograds_thread_launches_during_a_capture_is_not_lost():
+    rows = [
+        *steps_of(4, 5, 6),
+        call("cudaStreamBeginCapture", 216, 218),
+        call("cudaStreamEndCapture", 229, 230),
+        launch(220, 225, correlation=70, thread=AUTOGRAD),
+    ]
+    assert steady(rows)[2] == ()
 
 
 def test_a_memset_of_nothing_is_not_lost():
