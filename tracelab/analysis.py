@@ -37,7 +37,7 @@ from tracelab.model.collectives import collectives
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.host import observe_host
 from tracelab.model.losses import count_losses
-from tracelab.model.origins import origins
+from tracelab.model.origins import Origins, origins
 from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
@@ -65,6 +65,7 @@ class Analysis:
     graph: Graph
     windows: tuple[Window, ...]
     lines: SourceLines
+    origins: Origins
     blocking_calls: BlockingCallCosts
     bubbles: Bubbles
     exposed: Exposed
@@ -217,6 +218,7 @@ def choose_rank(trace: Trace) -> int:
 def look_at(
     source: Source,
     graph: Graph,
+    origins: Origins,
     windows: tuple[Window, ...],
     rank: int,
     bubbles: Bubbles,
@@ -239,6 +241,7 @@ def look_at(
         window = timeline.steady.window
     return Context(
         graph=graph,
+        origins=origins,
         window=window,
         rank=rank,
         bubbles=bubbles,

@@ -66,9 +66,12 @@ def candidates_of_exposed(
     sites = context.call_sites(timeline.launch_id[chosen_row])
     names = map(context.kernel_name, chosen_row.tolist())
     remedies = context.recognized.remedies(timeline.launch_id[chosen_row], rule_id)
+    origins = context.origins_of(chosen_row)
     keys = [
-        (blocker, key_of(remedy, (site, name)))
-        for blocker, site, name, remedy in zip(blockers, sites, names, remedies, strict=True)
+        (blocker, key_of(remedy, (site, name, origin)))
+        for blocker, site, name, origin, remedy in zip(
+            blockers, sites, names, origins, remedies, strict=True
+        )
     ]
     blocking_sites = _blocking_call_sites(context, exposed, chosen_index)
     return [
@@ -77,6 +80,7 @@ def candidates_of_exposed(
             exposed,
             chosen_index[group],
             sites[group[0]],
+            origins[group[0]],
             remedies[group[0]],
             (wording, edit_of),
             blocking_sites,
@@ -90,6 +94,7 @@ def _candidate(
     exposed: Exposed,
     piece_index: NDArray[np.intp],
     call_site: CallSite,
+    origin: str,
     remedy: Remedy | None,
     how: tuple[Wording, EditOf],
     blocking_sites: Mapping[int, CallSite],
@@ -103,7 +108,7 @@ def _candidate(
     blocked_ids = _blocked_ids(context, exposed, piece_index)
     name = context.kernel_name(int(piece_row[0]))
     reason = _reason(context, exposed.blocking_call_id[piece_index], blocking_sites, blocked_ids)
-    title, fix = wording(named(call_site, name), name, blocker, reason)
+    title, fix = wording(named(call_site, name, origin), name, blocker, reason)
     # Work that was launched late is TL301's to report; what was exposed meanwhile may have needed
     # it.
     is_info = blocker == OverlapBlocker.LATE_LAUNCH or _feeds_next_layer(context, piece_row)
@@ -111,7 +116,12 @@ def _candidate(
     return Candidate(
         title=title,
         cause=blocker.name.lower(),
-        where=where(call_site, count=len(np.unique(piece_row)), activity=name),
+        where=where(
+            call_site,
+            count=len(np.unique(piece_row)),
+            activity=name,
+            captured_at=origin or None,
+        ),
         evidence=(*longest_ids, *blocked_ids),
         fix=fix,
         lost=context.by_device(device_numbers, start_ns, end_ns),
@@ -125,16 +135,19 @@ def _candidate(
     )
 
 
-def named(call_site: CallSite, activity: str) -> str:
-    """An activity with the call site that launched it, as far as that is known.
+def named(call_site: CallSite, activity: str, origin: str = "") -> str:
+    """An activity with the call site that launched it, and its origin, as far as they are known.
 
     >>> named(CallSite(call="all_reduce", function="train", file="train.py"), "ncclKernel")
     '`all_reduce` in train (train.py): ncclKernel'
     >>> named(CallSite(), "ncclKernel")
     'ncclKernel'
+    >>> named(CallSite(), "ncclKernel", 'captured in "layers.0" (annotation)')
+    'ncclKernel (captured in "layers.0" (annotation))'
     """
     what = describe(call_site, "")
-    return f"{what}: {activity}" if what else activity
+    named_activity = f"{activity} ({origin})" if origin else activity
+    return f"{what}: {named_activity}" if what else named_activity
 
 
 def _feeds_next_layer(context: Context, rows: NDArray[np.intp]) -> bool:

@@ -40,6 +40,7 @@ def candidates_of_serialized_streams(
         serialized.blocker[chosen_index].tolist(),
         context.call_sites(call_id),
         map(context.kernel_name, serialized.other_row[chosen_index].tolist()),
+        context.origins_of(serialized.row[chosen_index]),
         strict=True,
     )
     # What a stream does beside one kernel it cannot do beside another as well.
@@ -47,15 +48,21 @@ def candidates_of_serialized_streams(
         device: _limit_ns(context, device, chosen_index) for device in timeline.device_numbers
     }
     candidates = []
-    for (blocker, call_site, other_name), group in grouped(keys).items():
+    for (blocker, call_site, other_name, origin), group in grouped(keys).items():
         piece_index = chosen_index[group]
         blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
-        title, fix = wording(blocked_name, other_name, describe(call_site, api))
+        blocked = f"{blocked_name} ({origin})" if origin else blocked_name
+        title, fix = wording(blocked, other_name, describe(call_site, api))
         candidate = Candidate(
             title=title,
             cause=OverlapBlocker.NO_FREE_SM.name.lower(),
-            where=where(call_site, count=len(piece_index), activity=blocked_name),
+            where=where(
+                call_site,
+                count=len(piece_index),
+                activity=blocked_name,
+                captured_at=origin or None,
+            ),
             evidence=_evidence(context, piece_index),
             fix=no_room,
             severity_override=INFO,

@@ -29,12 +29,13 @@ from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names
+from tracelab.model.origins import Basis, Origins
 from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-from tracelab.model.wording import short_kernel_name
+from tracelab.model.wording import describe_origin, short_kernel_name
 
 
 @dataclass(frozen=True, repr=False)
@@ -46,6 +47,7 @@ class Context(OneLine):
 
     Attributes:
         graph: the file's dependencies.
+        origins: where the nodes of CUDA graphs were captured.
         window: the window to explain.
         rank: the file's rank.
         bubbles: the idle time of the whole file.
@@ -61,6 +63,7 @@ class Context(OneLine):
     """
 
     graph: Graph
+    origins: Origins
     window: Window
     rank: int
     bubbles: Bubbles
@@ -208,6 +211,31 @@ class Context(OneLine):
     def call_name(self, event_id: int) -> str:
         """The name of a host call; "a launch" for ABSENT."""
         return "a launch" if event_id == ABSENT else event_as_shown(self.trace.name_of(event_id))
+
+    def origins_of(self, rows: NDArray[np.integer[Any]]) -> tuple[str, ...]:
+        """Where timeline rows were captured into a CUDA graph, in words; "" where not known.
+
+        Args:
+            rows: int[k].
+
+        Returns:
+            k texts: ``("captured at `Linear` in forward (model.py:7)", "")``.
+        """
+        origins = self.origins
+        annotation_index, basis = origins.annotation_index[rows], origins.basis[rows]
+        return tuple(
+            describe_origin(
+                site,
+                "" if annotation == ABSENT else origins.annotations[annotation],
+                None if by == ABSENT else Basis(by),
+            )
+            for site, annotation, by in zip(
+                self.call_sites(origins.event_id[rows]),
+                annotation_index.tolist(),
+                basis.tolist(),
+                strict=True,
+            )
+        )
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
         """Where host events are in the program; `NO_CALL_SITE` for ABSENT.

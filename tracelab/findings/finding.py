@@ -31,6 +31,8 @@ class Where(OneLine):
         operator, annotation, function, file, line, call, waited_in: see
             `tracelab.model.call_sites.CallSite`.
         activity: the kernel or copy on the GPU.
+        captured_at: where that was captured, if it ran as a node of a CUDA graph, and how that is
+            known; None where it is not. The other fields are about the replay.
     """
 
     count: int
@@ -44,6 +46,7 @@ class Where(OneLine):
     call: str | None = None
     activity: str | None = None
     waited_in: str | None = field(default=None, metadata=_ADDED)
+    captured_at: str | None = field(default=None, metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from tracelab.model.call_sites import CallSite
 from tracelab.model.frames import parse_frame
 from tracelab.model.kernel_kinds import qualified_name
+from tracelab.model.origins import Basis
 from tracelab.model.trace import COLLECTIVE_OPERATOR
 
 _START_THREADS = ("parallel_apply", "DataParallel.forward")
@@ -44,6 +45,35 @@ def describe(call_site: CallSite, fallback: str) -> str:
     if parse_frame(name) is not None:
         return f"{function}{by}"  # what was called is that function itself
     return f"`{name}` in {function}{by}"
+
+
+def describe_origin(call_site: CallSite, annotation: str, basis: Basis | None) -> str:
+    """Where a node of a CUDA graph was captured, in words with how that is known; "" if it is not.
+
+    Args:
+        call_site: of the call that it comes from.
+        annotation: what the program called the region; "" without any.
+        basis: how the call is known; None without one.
+
+    >>> site = CallSite(call="Linear", function="forward", file="model.py", line=7)
+    >>> describe_origin(site, "", Basis.CAPTURE)
+    'captured at `Linear` in forward (model.py:7)'
+    >>> describe_origin(site, "", Basis.EAGER)
+    'captured, as the same kernels run eagerly, at `Linear` in forward (model.py:7)'
+    >>> describe_origin(CallSite(function="forward", file="model.py"), "", Basis.CAPTURE)
+    'captured at forward (model.py)'
+    >>> describe_origin(site, "layers.0", Basis.CAPTURE)
+    'captured at `Linear` in forward (model.py:7), in "layers.0" (annotation)'
+    >>> describe_origin(CallSite(), "layers.0", None)
+    'captured in "layers.0" (annotation)'
+    """
+    known_by = ", as the same kernels run eagerly," if basis == Basis.EAGER else ""
+    # Where only the function is known, that stands for what it called.
+    frame = "" if call_site.file is None else f"{call_site.file}(1): {call_site.function}"
+    place = "" if basis is None else describe(call_site, frame)
+    at = f"{known_by} at {place}" if place else ""
+    within = f' in "{annotation}" (annotation)' if annotation else ""
+    return f"captured{at}{',' if at and within else ''}{within}" if at or within else ""
 
 
 def threads_of(waited_in: str) -> str:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.files import US, kernel, launch, step
+from tests.build.files import US, call, kernel, launch, python, step
 from tests.unit.findings.hand_made import ALL_REDUCE, wait, work
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
@@ -152,3 +152,22 @@ def test_slower_than_any_link_promises_nothing(findings):
     assert (finding.cause, finding.severity, finding.bound_ns) == ("peer_wait", INFO, 0)
     assert finding.title == f"{ALL_REDUCE} waits for a peer, or its link is slow"
     assert "Each took 12,000 µs or more" in finding.fix
+
+
+def test_a_collective_in_a_graph_is_named_with_the_line_that_was_captured(findings):
+    rows = [
+        python("model.py(7): forward", 0, 9 * US),
+        call("cudaStreamBeginCapture", 1 * US, 1 * US + 500),
+        *(launch(at * US, at * US + 500, 90 + at) for at in (2, 4, 6)),
+        call("cudaStreamEndCapture", 8 * US, 8 * US + 500),
+        launch(20 * US, 22 * US, 1, name="cudaGraphLaunch"),
+        kernel(30 * US, 230 * US, "gemm", correlation=1),
+        kernel(230 * US, 280 * US, ALL_REDUCE, correlation=1),
+        kernel(280 * US, 480 * US, "gemm", correlation=1),
+    ]
+
+    [finding] = findings(*rows)
+
+    assert finding.where.captured_at == "captured at forward (model.py)"
+    assert finding.where.file is None  # where it is replayed
+    assert f"({finding.where.captured_at}) is not overlapped" in finding.title
