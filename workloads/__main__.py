@@ -2,7 +2,8 @@
 
 The folder's ``manifest.json`` lists them. Each line that was captured is completed with what it was
 made on and its checksums; where a variant has a fix, also with what a step of both takes without a
-profiler, timed in turns in the same run. What a trace must show is written by hand and stays.
+profiler, timed in turns in the same run. What a trace must show is written by hand and stays. Lines
+under "planned" have no capture yet; one that gets it joins the others.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def main() -> int:
     manifest = json.loads(path.read_text())
     lines = [
         line
-        for line in manifest["traces"]
+        for line in (*manifest["traces"], *manifest.get("planned", ()))
         if (line["gpus"] == gpus or (arguments.gpus is None and line["gpus"] < gpus))
         and line["files"][0].startswith(arguments.only)
     ]
@@ -62,11 +63,26 @@ def main() -> int:
                 for line in () if arguments.times else group:
                     _leave_listed(line, arguments.folder)
                     line.update(machine, sha256=_checksums(line, arguments.folder))
+                    manifest = with_captured(manifest, line)
                 write_file(path, (json.dumps(manifest, indent=2) + "\n").encode())
             else:
                 failures += 1
                 print(f"not captured: {group[0]['files'][0]}", file=sys.stderr)
     return min(failures, 1)
+
+
+def with_captured(manifest: dict[str, Any], line: dict[str, Any]) -> dict[str, Any]:
+    """The manifest with a line that has a capture now among those that have one.
+
+    >>> with_captured({"traces": ["a"], "planned": ["b", "c"]}, "b")
+    {'traces': ['a', 'b'], 'planned': ['c']}
+    >>> with_captured({"traces": ["a"], "planned": ["b"]}, "a")
+    {'traces': ['a'], 'planned': ['b']}
+    """
+    planned = [other for other in manifest.get("planned", ()) if other is not line]
+    is_new = all(other is not line for other in manifest["traces"])
+    traces = [*manifest["traces"], *([line] if is_new else [])]
+    return {**manifest, "traces": traces, **({"planned": planned} if planned else {})}
 
 
 def _groups(lines: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:

@@ -17,7 +17,8 @@ class Entry:
         gpus: how many NVIDIA GPUs it needs.
         ranks: whether it is one process a GPU, rather than one process.
         environment: variables that must be set before CUDA starts.
-        is_bundled: whether traces/ has a capture of it; the others are only measured.
+        is_bundled: whether traces/ has a capture of it. The others are only measured, or are still
+            to be captured: then the manifest has their lines under "planned".
         fix: the variant that mends it. Both are timed in turns, without a profiler.
 
     Example row: ``Entry(workload="events", variant="item", shows="Tensor.item blocks the host.",
@@ -252,6 +253,42 @@ CATALOG = (
             ("no_plans", "The fix: enable_cudnn_sdp(False).", ""),
             ("collected", "gc.collect() in each step, over all objects.", "frozen"),
             ("frozen", "The fix: gc.freeze() before the loop.", ""),
+        )
+    ),
+    *(
+        Entry("graphs", variant, shows, fix=fix, is_bundled=False)
+        for variant, shows, fix in (
+            ("synchronized", "Four CUDA graphs a step, and a synchronize behind each.", "whole"),
+            ("parts", "The same four graphs without the synchronizes.", "whole"),
+            ("whole", "The fix: the step is one graph.", ""),
+            (
+                "read_first",
+                "The result of a replay is read, and worked on, before the next is launched.",
+                "read_behind",
+            ),
+            ("read_behind", "The fix: the next replay runs meanwhile.", ""),
+            ("work_between", "Python between replays takes longer than the graph.", "work_seldom"),
+            ("work_seldom", "The fix: in each sixteenth step.", ""),
+            (
+                "compiled_break",
+                "torch.compile(mode='reduce-overhead') of a model that reads a number.",
+                "compiled_whole",
+            ),
+            ("compiled_whole", "The fix: the GPU decides, and the model is one graph.", ""),
+            (
+                "decoded_in_pieces",
+                "Decoding with a graph between two attentions, and each token read.",
+                "decoded_whole",
+            ),
+            ("decoded_whole", "The fix: one graph a step, tokens read one step behind.", ""),
+            (
+                "recorded_again",
+                "A CUDA graph recorded for each length as it comes.",
+                "recorded_once",
+            ),
+            ("recorded_once", "The fix: one graph of the longest, filled up.", ""),
+            ("one_branch", "A graph whose independent branches share a stream.", "forked"),
+            ("forked", "The fix: streams that fork and join inside the graph.", ""),
         )
     ),
     Entry(

@@ -144,7 +144,8 @@ def _verify(name: str | None, variant: str | None, gpus: int) -> None:
         raise UsageError(
             "the manifest is not installed with the package: run this from a clone"
         ) from None
-    of_line = [(find(x["workload"], x["arguments"][0]), x) for x in manifest["traces"]]
+    listed = [*manifest["traces"], *manifest.get("planned", ())]
+    of_line = [(find(x["workload"], x["arguments"][0]), x) for x in listed]
     lines = [(entry, x) for entry, x in of_line if x["gpus"] <= gpus and entry in chosen]
     lines.sort(key=lambda line: -line[1]["gpus"])  # what this machine lacks is reported at once
     failed = 0
