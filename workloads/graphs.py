@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TypeVar
 
 import torch
@@ -99,13 +100,16 @@ class Blocks(nn.Module):
         return [nn.Sequential(*self.blocks[i : i + size]) for i in range(0, len(self.blocks), size)]
 
 
+def apply(part: nn.Module, rows: torch.Tensor) -> None:
+    """Compute rows in place, where the graphs of all parts find them."""
+    rows.copy_(part(rows))
+
+
 def parts_of_step(*, count: int, waits: bool) -> Iterator[None]:
     """A step as several graphs, or as one, and a wait behind each of them or not."""
     network = Blocks().cuda().bfloat16()
     buffer = torch.randn(ROWS, WIDTH, device="cuda", dtype=torch.bfloat16)
-    graphs = [
-        graph_of(lambda part=part: buffer.copy_(part(buffer))) for part in network.parts(count)
-    ]
+    graphs = [graph_of(partial(apply, part, buffer)) for part in network.parts(count)]
     while True:
         for graph in graphs:
             graph.replay()
@@ -226,6 +230,12 @@ class Layer(nn.Module):
         return next_rows
 
 
+def in_order(functions: Iterable[Function]) -> None:
+    """Call them."""
+    for function in functions:
+        function()
+
+
 class Decoder(nn.Module):
     """A language model that makes one token of each sequence a step, all on the GPU.
 
@@ -247,20 +257,21 @@ class Decoder(nn.Module):
 
     def pieces(self) -> list[Function]:
         """A step in order: what is between two attentions, and each attention."""
-        first, last = [self._begin], [self._end]
-        behind = [lambda layer=layer: self._behind(layer) for layer in self.layers]
-        before = [lambda layer=layer: self._before(layer) for layer in self.layers]
-        attentions = [lambda layer=layer: self._attend(layer) for layer in self.layers]
-        between = [
-            lambda pair=pair: [function() for function in pair]
-            for pair in zip([*first, *behind], [*before, *last], strict=True)
+        behind: list[Function] = [
+            self._begin,
+            *(partial(self._behind, layer) for layer in self.layers),
         ]
+        before: list[Function] = [
+            *(partial(self._before, layer) for layer in self.layers),
+            self._end,
+        ]
+        between = [partial(in_order, pair) for pair in zip(behind, before, strict=True)]
+        attentions = [partial(self._attend, layer) for layer in self.layers]
         return [*itertools.chain(*zip(between, attentions, strict=False)), between[-1]]
 
     def step(self) -> None:
         """All pieces."""
-        for piece in self.pieces():
-            piece()
+        in_order(self.pieces())
 
     def _begin(self) -> None:
         self.rows.copy_(self.embedding(self.token))

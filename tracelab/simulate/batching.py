@@ -63,8 +63,9 @@ def graph(program: Program, selection: Selection) -> Edited:
     in_replay = within & _in_one_launch(program, is_replay)
     costs = (_GRAPH, _LEAST_GRAPH, _MOST_GRAPH)
     gaps_ns = [cost.gap_ns for cost in costs]
-    if in_replay.any():  # the trace has gaps of its own
-        own_ns = lower_median(program.latency_ns[in_replay])
+    is_gap = in_replay & (program.via == Via.STREAM)
+    if is_gap.any():  # the trace has gaps of its own
+        own_ns = lower_median(program.latency_ns[is_gap])
         gaps_ns = [own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns)]
     middle, low, high = (
         _with_gaps(
@@ -206,7 +207,7 @@ def _with_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Prog
 
 
 def _in_one_launch(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """bool[e], the edges of a stream from one activity to another of the same launch.
+    """bool[e], the edges from one activity to another of the same launch.
 
     Args:
         program: any.
@@ -214,7 +215,7 @@ def _in_one_launch(program: Program, is_launch: NDArray[np.bool_]) -> NDArray[np
     """
     of_source, of_target = program.launch_node[program.source], program.launch_node[program.target]
     in_one: NDArray[np.bool_] = (of_source == of_target) & (of_source != ABSENT)
-    in_one &= is_launch[of_source] & (program.via == Via.STREAM)
+    in_one &= is_launch[of_source]
     return in_one
 
 
