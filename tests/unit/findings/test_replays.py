@@ -117,3 +117,15 @@ def test_reads_of_a_program_that_launches_kernel_by_kernel_are_as_before(alarms)
 
     [remedy] = {finding.remedy for finding in alarms(program) if finding.rule == "TL101"}
     assert remedy == "scalar-read"
+
+
+@pytest.mark.parametrize(("work", "cause"), [(19, "launch_bound"), (21, "slow_host")])
+def test_host_work_between_replays_is_named_from_20_us_on(alarms, work, cause):
+    # GIVEN a graph of 1 us that starts 6 us after its call; from its end on the host works on, and
+    # begins the next step with 1 us before it calls `replay`
+    def program(machine):
+        machine.replays([1])
+        machine.works(6 + 1 + work - 1, "serve.py(20): sample")
+
+    # THEN
+    assert {(x.rule, x.cause) for x in alarms(program)} == {("TL301", cause)}

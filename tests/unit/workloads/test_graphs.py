@@ -115,3 +115,13 @@ def test_attention_sees_what_is_past_and_nothing_else(graphs):
     layer.values[:, :, 5:] = 1_000  # of the future
     later = layer.attention(qkv, torch.tensor([1]))
     assert later.abs().max() < 100
+
+
+@pytest.mark.parametrize(("reads", "breaks"), [(True, 1), (False, 0)])
+def test_only_the_model_that_reads_breaks_its_graph(graphs, reads, breaks):
+    import torch
+
+    torch._dynamo.reset()
+    with torch.no_grad():
+        found = torch._dynamo.explain(graphs.Bounded(reads=reads))(torch.ones(3, graphs.WIDTH))
+    assert found.graph_break_count == breaks

@@ -64,17 +64,17 @@ def _launches_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _records_graphs(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    """What records CUDA graphs in several steps: functions, or the calls from begin to end."""
+    """What records CUDA graphs in several steps: functions, and all from begin to end."""
     timeline = graph.host.timeline
     trace = timeline.trace
     begins = recurring(graph, calls_of_name(trace, begins_capture))
     if not len(begins):
         return begins
     ends = calls_of_name(trace, ends_capture)
-    calls = trace.of_category(*HOST_CALLS)
+    inside = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
     recorded = [calls_of_name(trace, _INSTANTIATES.match)]
     for thread, index in groups_of(trace.thread_index[begins]):
-        of_thread = calls[trace.thread_index[calls] == thread]
+        of_thread = inside[trace.thread_index[inside] == thread]
         ends_ns = trace.end_ns[ends[trace.thread_index[ends] == thread]]
         for begin in begins[index].tolist():
             last = np.searchsorted(ends_ns, trace.start_ns[begin])

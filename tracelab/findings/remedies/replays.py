@@ -52,7 +52,8 @@ REMEDIES: tuple[Remedy, ...] = (
                 "runs: the graph takes its next input from the GPU (`static_input.copy_(token)` "
                 "inside it), the result is copied into pinned memory (`non_blocking=True`), and "
                 "the host waits for an event of that copy one replay later. A replay too many at "
-                "the end is thrown away."
+                "the end is thrown away. What only decides the next graph's input can stay on the "
+                "GPU (`torch.where`)."
             ),
         ),
         source="TensorRT-LLM documentation: overlap scheduler",

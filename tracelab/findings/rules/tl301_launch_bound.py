@@ -124,11 +124,14 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     window_ns = context.window.length_ns
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns
-    is_long = length_ns >= _LONG_NS * profiler_factor
+    is_silent = is_busy & ~_holds_launch(context)
+    is_other = is_silent & (length_ns >= _LONG_NS * profiler_factor)
     if mostly_replays(context.timeline):
-        is_long |= (length_ns >= _LONG_OF_REPLAYS_NS * profiler_factor) & ~_launches(context)
-    is_silent = is_busy & is_long & ~_holds_launch(context)
-    return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_silent])
+        is_own = is_silent & ~_launches(context)
+        _, gap = np.unique(bubbles.next_id, return_inverse=True)
+        own_ns = np.bincount(gap, np.where(is_own, length_ns, 0))[gap]
+        is_other |= is_own & (own_ns >= _LONG_OF_REPLAYS_NS * profiler_factor)
+    return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_other])
 
 
 def _late_replays(context: Context) -> NDArray[np.bool_]:

@@ -93,6 +93,8 @@ def test_compiled_code_that_a_graph_could_launch(run, found):
 def records(program):
     program.add(python, "torch/_inductor/cudagraph_trees.py(1332): _record", 100, 900)
     program.add(call, "cudaStreamBeginCapture", 110, 120)
+    program.add(python, "model.py(8): forward", 125, 195)
+    program.add(operator, "aten::linear", 127, 190)
     program.add(call, "cudaLaunchKernel", 130, 135)
     program.add(call, "cudaStreamEndCapture", 200, 210)
     program.add(call, "cudaGraphInstantiate", 220, 300)
@@ -100,11 +102,12 @@ def records(program):
 
 @pytest.mark.parametrize(
     ("in_steps", "found"),
-    [((1, 2, 3, 4), {"graph-recorded-again": 20}), ((0, 1), {})],
+    [((1, 2, 3, 4), {"graph-recorded-again": 28}), ((0, 1), {})],
     ids=["goes on", "first use"],
 )
 def test_graphs_that_are_recorded_again(in_steps, found):
-    # The function, and the four calls from the begin of the capture to the instantiation.
+    # The function, and what is from the begin of the capture to its end: three calls, the function
+    # that is captured and its operator; and the instantiation.
     assert recognized(records, in_steps=in_steps) == found
 
 
