@@ -140,6 +140,7 @@ class Lightning:
     def fit(self, module, callback, **settings):
         """Train it; how many steps its optimizers made."""
         loader = torch.utils.data.DataLoader(torch.randn(64, 8), batch_size=4)
+        validation = torch.utils.data.DataLoader(torch.randn(4, 8))  # after each step
         trainer = self.library.Trainer(
             accelerator="cpu",
             logger=False,
@@ -148,7 +149,7 @@ class Lightning:
             callbacks=[callback],
             **settings,
         )
-        trainer.fit(module, loader, loader)
+        trainer.fit(module, loader, validation)
         return trainer.global_step
 
 
