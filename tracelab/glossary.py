@@ -577,8 +577,13 @@ TERMS = Group(
         Term("resolved wait", "a stream wait whose event record the file names"),
         Term(
             "inferred",
-            "derived from the times, because the file does not record it",
-            "A stock trace does not say which event a stream waited for.",
+            "derived from the times or the order of the calls, because the file does not record it",
+            "A stock trace of CUDA 12.9 or later does not say which event a stream waited for.",
+        ),
+        Term(
+            "Cuspy",
+            "PyTorch's own CUPTI collector, which can record the GPU instead of Kineto",
+            "`traces[].collector` in the JSON. It says what nodes of CUDA graphs depend on.",
         ),
         Term(
             "unexplained",
