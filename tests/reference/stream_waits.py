@@ -6,9 +6,10 @@ checks those), and asks all waits, all records and all activities again at every
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tests.build.rows import Row
+from tests.reference.recording_streams import Answer, Asked, answers
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
@@ -18,7 +19,7 @@ LONG_AGO = -(10**30)
 
 @dataclass(frozen=True)
 class Wait:
-    """A wait of a stream: its index among all of them, and what the file says of its record."""
+    """A wait of a stream: its index among all of them, and what is known of its record."""
 
     index: int
     start: int
@@ -27,6 +28,8 @@ class Wait:
     call: Row | None
     reached: Row | None
     recorded_on: tuple[int, int]
+    is_inferred: bool = False
+    is_unresolved: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,8 +67,8 @@ class Replay:
             self.ready.append(max([launch_end, *(self.end[x] for x in before)]))
             self.ended.append(max(self.end[x] for x in [*before, row]))
         self.record_calls = [x for x in rows if x.name == "cudaEventRecord"]
-        self.waits = self.find_waits()
-        self.exact_count = sum(x.record_correlation != ABSENT for x in self.waits)
+        self.waits = self.infer_streams(self.find_waits(), timeline)
+        self.exact_count = sum(not (x.is_inferred or x.is_unresolved) for x in self.waits)
         self.pairs: set[tuple[int, int, bool]] = set()
         self.after_unresolved_wait: set[int] = set()
         self.inferred_waits: set[int] = set()
@@ -91,6 +94,33 @@ class Replay:
             stream = (row.device, row.stream)
             waits.append(Wait(len(waits), row.start, stream, record, call, reached, recorded_on))
         return waits
+
+    def infer_streams(self, waits: list[Wait], timeline: Timeline) -> list[Wait]:
+        """The waits with what the host's calls tell of where their records were made."""
+        is_open = [x.record_correlation == ABSENT or x.recorded_on[1] == ABSENT for x in waits]
+        rows = sorted(
+            (x for x in self.rows if x.name == "Stream Wait Event"), key=lambda x: x.start
+        )
+        asked = {
+            x.index: Asked(rows[x.index], x.call, is_open[x.index])
+            for x in waits
+            if x.call is not None
+        }
+        said = dict(zip(asked, answers(self.rows, timeline, list(asked.values())), strict=True))
+        return [
+            self.with_answer(wait, said.get(wait.index)) if is_open[wait.index] else wait
+            for wait in waits
+        ]
+
+    def with_answer(self, wait: Wait, answer: Answer | None) -> Wait:
+        if answer is None:
+            return replace(wait, is_unresolved=True)
+        return replace(
+            wait,
+            recorded_on=answer.stream or wait.recorded_on,
+            is_inferred=answer.stream is not None,
+            is_unresolved=answer.is_unresolved,
+        )
 
     def first(self, correlation: int, *categories: Category) -> Row | None:
         rows = [x for x in self.rows if x.category in categories and x.correlation == correlation]
@@ -122,11 +152,12 @@ class Replay:
 
     def direct(self, wait: Wait) -> Upstream:
         """What the record of a wait stands for by itself."""
-        if wait.record_correlation == ABSENT:
+        if wait.is_unresolved:
             return Upstream(unresolved_wait=wait.index)
         is_busy = bool(self.on(wait.recorded_on))
         if wait.call and is_busy:
-            return Upstream(frozenset(self.launched_on(wait.recorded_on, wait.call.start)[-1:]))
+            last = frozenset(self.launched_on(wait.recorded_on, wait.call.start)[-1:])
+            return Upstream(last, last if wait.is_inferred else frozenset())
         if wait.reached and is_busy:
             time = wait.reached.start
             rows = [x for x in self.on(wait.recorded_on) if self.ended[x] <= time]
@@ -182,14 +213,18 @@ class Replay:
                 for stream_index in {self.stream_index[x] for x in upstream.rows}
                 if stream_index != self.stream_index[row]
             }
+            # What is inferred must not run against time.
+            inferred = upstream.inferred
+            sources = {x for x in sources if x not in inferred or self.ended[x] <= self.start[row]}
             self.pairs |= {(row, x, x in upstream.inferred) for x in sources}
             ready = self.ready_after(row, [self.end[x] for x in sources])
             delay = self.start[row] - ready
             if upstream.unresolved_wait == ABSENT or delay <= DELAY_NS:
                 continue
             wait = self.waits[upstream.unresolved_wait]
+            recorded_before = wait.call.start + 1 if wait.call else wait.start
             source = self.ended_between(
-                ready, self.start[row], wait.start, without=self.stream_index[row]
+                ready, self.start[row], recorded_before, without=self.stream_index[row]
             )
             if source is not None:
                 self.pairs.add((row, source, True))

@@ -20,12 +20,13 @@ from tracelab.model.driver_api import is_stream_wait
 from tracelab.model.kernel_kinds import is_peer_copy
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS, SHORTEST_DELAY_NS, UNEXPLAINED_NS
 from tracelab.model.lookup import calls_of_name, match_names
+from tracelab.model.recording_streams import infer_recording_streams
 from tracelab.model.stream_progress import StreamProgress, ready_after
 from tracelab.model.stream_queues import LONG_AGO, StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
 from tracelab.model.upstream import Upstream, find_upstream
-from tracelab.model.wait_records import WaitRecords, find_wait_records
+from tracelab.model.wait_records import find_wait_records
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -66,18 +67,19 @@ def resolve_waits(
     if not len(timeline.event_id):
         rows, flags = np.zeros(0, dtype=np.intp), np.zeros(0, dtype=np.bool_)
         return StreamWaits(rows, rows, flags, flags, flags, 0, 0, len(records.wait_id))
+    records = infer_recording_streams(timeline, queues, progress, records)
     upstream_of = find_upstream(trace, queues, records, progress)
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
-    index, source_row, is_inferred = _sources(timeline, upstream_of)
+    index, source_row, is_inferred = _sources(timeline, progress, upstream_of)
     end_ns = np.full(len(row), LONG_AGO, dtype=np.int64)
     np.maximum.at(end_ns, index, timeline.end_ns[source_row])
     ready_ns = ready_after(timeline, progress.ready_ns, row, end_ns)
 
-    late_index, wait_id = _late_after_unresolved_waits(timeline, records, upstream_of, ready_ns)
+    late_index, wait_index = _late_after_unresolved_waits(timeline, upstream_of, ready_ns)
     late_source_row = progress.ended_between(
         ready_ns[row[late_index]],
         timeline.start_ns[row[late_index]],
-        trace.start_ns[wait_id],
+        records.recorded_before_ns(trace)[wait_index],
         without=timeline.stream_index[row[late_index]],
     )
     resolved = late_source_row != ABSENT
@@ -92,64 +94,64 @@ def resolve_waits(
     order = np.argsort(index, kind="stable")
     source_row = np.concatenate((source_row, late_source_row))[order]
     is_inferred = np.concatenate((is_inferred, np.ones(len(late_index), dtype=np.bool_)))[order]
-    open_count = int((records.correlation == ABSENT).sum())
-    inferred_count = len(np.unique(wait_id[resolved]))
+    by_calls_count = int(records.is_inferred.sum())
+    by_times_count = len(np.unique(wait_index[resolved]))
+    open_count = int(records.is_unresolved.sum())
     return StreamWaits(
         row=np.concatenate((row[index[order]], delayed_row)),
         source_row=np.concatenate((source_row, copy_row)),
         is_inferred=np.concatenate((is_inferred, np.ones(len(copy_row), dtype=np.bool_))),
         is_peer_copy=np.repeat((False, True), (len(index), len(copy_row))),
         after_unresolved_wait=after_unresolved_wait,
-        exact_count=len(records.wait_id) - open_count,
-        inferred_count=inferred_count,
-        unresolved_count=_unresolved_count(trace, open_count - inferred_count),
+        exact_count=len(records.wait_id) - by_calls_count - open_count,
+        inferred_count=by_calls_count + by_times_count,
+        unresolved_count=_unresolved_count(trace, open_count - by_times_count),
     )
 
 
 def _sources(
-    timeline: Timeline, upstream_of: Mapping[int, Upstream]
+    timeline: Timeline, progress: StreamProgress, upstream_of: Mapping[int, Upstream]
 ) -> tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.bool_]]:
     """What is upstream on other streams, as far as that is known.
 
+    An inferred source that had not ended when the row started was not waited for.
+
     Returns:
         intp[p], the index in the mapping of what waited; intp[p], the row that it waited for; and
-        bool[p], whether only the times tell so.
+        bool[p], whether that is inferred.
     """
     stream_index = timeline.stream_index
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
     columns = []
-    for index, (waiting_index, upstream) in enumerate(
+    for position, (waiting_index, upstream) in enumerate(
         zip(stream_index[row].tolist(), upstream_of.values(), strict=True)
     ):
         sources = {source for of, source in upstream.rows.items() if of != waiting_index}
-        columns += [(index, source, source in upstream.inferred_rows) for source in sources]
-    indexes, source_row, is_inferred = np.array(columns, dtype=np.intp).reshape(-1, 3).T
-    return indexes, source_row, is_inferred > 0
+        columns += [(position, source, source in upstream.inferred_rows) for source in sources]
+    index, source_row, is_inferred = np.array(columns, dtype=np.intp).reshape(-1, 3).T
+    fits = (is_inferred == 0) | (progress.ended_ns[source_row] <= timeline.start_ns[row[index]])
+    return index[fits], source_row[fits], is_inferred[fits] > 0
 
 
 def _late_after_unresolved_waits(
-    timeline: Timeline,
-    records: WaitRecords,
-    upstream_of: Mapping[int, Upstream],
-    ready_ns: Int64Array,
+    timeline: Timeline, upstream_of: Mapping[int, Upstream], ready_ns: Int64Array
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """What started later than it could have, after a wait whose record the file does not name.
+    """What started later than it could have, after a wait of which no record is known.
 
     Args:
         timeline: whose rows they are.
-        records: the waits.
         upstream_of: what is known to be upstream, by row.
         ready_ns: int64[m], ns, when each row could have started.
 
     Returns:
-        twice intp[k]: the index in the mapping of what was late, and the event id of the wait.
+        twice intp[k]: the index in the mapping of what was late, and the index of the wait.
     """
     row = np.fromiter(upstream_of, dtype=np.intp, count=len(upstream_of))
     unresolved = (upstream.unresolved_wait for upstream in upstream_of.values())
     wait_index = np.fromiter(unresolved, dtype=np.intp, count=len(row))
     delay_ns = timeline.start_ns[row] - ready_ns[row]
     late_index = np.flatnonzero((wait_index != ABSENT) & (delay_ns > SHORTEST_DELAY_NS))
-    return late_index, records.wait_id[wait_index[late_index]]
+    return late_index, wait_index[late_index]
 
 
 def _delayed_by_peer_copies(

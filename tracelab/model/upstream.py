@@ -26,8 +26,8 @@ class Upstream:
     Attributes:
         rows: by stream (index into `Timeline.streams`), the last row that had to end.
         inferred_rows: those of them that only the times tell.
-        unresolved_wait: index of the last wait that names no record, else ABSENT. The last one is
-            enough: whatever an earlier one can have waited for, this one can.
+        unresolved_wait: index of the last unresolved wait, else ABSENT. The last one is enough:
+            whatever an earlier one can have waited for, this one can.
     """
 
     rows: Mapping[int, int] = field(default_factory=dict)
@@ -119,15 +119,15 @@ def _direct_upstream(
     row[idle] = _upstream_of_idle_streams(
         trace, progress, records.call_id[idle], records.reached_id[idle]
     )
-    is_inferred = np.zeros(len(row), dtype=np.bool_)
+    is_inferred = records.is_inferred.copy()
     is_inferred[idle] = True
     row_stream_index = np.where(row == ABSENT, ABSENT, progress.timeline.stream_index[row])
-    columns = (records.correlation, row_stream_index, row, is_inferred)
+    columns = (records.is_unresolved, row_stream_index, row, is_inferred)
     direct = []
-    for wait_index, (correlation, of_stream, last_row, inferred) in enumerate(
+    for wait_index, (unresolved, of_stream, last_row, inferred) in enumerate(
         zip(*(column.tolist() for column in columns), strict=True)
     ):
-        if correlation == ABSENT:
+        if unresolved:
             direct.append(Upstream(unresolved_wait=wait_index))
         elif last_row == ABSENT:
             direct.append(_NOTHING)

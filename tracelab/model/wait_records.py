@@ -28,7 +28,8 @@ class WaitRecords(Frozen):
     """The waits of streams, in the order in which the host made them, and their records.
 
     Example row: ``(wait_id=90, correlation=311, reached_id=84, call_id=41, device_number=0,
-    stream_number=7)``: a stream waits for what stream 7 had been given when the call 41 was made.
+    stream_number=7, is_inferred=False, is_unresolved=False)``: a stream waits for what stream 7 had
+    been given when the call 41 was made.
 
     Attributes:
         wait_id: intp[w], event ids of CUPTI's rows of the waits.
@@ -36,7 +37,9 @@ class WaitRecords(Frozen):
         reached_id: intp[w], event id of the row that tells when the GPU reached that record, else
             ABSENT.
         call_id: intp[w], event id of the host's call that made that record, else ABSENT.
-        device_number, stream_number: int64[w], where that record was made, as far as the file says.
+        device_number, stream_number: int64[w], where that record was made, as far as it is known.
+        is_inferred: bool[w], whether only the order of the host's calls tells where.
+        is_unresolved: bool[w], whether it is not known what that record stands for.
     """
 
     wait_id: NDArray[np.intp]
@@ -45,6 +48,13 @@ class WaitRecords(Frozen):
     call_id: NDArray[np.intp]
     device_number: NDArray[np.int32]
     stream_number: Int64Array
+    is_inferred: NDArray[np.bool_]
+    is_unresolved: NDArray[np.bool_]
+
+    def recorded_before_ns(self, trace: Trace) -> Int64Array:
+        """int64[w], ns, by when what each wait waited for had been recorded on the host."""
+        is_called = self.call_id != ABSENT
+        return np.where(is_called, trace.start_ns[self.call_id] + 1, trace.start_ns[self.wait_id])
 
 
 def find_wait_records(trace: Trace) -> WaitRecords:
@@ -54,6 +64,9 @@ def find_wait_records(trace: Trace) -> WaitRecords:
     correlation = _record_correlation(trace, wait_id, by_correlation.event_id)
     reached_id = by_correlation.find(correlation)
     is_reached = reached_id != ABSENT
+    stream_number = np.where(
+        is_reached, trace.stream_number[reached_id], trace.wait_stream_number[wait_id]
+    )
     return WaitRecords(
         wait_id=wait_id,
         correlation=correlation,
@@ -62,9 +75,9 @@ def find_wait_records(trace: Trace) -> WaitRecords:
         device_number=np.where(
             is_reached, trace.device_number[reached_id], trace.device_number[wait_id]
         ),
-        stream_number=np.where(
-            is_reached, trace.stream_number[reached_id], trace.wait_stream_number[wait_id]
-        ),
+        stream_number=stream_number,
+        is_inferred=np.zeros(len(wait_id), dtype=np.bool_),
+        is_unresolved=(correlation == ABSENT) | (stream_number == ABSENT),
     )
 
 

@@ -9,7 +9,7 @@ from tracelab.findings.rule import Rule
 
 
 def find(context: Context) -> list[Candidate]:
-    """Stream waits whose record is neither named nor inferred."""
+    """Stream waits for what is neither named nor inferred."""
     count = context.graph.links.unresolved
     return candidates_about_trace(
         "unresolved_waits",
@@ -23,8 +23,9 @@ RULE = Rule(
     name="unresolved waits",
     matters="What those streams waited for is not known: their idle time may be `unknown`, and "
     "the critical path may be different.",
-    decides="It counts the stream waits whose event record the file does not name and that could "
-    "not be inferred either. Most of them delayed nothing.",
+    decides="It counts the stream waits of which the file does not name the event record, or not "
+    "the stream on which it was made, and that could not be inferred either. Most of them delayed "
+    "nothing.",
     fix='Record with `tracelab.capture(collector="kineto")`, which keeps the event records.',
     find=find,
     about="trace",
