@@ -104,7 +104,9 @@ def as_field(packet: Any) -> bytes:
 
 
 def as_in_packets(window: Window) -> Window:
-    """What of a recording is in the Perfetto trace: no kinds of copies, and no overlap in a row.
+    """What of a recording is in the Perfetto trace.
+
+    It has no kinds of copies, no overlap in a row, and nothing beside its events but their base.
 
     Written as JSON it has the same report.
     """
@@ -125,7 +127,7 @@ def as_in_packets(window: Window) -> Window:
             rows[category][index] = replace(row, end_ns=min(row.end_ns, following.start_ns))
     rows["gpu_memcpy"] = [_without_kinds(row) for row in rows.get("gpu_memcpy", ())]
     rows["cuda_sync"] = _nested(rows.get("cuda_sync", []))
-    return replace(window, rows=rows)
+    return replace(window, rows=rows, header={"baseTimeNanoseconds": window.base_ns})
 
 
 def in_order_of_packets(trace: Event) -> Event:

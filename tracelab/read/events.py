@@ -231,7 +231,7 @@ def regular(element: Any) -> Event:
     category = fields.get("cat")
     arguments = mapping(fields.get("args"))
     used: dict[str, Any] = {
-        field: _number(arguments[key]) for key, field in _ARGUMENTS.items() if key in arguments
+        _ARGUMENTS[key]: _number(value) for key, value in arguments.items() if key in _ARGUMENTS
     }
     if arguments.get(_NAME_OF_OPERATION) is not None:
         used["message"] = msgspec.convert(arguments, MessageArguments)

@@ -98,13 +98,18 @@ def _read_packets(
 ) -> tuple[Columns, dict[str, Any], Counter[str]]:
     """The same for a trace of Perfetto."""
     columns = Columns()
-    reader = PacketEvents(stream, path, regular, USED_ARGUMENTS)
+    reader = PacketEvents(stream, path, _event, USED_ARGUMENTS)
     with collector_paused():
         for events in reader:
             columns.add(events)
     columns.add_node_links(*reader.links.pairs())
     columns.add_unknown(reader.unknown)
     return columns, reader.metadata, reader.losses
+
+
+def _event(fields: Fields) -> Event:
+    """The event with these fields; most have no argument that is used."""
+    return regular(fields) if fields["args"] else Event(**fields | {"args": None})
 
 
 def read_arguments(
