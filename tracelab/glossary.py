@@ -402,6 +402,23 @@ CONSTRAINTS = Group(
     ),
 )
 
+NODE_WAITS = Group(
+    "graph_idle",
+    "What nodes of CUDA graphs wait for",
+    "a wait inside a CUDA graph",
+    "What the node waited for that ended a GPU's idle time inside a replay. `graph_idle[].wait` in "
+    "the JSON.",
+    (
+        Term("node", "a node on which it depends"),
+        Term(
+            "callback", "a function of the host that is a node before it; the GPU idles meanwhile"
+        ),
+        Term("queue", "a node on which it does not depend: the driver put both into one queue"),
+        Term("not_in_file", "not known: the file does not have what it depends on"),
+        Term("other", "the launch, a free multiprocessor, or nothing that is known"),
+    ),
+)
+
 EDGE_KINDS = Group(
     "edges",
     "Edges of the dependency graph",
@@ -774,6 +791,7 @@ GROUPS = (
     BLOCKING_KINDS,
     PATH_KINDS,
     CONSTRAINTS,
+    NODE_WAITS,
     EDGE_KINDS,
     PHASES,
     FINDING_FIELDS,

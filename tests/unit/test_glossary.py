@@ -13,6 +13,7 @@ from tracelab.findings.rules import tl303_pipeline_bubble
 from tracelab.job.pipeline import BubbleParts
 from tracelab.measures.bubbles import Cause
 from tracelab.measures.critical_path import PathKind
+from tracelab.measures.graph_idle import NodeWait
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Constraint, Reason
@@ -36,6 +37,7 @@ DOCUMENT = Path(__file__).parents[2] / "tracelab" / "docs" / "glossary.md"
         (glossary.BLOCKING_KINDS, Blocking),
         (glossary.PATH_KINDS, PathKind),
         (glossary.CONSTRAINTS, Constraint),
+        (glossary.NODE_WAITS, NodeWait),
         (glossary.EDGE_KINDS, EdgeKind),
         (glossary.PHASES, Phase),
         (glossary.ORIGINS, Basis),

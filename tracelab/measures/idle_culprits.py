@@ -15,6 +15,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.measure import Measure
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.constraints import Constraint
 from tracelab.model.frames import event_as_shown, is_engine_operator, is_sleep, is_thread_wait
 from tracelab.model.graph import Graph
 from tracelab.model.host import Host
@@ -35,7 +36,8 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     operator or else the Python function that the host was in half-way through, also one that
     autograd's engine called, or of another thread that it waited for, else the launch that came
     late; of `dependency` the activity that was
-    waited for; of `launch` and `graph` the launch call. The edges of the file and idle of unknown
+    waited for; of `launch` and `graph` the launch call, or the function of the host that the graph
+    called and waited for. The edges of the file and idle of unknown
     cause have none.
 
     There is no slow reference model: ``tests/unit/measures/test_idle_culprits.py`` has a trace for
@@ -75,10 +77,18 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
         Cause.HOST_BUSY: np.where(busy_id == ABSENT, launch_id, busy_id),
         Cause.DEPENDENCY: source_id,
         Cause.LAUNCH: launch_id,
-        Cause.GRAPH: launch_id,
+        Cause.GRAPH: _called_back(graph, next_row, launch_id),
     }
     is_cause = [bubbles.cause == cause for cause in of_cause]
     return read_only(np.select(is_cause, list(of_cause.values()), ABSENT).astype(np.int64))
+
+
+def _called_back(graph: Graph, next_row: NDArray[np.intp], launch_id: Int64Array) -> Int64Array:
+    """The functions of the host that nodes waited for, else their launches: int64[k], event ids."""
+    binding = graph.binding
+    is_called_back = binding.constraint[next_row] == Constraint.CALLBACK
+    is_called_back &= next_row != ABSENT
+    return np.where(is_called_back, binding.callback_id[next_row], launch_id)
 
 
 def busy_with(

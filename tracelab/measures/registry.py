@@ -5,6 +5,7 @@ from __future__ import annotations
 from tracelab.measures import (
     blocking_calls,
     critical_path,
+    graph_idle,
     host_work,
     idle_culprits,
     kernels,
@@ -21,6 +22,7 @@ MEASURES: tuple[Measure, ...] = (
     overlap.MEASURE,
     blocking_calls.MEASURE,
     idle_culprits.MEASURE,
+    graph_idle.MEASURE,
     critical_path.MEASURE,
     starts.MEASURE,
     latencies.MEASURE,

@@ -32,7 +32,8 @@ _DESCRIPTION = (
 _NUMBER_NAMES = frozenset(
     ("rank", "step", "device", "stream", "line")
 )  # of the user's; any integer
-_ADDED_KEYS = ("notes", "savings", "causal", "lines", "modules")  # after the first version
+# After the first version.
+_ADDED_KEYS = ("notes", "savings", "causal", "lines", "modules", "graph_idle")
 _PLAIN = {str: "string", bool: "boolean", float: "number"}
 _ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 

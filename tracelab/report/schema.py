@@ -23,6 +23,7 @@ from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
 from tracelab.measures.blocking_calls import BlockingCallMetrics
 from tracelab.measures.critical_path import CriticalPathMetrics
+from tracelab.measures.graph_idle import GraphIdleMetrics
 from tracelab.measures.host_work import WorkMetrics
 from tracelab.measures.idle_culprits import CulpritMetrics
 from tracelab.measures.kernel_times import KernelTotal
@@ -209,6 +210,11 @@ class Tables:
     def holders(self) -> tuple[CulpritMetrics, ...]:
         """What kept the devices idle."""
         return self.tables.get("holders", ())
+
+    @property
+    def graph_idle(self) -> tuple[GraphIdleMetrics, ...]:
+        """Idle time inside replays of CUDA graphs; no row of a file without any."""
+        return self.tables.get("graph_idle", ())
 
     @property
     def starts(self) -> tuple[StartMetrics, ...]:

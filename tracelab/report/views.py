@@ -26,6 +26,7 @@ TREATED_APART = frozenset(
         "overlaps",
         "syncs",
         "holders",
+        "graph_idle",
         "critical_path",
         "starts",
         "latencies",

@@ -70,6 +70,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "overlaps",
         "syncs",
         "holders",
+        "graph_idle",
         "critical_path",
         "starts",
         "latencies",

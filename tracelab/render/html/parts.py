@@ -31,6 +31,7 @@ from tracelab.render.text.verdict import left_out_steps
 from tracelab.render.text.whatif import sections as whatif_sections
 from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
+from tracelab.render.text.window_graph_idle import graph_idle
 from tracelab.render.text.window_idle import culprits, idle
 from tracelab.render.text.window_kernels import kernels, lines, modules, operators, phases
 from tracelab.render.text.window_overlap import overlap
@@ -161,7 +162,7 @@ def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str)
     chart = step_chart(rank)
     yield from made(
         "bubbles",
-        [*idle(view), *culprits(view), *_steps(rank)],
+        [*idle(view), *culprits(view), *graph_idle(view), *_steps(rank)],
         "Idle by cause and step",
         of=of,
         columns=chart,

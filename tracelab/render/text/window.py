@@ -6,6 +6,7 @@ from tracelab.render.text.sections import Section
 from tracelab.render.text.tables import other_tables
 from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
+from tracelab.render.text.window_graph_idle import graph_idle
 from tracelab.render.text.window_idle import culprits, idle
 from tracelab.render.text.window_kernels import kernels, lines, modules, operators, phases
 from tracelab.render.text.window_overlap import overlap
@@ -25,6 +26,7 @@ def window_sections(view: View, top: int) -> list[Section]:
         *times(view),
         *idle(view),
         *culprits(view),
+        *graph_idle(view),
         *phases(view),
         *kernels(view, top),
         *lines(view, top),

@@ -1,0 +1,64 @@
+"""What the text report says of idle time inside replays of CUDA graphs."""
+
+from dataclasses import replace
+
+from tests.unit.render.text.hand_made import MS, make_report, section_of
+from tracelab.measures.graph_idle import GraphIdleMetrics
+from tracelab.render.text.window import window_sections
+from tracelab.report.views import views_of
+
+NODE = GraphIdleMetrics(
+    rank=0,
+    step=None,
+    device=0,
+    wait="node",
+    name="gemm",
+    stream=7,
+    awaited="add",
+    awaited_stream=15,
+    count=40,
+    replays=20,
+    idle_ns=4 * MS,
+    waiting_ns=0,
+    latency_ns=2_100,
+    longest_start_ns=0,
+    longest_ns=MS,
+    event=4,
+    awaited_event=3,
+)
+TITLE = "Idle inside CUDA graphs"
+
+
+def test_each_node_stands_with_what_it_waits_for():
+    callback = replace(NODE, wait="callback", awaited="HostNode: log(void*)", idle_ns=3 * MS)
+    queue = replace(NODE, wait="queue", awaited_stream=7, idle_ns=2 * MS)
+    unknown = replace(NODE, wait="not_in_file", idle_ns=MS)
+    report = make_report(graph_idle=(unknown, callback, NODE, queue))
+
+    section = section_of(report, TITLE)
+
+    assert [row[-1] for row in section.rows] == [
+        "gemm (stream 7) · waits for add (stream 15)",
+        "gemm (stream 7) · waits for the function of the host log(void*)",
+        "gemm (stream 7) · behind add (stream 7), on which it does not depend",
+        "gemm (stream 7) · after add (stream 15)",
+    ]
+    assert section.rows[0][:-1] == ("4.00 ms", "200.0 µs", "40", "2.10 µs")
+    [unknown_note, callback_note] = section.notes
+    assert "1.00 ms" in unknown_note
+    assert "3.00 ms" in callback_note
+
+
+def test_what_is_small_or_has_no_row_of_its_own_is_counted():
+    rest = replace(NODE, name=None, stream=None, awaited=None, awaited_stream=None)
+    tiny = replace(NODE, idle_ns=5)
+
+    section = section_of(make_report(graph_idle=(rest, NODE, tiny)), TITLE)
+
+    assert len(section.rows) == 1
+    assert section.notes == ("… and 2 rows more (all of them in --json).",)
+
+
+def test_without_replays_there_is_no_section():
+    [view] = views_of(make_report())
+    assert TITLE not in {section.title for section in window_sections(view, 5)}

@@ -1,0 +1,231 @@
+"""Idle time inside replays of CUDA graphs: before which node, and what that node waited for.
+
+A device that is idle inside a replay waits for what its next node waits for. Where the file has the
+dependencies of the graph that is a node on which the next one depends, or a function of the host
+that the graph calls. Where it has none, all that is known is the node before it in its stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen, OneLine
+from tracelab.intervals import Int64Array
+from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.measure import Measure, constrained
+from tracelab.model.constraints import Constraint
+from tracelab.model.graph import Graph
+from tracelab.model.latencies import lower_median
+from tracelab.model.lookup import groups_of, rows_of
+from tracelab.model.steps import Window
+from tracelab.model.trace import ABSENT
+
+_MOST_ROWS = 100  # of one device; the rest of each wait is one row
+
+_BY_NODE = (Constraint.STREAM, Constraint.EVENT, Constraint.DEPENDENT_LAUNCH)
+
+
+class NodeWait(IntEnum):
+    """What the node waited for that ended a bubble inside a replay."""
+
+    NODE = 0  # a node on which it depends
+    CALLBACK = 1  # a function of the host, which is a node of the graph before it
+    QUEUE = 2  # a node on which it does not depend: the driver put both into one queue
+    NOT_IN_FILE = 3  # the file has no dependencies of it
+    OTHER = 4  # its launch, a free multiprocessor, or nothing that is known
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class GraphIdle(Frozen):
+    """The bubbles inside replays, as they stand in `Bubbles`.
+
+    Attributes:
+        bubble_index: intp[k], index into the bubbles.
+        row: int64[k], timeline row of the node that ended each.
+        wait: int8[k], a `NodeWait`.
+        awaited_id: int64[k], event id of what it waited for, of NOT_IN_FILE of the node before it
+            in its stream; ABSENT where that is not known.
+        ready_ns: int64[k], ns, when that had ended; the node's own start where it had not.
+
+    Example row: ``(bubble_index=4, row=12, wait=NodeWait.NODE, awaited_id=84, ready_ns=900)``.
+    """
+
+    bubble_index: NDArray[np.intp]
+    row: Int64Array
+    wait: NDArray[np.int8]
+    awaited_id: Int64Array
+    ready_ns: Int64Array
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class GraphIdleMetrics(OneLine):
+    """The idle of one device inside replays before one node that waited for one thing.
+
+    The rows of a device add up to its idle time inside CUDA graphs.
+
+    Attributes:
+        wait: what sort of thing it was: a `NodeWait` in lowercase.
+        name: the node that ended the bubbles; None for all nodes together that have no row.
+        stream: its stream.
+        awaited: what it waited for: the name of a node, of a function of the host ("HostNode: ...")
+            or, of "not_in_file", of the node before it in its stream.
+        awaited_stream: the stream of that.
+        count: how many bubbles.
+        replays: in how many replays.
+        waiting_ns: how much of the idle passed before what it waited for had ended; the rest is the
+            latency of its start.
+        latency_ns: how long after that it started, the lower median.
+        longest_start_ns, longest_ns: the longest bubble.
+        event: event id of the node that ended the longest.
+        awaited_event: event id of what that one waited for.
+
+    Example row: ``GraphIdleMetrics(rank=0, step=None, device=0, wait="node", name="gemm", stream=7,
+    awaited="add", awaited_stream=15, count=40, replays=20, idle_ns=240_000, waiting_ns=0,
+    latency_ns=2_100, longest_start_ns=4_000, longest_ns=8_000, event=17, awaited_event=12)``: in 20
+    replays GPU 0 idled 240 us before `gemm`, which waits for `add` in stream 15.
+    """
+
+    rank: int
+    step: int | None
+    device: int
+    wait: str = field(metadata=constrained(enum=[wait.name.lower() for wait in NodeWait]))
+    name: str | None
+    stream: int | None
+    awaited: str | None
+    awaited_stream: int | None
+    count: int
+    replays: int
+    idle_ns: int
+    waiting_ns: int
+    latency_ns: int
+    longest_start_ns: int
+    longest_ns: int
+    event: int
+    awaited_event: int | None
+
+
+def graph_idle(graph: Graph, bubbles: Bubbles) -> GraphIdle:
+    """What each bubble inside a replay waited for.
+
+    The slow reference model is ``tests/reference/graph_idle.py``.
+
+    Args:
+        graph: the file's dependencies.
+        bubbles: its idle time.
+    """
+    timeline, binding = graph.host.timeline, graph.binding
+    bubble_index = np.flatnonzero(bubbles.cause == Cause.GRAPH)
+    row = rows_of(timeline.event_id, bubbles.next_id[bubble_index]).astype(np.int64)
+    constraint, source_row = binding.constraint[row], binding.source_row[row]
+    is_called_back = constraint == Constraint.CALLBACK
+    is_queued = constraint == Constraint.QUEUE
+    has_source = source_row != ABSENT
+    by_node = has_source & np.isin(constraint, _BY_NODE)
+    cases = [is_called_back, is_queued, by_node & binding.has_predecessors[row], by_node]
+    waits = [NodeWait.CALLBACK, NodeWait.QUEUE, NodeWait.NODE, NodeWait.NOT_IN_FILE]
+    source_id = np.where(has_source, timeline.event_id[source_row], ABSENT)
+    return GraphIdle(
+        bubble_index=bubble_index,
+        row=row,
+        wait=np.select(cases, waits, NodeWait.OTHER).astype(np.int8),
+        awaited_id=np.where(is_called_back, binding.callback_id[row], source_id),
+        ready_ns=np.minimum(binding.ready_ns[row], timeline.start_ns[row]),
+    )
+
+
+def graph_idle_rows(
+    graph: Graph, windows: Sequence[Window], bubbles: Bubbles
+) -> Iterator[GraphIdleMetrics]:
+    """Idle time inside replays in the first window, by device, node and what it waited for.
+
+    The rows of a device stand together, the most expensive first.
+    """
+    idle, window = graph_idle(graph, bubbles), windows[0]
+    start_ns = np.maximum(bubbles.start_ns[idle.bubble_index], window.start_ns)
+    end_ns = np.minimum(bubbles.end_ns[idle.bubble_index], window.end_ns)
+    is_inside = end_ns > start_ns
+    device_number = np.where(is_inside, bubbles.device_number[idle.bubble_index], ABSENT)
+    for device, of_device in groups_of(device_number):
+        group_index = _groups(graph, idle, of_device)
+        idle_ns = np.bincount(group_index, (end_ns - start_ns)[of_device]).astype(np.int64)
+        first_start_ns = np.full(len(idle_ns), window.end_ns)
+        np.minimum.at(first_start_ns, group_index, start_ns[of_device])
+        ordered = np.lexsort((first_start_ns, -idle_ns))
+        place = np.empty_like(ordered)
+        place[ordered] = np.arange(len(ordered))
+        # What is beyond the rows is one for each wait.
+        rest = _MOST_ROWS + idle.wait[of_device]
+        place_of_bubble = np.where(place[group_index] < _MOST_ROWS, place[group_index], rest)
+        for number, indices in groups_of(place_of_bubble):
+            index = of_device[indices]
+            is_rest = number >= _MOST_ROWS
+            yield _row(graph, idle, window, device, index, start_ns, end_ns, is_rest=is_rest)
+
+
+def _groups(graph: Graph, idle: GraphIdle, index: NDArray[np.intp]) -> NDArray[np.intp]:
+    """intp[k], which of the bubbles inside replays (intp[k]) are alike, numbered from 0."""
+    trace, timeline = graph.host.timeline.trace, graph.host.timeline
+    event_id, awaited_id = timeline.event_id[idle.row[index]], idle.awaited_id[index]
+    is_known = awaited_id != ABSENT
+    keys = (
+        idle.wait[index],
+        trace.name_index[event_id],
+        trace.stream_number[event_id],
+        np.where(is_known, trace.name_index[awaited_id], ABSENT),
+        np.where(is_known, trace.stream_number[awaited_id], ABSENT),
+    )
+    group_index = np.zeros(len(index), dtype=np.intp)
+    for key in keys:
+        _, key_index = np.unique(key, return_inverse=True)
+        both = group_index * len(index) + key_index.reshape(-1)
+        _, group_index = np.unique(both, return_inverse=True)
+    return group_index.reshape(-1)
+
+
+def _row(
+    graph: Graph,
+    idle: GraphIdle,
+    window: Window,
+    device: int,
+    index: NDArray[np.intp],
+    start_ns: Int64Array,
+    end_ns: Int64Array,
+    *,
+    is_rest: bool,
+) -> GraphIdleMetrics:
+    """The row of some bubbles (intp[k]) that are alike, or have no row of their own."""
+    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    length_ns = (end_ns - start_ns)[index]
+    longest = index[length_ns.argmax()]
+    row, awaited_id = idle.row[longest], int(idle.awaited_id[longest])
+    event_id = int(timeline.event_id[row])
+    awaits = awaited_id != ABSENT
+    is_named = awaits and not is_rest
+    waiting_ns = np.clip(idle.ready_ns[index] - start_ns[index], 0, length_ns)
+    return GraphIdleMetrics(
+        rank=0,
+        step=window.step,
+        device=device,
+        wait=NodeWait(idle.wait[longest]).name.lower(),
+        name=None if is_rest else trace.name_of(event_id),
+        stream=None if is_rest else int(trace.stream_number[event_id]),
+        awaited=trace.name_of(awaited_id) if is_named else None,
+        awaited_stream=int(trace.stream_number[awaited_id]) if is_named else None,
+        count=len(index),
+        replays=len(np.unique(timeline.launch_id[idle.row[index]])),
+        idle_ns=int(length_ns.sum()),
+        waiting_ns=int(waiting_ns.sum()),
+        latency_ns=lower_median(timeline.start_ns[idle.row[index]] - idle.ready_ns[index]),
+        longest_start_ns=int(start_ns[longest]),
+        longest_ns=int(length_ns.max()),
+        event=event_id,
+        awaited_event=awaited_id if awaits else None,
+    )
+
+
+MEASURE = Measure("graph_idle", GraphIdleMetrics, graph_idle_rows)
