@@ -2,8 +2,10 @@
 
 import pytest
 
-from tests.build import replays
+from tests.build import replays, rows
 from tests.build.files import write
+from tests.build.rows import US
+from tests.unit.simulate.scenes import scene
 from tracelab import Options, analyze
 
 PROGRAMS = (
@@ -81,3 +83,32 @@ def test_one_graph_is_not_merged_with_itself(analyzed):
     [prediction] = analyzed(replays.late, "graph").whatif.predictions
     assert prediction.predicted_ns == prediction.step_ns
     assert prediction.reason == "graph matches nothing in these steps"
+
+
+def test_branches_of_a_merged_graph_wait_for_each_other_as_before():
+    # GIVEN a graph on two streams, whose last node of stream 13 starts 4 us after that of stream 7
+    # has ended, and another graph 4 us behind it; the host launches a step every 20 us
+    step_ns = 3 * 10 * US + 2 * 4 * US + 1_600
+
+    def of_step(begin, number):
+        gpu_ns = number // 100 * step_ns
+
+        def node(start, end, correlation, stream=7):
+            start, end = gpu_ns + start * US, gpu_ns + end * US
+            return rows.kernel(start, end, stream=stream, correlation=number + correlation)
+
+        return [
+            rows.launch(begin, begin + 4 * US, number + 1, name="cudaGraphLaunch"),
+            node(10, 20, 1),
+            *(node(start, start + 1, 1, stream=13) for start in (10, 12, 14)),
+            node(24, 34, 1, stream=13),
+            rows.launch(begin + 5 * US, begin + 9 * US, number + 2, name="cudaGraphLaunch"),
+            node(38, 48, 2),
+        ]
+
+    # THEN three nodes of 10 us decide, with 4 us between them, and 1.6 to the next step
+    the_scene = scene(20 * US, of_step)
+    assert the_scene.step_ns() == step_ns
+
+    # and as one graph only what was between the two is less: 1 us, as between other nodes
+    assert the_scene.step_ns("graph") == step_ns - 3 * US
