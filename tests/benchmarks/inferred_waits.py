@@ -1,14 +1,17 @@
-"""How often inferred waits are right: ``python tests/benchmarks/inferred_waits.py``.
+"""How often inferred waits are right: ``python -m tests.benchmarks.inferred_waits``.
 
-Every bundled capture with event records is analysed twice: as it is, which names what every wait
-waited for, and without its records, as a stock profiler writes it. An inferred source is right when
-it is the very activity that the records tell, and wrong when it is any other, however plausible.
+Every bundled capture with event records is analysed as it is, which names what every wait waited
+for, and as other profilers write it: stock Kineto, where no wait names its record, and PyTorch's
+own CUPTI collector, where waits name the call that recorded and not its stream. An inferred source
+is right when it is the very activity that the records tell, and wrong when it is any other, however
+plausible.
 """
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -72,12 +75,20 @@ class Score:
 def without_records(trace: Trace) -> Trace:
     """The trace as a stock profiler would have written it: no wait names its record."""
     is_sync = trace.category == Category.SYNC
+    return replace(
+        without_streams(trace),
+        wait_correlation=np.where(is_sync, ABSENT, trace.wait_correlation),
+    )
+
+
+def without_streams(trace: Trace) -> Trace:
+    """The trace as PyTorch's own CUPTI collector writes it: waits name the call that recorded."""
+    is_sync = trace.category == Category.SYNC
     is_record = trace.category == Category.CUDA_EVENT
     return replace(
         trace,
         category=np.where(is_record, np.int8(Category.OTHER), trace.category),
         wait_stream_number=np.where(is_sync, ABSENT, trace.wait_stream_number),
-        wait_correlation=np.where(is_sync, ABSENT, trace.wait_correlation),
     )
 
 
@@ -93,10 +104,10 @@ def held_up(graph: Graph) -> NDArray[np.bool_]:
     return known & late & (timeline.start_ns - ended <= SOON_NS)
 
 
-def score(trace: Trace) -> Score:
+def score(trace: Trace, without: Callable[[Trace], Trace] = without_records) -> Score:
     """Compare what is inferred without the records to what the records tell."""
     exact = build_graph(observe_host(build_timeline(trace)))
-    blind = build_graph(observe_host(build_timeline(without_records(trace))))
+    blind = build_graph(observe_host(build_timeline(without(trace))))
     # What is inferred even with the records cannot judge what is inferred without them.
     inferred = blind.binding.event_is_inferred & ~exact.binding.event_is_inferred
     right = inferred & (blind.binding.event_row == exact.binding.event_row)
@@ -122,18 +133,24 @@ def captures() -> dict[str, list[str]]:
     return files
 
 
-def measure() -> dict[str, Score]:
+def measure(without: Callable[[Trace], Trace] = without_records) -> dict[str, Score]:
     """The score of every capture with event records, by file."""
     found = {}
     for files in captures().values():
         for file in files:
             [source] = find_sources([str(TRACES / file)])
-            found[file] = score(read_trace(source))
+            found[file] = score(read_trace(source), without)
     return found
 
 
 def main() -> None:
-    scores = measure()
+    print("Stock Kineto since CUDA 12.9: no wait names its record")
+    _print_table(measure(without_records))
+    print("\nPyTorch's own CUPTI collector: waits name the call that recorded, not its stream")
+    _print_table(measure(without_streams))
+
+
+def _print_table(scores: dict[str, Score]) -> None:
     print(
         f"{'':16}{'inferred':>10}{'right':>8}{'precision':>11}{'delayed':>9}{'found':>7}{'recall':>9}"
         f"{'activities':>12}{'same':>8}"

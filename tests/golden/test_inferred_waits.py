@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.inferred_waits import Score, captures, measure
+from tests.benchmarks.inferred_waits import Score, captures, measure, without_streams
 from tracelab import analyze, analyze_source, find_sources, window_graph
 
 ROOT = Path(__file__).parents[2]
@@ -29,6 +29,14 @@ def test_no_workload_is_far_below_the_total(scores):
         of_workload = sum((scores[file] for file in files), start=Score())
         assert of_workload.precision >= 0.97
         assert of_workload.recall >= 0.94
+
+
+def test_a_wait_that_names_the_call_that_recorded_is_nearly_exact():
+    total = sum(measure(without_streams).values(), start=Score())
+    assert total.inferred > 5_000
+    assert total.precision >= 0.995
+    assert total.recall >= 0.995
+    assert total.same >= 0.9999 * total.activities > 45_000
 
 
 @pytest.mark.parametrize(
