@@ -32,6 +32,7 @@ ANSWERS = {
     Constraint.PEER_COPY: set(OverlapBlocker) - {OverlapBlocker.SAME_STREAM},
     Constraint.STREAM: set(OverlapBlocker),
     Constraint.DEPENDENT_LAUNCH: set(OverlapBlocker),
+    Constraint.CALLBACK: set(),
 }
 
 
