@@ -1,9 +1,9 @@
 """What the nodes of a CUDA graph had to wait for, where the file has their dependencies.
 
-"An operation may be scheduled at any time once the nodes on which it depends are complete" says the
-CUDA programming guide of graphs, and leaves the rest to the driver. So of the nodes of one replay
-only the predecessors of a node come before it by the program. That CUPTI shows two nodes in one
-stream says which of them the driver put behind the other, and is no dependency.
+By the CUDA Programming Guide (4.2.1, "Graph Structure") a node may run as soon as all nodes are
+complete on which it depends; when it does is up to CUDA. So of the nodes of one replay only the
+predecessors of a node come before it by the program. That CUPTI shows two nodes in one stream says
+which of them the driver put behind the other, and is no dependency.
 
 PyTorch's own collector writes the dependencies between the nodes that have rows. A node whose
 predecessors have none, an empty node for one, looks like a root of the graph: of such a node
