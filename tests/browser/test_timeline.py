@@ -285,6 +285,24 @@ def test_times_beyond_32_bits(open_page, tmp_path):
     assert facts["idle time that it caused"] == "4.999999999 s"
 
 
+def test_a_node_of_a_graph_says_where_it_was_captured(open_page, tmp_path):
+    none = 0xFFFF
+    items = [(1000, 2000, 0, 2, 8, 9, 0, 7, 0, 3), (3000, 4000, 0, 2, 8, 9, 0, 7, 0, none)]
+    lane = Lane("stream:0/7", "stream", "s", GPU, items, of_graphs=True)
+    host = Lane("host:0", "host", "h", HOST, [(1, 900, 0, 7, 9, 0, NONE)])
+    meta = {
+        "end": 10_000,
+        "groups": [{"label": "", "rank": 0, "open": True, "detail": [0, 10_000]}],
+    }
+    page = open_page(write(tmp_path, meta, [lane, host]))
+    page.evaluate("tracelabTimeline.ready")
+    first, second = (
+        page.evaluate(f"tracelabTimeline.describe('stream:0/7', {i})")["facts"] for i in range(2)
+    )
+    assert first["in a CUDA graph"] == NAMES[3]
+    assert "in a CUDA graph" not in second
+
+
 def test_dragging_measures_every_lane(opened):
     page = opened("#t=0-10000")
     x0, y = place(page, "stream:0/7", 2000)  # both ends snap to edges of activities

@@ -48,11 +48,12 @@ class Lane:
     summary: bool = False
     bins: dict[str, Any] | None = None
     bin_values: Sequence[Sequence[int]] = field(default_factory=tuple)
+    of_graphs: bool = False  # its items end with a name: where they were captured
 
 
 def written(lane: Lane, clock_start: int) -> tuple[dict[str, Any], bytes]:
     """What the page is told about a lane, and its bytes."""
-    columns = [*FIRST, *MORE[lane.type]]
+    columns = [*FIRST, *MORE[lane.type], *([("captured", 2, "plain")] if lane.of_graphs else [])]
     escapes: dict[str, list[list[int]]] = {name: [] for name in ESCAPES}
     body = b""
     ends = [clock_start, *(item[1] for item in lane.items)]

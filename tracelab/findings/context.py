@@ -29,13 +29,13 @@ from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind, copies_pageable_memory
 from tracelab.model.lookup import match_names
-from tracelab.model.origins import Basis, Origins
+from tracelab.model.origins import Origins
 from tracelab.model.phases import Phases
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-from tracelab.model.wording import describe_origin, short_kernel_name
+from tracelab.model.wording import origin_texts, short_kernel_name
 
 
 @dataclass(frozen=True, repr=False)
@@ -221,21 +221,7 @@ class Context(OneLine):
         Returns:
             k texts: ``("captured at `Linear` in forward (model.py:7)", "")``.
         """
-        origins = self.origins
-        annotation_index, basis = origins.annotation_index[rows], origins.basis[rows]
-        return tuple(
-            describe_origin(
-                site,
-                "" if annotation == ABSENT else origins.annotations[annotation],
-                None if by == ABSENT else Basis(by),
-            )
-            for site, annotation, by in zip(
-                self.call_sites(origins.event_id[rows]),
-                annotation_index.tolist(),
-                basis.tolist(),
-                strict=True,
-            )
-        )
+        return origin_texts(self.timeline, self.origins, rows, self.lines)
 
     def call_sites(self, event_id: NDArray[np.integer[Any]]) -> tuple[CallSite, ...]:
         """Where host events are in the program; `NO_CALL_SITE` for ABSENT.

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import Any
 
-from tracelab.model.call_sites import CallSite
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.frames import parse_frame
 from tracelab.model.kernel_kinds import qualified_name
-from tracelab.model.origins import Basis
-from tracelab.model.trace import COLLECTIVE_OPERATOR
+from tracelab.model.origins import Basis, Origins
+from tracelab.model.source_lines import SourceLines
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, COLLECTIVE_OPERATOR
 
 _START_THREADS = ("parallel_apply", "DataParallel.forward")
 NO_RECORD = (
@@ -45,6 +51,38 @@ def describe(call_site: CallSite, fallback: str) -> str:
     if parse_frame(name) is not None:
         return f"{function}{by}"  # what was called is that function itself
     return f"`{name}` in {function}{by}"
+
+
+def origin_texts(
+    timeline: Timeline, origins: Origins, rows: NDArray[np.integer[Any]], lines: SourceLines
+) -> tuple[str, ...]:
+    """Where activities were captured into CUDA graphs, in words; "" where that is not known.
+
+    Args:
+        timeline: the activities.
+        origins: where they come from.
+        rows: int[k], rows of the timeline.
+        lines: where to look for the program's source.
+
+    Returns:
+        k texts: ``("captured at `Linear` in forward (model.py:7)", "")``.
+    """
+    event_id = origins.event_id[rows]
+    known_id = np.unique(event_id[event_id != ABSENT])
+    site_of = dict(zip(known_id.tolist(), call_sites(timeline, known_id, lines), strict=True))
+    return tuple(
+        describe_origin(
+            site_of.get(event, NO_CALL_SITE),
+            "" if annotation == ABSENT else origins.annotations[annotation],
+            None if by == ABSENT else Basis(by),
+        )
+        for event, annotation, by in zip(
+            event_id.tolist(),
+            origins.annotation_index[rows].tolist(),
+            origins.basis[rows].tolist(),
+            strict=True,
+        )
+    )
 
 
 def describe_origin(call_site: CallSite, annotation: str, basis: Basis | None) -> str:

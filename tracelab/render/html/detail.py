@@ -40,7 +40,8 @@ _LEAST_SHARE = 1e-4  # of the time: less is not worth a detail
 _SMALL_SHARE = 0.02  # without steps: less of all lanes is worth less than more of them in a detail
 _MOST_TRIES = 5  # the estimate is mostly right at once
 _WITHOUT_SOURCE = (Constraint.LAUNCH, Constraint.UNKNOWN, Constraint.CALLBACK)
-_DETAILS = ("op", "line", "call", "why", "source")  # what else is known of an activity
+# What else is known of an activity.
+_DETAILS = ("op", "line", "call", "why", "source", "captured")
 _MOST_FOR_STREAMS = 0.8  # of the bytes: more would leave too little for the detail
 # The types of lanes whose activities stay at all times: without a detail, and with one.
 _ALL = frozenset(("steps", "wait", "idle", "exposed", "stream", "path", "host"))
@@ -309,7 +310,7 @@ def _cut_lane(
         key: places[key][column] if key in places else column for key, column in lane.more.items()
     }
     if lane.type == "stream":
-        more |= {key: np.where(is_bare, ABSENT, more[key]) for key in _DETAILS}
+        more |= {key: np.where(is_bare, ABSENT, more[key]) for key in _DETAILS if key in more}
     return replace(lane, more=more).select(is_kept)
 
 
@@ -342,7 +343,10 @@ def _estimated_bytes(lane: Lane, rows: Rows) -> float:
 def _bare(lane: Lane) -> Lane:
     """A stream's lane in which only when each activity ran is known, and its name."""
     nothing = np.full(len(lane), ABSENT)
-    return replace(lane, more={**lane.more, **dict.fromkeys(_DETAILS, nothing)})
+    return replace(
+        lane,
+        more={key: nothing if key in _DETAILS else column for key, column in lane.more.items()},
+    )
 
 
 def _with_rows(lanes: Sequence[Lane]) -> Iterator[tuple[Lane, int]]:

@@ -65,6 +65,8 @@ COLUMNS: Mapping[str, tuple[Column, ...]] = MappingProxyType(
     }
 )
 _OF_SEVERAL = (Column("stream", 2), Column("level", 1))  # of a lane that streams share
+# Only of lanes whose activities came from CUDA graphs: where each was captured, a name.
+_CAPTURED = Column("captured", 2)
 _ESCAPABLE = ("gap", "dur", "cost")
 
 
@@ -172,6 +174,7 @@ def encode(
         *(_ALL_BY_ROW if follows else _ALL),
         *COLUMNS[lane.type],
         *(_OF_SEVERAL if lane.streams else ()),
+        *((_CAPTURED,) if _CAPTURED.name in lane.more else ()),
     )
     before_ns = np.concatenate((np.array([start_ns], dtype=np.int64), lane.end_ns))[:-1]
     gap, dur = (

@@ -24,6 +24,7 @@ from tracelab.model.lookup import rows_of
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
+from tracelab.model.wording import origin_texts
 from tracelab.options import Options
 from tracelab.render.html.encode import Lane
 from tracelab.render.html.evidence import Place, places_of_evidence
@@ -232,6 +233,7 @@ class _Shown:
             timeline, analysis.lines, union([first_ns], [window.end_ns])
         )
         self._line = self.program_lines.of_events(self._call_id)
+        texts, text_index = _origin_texts(analysis, self.rows)
         name_index = self._trace.name_index
         self.names = _Names(
             timeline,
@@ -240,8 +242,10 @@ class _Shown:
                 name_index[self._call_id],
                 self._operator,
             ),
-            others=[*self._blocker_texts, *self._step_names()],
+            others=[*self._blocker_texts, *self._step_names(), *filter(None, texts)],
         )
+        places = [self.names.of_text(text) if text else ABSENT for text in texts]
+        self._captured = _taken(np.array(places, dtype=np.int64), text_index)
 
     def lanes(self) -> tuple[Lane, ...]:
         """All lanes, in the order in which they are shown."""
@@ -348,7 +352,10 @@ class _Shown:
     def _stream(self, of_streams: _StreamLane) -> Lane:
         timeline, binding = self._timeline, self._analysis.graph.binding
         rows, device = of_streams.row, of_streams.device
-        call = self._launch_call[self.row_of[rows]]
+        call, captured = (
+            column[self.row_of[rows]] for column in (self._launch_call, self._captured)
+        )
+        of_graphs = {"captured": captured} if (captured != ABSENT).any() else {}
         number = timeline.streams[of_streams.stream_index[0]].stream_number
         lane = Lane(
             id=f"stream:{device}/{number}",
@@ -367,6 +374,7 @@ class _Shown:
                 "call": call,
                 "why": binding.constraint[rows],
                 "source": self.row_of[binding.source_row[rows]],
+                **of_graphs,
             },
         )
         return lane if len(of_streams.stream_index) == 1 else _shared(lane, of_streams, timeline)
@@ -430,6 +438,25 @@ class _StreamLane(OneLine):
     device: int
     stream_index: NDArray[np.intp]
     row: NDArray[np.intp]
+
+
+def _origin_texts(
+    analysis: Analysis, rows: NDArray[np.intp]
+) -> tuple[tuple[str, ...], NDArray[np.intp]]:
+    """Where activities were captured into CUDA graphs, in words: the texts, and that of each row.
+
+    A text may be "". The second is intp[k], indices of the texts; ABSENT where nothing is known.
+    """
+    origins = analysis.origins
+    known = np.flatnonzero(origins.surest_basis[rows] != ABSENT)
+    # Of all replays of a node the text is the same.
+    columns = origins.event_id, origins.basis, origins.annotation_index
+    keys = np.stack([column[rows[known]].astype(np.int64) for column in columns], axis=1)
+    _, first, index = np.unique(keys, axis=0, return_index=True, return_inverse=True)
+    texts = origin_texts(analysis.timeline, origins, rows[known[first]], analysis.lines)
+    text_index = np.full(len(rows), ABSENT, dtype=np.intp)
+    text_index[known] = index.reshape(-1)
+    return tuple(shorten(visible(text), _LONGEST_NAME) for text in texts), text_index
 
 
 def _busiest_lanes(timeline: Timeline) -> list[_StreamLane]:

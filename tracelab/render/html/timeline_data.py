@@ -27,7 +27,7 @@ from tracelab.render.html.groups import Group, groups_of, is_on_one_clock
 from tracelab.report.schema import Report
 
 VERSION = 1
-_NAMING = ("name", "op", "line")  # columns that refer to names
+_NAMING = ("name", "op", "line", "captured")  # columns that refer to names
 _MOST_NAMES = 0xFFFF  # the last number stands for none
 _MOST_MARKS = 50  # of a finding
 _MOST_OPEN = 2  # groups whose lanes are all shown at first

@@ -87,6 +87,7 @@ const timelineItems = (meta) => {
     fact("on", lane.streams ? `${placeOf(item)}, one of ${lane.label}` : lane.label);
     if (lane.op) fact("operator", fullName(lane.op[i]));
     if (lane.line) fact("line", fullName(lane.line[i]));
+    if (lane.captured) fact("in a CUDA graph", fullName(lane.captured[i]));
     if (lane.type === "stream") {
       const call = callOf(lane, lane.call?.[i]), wait = waitOf(lane, i);
       if (call) {

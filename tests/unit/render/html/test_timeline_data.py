@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from tests.build.analyses import analysis_of
 from tests.build.files import write
 from tests.build.graph_rows import replayed
+from tests.build.graphs import COPY, capture, replay
 from tests.build.random_rows import random_rows
-from tests.build.rows import AUTOGRAD, call, kernel, launch, operator, step
+from tests.build.rows import AUTOGRAD, call, kernel, launch, operator, python, step
 from tests.bundled_traces import FOLDER
 from tests.reference.page_lanes import read_lanes
 from tracelab import Options, analyze_source, find_sources
@@ -429,3 +430,25 @@ def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(
         assert kept["line"][i] == every["line"][before + n]
         assert kept["call"][i] is not None
     assert {*host.columns["start"]} <= {*every_host.columns["start"]}
+
+
+def test_an_activity_of_a_graph_says_where_it_was_captured():
+    rows = (
+        python("model.py(7): forward", 0, 90),
+        *capture(0, ["a", COPY]),
+        *replay(100, ["a", COPY]),
+        launch(200, 202, 1),
+        kernel(210, 220, correlation=1),
+    )
+    data, lanes = page_of(analysis_of(*rows))
+    names = data.meta["names"]
+    captured = lanes["stream:0/7"].columns["captured"]
+    assert [x if x is None else names[x] for x in captured] == [
+        *["captured at `aten::mm` in forward (model.py)"] * 2,
+        None,
+    ]
+
+
+def test_without_graphs_no_lane_has_a_column_for_them():
+    _, lanes = page_of(analysis_of(launch(0, 2, 1), kernel(10, 20, correlation=1)))
+    assert "captured" not in lanes["stream:0/7"].columns
