@@ -66,6 +66,19 @@ def test_fixed_twins_are_told_nothing(alarms, program):
     assert alarms(program) == []
 
 
+def test_without_python_functions_the_work_is_before_the_replay(alarms, monkeypatch):
+    # GIVEN a recording without stacks
+    events = [x for x in replays.run(replays.late) if x["cat"] != "python_function"]
+    monkeypatch.setattr(replays, "run", lambda _: events)
+
+    # THEN it is known that the host did not launch, and not what it did
+    [finding] = alarms(replays.late)
+    assert (finding.rule, finding.cause, finding.edit) == ("TL301", "slow_host", None)
+    assert finding.title == (
+        "The host does something other than launching, most of all before `cudaGraphLaunch`"
+    )
+
+
 def test_several_graphs_are_to_become_one(alarms):
     [finding] = alarms(replays.small_graphs)
     assert finding.where.call == "replay"
@@ -122,10 +135,10 @@ def test_reads_of_a_program_that_launches_kernel_by_kernel_are_as_before(alarms)
 @pytest.mark.parametrize(("work", "cause"), [(19, "launch_bound"), (21, "slow_host")])
 def test_host_work_between_replays_is_named_from_20_us_on(alarms, work, cause):
     # GIVEN a graph of 1 us that starts 6 us after its call; from its end on the host works on, and
-    # begins the next step with 1 us before it calls `replay`
+    # takes 3 us from there to the next `replay`
     def program(machine):
         machine.replays([1])
-        machine.works(6 + 1 + work - 1, "serve.py(20): sample")
+        machine.works(6 + 1 + work - 3, "serve.py(20): sample")
 
     # THEN
     assert {(x.rule, x.cause) for x in alarms(program)} == {("TL301", cause)}

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 
@@ -14,10 +16,19 @@ from tests.build.files import (
     write,
 )
 from tests.build.random_rows import random_rows
-from tests.build.rows import US, graph, host_node, kernel as kernel_row, launch as launch_row
+from tests.build.rows import (
+    US,
+    call as call_row,
+    event_row as reached_row,
+    graph,
+    host_node,
+    kernel as kernel_row,
+    launch as launch_row,
+    sync_row as wait_row,
+)
 from tests.reference.ticks import far_away, scaled
 from tracelab import analyze
-from tracelab.measures.bubbles import bubbles
+from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.idle_culprits import culprit_rows, idle_culprits
 from tracelab.model.source_lines import SourceLines
 
@@ -274,3 +285,31 @@ def test_a_function_of_the_host_that_a_graph_waits_for_is_the_culprit():
     found = idle_culprits(made_graph, idle)
 
     assert dict(zip(idle.next_id.tolist(), found.tolist(), strict=True)) == {3: 2, 4: 0}
+
+
+def test_a_graph_that_waits_for_another_device_names_what_it_waits_for():
+    # GIVEN a graph whose stream waits for an event of GPU 1, launched long before that is reached
+    rows = [
+        launch_row(0, 5, 1),
+        kernel_row(10, 110, "far", device=1, correlation=1),
+        launch_row(1, 4, 2),
+        kernel_row(6, 12, correlation=2),
+        call_row("cudaEventRecord", 6, 7, correlation=3),
+        call_row("cudaStreamWaitEvent", 8, 9, correlation=4),
+        wait_row(
+            "Stream Wait Event", 8, 9, stream=7, correlation=4, wait_stream=7, wait_correlation=3
+        ),
+        reached_row(110, correlation=3, event=9, device=1),
+        launch_row(12, 22, 5, name="cudaGraphLaunch"),
+        kernel_row(118, 128, "node", correlation=5),
+        kernel_row(130, 140, "node", correlation=5),
+    ]
+
+    # THEN it waits for the kernel there, then for its start, then inside itself
+    found = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+    idle = bubbles(found)
+    of_gpu = idle.device_number == 0
+    names = [rows[i].name for i in idle_culprits(found, idle)[of_gpu].tolist()]
+    assert [Cause(x).name for x in idle.cause[of_gpu]] == ["DEPENDENCY", "LAUNCH", "GRAPH"]
+    assert names == ["far", "cudaGraphLaunch", "cudaGraphLaunch"]
+    assert (idle.end_ns - idle.start_ns)[of_gpu].tolist() == [98 * US, 8 * US, 2 * US]

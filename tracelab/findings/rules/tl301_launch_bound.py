@@ -18,6 +18,7 @@ from tracelab.intervals import Intervals, measure
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
 from tracelab.model.constraints import Constraint
+from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.frames import is_source_function
 from tracelab.model.graph_launches import mostly_replays, replayed
 from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
@@ -159,7 +160,9 @@ def _launches(context: Context) -> NDArray[np.bool_]:
     row = rows_of(timeline.event_id, bubbles.next_id)
     launch_id = np.where(row == ABSENT, ABSENT, timeline.launch_id[row])
     culprit_id = context.idle_culprits
-    known = np.flatnonzero((launch_id != ABSENT) & (culprit_id != ABSENT))
+    # Where the culprit is the launch itself, the file has nothing of the host before that.
+    is_known = (launch_id != ABSENT) & (culprit_id != ABSENT) & (culprit_id != launch_id)
+    known = np.flatnonzero(is_known)
     launch, culprit = launch_id[known], culprit_id[known]
     launches = np.zeros(len(row), dtype=np.bool_)
     launches[known] = trace.start_ns[culprit] <= trace.start_ns[launch]
@@ -181,6 +184,7 @@ def _candidate(
 ) -> Candidate:
     """The candidate of the chosen bubbles, of all that end with a late launch."""
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
+    at = "before" if way.cause == _SLOW_HOST.cause and _is_launch(name) else "at"
     fix, edit = way.fix, way.edit
     if way == _LAUNCH_BOUND and remedy is None:
         fix, edit = advise(context, max(map(measure, lost.values())))
@@ -191,7 +195,7 @@ def _candidate(
         for device, ns in context.profiler_overhead_ns.items()
     }
     return Candidate(
-        title=f"The host {way.does}, most of all at {describe(call_site, name)}",
+        title=f"The host {way.does}, most of all {at} {describe(call_site, name)}",
         cause=way.cause,
         where=where(
             call_site,
@@ -209,6 +213,15 @@ def _candidate(
             if (late_ns := measure(context.idle(device, is_late)))
         },
     )
+
+
+def _is_launch(name: str) -> bool:
+    """Whether a call of this name launches something.
+
+    >>> _is_launch("cudaGraphLaunch"), _is_launch("sample")
+    (True, False)
+    """
+    return is_graph_launch(name) or is_kernel_launch(name) or is_asynchronous_copy(name)
 
 
 def _holds_launch(context: Context) -> NDArray[np.bool_]:
