@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.host import Host
+from tracelab.model.latencies import LONGEST_WAKE_UP_NS
 from tracelab.model.lookup import ByCorrelation, groups_of
+from tracelab.model.recording_streams import order_stream_calls
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
@@ -106,17 +108,21 @@ def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
     of_device = kind == Blocking.DEVICE
     of_stream = (kind == Blocking.STREAM) & has_row
     of_record = (kind == Blocking.EVENT) & has_row & (record_id != ABSENT)
+    is_placed = of_record & (trace.wait_stream_number[sync_id] != ABSENT)
     stream_index = queues.find(
         device_number,
         np.where(of_record, trace.wait_stream_number[sync_id], trace.stream_number[sync_id]),
     )
-    on_stream, on_record = np.flatnonzero(of_stream), np.flatnonzero(of_record)
+    on_stream, on_record = np.flatnonzero(of_stream), np.flatnonzero(is_placed)
+    on_call = np.flatnonzero(of_record & ~is_placed)
     on_unknown = np.flatnonzero(~of_device & ~of_stream & ~of_record)
     record_ns = trace.start_ns[record_id[on_record]]
+    during = _ended_last_during(timeline, queues, call_id[on_unknown], start_ns[on_unknown])
     waited = [  # per kind of wait: the calls, as indexes, and the row that each one waited for
         (on_stream, queues.last_before(stream_index[on_stream], start_ns[on_stream])),
         (on_record, queues.last_before(stream_index[on_record], record_ns)),
-        (on_unknown, _ended_last_during(timeline, queues, call_id[on_unknown])),
+        (on_call, _recorded_by(timeline, queues, call_id[on_call], record_id[on_call])),
+        (on_unknown, during),
     ]
     for index, stream in enumerate(timeline.streams):
         on_device = np.flatnonzero(
@@ -133,19 +139,44 @@ def _pure_wait_edges(host: Host, queues: StreamQueues) -> Edges:
     return timeline.event_id[row[by_call]], call_id[call_index[by_call]]
 
 
+def _recorded_by(
+    timeline: Timeline, queues: StreamQueues, call_id: Int64Array, record_id: NDArray[np.intp]
+) -> NDArray[np.intp]:
+    """What blocking calls waited for whose record is known, and not its stream: intp[k], rows.
+
+    It is of the stream that the recording thread gave work to last, if that had ended when the call
+    returned; unless the call returned just after what another stream had been given by then.
+    ABSENT where neither is known.
+    """
+    if not len(call_id):
+        return np.zeros(0, dtype=np.intp)
+    start_ns = timeline.trace.start_ns
+    record_ns, return_ns = start_ns[record_id], timeline.trace.end_ns[call_id]
+    stream_index = order_stream_calls(timeline).stream_before(record_id)
+    row = queues.last_before(stream_index, record_ns)
+    end_ns = np.where(row == ABSENT, return_ns + 1, timeline.end_ns[row])
+    during = _ended_last_during(timeline, queues, call_id, record_ns)
+    during_end_ns = np.where(during == ABSENT, ABSENT, timeline.end_ns[during])
+    # A call that is shorter than that may not have waited for anything.
+    just_before_ns = return_ns - LONGEST_WAKE_UP_NS
+    is_other = (during_end_ns >= just_before_ns) & (just_before_ns > start_ns[call_id])
+    is_other = (end_ns > return_ns) | ((end_ns < just_before_ns) & is_other)
+    return np.where(is_other, during, row)
+
+
 def _ended_last_during(
-    timeline: Timeline, queues: StreamQueues, call_id: Int64Array
+    timeline: Timeline, queues: StreamQueues, call_id: Int64Array, given_before_ns: Int64Array
 ) -> NDArray[np.intp]:
     """What blocking calls waited for that name no stream: intp[k], rows, else ABSENT.
 
-    Of the last activities that each stream had been given before a call, the one that ended last
-    during it.
+    Of the last activities that each stream had been given before a time (int64[k], ns), the one
+    that ended last during the call.
     """
     start_ns, end_ns = timeline.trace.start_ns[call_id], timeline.trace.end_ns[call_id]
     last_row = np.full(len(call_id), ABSENT, dtype=np.intp)
     last_end_ns = start_ns.copy()
     for index in range(len(timeline.streams)):
-        row = queues.last_before(np.full(len(call_id), index), start_ns)
+        row = queues.last_before(np.full(len(call_id), index), given_before_ns)
         row_end_ns = np.where(row == ABSENT, ABSENT, timeline.end_ns[row])
         is_later = (row_end_ns > start_ns) & (row_end_ns <= end_ns) & (row_end_ns >= last_end_ns)
         last_row[is_later], last_end_ns[is_later] = row[is_later], row_end_ns[is_later]

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 
 import networkx as nx
 import pytest
@@ -336,6 +337,35 @@ def test_event_synchronize_waits_for_what_was_launched_before_the_record():
     )
 
     assert edges(dependencies, EdgeKind.SYNC) == [(0, 9)]
+
+
+@pytest.mark.parametrize(
+    ("ended_7", "ended_13", "returned", "awaited"),
+    [
+        (30, 90, 31, 0),  # the recording thread gave work to stream 7 last
+        (30, 40, 31, 0),
+        (80, 40, 45, 1),  # stream 7 still worked when the call returned: not that
+        (20, 60, 62, 1),  # stream 7 had been idle for long, stream 13 only just
+        (44, 60, 62, 0),  # both just had
+        (4, 7, 8, 0),  # a call so short may not have waited at all
+    ],
+)
+def test_event_synchronize_that_names_its_record_and_no_stream(
+    ended_7, ended_13, returned, awaited
+):
+    # GIVEN the layout of PyTorch's own CUPTI collector; times in microseconds
+    rows = [
+        kernel(3, ended_7, correlation=1),
+        kernel(3, ended_13, correlation=2, stream=13),
+        launch(0, 1, 2),
+        launch(1, 2, 1),
+        call("cudaEventRecord", 2, 2, correlation=9),
+        call("cudaEventSynchronize", 5, returned, correlation=5),
+        sync_row("Event Sync", 5, returned, correlation=5, wait_correlation=9),
+    ]
+    dependencies = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+
+    assert edges(dependencies, EdgeKind.SYNC) == [(awaited, 5)]
 
 
 @pytest.mark.parametrize("name", ["cudaStreamSynchronize", "cudaEventSynchronize"])
