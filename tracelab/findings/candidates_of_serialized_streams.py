@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -140,11 +142,35 @@ def _limit_ns(context: Context, device: int, piece_index: NDArray[np.intp]) -> i
 
 def _has_room(context: Context, piece_index: int) -> bool:
     """Whether both kernels of a piece fit on the GPU side by side, as far as the file says."""
-    serialized = context.serialized_streams
-    rows = [serialized.row[piece_index], serialized.other_row[piece_index]]
-    event_ids = context.timeline.event_id[rows].tolist()
-    # Kineto writes down how many of a kernel's blocks each multiprocessor gets.
+    serialized, timeline = context.serialized_streams, context.timeline
+    rows = np.array([serialized.row[piece_index], serialized.other_row[piece_index]])
+    event_ids = timeline.event_id[rows].tolist()
     arguments = context.arguments(event_ids)
-    blocks = [arguments[event_id].get("blocks per SM") for event_id in event_ids]
-    known = [count for count in blocks if isinstance(count, int | float)]
+    counts = map(timeline.trace.info.multiprocessors.get, timeline.device_number[rows].tolist())
+    blocks = [
+        _blocks_per_multiprocessor(arguments[event_id], count)
+        for event_id, count in zip(event_ids, counts, strict=True)
+    ]
+    known = [count for count in blocks if count is not None]
     return len(known) == len(blocks) and sum(known) <= 1
+
+
+def _blocks_per_multiprocessor(
+    arguments: Mapping[str, Any], multiprocessors: int | None
+) -> float | None:
+    """How many of a kernel's blocks each multiprocessor gets, None where the file does not say.
+
+    Kineto writes it down; PyTorch's own CUPTI collector only how many blocks the kernel has.
+
+    >>> _blocks_per_multiprocessor({"blocks per SM": 0.5}, None)
+    0.5
+    >>> _blocks_per_multiprocessor({"grid": [66, 1, 1]}, 132)
+    0.5
+    """
+    blocks, grid = arguments.get("blocks per SM"), arguments.get("grid")
+    if isinstance(blocks, int | float):
+        return blocks
+    if not multiprocessors or not isinstance(grid, list):
+        return None
+    is_whole = all(type(size) is int for size in grid)
+    return math.prod(grid) / multiprocessors if is_whole else None

@@ -15,7 +15,7 @@ class FileInfo(OneLine):
     """What a file says beside its events, each thing once, with one type.
 
     Example: ``FileInfo(rank=3, rank_source="metadata", world_size=8, software={"cuda": "12.4"},
-    device_names={3: "NVIDIA H200"}, source_folders=("/home/me/train",),
+    device_names={3: "NVIDIA H200"}, multiprocessors={3: 132}, source_folders=("/home/me/train",),
     unprofiled_step_ns=9_500_000.0)``. Without arguments it is that of a file that says nothing.
 
     Attributes:
@@ -24,6 +24,7 @@ class FileInfo(OneLine):
         world_size: how many ranks the job has; None where the file does not say.
         software: versions by "torch", "cuda" and "hip", in this order, those that are known.
         device_names: device number to the name of the GPU.
+        multiprocessors: device number to how many multiprocessors the GPU has.
         source_folders: where the recorded program had its modules.
         source_scopes: source file of the program to what it calls, as of `scopes_as_lists`, where
             the recorder stored it.
@@ -46,6 +47,7 @@ class FileInfo(OneLine):
     world_size: int | None = None
     software: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     device_names: Mapping[int, str] = field(default_factory=lambda: MappingProxyType({}))
+    multiprocessors: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
     source_folders: tuple[str, ...] = ()
     source_scopes: Mapping[str, Any] = field(
         default_factory=lambda: MappingProxyType({}), repr=False

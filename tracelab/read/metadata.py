@@ -34,6 +34,7 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         world_size=_world_size(metadata),
         software=MappingProxyType(_software(metadata, recorder)),
         device_names=MappingProxyType(_device_names(metadata)),
+        multiprocessors=MappingProxyType(_multiprocessors(metadata)),
         source_folders=_source_folders(recorder),
         source_scopes=MappingProxyType(mapping(metadata.get(SOURCE_KEY))),
         unprofiled_step_ns=_positive_ns(recorder, "unprofiled_step_ms"),
@@ -96,15 +97,25 @@ def _cuda_version(number: int) -> str:
 
 
 def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:
+    names = _of_devices(metadata, "name")
+    return {number: str(name) for number, name in names.items() if name}
+
+
+def _multiprocessors(metadata: Mapping[str, Any]) -> dict[int, int]:
+    counts = _of_devices(metadata, "numSms")
+    return {number: count for number, count in counts.items() if type(count) is int and count > 0}
+
+
+def _of_devices(metadata: Mapping[str, Any], key: str) -> dict[int, Any]:
+    """What the file says of its devices under a key, by their numbers."""
     devices = metadata.get("deviceProperties")
     if not isinstance(devices, list):
         return {}
-    names = {
-        device["id"]: device.get("name")
+    return {
+        device["id"]: device.get(key)
         for device in map(mapping, devices)
         if isinstance(device.get("id"), int)
     }
-    return {number: str(name) for number, name in names.items() if name}
 
 
 def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:

@@ -23,6 +23,18 @@ def test_counts_the_side_streams_work_once_whatever_the_kernels_are(summaries):
     ]
 
 
+def test_room_by_the_blocks_of_kernels_and_the_gpus_multiprocessors(summaries):
+    # GIVEN what PyTorch's own CUPTI collector writes: no share of the GPU, but the grid
+    gpu = {"deviceProperties": [{"id": 0, "numSms": 100}]}
+    a_third, most = {"grid": [11, 3, 1]}, {"grid": [80, 1, 1]}
+
+    assert summaries(*serialized_kernels(a_third), before=gpu) == [
+        ("TL203", "event_wait", CRITICAL, 200)
+    ]
+    assert summaries(*serialized_kernels(most), before=gpu) == [("TL203", "no_free_sm", INFO, 0)]
+    assert summaries(*serialized_kernels(a_third)) == [("TL203", "no_free_sm", INFO, 0)]
+
+
 @pytest.mark.parametrize("room", [LARGE, {}, {"blocks per SM": "many"}], ids=str)
 def test_kernels_without_room_alarm_nobody(summaries, room):
     assert summaries(*serialized_kernels(room)) == [("TL203", "no_free_sm", INFO, 0)]
