@@ -15,9 +15,11 @@ from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
-from tracelab import Options, analyze
+from tracelab import Options, find_sources
+from tracelab.analysis import Analysis, analyze_source
 from tracelab.options import DEFAULTS
 from tracelab.report.schema import Report
+from tracelab.reports import FileResult, analyze_file, merge_results
 
 FOLDER = Path(__file__).parents[1] / "traces"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
@@ -31,18 +33,16 @@ copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mappin
 @cache
 def report_of(*paths: Path, options: Options = DEFAULTS) -> Report:
     """The report of a file or of a job's files, bundled or not."""
-    folder = os.environ.get(KEPT)
-    if folder is None:
-        return _analyze(paths, options)
-    which = repr((paths, astuple(options)))  # the repr of options is cut to a line
-    kept = Path(folder) / f"{sha256(which.encode()).hexdigest()}.pickle"
-    if kept.exists():
-        return pickle.loads(kept.read_bytes())
-    report = _analyze(paths, options)
-    own = kept.with_suffix(f".{os.getpid()}")  # another worker may write the same now
-    own.write_bytes(pickle.dumps(report))
-    own.replace(kept)
-    return report
+    results = [_result_of(path, options) for path in paths]
+    return merge_results(results, [str(path) for path in paths], options)
+
+
+def analysis_of(path: Path, options: Options = DEFAULTS) -> Analysis:
+    """The analysis of a file, for more than its report, which is kept for other tests."""
+    [source] = find_sources([str(path)])
+    analysis = analyze_source(source, options)
+    _keep(FileResult(source, analysis.report, part=analysis.part), _place_of(path, options))
+    return analysis
 
 
 def files_of(name: str) -> tuple[Path, ...]:
@@ -61,5 +61,28 @@ def name_of(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def _analyze(paths: tuple[Path, ...], options: Options) -> Report:
-    return analyze(paths[0] if len(paths) == 1 else paths, options)
+def _result_of(path: Path, options: Options) -> FileResult:
+    """What became of a file, alone or as a rank of its job: the same in both."""
+    place = _place_of(path, options)
+    if place is not None and place.exists():
+        return pickle.loads(place.read_bytes())
+    [source] = find_sources([str(path)])
+    result = analyze_file(source, options)
+    _keep(result, place)
+    return result
+
+
+def _place_of(path: Path, options: Options) -> Path | None:
+    """Where this run of the tests keeps what became of a file."""
+    folder = os.environ.get(KEPT)
+    if folder is None:
+        return None
+    which = repr((str(path), astuple(options)))  # the repr of options is cut to a line
+    return Path(folder) / f"{sha256(which.encode()).hexdigest()}.pickle"
+
+
+def _keep(result: FileResult, place: Path | None) -> None:
+    if place is not None:
+        own = place.with_suffix(f".{os.getpid()}")  # another worker may write the same now
+        own.write_bytes(pickle.dumps(result))
+        own.replace(place)

@@ -13,14 +13,16 @@ from collections import Counter
 from decimal import Decimal
 from functools import lru_cache
 from itertools import pairwise
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
 import pytest
 
+from tests import bundled_traces
 from tests.bundled_traces import PATHS as BUNDLED, name_of
 from tests.real_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
-from tracelab import analyze_source, find_sources, load_report, window_graph
+from tracelab import load_report, window_graph
 from tracelab.intervals import clip, intersect, measure
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.critical_path import critical_paths
@@ -35,8 +37,7 @@ from tracelab.report.schema import DeviceMetrics
 @lru_cache(maxsize=len(PATHS) + 1)
 def analysis_of(path):
     """The analysis of a file; those from elsewhere are looked at again and again."""
-    (source,) = find_sources([path])
-    return analyze_source(source)
+    return bundled_traces.analysis_of(Path(path))
 
 
 @pytest.fixture(scope="module", params=[*BUNDLED, *PATHS], ids=name_of)
