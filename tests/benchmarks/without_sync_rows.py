@@ -3,15 +3,17 @@
 torch.profiler writes them only with ``enable_cuda_sync_events``, and on ROCm there are none. Every
 bundled capture with event records is analyzed twice: as it is, and without any such row. What an
 activity or a blocking call waited for is right when it is the very activity that the rows tell.
+The last lines are of files whose rows lack only what `tests.benchmarks.inferred_waits` takes away.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tests.benchmarks.inferred_waits import TRACES, captures
+from tests.benchmarks.inferred_waits import TRACES, captures, without_records, without_streams
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
@@ -69,10 +71,10 @@ def awaited_last(graph: Graph) -> dict[int, int]:
     return dict(zip(target_id[order].tolist(), source_id[order].tolist(), strict=True))
 
 
-def score(trace: Trace) -> Score:
+def score(trace: Trace, without: Callable[[Trace], Trace] = without_rows) -> Score:
     """Compare what is inferred without the rows to what they say."""
     exact = build_graph(observe_host(build_timeline(trace)))
-    blind = build_graph(observe_host(build_timeline(without_rows(trace))))
+    blind = build_graph(observe_host(build_timeline(without(trace))))
     named, found = awaited_last(exact), awaited_last(blind)
     delayed, inferred = (graph.binding.constraint == Constraint.EVENT for graph in (exact, blind))
     delayed &= ~exact.binding.event_is_inferred
@@ -90,26 +92,38 @@ def score(trace: Trace) -> Score:
     )
 
 
-def measure() -> dict[str, Score]:
+def measure(without: Callable[[Trace], Trace] = without_rows) -> dict[str, Score]:
     """The score of the captures with event records, by workload."""
     found = {}
     for workload, files in captures().items():
         sources = find_sources([str(TRACES / file) for file in files])
-        found[workload] = sum((score(read_trace(source)) for source in sources), start=Score())
+        scores = (score(read_trace(source), without) for source in sources)
+        found[workload] = sum(scores, start=Score())
     return found
 
 
 def main() -> None:
-    scores = measure()
     print(
         f"{'':16}{'calls':>7}{'right':>7}{'other':>7}{'delayed':>9}{'found':>7}"
-        f"{'inferred':>10}{'activities':>12}{'same':>8}{'':>8}"
+        f"{'inferred':>10}{'activities':>12}{'same':>8}"
     )
-    for workload, x in (*scores.items(), ("total", sum(scores.values(), start=Score()))):
-        print(
-            f"{workload:16}{x.calls:7,}{x.right:7,}{x.other:7,}{x.delayed:9,}{x.found:7,}"
-            f"{x.inferred:10,}{x.activities:12,}{x.same:8,}{x.same / x.activities:8.1%}"
-        )
+    scores = measure()
+    for workload, of_workload in scores.items():
+        print(_line(workload, of_workload))
+    print(_line("total", _total(scores)))
+    print(_line("no record named", _total(measure(without_records))))
+    print(_line("no stream named", _total(measure(without_streams))))
+
+
+def _total(scores: dict[str, Score]) -> Score:
+    return sum(scores.values(), start=Score())
+
+
+def _line(name: str, x: Score) -> str:
+    return (
+        f"{name:16}{x.calls:7,}{x.right:7,}{x.other:7,}{x.delayed:9,}{x.found:7,}"
+        f"{x.inferred:10,}{x.activities:12,}{x.same:8,}{x.same / x.activities:8.1%}"
+    )
 
 
 if __name__ == "__main__":
