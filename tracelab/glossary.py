@@ -673,7 +673,7 @@ TERMS = Group(
             "less than a tenth of the time in which its GPU is. The profiler reports the streams "
             "that the replay used, often hundreds. Their busy time is that of their union; the "
             "JSON has each stream as well. `stream:0/graphs` is what the overlap table and "
-            "`tracelab timeline --lanes` call them; `--lanes stream:0/150` draws one alone.",
+            "the lanes of `tracelab timeline` call them; the lane `stream:0/150` is one alone.",
             shown="streams of CUDA graphs",
         ),
         Term("pageable memory", "ordinary host memory, which the GPU cannot read directly"),
