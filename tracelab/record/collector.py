@@ -118,7 +118,7 @@ def has_kineto_session() -> bool:
 
     # By type, not by isinstance: that would run code of the program's own proxies.
     sessions = [item for item in gc.get_objects() if type(item) is profile]
-    return any(is_kineto_session(session) and session.entered for session in sessions)
+    return any(is_kineto_session(x) and getattr(x, "entered", False) for x in sessions)
 
 
 def is_kineto_session(session: Any) -> bool:

@@ -55,7 +55,7 @@ _PROGRAM_PROFILES_ITSELF = (
 )
 _CUSPY_DID_NOT_START = (
     "nothing is recorded: Cuspy, PyTorch's own CUPTI collector, could not start (torch has logged "
-    "why); record with Kineto instead"
+    "why); record with Kineto instead, in another process"
 )
 _NO_GPU_FOR_KINETO = (
     "tracelab has recorded with Cuspy, after which Kineto, which this profiler uses, receives no "

@@ -442,7 +442,7 @@ def test_cuspy_that_cannot_subscribe_is_left_and_said(path, monkeypatch):
     assert (recorder.done, path.exists()) == (False, False)
     assert recorder.why_nothing() == (
         "nothing is recorded: Cuspy, PyTorch's own CUPTI collector, could not start (torch has "
-        "logged why); record with Kineto instead"
+        "logged why); record with Kineto instead, in another process"
     )
     assert len(Profile.made) == 1
 
