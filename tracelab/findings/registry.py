@@ -30,6 +30,7 @@ from tracelab.findings.rules import (
     tl908_impossible_times,
     tl909_other_ranks,
     tl910_profiler_overhead,
+    tl911_unknown_events,
 )
 
 # The more exactly a rule names the change to make, the earlier: idle after a blocking call is also
@@ -62,6 +63,7 @@ RULES: tuple[Rule, ...] = (
     tl908_impossible_times.RULE,
     tl909_other_ranks.RULE,
     tl910_profiler_overhead.RULE,
+    tl911_unknown_events.RULE,
 )
 
 

@@ -133,6 +133,14 @@ LOSSES = (
         group="unknown",
     ),
     Loss(
+        "unknown_memories",
+        "info",
+        "reader",
+        "copies and memsets of a kind of memory that is not known: whether it is pinned cannot be "
+        "judged",
+        group="unknown",
+    ),
+    Loss(
         "unknown_waits",
         "info",
         "reader",

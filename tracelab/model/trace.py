@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import cached_property
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -145,6 +146,8 @@ class Trace(Frozen):
         losses: what could not be used: a count by the names in `tracelab.model.losses.LOSSES`.
         loss_names: of some losses what it was, as the file calls it: a count by its name.
         info: what is used of the metadata, and of the file's name.
+        unknown_gpu_ns: of the names of "unknown_categories" those of which something ran on a GPU:
+            by its device, how long that took, ns, added up.
     """
 
     path: str
@@ -173,6 +176,9 @@ class Trace(Frozen):
     losses: Mapping[str, int]
     loss_names: Mapping[str, Mapping[str, int]]
     info: FileInfo = field(default_factory=FileInfo)
+    unknown_gpu_ns: Mapping[str, Mapping[int, int]] = field(
+        default_factory=lambda: MappingProxyType({})
+    )
 
     def __len__(self) -> int:
         return len(self.start_ns)

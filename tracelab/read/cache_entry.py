@@ -71,6 +71,9 @@ def trace_as_blocks(trace: Trace, digest: str) -> list[bytes | memoryview]:
             "objects": trace.objects,
             "losses": dict(trace.losses),
             "loss_names": {loss: dict(names) for loss, names in trace.loss_names.items()},
+            "unknown_gpu_ns": [
+                (name, list(of_name.items())) for name, of_name in trace.unknown_gpu_ns.items()
+            ],
             "platform": trace.info.platform,
         }
     )
@@ -137,6 +140,9 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
             {loss: MappingProxyType(names) for loss, names in header["loss_names"].items()}
         ),
         info=read_file_info(header["metadata"], source, header["platform"]),
+        unknown_gpu_ns=MappingProxyType(
+            {name: MappingProxyType(dict(of_name)) for name, of_name in header["unknown_gpu_ns"]}
+        ),
     )
 
 

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from msgspec.structs import replace
@@ -80,7 +80,7 @@ _CATEGORIES: Mapping[str, Category] = {
     "overhead": Category.OVERHEAD,
     "trace": Category.OVERHEAD,
 }
-# Categories of Kineto and its plugins that say nothing of what ran when.
+# Categories of Kineto and its plugins, as in its ActivityType.h, that say nothing of what ran when.
 _UNUSED_CATEGORIES = frozenset(
     (
         "",
@@ -90,17 +90,28 @@ _UNUSED_CATEGORIES = frozenset(
         "external_correlation",
         "glow_runtime",
         "hpu_op",
+        "mtia_counters",
         "mtia_insight",
+        "xpu_scope_profiler",
         "xpu_sync",
     )
 )
+_OUR_CATEGORIES = "tracelab."  # of the tracks that `tracelab.write_perfetto` adds to a trace
 # CUPTI's kinds of waits, as the names of its rows.
 _KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
+
+# Memory as the profilers word it, and where they do in the names of copies and memsets. What is
+# "Unknown" to a profiler is so to a reader, too; of a memset it does not matter.
+_MEMORY = re.compile(r"Memcpy \w+ \((.+) -> (.+)\)|(Memset) \((.+)\)", re.DOTALL)
+_KINDS_OF_MEMORY = frozenset(
+    ("Pageable", "Pinned", "Host", "Device", "Array", "Managed", "Device Static", "Managed Static")
+)
 
 # The phases of the trace event format; only X, B and E can be work.
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
+_MOST_NUMBER = 2**31  # of a device or a stream
 _LONGEST_NAME = 2**16  # many times the longest of any kernel's template
 _LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
 
@@ -131,6 +142,8 @@ class Columns:
         self._process_names: set[str] = set()
         self._losses: Counter[str] = Counter()
         self._unknown_categories: Counter[str] = Counter()
+        # How long these took, ns: by category, device or ABSENT, and row.
+        self._unknown_ns: Counter[tuple[str, int, tuple[str, str]]] = Counter()
         self._dense = ColumnBuffers()  # a row per event
         self._sparse = ColumnBuffers()  # a row per event that has arguments
         self._messages = MessageBuffers()  # a row per event that communicates
@@ -191,6 +204,7 @@ class Columns:
         self._categories.update(following._categories)
         self._losses += following._losses
         self._unknown_categories += following._unknown_categories
+        self._unknown_ns.update(following._unknown_ns)
         self._begin_end += [(self._event_count + i, event) for i, event in following._begin_end]
         self._event_count += following._event_count
 
@@ -226,6 +240,11 @@ class Columns:
             sparse_values["correlation"][value_index],
         )
         loss_names = self._count_unknown(dense)
+        unknown_gpu_ns = self._unknown_gpu_ns(
+            dense["category"],
+            dense["thread_index"],
+            sparse_values["device_number"][value_index],
+        )
         if has_long_pause(dense["start_ns"], dense["duration_ns"]):
             correlation = sparse_values["correlation"][value_index]
             dense["start_ns"], jumps = _in_one_time(dense, correlation)
@@ -251,8 +270,42 @@ class Columns:
             objects=self._event_count,
             losses=MappingProxyType(dict(self._losses + Counter(losses))),
             loss_names=loss_names,
+            unknown_gpu_ns=unknown_gpu_ns,
             info=read_file_info(metadata, source, platform.name if platform else ""),
         )
+
+    def _count_event(self, event: Event, duration_ns: int) -> None:
+        """Count an event of a category that is not known, and where it ran how long."""
+        category = _name(event.cat)
+        self._unknown_categories[category] += 1
+        row = _thread_key((event.pid, event.tid))
+        device = ABSENT
+        if event.args is not None and _is_number(event.args.stream):
+            device = event.args.device if _is_number(event.args.device) else ABSENT
+        self._unknown_ns[category, device, row] += min(max(0, duration_ns), LONGEST_NS)
+
+    def _unknown_gpu_ns(
+        self, category: NDArray[Any], thread_index: NDArray[Any], device_number: NDArray[Any]
+    ) -> Mapping[str, Mapping[int, int]]:
+        """How long what is not known took on each device: in a row of it, or as it says itself.
+
+        Args:
+            category: int8[n], of the events.
+            thread_index: int32[n], their rows.
+            device_number: int32[n].
+        """
+        activity = np.flatnonzero(IS_GPU_ACTIVITY[category])
+        of_row = dict(
+            zip(thread_index[activity].tolist(), device_number[activity].tolist(), strict=True)
+        )
+        device_of = {key: of_row.get(i, ABSENT) for key, i in self._threads.rows.items()}
+        gpu_ns: dict[str, dict[int, int]] = {}
+        for (name, device, row), length_ns in self._unknown_ns.items():
+            number = device if device != ABSENT else device_of.get(row, ABSENT)
+            if number != ABSENT:
+                of_name = gpu_ns.setdefault(name, {})
+                of_name[number] = of_name.get(number, 0) + length_ns
+        return MappingProxyType({name: MappingProxyType(x) for name, x in gpu_ns.items()})
 
     def _count_unknown(self, dense: Mapping[str, NDArray[Any]]) -> Mapping[str, Mapping[str, int]]:
         """Count what is in the file that this reader does not know, by name, as losses."""
@@ -270,6 +323,10 @@ class Columns:
             "copies_without_direction": counts(
                 Category.MEMCPY, lambda name: copy_direction(name) == ""
             ),
+            "unknown_memories": {
+                **counts(Category.MEMCPY, _is_of_unknown_memory),
+                **counts(Category.MEMSET, _is_of_unknown_memory),
+            },
             "unknown_waits": counts(Category.SYNC, lambda name: name not in _KINDS_OF_WAITS),
         }
         for loss, names in losses.items():
@@ -319,11 +376,10 @@ class Columns:
                 return
         categories = [event.cat for event in events]
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
-        self._unknown_categories.update(
-            text
-            for i in np.flatnonzero(category == Category.OTHER).tolist()
-            if (text := categories[i]).lower() not in _UNUSED_CATEGORIES
-        )
+        for i in np.flatnonzero(category == Category.OTHER).tolist():
+            text = categories[i].lower()
+            if text not in _UNUSED_CATEGORIES and not text.startswith(_OUR_CATEGORIES):
+                self._count_event(events[i], int(duration_ns[i]))
         name_index = self._names.indices(names)
         has_arguments = HAS_ARGUMENTS[category]
         has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
@@ -415,6 +471,28 @@ class Columns:
 def _name(text: str) -> str:
     """A name, of whose letters what follows the first 65,536 helps nobody."""
     return text[:_LONGEST_NAME]
+
+
+def _is_number(value: Any) -> TypeGuard[int]:
+    """Whether an argument is the number of a device or a stream."""
+    return type(value) is int and 0 <= value < _MOST_NUMBER
+
+
+def _is_of_unknown_memory(name: str) -> bool:
+    """Whether a copy or a memset is of a kind of memory that nothing is known of.
+
+    >>> _is_of_unknown_memory("Memcpy HtoD (Pinned -> Device)"), _is_of_unknown_memory("Memcpy")
+    (False, False)
+    >>> _is_of_unknown_memory("Memcpy HtoD (Unknown -> Device)")
+    True
+    """
+    match = _MEMORY.fullmatch(name)
+    if match is None:
+        return False
+    source, target, is_memset, filled = match.groups()
+    if is_memset:
+        return filled not in _KINDS_OF_MEMORY | {"Unknown"}
+    return not _KINDS_OF_MEMORY.issuperset((source, target))
 
 
 def _is_bounded(duration_ns: Int64Array) -> NDArray[np.bool_]:

@@ -19,6 +19,7 @@ from tracelab.measures.compared_streams import compared_streams
 from tracelab.measures.graph_streams import graph_streams
 from tracelab.measures.kernel_times import unrecognised_kernels
 from tracelab.model.graph import Graph
+from tracelab.model.loss_names import find_loss_names
 from tracelab.model.losses import LOSSES
 from tracelab.model.steps import UnusedSteps
 from tracelab.model.timeline import Timeline
@@ -103,6 +104,7 @@ def build_trace_info(
         world_size=trace.info.world_size,
         world_groups=trace.info.world_groups,
         recorded=_recorded_time(timeline),
+        loss_names=find_loss_names(trace),
         unused_steps=timeline.unused_steps,
         collector=trace.info.collector,
     )

@@ -35,6 +35,7 @@ from tracelab.measures.starts import StartMetrics
 from tracelab.measures.steady import PROFILED, UNPROFILED, SteadyMetrics
 from tracelab.measures.window_times import DeviceMetrics, WindowMetrics
 from tracelab.model.graph import EventLinks
+from tracelab.model.loss_names import LossName
 from tracelab.model.steps import UnusedSteps
 from tracelab.safe_text import json_bytes
 from tracelab.simulate.causal_profile import CausalMetrics
@@ -129,6 +130,7 @@ class TraceInfo(OneLine):
         world_groups: how many process groups have all ranks in them, where the file lists them.
         recorded: None in a report of an earlier version.
         unused_steps: annotations that match the pattern of the steps and are not steps.
+        loss_names: of what tracelab does not know the ten most frequent names of each loss.
         collector: "kineto" or "cuspy", where the file says who recorded the GPU; else "".
     """
 
@@ -150,6 +152,7 @@ class TraceInfo(OneLine):
     recorded: RecordedTime | None = field(default=None, metadata=_ADDED)
     unused_steps: tuple[UnusedSteps, ...] = field(default=(), metadata=_ADDED)
     collector: str = field(default="", metadata=_ADDED)
+    loss_names: tuple[LossName, ...] = field(default=(), metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

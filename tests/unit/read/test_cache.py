@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.build.files import US, operator, text
+from tests.build.files import US, complete_event, operator, text
 from tracelab import Options, analyze
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import Messages
@@ -86,6 +86,18 @@ def test_a_second_look_gives_the_same_trace_without_reading(name, reads, entries
     assert_equal(second, read_trace(Source(str(TRACES / name), None, named=True)))
     with pytest.raises(ValueError, match="read-only"):
         second.start_ns[0] = 0
+
+
+def test_what_is_not_known_is_kept_with_its_names(tmp_path, reads):
+    lane = {"device": 3, "stream": 7}
+    new = complete_event("f", "graph_foo_node", 0, 5 * US, pid=3, tid=7, **lane)
+    path = tmp_path / "new.json"
+    path.write_bytes(text([operator("o", 0, US), new, new]))
+    first, second = load(path), load(path)
+    assert len(reads) == 1
+    assert_equal(first, second)
+    assert second.loss_names == {"unknown_categories": {"graph_foo_node": 2}}
+    assert second.unknown_gpu_ns == {"graph_foo_node": {3: 10_000}}
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,24 @@ def test_what_is_not_known_is_counted_by_its_name(tmp_path):
     }
 
 
+@pytest.mark.parametrize("cut", range(5))
+def test_what_is_not_known_has_its_time_on_a_gpu_wherever_chunks_are_cut(cut):
+    """By its own arguments, or because it is in the row of a GPU's activities."""
+    events = [
+        kernel(0, 5 * US, device=1, stream=7),
+        complete_event("f", "foo", 5 * US, 7 * US, pid=9, tid=9, device=0, stream=3),
+        complete_event("f", "foo", 7 * US, 8 * US, pid=1, tid=7),
+        complete_event("f", "foo", 7 * US, 8 * US, pid=100, tid=100, device=0),
+    ]
+    first, following = Columns(), Columns()
+    first.add(decode(json.dumps(events[:cut]).encode()))
+    following.add(decode(json.dumps(events[cut:]).encode()))
+    first.add_all(following)
+    read = first.finish(Source("hand.json", None, named=True), {}, {})
+    assert read.loss_names["unknown_categories"] == {"foo": 3}
+    assert read.unknown_gpu_ns == {"foo": {0: 2_000, 1: 1_000}}
+
+
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
 def test_arguments_of_any_type_do_no_harm(tmp_path, separators):
     """What is unusual anywhere in a piece of the file changes nothing else in it."""

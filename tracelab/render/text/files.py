@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from tracelab.measures.window_times import DeviceMetrics
+from tracelab.model.loss_names import LossName, listed_names, merged_loss_names
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
@@ -97,7 +98,7 @@ def losses(trace: TraceInfo) -> list[Section]:
     """What of a file is missing from its numbers."""
     counts = dict(trace.losses)
     rows = [
-        (count, text + _unused_steps(trace, name))
+        (count, text + _unused_steps(trace, name) + _names_of(trace.loss_names, name, counts))
         for name, (count, text) in ((name, _loss_row(name, n)) for name, n in counts.items())
     ]
     if trace.event_links.inferred:
@@ -117,6 +118,12 @@ def _unused_steps(trace: TraceInfo, loss: str) -> str:
     return f": {listed}" if listed else ""
 
 
+def _names_of(names: Sequence[LossName], loss: str, counts: Mapping[str, int]) -> str:
+    """What the file calls that which was lost, after a colon; "" where it has no names."""
+    of_loss = [x for x in names if x.loss == loss]
+    return f": {listed_names(of_loss, counts[loss])}" if of_loss else ""
+
+
 def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
     """What of many files is missing from their numbers, together."""
     counts, files = Counter[str](), Counter[str]()
@@ -125,9 +132,11 @@ def all_losses(traces: Sequence[TraceInfo]) -> list[Section]:
         files.update(trace.losses.keys())
     if not counts:
         return []
+    names = merged_loss_names(x for trace in traces for x in trace.loss_names)
     rows = tuple(
-        (*_loss_row(name, count), f"in {files[name]} of {len(traces)} files")
-        for name, count in counts.items()
+        (number, text + _names_of(names, loss, counts), f"in {files[loss]} of {len(traces)} files")
+        for loss, count in counts.items()
+        for number, text in [_loss_row(loss, count)]
     )
     columns = (Column(""), Column("", Fit.PROSE), Column(""))
     return [Section("Losses", columns=columns, rows=rows, tone=Tone.WARNING)]

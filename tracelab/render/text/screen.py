@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from tracelab.findings.finding import WARNING, Finding
+from tracelab.findings.rules import tl911_unknown_events
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.render.text.cells import PART, counted, listed
@@ -126,11 +127,15 @@ class Lack:
 
 def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[Lack]:
     """What the traces lack, each once, warnings first."""
-    lacks = [
-        Lack(f"{finding.title}{_hint(finding)}", finding.rule, finding.severity == WARNING)
+    about_traces = [
+        finding
         for finding in findings
         # What the profiler costs stands in the verdict.
         if finding.about == "trace" and finding.cause not in ("profiler_overhead", INFLATED)
+    ]
+    lacks = [
+        Lack(f"{finding.title}{others}{_hint(finding)}", finding.rule, finding.severity == WARNING)
+        for finding, others in _each_unknown_once(about_traces)
     ]
     platforms = dict.fromkeys(trace.platform for trace in traces if trace.platform)
     lacks += [Lack(_OTHER_PLATFORM.format(name), None, is_warning=True) for name in platforms]
@@ -140,6 +145,23 @@ def lacking(findings: Sequence[Finding], traces: Sequence[TraceInfo]) -> list[La
             text = loss.text.partition(":")[0]
             lacks.append(Lack(f"{count:,} {text}", None, loss.severity == WARNING))
     return sorted(dict.fromkeys(lacks), key=lambda lack: not lack.is_warning)
+
+
+def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, str]]:
+    """Findings, but of what is not known in several files the worst, and in how many others it is.
+
+    Each file has its own counts and names, so that their sentences differ.
+    """
+    unknown: dict[str, list[Finding]] = {}
+    for finding in findings:
+        if finding.rule == tl911_unknown_events.RULE.id:
+            unknown.setdefault(finding.cause, []).append(finding)
+        else:
+            yield finding, ""
+    for of_cause in unknown.values():
+        worst = max(of_cause, key=lambda x: (x.severity == WARNING, x.where.count))
+        others = len({x.rank for x in of_cause}) - 1
+        yield worst, f", and so in {counted(others, 'other file', 'other files')}" if others else ""
 
 
 def _hint(finding: Finding) -> str:
@@ -160,7 +182,9 @@ def foot_lines(
     if lacks:
         text = ". ".join(lack.text for lack in lacks)
         tone = Tone.WARNING if lacks[0].is_warning else Tone.DIM
-        lines += text_lines(f"The trace: {text}.", width, most, tone)
+        # What is not known has a name, and is to be read in full.
+        unknown = sum(lack.rule == tl911_unknown_events.RULE.id for lack in lacks)
+        lines += text_lines(f"The trace: {text}.", width, most + unknown, tone)
     rules = [*(finding.remedy or finding.rule for finding in shown), *(x.rule for x in lacks)]
     rule = next((rule for rule in rules if rule), None)
     return [*lines, *text_lines(for_more(rule), width, 1, Tone.DIM)]
