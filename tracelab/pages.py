@@ -11,6 +11,7 @@ from tracelab.analysis import Analysis
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, path_names
+from tracelab.read.streams import Source, open_source
 from tracelab.report.schema import Report
 from tracelab.reports import FileResult, analyze_file, merge_results
 from tracelab.system.files import identities, require_output, write_file
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
     from tracelab.render.perfetto import Tracks
 
 PAGE_ENDINGS = (".html", ".htm")
-TRACE_ENDINGS = (".json", ".json.gz")
+_JSON_ENDINGS, _PACKET_ENDINGS = (".json", ".json.gz"), (".pftrace", ".pftrace.gz")
+TRACE_ENDINGS = _JSON_ENDINGS + _PACKET_ENDINGS
 
 
 def part_of_page(analysis: Analysis) -> FilePart:
@@ -71,6 +73,7 @@ def save_traces(
         if result.report is None:
             continue
         try:
+            _require_format(result.source, target)
             write_with_tracks(result.source, result.more, report, target)
         except TracelabError as error:
             written.append(error)
@@ -120,13 +123,15 @@ def write_perfetto(
 
     Args:
         trace: a file or a URL.
-        path: the file to write, ``.json`` or ``.json.gz``; its folder is made.
-        options: how the file is analyzed; of one step only its events are written.
+        path: the file to write, ``.json`` or ``.json.gz``, of a Perfetto trace ``.pftrace`` or
+            ``.pftrace.gz``; its folder is made.
+        options: how the file is analyzed; of one step of JSON only its events are written.
 
     Returns:
         the report that the tracks show.
 
     Raises:
+        UsageError: `path` has the ending of another format.
         OutputError: `path` cannot be written, or is the trace.
         TracelabError: the file cannot be analyzed.
     """
@@ -174,7 +179,29 @@ def require_trace(path: Path) -> None:
     >>> require_trace(Path("step.json.gz"))
     """
     if not path.name.lower().endswith(TRACE_ENDINGS):
-        raise UsageError(f"a trace for Perfetto is .json or .json.gz, not {str(path)!r}")
+        raise UsageError(
+            f"a trace for Perfetto is .json or .pftrace, packed .gz as well, not {str(path)!r}"
+        )
+
+
+def _require_format(source: Source, path: Path) -> None:
+    """Refuse a file whose name is that of another format than that of the trace.
+
+    Raises:
+        UsageError: it is.
+        UnreadableInputError: the trace can no longer be read.
+    """
+    from tracelab.read.packets import begins_with_packets
+
+    with open_source(source) as stream:
+        is_packets = begins_with_packets(stream)
+    if path.name.lower().endswith(_PACKET_ENDINGS if is_packets else _JSON_ENDINGS):
+        return
+    format, ending = ("a Perfetto trace", ".pftrace") if is_packets else ("JSON", ".json")
+    raise UsageError(
+        f"{source.path} is {format}: with its tracks it can be written to {ending} or {ending}.gz, "
+        f"not to {str(path)!r}"
+    )
 
 
 def numbered_traces(path: Path, count: int) -> list[Path]:

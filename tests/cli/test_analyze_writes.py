@@ -78,7 +78,11 @@ def test_a_saved_report_is_shown_alone(tracelab, saved):
     ("flag", "name", "said"),
     [
         ("--html", "page.png", "a page is .html, not"),
-        ("--perfetto", "trace.html", "a trace for Perfetto is .json or .json.gz, not"),
+        (
+            "--perfetto",
+            "trace.html",
+            "a trace for Perfetto is .json or .pftrace, packed .gz as well, not",
+        ),
     ],
 )
 def test_other_endings_are_refused_before_anything_is_read(tracelab, tmp_path, flag, name, said):

@@ -57,7 +57,7 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the trace with tracks of what was found, for Perfetto: .json, .json.gz.",
+            help="Write the trace with tracks of what was found, for Perfetto; in its format.",
         ),
     ] = None,
     step: Annotated[

@@ -14,6 +14,8 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from itertools import chain
 from types import MappingProxyType
@@ -21,10 +23,12 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from tracelab.arrays import OneLine
 from tracelab.errors import MissingSupportError, UnreadableInputError
 from tracelab.intervals import Int64Array
 from tracelab.read.packet_slices import Slice, SliceJoiner
-from tracelab.read.packets import PacketReader
+from tracelab.read.packets import PacketReader, begins_with_packets
+from tracelab.read.streams import Source, open_source
 
 Fields = dict[str, Any]  # of an event, by their keys in the JSON
 _Element = TypeVar("_Element")
@@ -237,7 +241,7 @@ class PacketEvents(Generic[_Element]):
         self._path = path
         self._build = build
         self._used = None if used is None else frozenset((*used, _SYNC_KIND))
-        self._protos, self._parse_error = _load_protos(path)
+        self._protos, self._parse_error = load_protos(path)
         self._interned: dict[int, _Interned] = {}  # by sequence
         self._tracks = _Tracks()
         self._slices = SliceJoiner()
@@ -430,7 +434,49 @@ class PacketEvents(Generic[_Element]):
         }
 
 
-def _load_protos(path: str) -> tuple[Any, type[Exception]]:
+@dataclass(frozen=True, slots=True, repr=False)
+class PacketFile(OneLine):
+    """What has to be known of a Perfetto trace to add packets to it.
+
+    Example: ``PacketFile(end=4_812, base_ns=1_763_880_000_000_000_000, losses={})``.
+
+    Attributes:
+        end: where its last packet that is whole ends, in its unpacked bytes.
+        base_ns: what its own times count from, where `Trace.origin_ns` counts from another moment.
+        losses: what cannot be read, by the names in `tracelab.model.losses.LOSSES`.
+    """
+
+    end: int
+    base_ns: int
+    losses: Mapping[str, int]
+
+
+def locate_packets(source: Source) -> PacketFile | None:
+    """What has to be known of a Perfetto trace to add packets to it; None for any other file.
+
+    Raises:
+        UnreadableInputError: it cannot be read.
+        MissingSupportError: what describes its packets is not installed.
+
+    >>> locate_packets(Source("traces/events_item.pt.trace.json.gz", None, named=True)) is None
+    True
+    """
+    with open_source(source) as stream:
+        if not begins_with_packets(stream):
+            return None
+        protos, parse_error = load_protos(source.path)
+        reader = PacketReader(stream)
+        base_ns: int | None = None
+        for block in reader:
+            with suppress(parse_error):
+                if base_ns is None:
+                    packets = protos.Trace.FromString(block.data).packet
+                    moments = (x.timestamp for x in packets if x.HasField("clock_snapshot"))
+                    base_ns = next(moments, None)
+    return PacketFile(reader.end, base_ns or 0, MappingProxyType(dict(+reader.losses)))
+
+
+def load_protos(path: str) -> tuple[Any, type[Exception]]:
     """The classes of packets, and what they raise for what is none.
 
     Raises:

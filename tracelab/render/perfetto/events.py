@@ -24,7 +24,7 @@ Threads = Mapping[tuple[str, str], tuple[Id, Id]]  # of a file, as it writes the
 
 _NUMBERS = 2**32  # of processes and threads, in Perfetto
 _APART = 1000  # from the file's own, so that nobody mixes them up
-_ABOVE_ALL = -1000  # where the process is sorted
+ABOVE_ALL = -1000  # where the process is sorted
 _ARROWS = 10**6  # so many of a process have numbers of their own
 
 
@@ -46,15 +46,10 @@ def event_lines(
         threads: the file's own.
         notes: what there is to say of the file, shown last.
     """
-    rows = [
-        (track, lane)
-        for track in (*(finding.track for finding in findings), *tracks.tracks, notes)
-        for lane in lanes(track.start_ns, track.end_ns)
-        if len(lane)
-    ]
+    rows = rows_of(tracks, findings, notes)
     process = free_process(threads.values(), len(rows))
     yield _metadata("process_name", process, 0, name=name)
-    yield _metadata("process_sort_index", process, 0, sort_index=_ABOVE_ALL + rank)
+    yield _metadata("process_sort_index", process, 0, sort_index=ABOVE_ALL + rank)
     for order, (track, lane) in enumerate(rows, 1):
         yield _metadata("thread_name", process, process + order, name=track.label)
         yield _metadata("thread_sort_index", process, process + order, sort_index=order)
@@ -69,6 +64,18 @@ def event_lines(
         begun = f'"cat":"tracelab.{kind}","name":"{kind.replace("_", " ")}","id":{number}'
         yield f'{{"ph":"s",{begun},{source}}}'
         yield f'{{"ph":"f","bp":"e",{begun},{target}}}'
+
+
+def rows_of(
+    tracks: Tracks, findings: Sequence[FindingTrack], notes: Track
+) -> list[tuple[Track, NDArray[np.intp]]]:
+    """The rows in the order in which they are shown: of which track, and which of its slices."""
+    return [
+        (track, lane)
+        for track in (*(finding.track for finding in findings), *tracks.tracks, notes)
+        for lane in lanes(track.start_ns, track.end_ns)
+        if len(lane)
+    ]
 
 
 def lanes(start_ns: NDArray[np.int64], end_ns: NDArray[np.int64]) -> Iterator[NDArray[np.intp]]:

@@ -42,7 +42,7 @@ def splice(
         OutputError: the other cannot be written.
     """
     is_packed = path.name.lower().endswith(".gz")
-    with writing(path) as stream, _packed(stream, is_packed=is_packed) as write:
+    with writing(path) as stream, packed(stream, is_packed=is_packed) as write:
         last = _copy(_own_events(source, array, selection), write)
         comma = "" if last in (b"[", b",", b"") else ","
         for text in _joined(lines):
@@ -52,15 +52,15 @@ def splice(
         if array.breaks_off:
             write(b"]\n" if array.is_bare else b"]}\n")
         else:
-            _copy(_bytes_of(source, array.end), write)
+            _copy(bytes_of(source, array.end), write)
 
 
 def _own_events(source: Source, array: EventArray, selection: Selection | None) -> Iterator[bytes]:
     """The file's own bytes up to the end of its events, or only those of the chosen events."""
     if selection is None:
-        yield from _bytes_of(source, 0, array.end)
+        yield from bytes_of(source, 0, array.end)
         return
-    yield from _bytes_of(source, 0, array.begin)
+    yield from bytes_of(source, 0, array.begin)
     before = b"\n"
     for texts in selected_events(source, selection):
         if texts:
@@ -68,7 +68,7 @@ def _own_events(source: Source, array: EventArray, selection: Selection | None) 
             before = b",\n"
 
 
-def _bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[bytes]:
+def bytes_of(source: Source, begin: int, end: int | None = None) -> Iterator[bytes]:
     """The unpacked bytes of a file from an offset on, to another one if it is known.
 
     Raises:
@@ -106,7 +106,7 @@ def _joined(lines: Iterator[str]) -> Iterator[str]:
 
 
 @contextmanager
-def _packed(stream: IO[bytes], *, is_packed: bool) -> Iterator[_Write]:
+def packed(stream: IO[bytes], *, is_packed: bool) -> Iterator[_Write]:
     """What writes to a stream, packed if it is to be."""
     if not is_packed:
         yield stream.write
