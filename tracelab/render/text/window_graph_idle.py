@@ -77,8 +77,9 @@ def _notes(rows: list[GraphIdleMetrics], left_out: int) -> tuple[str, ...]:
     if unknown_ns:
         notes.append(
             f"Before nodes whose dependencies the file does not have, the GPU idled "
-            f"{time_text(unknown_ns)}: there the node before it in its stream is shown. PyTorch's "
-            "own CUPTI collector records the dependencies (enable_graph_dependencies=True)."
+            f"{time_text(unknown_ns)}: there the node before it in its stream is shown. On NVIDIA "
+            "GPUs PyTorch's own CUPTI collector records the dependencies "
+            "(enable_graph_dependencies=True)."
         )
     callback_ns = sum(row.idle_ns for row in rows if row.wait == "callback")
     if callback_ns:
