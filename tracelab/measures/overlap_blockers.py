@@ -149,7 +149,8 @@ class OverlapBlockers:
         blocker = np.full(len(row), OverlapBlocker.TRUE_DEPENDENCY, dtype=np.int8)
         blocking_call_id = np.full(len(row), ABSENT, dtype=np.int64)
         row, passed = row.astype(np.int64), np.full(len(row), OverlapBlocker.SAME_STREAM, np.int8)
-        # Within one replay of a CUDA graph the file does not tell the order, nor without a launch.
+        # Within one replay of a CUDA graph the driver decides which nodes share a queue, whatever
+        # depends on what, and mostly the file does not say that either; nor without a launch.
         open_index = np.flatnonzero(launch_id[row] != launch_id[other_row])
         for _ in range(_MOST_HOPS):
             if not len(open_index):
