@@ -10,12 +10,17 @@ from tracelab.model.lookup import expand_ranges, rows_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import GPU_ACTIVITIES, Trace
 
+# Dependencies through nodes that are no activities, beyond four for each one of the file: a graph
+# has few such nodes, and those of a damaged file may stand for the square of what it holds.
+_MOST_PASSED_ON = 1_000_000
+
 
 def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs of rows of a timeline: within one replay the second had to end before the first.
 
     A node that is no activity, such as a function of the host, waits for others in its turn: what
-    it waits for is what its successors wait for.
+    it waits for is what its successors wait for. Beyond a million of such pairs, and four for each
+    dependency of the file, they are left out.
 
     Returns:
         twice intp[p]: rows, and the rows of their predecessors; each pair once.
@@ -30,12 +35,16 @@ def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.
     of_activity = is_activity[successor_id]
     open_pairs = np.stack((predecessor_id[of_activity], successor_id[of_activity]), axis=1)
     found = [np.zeros((0, 2), dtype=np.int64)]
+    left = _MOST_PASSED_ON + 4 * len(predecessor_id)
     while len(open_pairs):
         is_found = is_activity[open_pairs[:, 0]]
         found.append(open_pairs[is_found])
         through, waiting = open_pairs[~is_found].T
         first = np.searchsorted(successor_id, through)
         end = np.searchsorted(successor_id, through, side="right")
+        left -= int((end - first).sum())
+        if left < 0:
+            break
         index, link_index = expand_ranges(first, end)
         open_pairs = np.unique(
             np.stack((predecessor_id[link_index], waiting[index]), axis=1), axis=0

@@ -39,6 +39,15 @@ def test_a_host_node_passes_on_what_it_waits_for():
     assert pairs_of(rows, links) == [(0, 3), (0, 4)]
 
 
+def test_a_damaged_file_does_not_stand_for_the_square_of_its_links():
+    """2,000 kernels before an event that 2,000 more wait for would be 4 million pairs."""
+    before = [node(kernel, 10, 20, number=i) for i in range(2_000)]
+    after = [node(kernel, 30, 40, number=i, stream=8) for i in range(2_000)]
+    rows = [*before, node(event_node, 25, number=2_000), *after]
+    links = [(i, 2_000) for i in range(2_000)] + [(2_000, 2_001 + i) for i in range(2_000)]
+    assert pairs_of(rows, [(0, 2_001), *links]) == [(0, 2_001)]
+
+
 def test_a_link_against_time_is_none():
     rows = [node(kernel, 10, 20, number=1), node(kernel, 5, 8, number=2, stream=8)]
     assert pairs_of(rows, [(0, 1)]) == []
