@@ -61,13 +61,13 @@ def capture(at, names, *, thread=MAIN, launching=MAIN, within="aten::mm"):
     return rows
 
 
-def replay(at, names, *, streams=(7,), numbers=None, graph=1):
-    """One call, and its activities in turns in some streams."""
+def replay(at, names, *, streams=(7,), numbers=None, graph=1, every=2):
+    """One call, and its activities in turns in some streams; `every` ns one starts."""
     rows = [launch(at, at + 2, 3_000_000 + at, name=REPLAY)]
     for i, name in enumerate(names):
         node = None if numbers is None else Node(numbers[i], graph)
         of_lane = {"stream": streams[i % len(streams)], "node": node} if name != FILL else {}
-        rows.append(activity(name, at + 3 + 2 * i, 3_000_000 + at, **of_lane))
+        rows.append(activity(name, at + 3 + every * i, 3_000_000 + at, **of_lane))
     return rows
 
 
@@ -76,7 +76,7 @@ def graph_programs(draw):
     """Captures, replays and eager runs of a few sequences, and parts of them, in any order."""
     name = st.sampled_from(["a", "b", "c", COPY, FILL])
     sequences = draw(st.lists(st.lists(name, min_size=1, max_size=7), min_size=1, max_size=3))
-    rows, at = [], 0
+    rows, at = [], 100
     for _ in range(draw(st.integers(2, 8))):
         names = draw(st.sampled_from(sequences))
         within = draw(st.sampled_from(["aten::mm", "aten::mm", "aten::bmm"]))
@@ -94,6 +94,7 @@ def graph_programs(draw):
             order = draw(st.permutations(range(len(names))))
             numbers = draw(st.sampled_from([None, None, range(len(names)), order]))
             graph = draw(st.integers(1, 2))
-            rows += replay(at, names, streams=streams, numbers=numbers, graph=graph)
-        at = max(0, at + 10 * len(names) + 20)
-    return rows
+            every = 2 if len(streams) == 1 else draw(st.integers(1, 2))
+            rows += replay(at, names, streams=streams, numbers=numbers, graph=graph, every=every)
+        at += 10 * len(names) + 20
+    return rows + replay(at, sequences[0])

@@ -109,6 +109,8 @@ def _graphs(rows, launch_of):
             is_ordered = all(a < b for (one, other), (a, b) in steps if one == other)
             if is_ordered:
                 nodes.sort(key=lambda i: rows[i].node.number)
+        if not is_ordered:
+            nodes.sort(key=lambda i: rows[i].start)
         of = {rows[i].node.graph if rows[i].node else ABSENT for i in nodes}
         number = of.pop() if len(of) == 1 else ABSENT
         key = number, is_ordered, tuple(_token(rows[i]) for i in nodes)
@@ -191,7 +193,7 @@ def _eagerly(rows, launch_of, graphs):
     text = [i for part in texts for i in (*part, None)]
     for (_, is_ordered, tokens), replays in graphs.items():
         run = longest_run([None if i is None else _token(rows[i]) for i in text], tokens)
-        if not is_ordered or run is None:
+        if run is None:
             continue
         first, length, places = run
         if length < max(4, 0.5 * len(tokens)) or len({*tokens[first : first + length]}) < 2:
@@ -210,7 +212,21 @@ def _eagerly(rows, launch_of, graphs):
             for place, calls in group
             if depth[place] == max(depth[other] for other, _ in group)
         ]
-        yield from ((nodes[first : first + length], calls) for _, nodes in replays)
+        yield from (
+            (nodes[first : first + length], calls)
+            for _, nodes in replays
+            if is_ordered or _is_in_order(rows, nodes)
+        )
+
+
+def _is_in_order(rows, nodes):
+    """Whether nothing ran at the same time, or all that looks alike is in one stream."""
+    if not any(rows[a].end > rows[b].start for k, b in enumerate(nodes) for a in nodes[:k]):
+        return True
+    lanes = {}
+    for i in nodes:
+        lanes.setdefault(_token(rows[i]), set()).add((rows[i].device, rows[i].stream))
+    return all(len(of_token) == 1 for of_token in lanes.values())
 
 
 def _depth(rows, calls):

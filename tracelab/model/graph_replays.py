@@ -24,7 +24,7 @@ class GraphReplays(Frozen):
         graph_number: int64[r], `GraphNodes.graph_number`; ABSENT where the file does not say.
         is_ordered: bool[r], whether the order in which the nodes were captured is known.
         row: intp[n], timeline rows, replay after replay; in the order of the capture where that is
-            known, else by stream and start.
+            known, else by start.
         first: intp[r + 1], the rows of replay *i* are ``row[first[i]:first[i + 1]]``.
 
     Example row: ``launch_id=40, graph_number=3, is_ordered=True`` with ``row[0:2] == [7, 2]``.
@@ -60,8 +60,8 @@ def graph_replays(timeline: Timeline) -> GraphReplays:
     place = np.empty_like(by_start)
     place[by_start] = np.arange(len(by_start))
     replay = place[index]
-    in_order = np.argsort(replay, kind="stable")
-    rows, replay = rows[in_order], replay[in_order]
+    by_replay = np.argsort(replay, kind="stable")
+    rows, replay = rows[by_replay], replay[by_replay]
     node_row = trace.graph_node_row[timeline.event_id[rows]]
     number = trace.graph_nodes.node_number[node_row]
     follows = np.diff(replay) == 0
@@ -75,13 +75,14 @@ def graph_replays(timeline: Timeline) -> GraphReplays:
     is_repeated = (np.diff(replay[by_number]) == 0) & (np.diff(number[by_number]) == 0)
     is_unnumbered[replay[by_number][1:][is_repeated]] = True
     is_ordered = ~is_several | ~is_unnumbered
-    key = np.where((is_several & is_ordered)[replay], number, np.arange(len(rows)))
+    key = np.where((is_several & is_ordered)[replay], number, timeline.start_ns[rows])
+    in_order = np.lexsort((np.arange(len(rows)), key, replay))
     first = np.searchsorted(replay, np.arange(len(launch_ids) + 1))
     return GraphReplays(
         launch_id=launch_ids[by_start],
         graph_number=_common(trace.graph_nodes.graph_number[node_row], replay, first),
         is_ordered=is_ordered,
-        row=rows[np.lexsort((key, replay))],
+        row=rows[in_order],
         first=first,
     )
 

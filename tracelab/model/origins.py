@@ -259,7 +259,8 @@ def _run_eagerly(
     timeline: Timeline, replays: GraphReplays, tokens: Int64Array, graphs: Iterable[_Graph]
 ) -> list[_Match]:
     """The longest runs of activities outside of graphs that are those of most of a replay."""
-    ordered = [graph for graph in graphs if graph.is_ordered]
+    in_order = (_in_inferred_order(timeline, replays, tokens, graph) for graph in graphs)
+    ordered = [graph for graph in in_order if graph.replays]
     text_row = _eager_rows(timeline, replays)
     text = np.where(text_row == ABSENT, ABSENT, tokens[text_row])
     sequences = [tokens[replays.rows(graph.replays[0])] for graph in ordered]
@@ -279,6 +280,28 @@ def _run_eagerly(
         calls = [launched[place : place + run.length] for place in places]
         matches.append(_Match(rows, calls))
     return matches
+
+
+def _in_inferred_order(
+    timeline: Timeline, replays: GraphReplays, tokens: Int64Array, graph: _Graph
+) -> _Graph:
+    """A graph with those of its replays that ran in the order of the capture, most likely.
+
+    In several streams that is so where nothing in it ran at the same time, or where all that looks
+    alike is in one stream: then the start decides nothing.
+    """
+    if graph.is_ordered:
+        return graph
+
+    def is_in_order(index: int) -> bool:
+        rows = replays.rows(index)
+        start_ns, end_ns = timeline.start_ns[rows], timeline.end_ns[rows]
+        if (np.maximum.accumulate(end_ns)[:-1] <= start_ns[1:]).all():
+            return True
+        pairs = np.unique(np.stack((tokens[rows], timeline.stream_index[rows]), axis=1), axis=0)
+        return len(pairs) == len(np.unique(tokens[rows]))
+
+    return graph._replace(replays=list(filter(is_in_order, graph.replays)))
 
 
 def _in_one_call(

@@ -205,6 +205,21 @@ def test_the_same_activities_run_eagerly():
     }
 
 
+@pytest.mark.parametrize(
+    ("names", "every", "is_said"),
+    [
+        (["norm", "gemm", "norm", "gemm"], 1, True),  # each name has a stream of its own
+        (["norm", "gemm", "gemm", "norm"], 1, False),  # which gemm was captured first?
+        (["norm", "gemm", "gemm", "norm"], 2, True),  # one after the other
+    ],
+)
+def test_in_several_streams_the_order_is_inferred_where_the_start_decides_nothing(
+    names, every, is_said
+):
+    rows = [*eager(100, names), *replay(300, names, streams=(7, 9), every=every)]
+    assert found(*rows) == (expected(rows, launches_of(rows), Basis.EAGER) if is_said else {})
+
+
 def test_a_capture_counts_before_the_same_activities_run_eagerly():
     rows = [*eager(100, WORK), *capture(200, WORK), *replay(300, WORK)]
     assert found(*rows) == expected(rows, launches_of(rows, 200), Basis.CAPTURE)
@@ -348,13 +363,13 @@ def test_the_slow_model_says_the_same(rows):
     def place_of(event):
         row = rows[event]
         around = [
-            one.name
+            (one.start, -one.end, one.name)
             for one in rows
             if one.category == Category.OPERATOR
             and one.thread == row.thread
             and one.start <= row.start
             and one.end >= row.end
         ]
-        return around[-1] if around else None
+        return max(around)[-1] if around else None
 
     assert found(*rows) == origins_of(rows, place_of)
