@@ -61,7 +61,7 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL101", "TL102"),
         edit="unblock:{place}",
         operators=r"^aten::(?:item|to|_to_copy|copy_)$",
-        occurs=every(called_directly, blocks, _behind_replays, recurs),
+        occurs=every(_behind_replays, called_directly, blocks, recurs),
         by_call_site=True,
         is_general=True,
     ),
