@@ -69,7 +69,10 @@ def advise(context: Context, lost_ns: int) -> Advice:
         inside = [blocker for blocker in capture.blockers if blocker.is_inside]
         places = _places(inside, has_steps=capture.has_steps)
         sentences, edit = advise_on_replays(launched_by_step(context), places)
-        return Advice(_joined(*sentences, "" if edit else _larger_batch(context)), edit)
+        if edit is None:
+            return Advice(_joined(*sentences, _larger_batch(context)), None)
+        change = find_change(context, capture.as_it_is)
+        return Advice(_joined(*sentences, _in_order(_other_conditions(capture, change))), edit)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     return Advice(

@@ -26,17 +26,20 @@ _MOST_LOOKED_UP = 20_000  # launches: the place of most does not need all
 class Launched(NamedTuple):
     """What a step launches: the mean of the steady steps, or the sum of a window without steps.
 
-    Example: ``Launched(replays=4, eager=12, eager_at="`aten::add` in decode (serve.py:9)")``.
+    Example: ``Launched(replays=4, eager=12, eager_at="`aten::add` in decode (serve.py:9)",
+    has_steps=True)``.
 
     Attributes:
         replays: calls that replay a graph.
         eager: other calls, of what a graph could hold: not what waits, nor what copies to the host.
         eager_at: the place of most of those, in words; "" without any.
+        has_steps: whether the file has steady steps; else nobody knows what repeats.
     """
 
     replays: int
     eager: int
     eager_at: str
+    has_steps: bool
 
 
 def launched_by_step(context: Context) -> Launched:
@@ -60,6 +63,7 @@ def launched_by_step(context: Context) -> Launched:
         replays=round(int(is_replay.sum()) / count),
         eager=round(len(eager_id) / count),
         eager_at=_top_place(context, eager_id[:_MOST_LOOKED_UP]),
+        has_steps=bool(steps),
     )
 
 
@@ -74,27 +78,24 @@ def advise_on_replays(launched: Launched, places: str) -> tuple[list[str], str |
         sentences, and the edit that stands for them.
     """
     replays, eager = launched.replays, launched.eager
-    first = f"No graph goes beyond a call that waits for the GPU: first change {places}."
+    whole = "A step" if launched.has_steps else "The trace"
+    all_of_it = "all of it" if launched.has_steps else "what always follows one another"
     alone = "once more by itself" if eager == 1 else f"{eager:,} times more, one by one"
     beside = f"launches {alone}, most of all at {launched.eager_at}"
+    early = "the GPU is done with one before the next is launched"
     if eager and replays > 1:
-        what = f"A step replays {replays:,} graphs and {beside}. Capture all of it as one graph."
+        what = f"{whole} replays {replays:,} graphs and {beside}. Capture {all_of_it} as one graph."
     elif eager:
         what = (
-            f"A step replays a graph and {beside}. Capture that in the graph, too: copies into its "
-            "inputs as its first nodes, what uses its results as its last."
+            f"{whole} replays a graph and {beside}. Capture that in the graph, too: copies into "
+            "its inputs as its first nodes, what uses its results as its last."
         )
     elif replays > 1:
-        what = (
-            f"A step replays {replays:,} graphs, and the GPU is done with one before the next is "
-            "launched. Capture them as one graph."
-        )
+        what = f"{whole} replays {replays:,} graphs, and {early}. Capture {all_of_it} as one graph."
     else:
-        what = (
-            "A step is one replay already, and the GPU is done with it before the next is "
-            "launched. Capture several steps in one graph."
-        )
-    has_edit = eager > 0 or replays > 1
+        what = f"{whole} is one replay already, and {early}. Capture several steps in one graph."
+    first = f"No graph goes beyond a call that waits for the GPU: first change {places}."
+    has_edit = eager > 0 or (replays > 1 and launched.has_steps)
     return [what, first if places else ""], GRAPH if has_edit else None
 
 

@@ -1,11 +1,14 @@
 """What programs that replay CUDA graphs are told; the fixed twin of each is told nothing."""
 
+import itertools
+
 import pytest
 
 from tests.build import replays
 from tests.build.files import write
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
+from tracelab.findings.replay_advice import Launched, advise_on_replays
 
 
 @pytest.fixture
@@ -84,7 +87,7 @@ def test_several_graphs_are_to_become_one(alarms):
     assert finding.where.call == "replay"
     assert finding.fix == (
         "A step replays 8 graphs, and the GPU is done with one before the next is launched. "
-        "Capture them as one graph."
+        "Capture all of it as one graph."
     )
 
 
@@ -102,7 +105,7 @@ def test_one_replay_a_step_that_is_launched_too_late_is_to_hold_several_steps(al
 
     # THEN nothing can be merged, and nothing is predicted
     assert (finding.rule, finding.cause, finding.edit) == ("TL301", "launch_bound", None)
-    assert finding.fix.startswith("A step is one replay already, and the GPU is done with it")
+    assert finding.fix.startswith("A step is one replay already, and the GPU is done with one")
     assert "Capture several steps in one graph." in finding.fix
 
 
@@ -116,7 +119,7 @@ def test_a_graph_does_not_go_beyond_a_call_that_waits(alarms):
     fixes = {finding.rule: finding.fix for finding in alarms(program)}
     assert fixes["TL301"] == (
         "A step replays 16 graphs, and the GPU is done with one before the next is launched. "
-        "Capture them as one graph. No graph goes beyond a call that waits for the GPU: first "
+        "Capture all of it as one graph. No graph goes beyond a call that waits for the GPU: first "
         "change `synchronize` in decode (serve.py) (1 a step)."
     )
 
@@ -142,3 +145,29 @@ def test_host_work_between_replays_is_named_from_20_us_on(alarms, work, cause):
 
     # THEN
     assert {(x.rule, x.cause) for x in alarms(program)} == {("TL301", cause)}
+
+
+def test_what_changes_from_step_to_step_is_said_before_it_is_captured(alarms):
+    # GIVEN a kernel beside the graph that is another one in each step
+    names = itertools.count()
+
+    def program(machine):
+        machine.replays([2] * 10)
+        machine.launches([4] * 8, name=f"aten::of_length_{next(names)}")
+
+    [finding] = alarms(program)
+    assert finding.edit == "graph"
+    assert "First pad to a few fixed shapes, with a graph for each (in decoding:" in finding.fix
+    assert "because `of_length_" in finding.fix
+
+
+def test_without_steps_nobody_knows_what_is_one_graph():
+    many = Launched(replays=40, eager=0, eager_at="", has_steps=False)
+    assert advise_on_replays(many, "") == (
+        [
+            "The trace replays 40 graphs, and the GPU is done with one before the next is "
+            "launched. Capture what always follows one another as one graph.",
+            "",
+        ],
+        None,
+    )
