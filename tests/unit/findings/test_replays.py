@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from tests.build import replays
+from tests.build import cupti_collector, replays
 from tests.build.files import write
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
@@ -13,11 +13,15 @@ from tracelab.findings.replay_advice import Launched, advise_on_replays
 
 @pytest.fixture
 def alarms(tmp_path):
-    """The findings above info about a program."""
+    """The findings above info about a program, in Kineto's layout or in the newer collector's."""
 
-    def find(program):
-        path = write(tmp_path / "hand.json", replays.run(program))
-        report = analyze(path, Options(cache=False))
+    def find(program, *, collector=False):
+        path, events = tmp_path / "hand.json", replays.run(program)
+        if collector:
+            cupti_collector.write(cupti_collector.rewritten({"traceEvents": events}), path)
+        else:
+            write(path, events)
+        report = analyze(str(path), Options(cache=False))
         return [x for x in report.findings if x.severity != INFO]
 
     return find
@@ -58,6 +62,18 @@ def test_defect_is_the_only_finding_with_its_place_and_price(
     assert (finding.where.function, finding.edit) == (function, edit)
     assert finding.saves_ns > 0
     assert "reduce-overhead" not in finding.fix  # it uses graphs already
+
+
+@pytest.mark.parametrize(
+    "program",
+    [replays.late, replays.piecewise, replays.read_each_step, replays.copied_late, replays.ahead],
+    ids=lambda program: program.__name__,
+)
+def test_findings_are_the_same_where_nodes_have_exact_dependencies(alarms, program):
+    def told(findings):
+        return [(x.rule, x.cause, x.remedy, x.edit, x.saves_ns, x.fix) for x in findings]
+
+    assert told(alarms(program, collector=True)) == told(alarms(program))
 
 
 @pytest.mark.parametrize(
