@@ -5,14 +5,18 @@ for, and as other profilers write it: stock Kineto, where no wait names its reco
 own CUPTI collector, where waits name the call that recorded and not its stream. An inferred source
 is right when it is the very activity that the records tell, and wrong when it is any other, however
 plausible.
+
+The last four columns are of all that streams waited for, whether that delayed anything or not. A
+source is implied where the records tell a later activity of the same stream.
 """
 
 from __future__ import annotations
 
 import json
+import operator
 from collections import defaultdict
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -20,7 +24,11 @@ from numpy.typing import NDArray
 
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.graph import Graph
+from tracelab.model.stream_progress import StreamProgress
+from tracelab.model.stream_queues import StreamQueues
+from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT, Category, Trace
+from tracelab.model.wait_records import find_wait_records
 
 TRACES = Path(__file__).parents[2] / "traces"
 
@@ -42,6 +50,10 @@ class Score:
         found: those whose inferred source is that one.
         activities: all rows.
         same: those of which the binding says the same with and without the records.
+        recorded: what rows waited for on other streams, by the records.
+        matching: as much of that is inferred.
+        implied: what else is inferred, where the records tell a later row of the same stream.
+        wrong: whatever else is inferred.
     """
 
     inferred: int = 0
@@ -50,16 +62,13 @@ class Score:
     found: int = 0
     activities: int = 0
     same: int = 0
+    recorded: int = 0
+    matching: int = 0
+    implied: int = 0
+    wrong: int = 0
 
     def __add__(self, other: Score) -> Score:
-        return Score(
-            self.inferred + other.inferred,
-            self.right + other.right,
-            self.delayed + other.delayed,
-            self.found + other.found,
-            self.activities + other.activities,
-            self.same + other.same,
-        )
+        return Score(*map(operator.add, astuple(self), astuple(other)))
 
     @property
     def precision(self) -> float:
@@ -82,13 +91,20 @@ def without_records(trace: Trace) -> Trace:
 
 
 def without_streams(trace: Trace) -> Trace:
-    """The trace as PyTorch's own CUPTI collector writes it: waits name the call that recorded."""
+    """The trace as PyTorch's own CUPTI collector writes it: waits name the call that recorded.
+
+    Kineto names none of another device; there the record is what `find_wait_records` tells.
+    """
+    records = find_wait_records(trace)
+    wait_correlation = trace.wait_correlation[:].copy()
+    wait_correlation[records.wait_id] = records.correlation
     is_sync = trace.category == Category.SYNC
     is_record = trace.category == Category.CUDA_EVENT
     return replace(
         trace,
         category=np.where(is_record, np.int8(Category.OTHER), trace.category),
         wait_stream_number=np.where(is_sync, ABSENT, trace.wait_stream_number),
+        wait_correlation=wait_correlation,
     )
 
 
@@ -114,6 +130,14 @@ def score(trace: Trace, without: Callable[[Trace], Trace] = without_records) -> 
     delayed = held_up(exact) & ~exact.binding.event_is_inferred
     same = exact.binding.constraint == blind.binding.constraint
     same &= exact.binding.source_row == blind.binding.source_row
+    recorded, found = _sources(exact), _sources(blind)
+    stream_index = exact.host.timeline.stream_index
+    implied = {
+        (row, source)
+        for row, source in found - recorded
+        for waiting, later in recorded
+        if waiting == row and later > source and stream_index[later] == stream_index[source]
+    }
     return Score(
         inferred=int(inferred.sum()),
         right=int(right.sum()),
@@ -121,7 +145,19 @@ def score(trace: Trace, without: Callable[[Trace], Trace] = without_records) -> 
         found=int((delayed & right).sum()),
         activities=len(same),
         same=int(same.sum()),
+        recorded=len(recorded),
+        matching=len(recorded & found),
+        implied=len(implied),
+        wrong=len(found - recorded - implied),
     )
+
+
+def _sources(graph: Graph) -> set[tuple[int, int]]:
+    """Rows, and what each one waited for on another stream."""
+    timeline = graph.host.timeline
+    queues = StreamQueues(timeline)
+    waits = resolve_waits(timeline, queues, StreamProgress(timeline, queues))
+    return set(zip(waits.row.tolist(), waits.source_row.tolist(), strict=True))
 
 
 def captures() -> dict[str, list[str]]:
@@ -153,7 +189,7 @@ def main() -> None:
 def _print_table(scores: dict[str, Score]) -> None:
     print(
         f"{'':16}{'inferred':>10}{'right':>8}{'precision':>11}{'delayed':>9}{'found':>7}{'recall':>9}"
-        f"{'activities':>12}{'same':>8}"
+        f"{'activities':>12}{'same':>8}{'recorded':>10}{'right':>8}{'implied':>9}{'wrong':>7}"
     )
     total = Score()
     for workload, files in captures().items():
@@ -167,6 +203,7 @@ def _line(name: str, x: Score) -> str:
     return (
         f"{name:16}{x.inferred:10,}{x.right:8,}{x.precision:11.1%}"
         f"{x.delayed:9,}{x.found:7,}{x.recall:9.1%}{x.activities:12,}{x.same:8,}"
+        f"{x.recorded:10,}{x.matching:8,}{x.implied:9,}{x.wrong:7,}"
     )
 
 

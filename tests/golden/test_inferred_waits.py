@@ -37,6 +37,10 @@ def test_a_wait_that_names_the_call_that_recorded_is_nearly_exact():
     assert total.precision >= 0.995
     assert total.recall >= 0.995
     assert total.same >= 0.9999 * total.activities > 45_000
+    # What delayed nothing is a dependency, too.
+    assert total.wrong == 0
+    assert total.implied < 0.01 * total.recorded
+    assert total.matching >= 0.9 * total.recorded > 6_000
 
 
 @pytest.mark.parametrize(
