@@ -239,7 +239,8 @@ def collect(capture: Mapping[str, Any], collector: Collector = DEFAULT) -> Windo
         if event["ph"] == "X" and category in _ARGUMENTS and _is_recorded(event, collector):
             rows[category].append(_row(event, names_record, collector))
     window = Window(
-        header={key: value for key, value in capture.items() if key != "traceEvents"},
+        header={key: value for key, value in capture.items() if key != "traceEvents"}
+        | {"baseTimeNanoseconds": base_ns},
         base_ns=base_ns,
         host_events=_host_events(events),
         rows=rows,
@@ -343,7 +344,7 @@ def _row(event: Event, names_record: Callable[[Event], int], collector: Collecto
     elif name in _WAITS_FOR_EVENT:
         args |= {
             "wait_on_stream": -1,
-            "wait_on_cuda_event_id": given["wait_on_cuda_event_id"],
+            "wait_on_cuda_event_id": given.get("wait_on_cuda_event_id", 0),
             "wait_on_cuda_event_record_corr_id": names_record(event),
         }
     thread = abs(args["stream"]) if category == "cuda_sync" else event["tid"]
@@ -391,9 +392,10 @@ def _record_names(events: Sequence[Event]) -> Callable[[Event], int]:
 
     def correlation_of(wait: Event) -> int:
         args = wait["args"]
-        if args["wait_on_cuda_event_record_corr_id"] >= 0 or wait["name"] == "Event Sync":
-            return int(args["wait_on_cuda_event_record_corr_id"])
-        of_event = recorded.get(args["wait_on_cuda_event_id"], [])
+        correlation = args.get("wait_on_cuda_event_record_corr_id", -1)
+        if correlation >= 0 or wait["name"] == "Event Sync":
+            return int(correlation)
+        of_event = recorded.get(args.get("wait_on_cuda_event_id"), [])
         before = bisect_left(of_event, args["correlation"])
         return of_event[before - 1] if before else -1
 
