@@ -72,6 +72,7 @@ _LEFT_OUT_ZEROS: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 _LANE = re.compile(r"\[(\d{1,18})\] (.*)", re.DOTALL)  # a row of GPU work: "[0007] stream 7"
 _DIGITS = re.compile(r"\d{1,19}")
+_MINUS_ONE = 0x7FFFFFFF  # in 31 bits
 _SYNC_KIND = "cuda_sync_kind"
 _OVERHEAD = "Overhead"  # the name of the track of what the profiler cost
 # Below this a float of microseconds tells nanoseconds apart.
@@ -143,12 +144,12 @@ class _Tracks:
         process: int | str
         thread: int | str
         if track.HasField("process"):
-            process, thread = track.process.pid, 0
+            process, thread = _signed(track.process.pid), 0
             name = self.process_names[uuid] = _text(track.process.process_name)
             self._processes[uuid] = process
             return _named("process_name", process, thread, name)
         if track.HasField("thread"):
-            process, thread = track.thread.pid, track.thread.tid
+            process, thread = _signed(track.thread.pid), _signed(track.thread.tid)
             name = _text(track.thread.thread_name)
         else:
             process, thread, name = self._processes.get(parent, ""), uuid, _text(track.name)
@@ -495,6 +496,15 @@ def load_protos(path: str) -> tuple[Any, type[Exception]]:
 
 def _named(what: str, process: Any, thread: Any, name: str) -> Fields:
     return {"ph": "M", "name": what, "pid": process, "tid": thread, "args": {"name": name}}
+
+
+def _signed(number: int) -> int:
+    """A number of a process or thread, of which the file has only the lower 31 bits.
+
+    >>> _signed(4211), _signed(0x7FFFFFFF)
+    (4211, -1)
+    """
+    return -1 if number == _MINUS_ONE else number
 
 
 def _microseconds(time_ns: int) -> float | str:

@@ -14,19 +14,12 @@ from pathlib import Path
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.read.file_names import without_ending
 from tracelab.read.rank_names import rank_in
-from tracelab.read.streams import (
-    GZIP_MAGIC,
-    READ_ERRORS,
-    Source,
-    is_url,
-    open_source,
-    read_pipe,
-    unreadable,
-)
+from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
 _PACKET_NAMES = (".pftrace", ".pftrace.gz")  # Perfetto's
 _TRACE_NAMES = ("trace.json", "trace.json.gz", *_PACKET_NAMES)
 _NAMES = (".json", ".json.gz", *_PACKET_NAMES)
+_GZIP_END_BYTES = 8
 _HEAD = 65_536  # bytes: a trace shows by then that it is one
 _TRACE_KEYS = (b'"traceEvents"', b'"deviceProperties"', b'"distributedInfo"')
 
@@ -153,18 +146,25 @@ def _is_json_of(name: str, packets: str) -> bool:
 def _is_packed_from(plain: Path, packed: Path) -> bool:
     """Whether a gzip file unpacks to as many bytes as the plain one has; its end says so.
 
-    Where the plain one is packed as well, as every ``.pftrace`` of PyTorch is, both ends are equal.
+    Where the plain one is packed as well, as every ``.pftrace`` of PyTorch is, both may be equal.
     """
     try:
-        with open(packed, "rb") as stream, open(plain, "rb") as other:
-            stream.seek(-8, os.SEEK_END)
-            end = stream.read()
-            if other.read(len(GZIP_MAGIC)) == GZIP_MAGIC:
-                other.seek(-8, os.SEEK_END)
-                return other.read() == end
-            return int.from_bytes(end[4:], "little") == plain.stat().st_size % 2**32
+        end = _end_of(packed)
+        has_its_length = int.from_bytes(end[4:], "little") == plain.stat().st_size % 2**32
+        return has_its_length or _end_of(plain) == end
     except OSError:  # both stay, and their reader says what is wrong
         return False
+
+
+def _end_of(file: Path) -> bytes:
+    """The end of a gzip file: a checksum, and how long it is unpacked.
+
+    Raises:
+        OSError: it cannot be read, or is shorter.
+    """
+    with open(file, "rb") as stream:
+        stream.seek(-_GZIP_END_BYTES, os.SEEK_END)
+        return stream.read()
 
 
 def _begins_like_a_trace(file: Path) -> bool:

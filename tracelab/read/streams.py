@@ -73,15 +73,25 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
     with ExitStack() as stack:
         try:
             raw = _open_raw(source.copy or source.path)
-            stream = stack.enter_context(io.BufferedReader(_watch(raw)))
-            is_packed = stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC)
+            packed = stack.enter_context(io.BufferedReader(_watch(raw)))
+            stream = _unpacked(stack, packed)
+            # PyTorch packs every .pftrace: who packs it again has packed it twice.
+            with suppress(*READ_ERRORS):  # its reader says what is wrong with it
+                stream = _unpacked(stack, stream)
         except TracelabError:
             raise
         except ImportError as error:
             raise MissingSupportError(f"{source.path}: {error}") from None
         except Exception as error:  # each of fsspec's file systems has errors of its own
             raise unreadable(source.path, error) from None
-        yield stack.enter_context(io.BufferedReader(_Unpacked(stream))) if is_packed else stream
+        yield stream
+
+
+def _unpacked(stack: ExitStack, stream: io.BufferedReader[Any]) -> io.BufferedReader[Any]:
+    """The decompressed bytes of a stream; the stream itself where it is not gzip."""
+    if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
+        return stream
+    return stack.enter_context(io.BufferedReader(_Unpacked(stream)))
 
 
 def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:

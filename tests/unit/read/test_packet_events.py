@@ -397,7 +397,13 @@ def test_the_arguments_of_events(tmp_path):
     ]
 
 
-@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "packed"])
+def packed_twice(content: bytes) -> bytes:
+    return gzip.compress(gzip.compress(content))
+
+
+@pytest.mark.parametrize(
+    "pack", [bytes, gzip.compress, packed_twice], ids=["plain", "packed", "packed twice"]
+)
 @pytest.mark.parametrize("name", ["a.pftrace", "a.pftrace.gz", "a.json"])
 def test_a_file_is_known_by_its_content(tmp_path, pack, name):
     assert len(read_trace(written(tmp_path, pack(perfetto_trace(window(SCENE))), name))) == 3

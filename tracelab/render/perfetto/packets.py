@@ -7,7 +7,7 @@ nanoseconds there. The file's own slices cannot get arrows, for those are part o
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from tracelab.read.packet_events import PacketFile, load_protos
 from tracelab.read.streams import Source
-from tracelab.render.perfetto.events import ABOVE_ALL, free_process, rows_of
+from tracelab.render.perfetto.events import ABOVE_ALL, rows_of
 from tracelab.render.perfetto.findings import FindingTrack
 from tracelab.render.perfetto.splice import bytes_of, packed
 from tracelab.render.perfetto.tracks import Counter, Texts, Track, Tracks
@@ -24,6 +24,7 @@ from tracelab.system.files import writing
 
 _AT_ONCE = 1000  # packets
 _SEQUENCE = 31_438  # of ours: names of one sequence are unknown in others
+_FIRST_PROCESS = 1000
 _FIRST_TRACK = 2**62  # beyond what programs number their tracks with
 
 
@@ -74,8 +75,9 @@ def track_packets(
     rows = rows_of(tracks, findings, notes)
     origin_ns = file.base_ns + tracks.origin_ns
     process = _track(protos, 0, name, 0)
-    threads = [(_number(one), _number(thread)) for one, thread in tracks.threads]
-    process.track_descriptor.process.pid = free_process(threads, len(rows))
+    taken = {text for pair in tracks.threads for text in pair}
+    free = (number for number in count(_FIRST_PROCESS) if str(number) not in taken)
+    process.track_descriptor.process.pid = next(free)
     process.track_descriptor.process.process_name = name
     process.track_descriptor.process.legacy_sort_index = ABOVE_ALL + rank
     process.track_descriptor.child_ordering = protos.TrackDescriptor.EXPLICIT
@@ -88,10 +90,6 @@ def track_packets(
         packet.track_descriptor.counter.SetInParent()
         yield packet
         yield from _values(protos, order, counter, origin_ns)
-
-
-def _number(text: str) -> int | str:
-    return int(text) if text.isascii() and text.isdigit() else text
 
 
 def _track(protos: Any, order: int, name: str, parent: int) -> Any:
