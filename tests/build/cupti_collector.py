@@ -6,9 +6,10 @@ to it. What it writes, and in which order, follows its `trace.py` at pytorch's c
 `merge_trace_window_into_chrome_trace`). No file of it has been captured yet.
 
 A capture of Kineto cannot give all of it: the arguments `priority`, `channel`, `channel_type`,
-`flags` and `value` are left out, a call that Kineto does not know keeps the name INVALID, and
-waits of streams without any activity stay away, for Kineto has left out their rows. Graphs get
-numbers of nodes by the order on their streams.
+`flags` and `value` are left out, and a call that Kineto does not know keeps the name INVALID.
+Kineto leaves out the waits of streams without any activity; those of NCCL are given back, which
+waits for an event and records it again on the stream that waited. Graphs get numbers of nodes by
+the order on their streams.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def collect(capture: Mapping[str, Any], collector: Collector = DEFAULT) -> Windo
         ]
     rows: dict[str, list[Row]] = defaultdict(list)
     names_record = _record_names(events)
-    for event in events:
+    for event in [*events, *_waits_of_idle_streams(events)]:
         category = event.get("cat", "")
         if event["ph"] == "X" and category in _ARGUMENTS and _is_recorded(event, collector):
             rows[category].append(_row(event, names_record, collector))
@@ -400,6 +401,61 @@ def _record_names(events: Sequence[Event]) -> Callable[[Event], int]:
         return of_event[before - 1] if before else -1
 
     return correlation_of
+
+
+def _waits_of_idle_streams(events: Sequence[Event]) -> list[Event]:
+    """The rows of waits of streams without any activity, as far as the capture tells them.
+
+    A call that makes a stream wait, right after its thread recorded an event, waits for that event.
+    The stream is the one without activities on which the event is recorded, too.
+    """
+    complete = [event for event in events if event["ph"] == "X"]
+    busy = {
+        (_device(event), event["args"]["stream"])
+        for event in complete
+        if event["cat"] in _ACTIVITIES
+    }
+    records = {x["args"]["correlation"]: x for x in complete if x["cat"] == "cuda_event"}
+    has_row = {x["args"]["correlation"] for x in complete if x["cat"] == "cuda_sync"}
+    idle_streams: dict[int, set[tuple[int, int]]] = defaultdict(set)
+    for record in records.values():
+        stream = _device(record), record["args"]["stream"]
+        idle_streams[record["args"]["event_id"]] |= {stream} - busy
+    rows = []
+    last_of: dict[int, Event] = {}
+    calls = [event for event in complete if event["cat"] == "cuda_runtime"]
+    for call in sorted(calls, key=lambda event: event["ts"]):
+        record = records.get(last_of.get(call["tid"], call)["args"]["correlation"])
+        last_of[call["tid"]] = call
+        if call["name"] != "cudaStreamWaitEvent" or call["args"]["correlation"] in has_row:
+            continue
+        streams = idle_streams.get(record["args"]["event_id"], set()) if record else set()
+        if record and len(streams) == 1:
+            rows.append(_wait_row(call, record, *min(streams)))
+    return rows
+
+
+def _wait_row(call: Event, record: Event, device: int, stream: int) -> Event:
+    """Kineto's row of a wait."""
+    return call | {
+        "cat": "cuda_sync",
+        "name": "Stream Wait Event",
+        "pid": device,
+        "args": {
+            "cuda_sync_kind": "Stream Wait Event",
+            "stream": stream,
+            "correlation": call["args"]["correlation"],
+            "device": device,
+            "context": record["args"]["context"],
+            "wait_on_cuda_event_id": record["args"]["event_id"],
+            "wait_on_cuda_event_record_corr_id": record["args"]["correlation"],
+        },
+    }
+
+
+def _device(event: Event) -> int:
+    args = event["args"]
+    return int(args["device"] if "device" in args else args["inDevice"])
 
 
 # Graphs.

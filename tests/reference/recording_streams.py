@@ -111,11 +111,14 @@ class Recordings:
         self.calls, self.asked = calls, asked
 
     def answers(self) -> list[Answer]:
-        found: list[tuple[int, int] | None] = [None] * len(self.asked)
+        found: list[tuple[int, int] | None] = [self.through_idle(one) for one in self.asked]
+        through = list(found)
         for rule in (self.around_copy, self.given_before, self.same_event, self.given_next):
-            said = [rule(one, found) for one in self.asked]
+            known = [None if x else y for x, y in zip(through, found, strict=True)]
+            said = [rule(one, known) for one in self.asked]
             for i, one in enumerate(self.asked):
                 is_new = one.is_open and found[i] is None and said[i] is not None
+                is_new &= through[i] is None
                 if is_new and self.possible(one, said[i]):
                     found[i] = said[i]
         return [
@@ -149,6 +152,17 @@ class Recordings:
         """Whether the stream that waits ever works."""
         return self.waiting(one) in self.calls.stream_of_row
 
+    def through_idle(self, one: Asked) -> tuple[int, int] | None:
+        if not (one.is_open and self.is_adjacent(one) and self.waits(one)):
+            return None
+        idle = {
+            self.waiting(other)
+            for other in self.asked
+            if self.is_adjacent(other) and not self.waits(other)
+            if other.wait.event == one.wait.event != ABSENT
+        }
+        return idle.pop() if len(idle) == 1 else None
+
     def around_copy(self, one: Asked, _: object) -> tuple[int, int] | None:
         if not self.is_adjacent(one):
             return None
@@ -177,7 +191,7 @@ class Recordings:
         for other in self.asked:
             if self.is_adjacent(other) and self.waiting(other) == stream:
                 is_doubtful |= self.calls.run(other.record)[1] == launch
-        is_of_device = self.waits(one) and stream[0] == one.wait.device
+        is_of_device = stream[0] == one.wait.device
         fits = is_of_device and not is_doubtful and stream != self.waiting(one)
         return stream if fits else None
 

@@ -4,6 +4,8 @@ PyTorch's own CUPTI collector names the record of each wait by its correlation, 
 host's call. On which stream that call recorded, the order of the host's calls tells in most cases.
 In this order:
 
+0. A stream that never works only waits to be waited for. NCCL has one for each communicator, and
+   one event for both directions: what waits for that event otherwise waits for this stream.
 1. PyTorch's copies between devices make both streams wait for each other, before and after the copy
    (`at::native`, Copy.cu): what was recorded before the copy is of the stream that waits after it.
 2. A thread records on the stream that it gave work last. A wait right after its record, of the same
@@ -23,6 +25,7 @@ else is unresolved.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -158,6 +161,8 @@ def infer_recording_streams(
         return records
     stream_index = np.full(len(is_open), ABSENT, dtype=np.intp)
     waits = _order_waits(timeline, queues, records)
+    through_index = np.where(is_open, _through_idle_streams(waits), ABSENT)
+    is_open &= through_index == ABSENT
     possible = _Possible(timeline, queues, progress, records, waits.waiting_index)
     for rule in (_around_peer_copies, _given_work_before, _of_same_event, _given_work_next):
         guess = np.where(is_open, rule(waits, stream_index), ABSENT)
@@ -168,7 +173,11 @@ def infer_recording_streams(
     device_number, stream_number = records.device_number.copy(), records.stream_number.copy()
     device_number[known] = [stream.device_number for stream in streams]
     stream_number[known] = [stream.stream_number for stream in streams]
-    is_inferred = stream_index != ABSENT
+    through = np.flatnonzero(through_index != ABSENT)
+    waiting_id = records.wait_id[through_index[through]]
+    device_number[through] = timeline.trace.device_number[waiting_id]
+    stream_number[through] = timeline.trace.stream_number[waiting_id]
+    is_inferred = (stream_index != ABSENT) | (through_index != ABSENT)
     return replace(
         records,
         device_number=device_number,
@@ -186,7 +195,9 @@ class _Waits(Frozen):
         calls: the calls.
         record, wait: intp[w], which of them made each wait's record, and which made the wait.
         is_adjacent: bool[w], whether the wait is the next call of the thread after its record.
-        waiting_index: intp[w], index into `Timeline.streams` of the stream that waits, else ABSENT.
+        waiting_index: intp[w], index into `Timeline.streams` of the stream that waits, ABSENT for
+            one that never works.
+        waiting_stream: list of the devices and numbers of the streams that wait.
         device_number: int32[s], of each stream.
         previous_index: intp[w], the stream to which the recording thread gave work last, else
             ABSENT.
@@ -198,15 +209,16 @@ class _Waits(Frozen):
     wait: NDArray[np.intp]
     is_adjacent: NDArray[np.bool_]
     waiting_index: NDArray[np.intp]
+    waiting_stream: Sequence[tuple[int, int]]
     device_number: NDArray[np.int32]
     previous_index: NDArray[np.intp]
     event_number: Int64Array
 
     def is_of_device(self, stream_index: NDArray[np.intp]) -> NDArray[np.bool_]:
         """bool[w], whether a stream is of the same device as the one that waits."""
-        same: NDArray[np.bool_]
-        same = self.device_number[stream_index] == self.device_number[self.waiting_index]
-        same &= (stream_index != ABSENT) & (self.waiting_index != ABSENT)
+        waiting_device = np.array([device for device, _ in self.waiting_stream])
+        same: NDArray[np.bool_] = self.device_number[stream_index] == waiting_device
+        same &= stream_index != ABSENT
         return same
 
 
@@ -214,14 +226,15 @@ def _order_waits(timeline: Timeline, queues: StreamQueues, records: WaitRecords)
     trace, calls = timeline.trace, order_stream_calls(timeline)
     wait_call_id = ByCorrelation(trace, *HOST_CALLS).find(trace.correlation[records.wait_id])
     record, wait = calls.position_of[records.call_id], calls.position_of[wait_call_id]
+    device_number = trace.device_number[records.wait_id]
+    stream_number = trace.stream_number[records.wait_id]
     return _Waits(
         calls=calls,
         record=record,
         wait=wait,
         is_adjacent=calls.is_wait[wait] & (wait != ABSENT) & (calls.follows(record, 1) == wait),
-        waiting_index=queues.find(
-            trace.device_number[records.wait_id], trace.stream_number[records.wait_id]
-        ),
+        waiting_index=queues.find(device_number, stream_number),
+        waiting_stream=list(zip(device_number.tolist(), stream_number.tolist(), strict=True)),
         device_number=np.array([stream.device_number for stream in timeline.streams]),
         previous_index=calls.stream_before(records.call_id),
         event_number=trace.cuda_event_number[records.wait_id],
@@ -267,6 +280,29 @@ class _Possible:
         """int64[w], ns, when what a stream had been given by the record had ended, else ABSENT."""
         row = self._queues.last_before(stream_index, self._record_ns)
         return np.where(row == ABSENT, ABSENT, self._ended_ns[row])
+
+
+def _through_idle_streams(waits: _Waits) -> NDArray[np.intp]:
+    """Which wait of a stream that never works tells what others waited for: intp[w], else ABSENT.
+
+    It is for the same event, and no other such stream waits for that.
+    """
+    events = waits.event_number.tolist()
+    idle_index = np.flatnonzero(waits.is_adjacent & (waits.waiting_index == ABSENT)).tolist()
+    streams_of: dict[int, dict[tuple[int, int], int]] = defaultdict(dict)
+    for index in idle_index:
+        streams_of[events[index]][waits.waiting_stream[index]] = index
+    only = {
+        event: next(iter(streams.values()))
+        for event, streams in streams_of.items()
+        if len(streams) == 1 and event != ABSENT
+    }
+    is_other = waits.is_adjacent & (waits.waiting_index != ABSENT)
+    found = [
+        only.get(event, ABSENT) if other else ABSENT
+        for event, other in zip(events, is_other.tolist(), strict=True)
+    ]
+    return np.array(found, dtype=np.intp)
 
 
 def _around_peer_copies(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:

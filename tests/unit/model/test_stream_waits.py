@@ -473,12 +473,12 @@ def synchronizing(draw):
 
 @st.composite
 def handing_over(draw):
-    """Two threads that record events on three streams of two devices and make the others wait.
+    """Two threads that record events on streams of two devices, one idle, and make them wait.
 
     Correlations are 2, 3, and so on, of one call after another.
     """
     rows, last_of, at = [], {}, 0
-    streams = st.sampled_from([(0, 7), (0, 7), (0, 13), (1, 7)])
+    streams = st.sampled_from([(0, 7), (0, 7), (0, 13), (1, 7), (0, 14)])
     for correlation in range(2, draw(st.integers(4, 30))):
         at += draw(st.integers(1, 2))
         thread = draw(st.sampled_from([MAIN, MAIN, MAIN, AUTOGRAD]))
@@ -488,7 +488,8 @@ def handing_over(draw):
             start = at + draw(st.integers(0, 8))
             end = start + draw(st.integers(0, 5))
             name = draw(st.sampled_from([D2D, D2D, "Memcpy PtoP (Device -> Device)"]))
-            place = {"device": device, "stream": stream, "correlation": correlation}
+            busy = 7 if stream == 14 else stream
+            place = {"device": device, "stream": busy, "correlation": correlation}
             rows.append(copy(start, end, name, **place))
             rows.append(launch(at, at, correlation, thread=thread))
         elif what == "record":
