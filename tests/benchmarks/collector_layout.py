@@ -128,7 +128,7 @@ def main() -> None:
     same = 0
     seen: Counter[str] = Counter()
     for name in names:
-        paths = files_of(name) or (Path(name),)
+        paths = (Path(name),) if Path(name).exists() else files_of(name)
         differing = unexpected(differences(paths))
         same += not differing
         for place, values in differing.items():

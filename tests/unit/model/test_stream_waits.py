@@ -507,7 +507,7 @@ def handing_over(draw):
 
 
 @pytest.mark.parametrize("unit", [2_500, 10_000])  # ns; within the limits of delays, and past them
-@settings(derandomize=True, deadline=None, max_examples=250)
+@settings(derandomize=True, deadline=None, max_examples=150)
 @given(random_rows() | synchronizing() | handing_over())
 def test_waits_are_those_of_a_replay(unit, rows):
     for kept in (rows, _without_records(rows), _without_streams(rows)):
