@@ -54,6 +54,12 @@ def reports_folder(tmp_path_factory):
 
 
 @pytest.fixture
+def small_program(monkeypatch):
+    """Let a recording read little of the program's source; here that is all tests, each time."""
+    monkeypatch.setattr("tracelab.record.program_source._MOST_READ", 20_000)
+
+
+@pytest.fixture
 def tracelab(monkeypatch, capsys):
     """Run the command line in this process: ``tracelab("analyze", path)``."""
     monkeypatch.delenv("COLUMNS", raising=False)  # of the terminal that runs the tests

@@ -73,6 +73,7 @@ def test_architecture_runs_the_stages_one_by_one(monkeypatch):
     assert any("GPU 0 works" in line for line in lines)
 
 
+@pytest.mark.usefixtures("small_program")
 @pytest.mark.parametrize("document", ["README.md", "tracelab/docs/profile.md"])
 def test_examples_of_recording_run_until_they_need_a_gpu(document, tmp_path, monkeypatch):
     torch = pytest.importorskip("torch", reason="torch is not installed")

@@ -18,9 +18,10 @@ TRACES = Path(__file__).parents[3] / "traces"
 CAPTURED = TRACES / "prefetch_copy_stream_synchronize.pt.trace.json.gz"
 RANKS = [TRACES / f"ddp_hook_side_stream_rank{rank}.pt.trace.json.gz" for rank in (0, 1)]
 
-pytestmark = pytest.mark.skipif(
-    torch.cuda.is_available(), reason="these pretend that there is a GPU"
-)
+pytestmark = [
+    pytest.mark.usefixtures("small_program"),
+    pytest.mark.skipif(torch.cuda.is_available(), reason="these pretend that there is a GPU"),
+]
 
 
 class capture_of_a_gpu(profiling.capture):  # noqa: N801

@@ -23,6 +23,7 @@ FOLDER = Path("tracelab-run")
 TRACE = FOLDER / "steps.pt.trace.json.gz"
 
 pytestmark = [
+    pytest.mark.usefixtures("small_program"),
     pytest.mark.filterwarnings("ignore:no CUDA device"),
     # Of the libraries, where torch is newer than they are or there is no GPU.
     pytest.mark.filterwarnings("ignore:'pin_memory' argument is set as true but no accelerator"),
