@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.viewers import QUERY
+from tests.browser.viewers import QUERY, TIMEOUT_MS
 from tracelab.options import Options
 from tracelab.read.sources import find_sources
 from tracelab.render.html.assets import asset, content_security_policy, script_json
@@ -74,7 +74,7 @@ def clicked(page, name, nth=0):
     """The window that a click opens."""
     with page.context.expect_page() as opened:
         page.get_by_role("button", name=name).nth(nth).click()
-    opened.value.wait_for_function(LOADED, timeout=60_000)
+    opened.value.wait_for_function(LOADED, timeout=TIMEOUT_MS)
     return opened.value
 
 
@@ -89,7 +89,7 @@ def wait_until_visible(window, trace, expected):
         f"([start, end]) => {{ const [from, length] = ({VISIBLE})();"
         " return Math.abs(from - start) < 1000 && Math.abs(from + length - end) < 1000; }",
         arg=[trace.origin_ns + time for time in expected],
-        timeout=10_000,
+        timeout=TIMEOUT_MS,
     )
 
 
@@ -177,7 +177,7 @@ def test_each_rank_has_a_window_and_a_clock_of_its_own(open_served, viewers):
         first.close()
         with page.context.expect_page() as opened:
             choice.select_option("item")
-        opened.value.wait_for_function(LOADED, timeout=60_000)
+        opened.value.wait_for_function(LOADED, timeout=TIMEOUT_MS)
 
 
 def test_it_is_said_when_the_trace_is_not_served_any_more(open_served, viewers):

@@ -15,5 +15,5 @@ def tracelab(*arguments: Any, **options: Any) -> subprocess.CompletedProcess[byt
         options: of `subprocess.run`.
     """
     command = [sys.executable, "-m", "tracelab", *arguments]
-    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 60, **options}
+    given = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "timeout": 300, **options}
     return subprocess.run(command, check=False, **given)

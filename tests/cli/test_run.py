@@ -41,7 +41,7 @@ def run(tmp_path):
             capture_output=True,
             text=True,
             check=False,
-            timeout=120,
+            timeout=300,
         )
 
     return run
@@ -99,7 +99,7 @@ def test_a_fork_of_the_script_ends_as_it_would(tmp_path):
             """)
     )
     command = [sys.executable, "-m", "tracelab", "run", "-o", str(tmp_path / "out"), str(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     assert ran.stdout == "child 0\n"
     assert ran.stderr.count("no step completed") == 1
 
@@ -161,7 +161,7 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
             """)
     )
     command = [sys.executable, "-m", "tracelab", "run", "-o", str(tmp_path / "out"), str(script)]
-    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
     # THEN that one has it all, and it is said why the other has nothing
     assert ran.stdout == "40\n"
     messages = [line for line in ran.stderr.splitlines() if line.startswith("tracelab:")]
@@ -204,7 +204,7 @@ def test_usual_training_scripts_run_unchanged(tmp_path, program, needed, argumen
     script = Path(__file__).parents[1] / "programs" / program
     command = [sys.executable, "-m", "tracelab", "run", str(script), *arguments.split()]
     ran = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120
+        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
     )
     assert ran.returncode == 4, ran.stderr
     assert says in ran.stdout

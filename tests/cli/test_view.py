@@ -18,7 +18,7 @@ import pytest
 
 TRACES = Path(__file__).parents[2] / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
-TIMEOUT_S = 60
+TIMEOUT_S = 300
 # In the background of a script Ctrl-C is ignored, and so would it be here.
 START = """import signal, tracelab.cli.main
 signal.signal(signal.SIGINT, signal.default_int_handler)

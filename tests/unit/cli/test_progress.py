@@ -206,7 +206,7 @@ def test_a_job_that_is_ended_ends_its_processes(large):
     while len(_running(str(large))) < 3 and time.monotonic() < deadline:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=300)
     assert process.returncode == 143
     assert "Traceback" not in errors
     assert not _running(str(large))
