@@ -192,9 +192,9 @@ def _has_other_layout(events: list[Event]) -> bool:
     """Whether some of these events say what only PyTorch's own collector says."""
     if not RENAMED.isdisjoint(map(attrgetter("name"), events)):
         return True
-    return any(
-        arguments.node is not None for event in events if (arguments := event.args) is not None
-    )
+    # A list, for a generator is a call per event.
+    nodes = [event for event in events if event.args is not None and event.args.node is not None]
+    return bool(nodes)
 
 
 def _translate_all(events: list[Event], text: bytes) -> None:
