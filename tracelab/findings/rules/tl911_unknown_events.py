@@ -117,7 +117,7 @@ RULE = Rule(
     decides="It reports events of unknown categories in the rows of a GPU (a warning from 1 % of "
     "its busy time), copies whose direction or memory is not known from 10 % of the copy time, and "
     "waits of unknown kinds, each with the names in the file. What matters less is among the "
-    "losses of `--full`, of the page and of the JSON (`traces[].loss_names`).",
+    "losses of the full report, of the page and of the JSON (`traces[].loss_names`).",
     fix="Update tracelab. If it is up to date, please open an issue with these names and the "
     "version of the profiler.",
     find=find,
