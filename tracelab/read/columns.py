@@ -239,7 +239,7 @@ class Columns:
             sparse_values["graph_node_row"][value_index],
             sparse_values["correlation"][value_index],
         )
-        loss_names = self._count_unknown(dense)
+        loss_names = self._count_unknown(dense, platform)
         unknown_gpu_ns = self._unknown_gpu_ns(
             dense["category"],
             dense["thread_index"],
@@ -307,7 +307,9 @@ class Columns:
                 of_name[number] = of_name.get(number, 0) + length_ns
         return MappingProxyType({name: MappingProxyType(x) for name, x in gpu_ns.items()})
 
-    def _count_unknown(self, dense: Mapping[str, NDArray[Any]]) -> Mapping[str, Mapping[str, int]]:
+    def _count_unknown(
+        self, dense: Mapping[str, NDArray[Any]], platform: Platform | None
+    ) -> Mapping[str, Mapping[str, int]]:
         """Count what is in the file that this reader does not know, by name, as losses."""
         strings = list(self._names.rows)
 
@@ -323,9 +325,12 @@ class Columns:
             "copies_without_direction": counts(
                 Category.MEMCPY, lambda name: copy_direction(name) == ""
             ),
+            # Other devices than those of CUDA and ROCm have memory of other kinds.
             "unknown_memories": {
-                **counts(Category.MEMCPY, _is_of_unknown_memory),
-                **counts(Category.MEMSET, _is_of_unknown_memory),
+                name: times
+                for category in (Category.MEMCPY, Category.MEMSET)
+                if platform is None
+                for name, times in counts(category, _is_of_unknown_memory).items()
             },
             "unknown_waits": counts(Category.SYNC, lambda name: name not in _KINDS_OF_WAITS),
         }

@@ -42,6 +42,14 @@ TOMORROW = [
 ]
 
 
+def test_memory_of_a_memset_is_named_too(tmp_path):
+    """PyTorch's own collector writes the number that CUPTI gives the kind of memory."""
+    filled = memset(300 * US, 301 * US)
+    filled |= {"name": "Memset", "args": {**filled["args"], "memory kind": 42}}
+    [name] = analyze(write(tmp_path / "t.json", [*clean(), filled])).traces[0].loss_names
+    assert (name.loss, name.name, name.count) == ("unknown_memories", "Memset (42)", 1)
+
+
 def about(report):
     return {x.cause: (x.severity, x.title) for x in report.findings if x.rule == "TL911"}
 
