@@ -59,8 +59,7 @@ class NodeBuffers:
         row = np.full(len(events), ABSENT, dtype=np.int32)
         chosen = np.flatnonzero(IS_NODE[category]).tolist()
         nodes = [None if (arguments := events[i].args) is None else arguments.node for i in chosen]
-        is_node = [isinstance(node, NodeArguments) for node in nodes]
-        chosen = [i for i, is_one in zip(chosen, is_node, strict=True) if is_one]
+        chosen = [i for i, node in zip(chosen, nodes, strict=True) if node is not None]
         if chosen:
             row[chosen] = np.arange(self._count, self._count + len(chosen))
             self._count += len(chosen)
