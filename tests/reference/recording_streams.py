@@ -113,7 +113,14 @@ class Recordings:
     def answers(self) -> list[Answer]:
         found: list[tuple[int, int] | None] = [self.through_idle(one) for one in self.asked]
         through = list(found)
-        for rule in (self.around_copy, self.given_before, self.same_event, self.given_next):
+        rules = (
+            self.around_copy,
+            self.given_before,
+            self.same_event,
+            self.as_elsewhere,
+            self.given_next,
+        )
+        for rule in rules:
             known = [None if x else y for x, y in zip(through, found, strict=True)]
             said = [rule(one, known) for one in self.asked]
             for i, one in enumerate(self.asked):
@@ -202,6 +209,18 @@ class Recordings:
             if stream is not None and other.wait.event == one.wait.event
         }
         return streams.pop() if one.wait.event != ABSENT and len(streams) == 1 else None
+
+    def as_elsewhere(self, one: Asked, found: list) -> tuple[int, int] | None:
+        if not self.is_adjacent(one):
+            return None
+        stream = self.calls.stream_of(self.calls.run(one.record)[1])
+        elsewhere = {
+            other
+            for other, wait in zip(found, self.asked, strict=True)
+            if other and self.is_adjacent(wait) and self.waiting(wait) == self.waiting(one)
+        }
+        is_same = stream is not None and elsewhere == {stream}
+        return stream if is_same and stream[0] == one.wait.device else None
 
     def given_next(self, one: Asked, _: object) -> tuple[int, int] | None:
         if not self.is_adjacent(one):

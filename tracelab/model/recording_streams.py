@@ -13,7 +13,9 @@ In this order:
    counts if the two streams differ and are of one device, and if since that work the thread has
    neither waited for the GPU nor made the stream of that work wait.
 3. A stream that the same event was recorded on, by 1 and 2, and no other.
-4. ``main.wait_stream(side)`` in a loop that goes on with work for ``side``: the thread had given
+4. What is in doubt by 2, where all other such waits of the same stream are for the stream that the
+   thread gave work to last.
+5. ``main.wait_stream(side)`` in a loop that goes on with work for ``side``: the thread had given
    work to the stream that waits, and gives work to the other one next.
 
 What had not ended when the waiting stream went on was not waited for, whatever the calls say. Where
@@ -164,7 +166,13 @@ def infer_recording_streams(
     through_index = np.where(is_open, _through_idle_streams(waits), ABSENT)
     is_open &= through_index == ABSENT
     possible = _Possible(timeline, queues, progress, records, waits.waiting_index)
-    for rule in (_around_peer_copies, _given_work_before, _of_same_event, _given_work_next):
+    for rule in (
+        _around_peer_copies,
+        _given_work_before,
+        _of_same_event,
+        _as_elsewhere,
+        _given_work_next,
+    ):
         guess = np.where(is_open, rule(waits, stream_index), ABSENT)
         unknown = (stream_index == ABSENT) & possible(guess)
         stream_index[unknown] = guess[unknown]
@@ -348,6 +356,22 @@ def _of_same_event(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
     return np.array(stream_index, dtype=np.intp)
 
 
+def _as_elsewhere(waits: _Waits, known: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The stream of the thread's last work, where the same stream waits for no other elsewhere."""
+    streams_of: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for index in np.flatnonzero(waits.is_adjacent & (known != ABSENT)).tolist():
+        streams_of[waits.waiting_stream[index]].add(int(known[index]))
+    is_same = [
+        streams_of.get(stream) == {previous}
+        for stream, previous in zip(
+            waits.waiting_stream, waits.previous_index.tolist(), strict=True
+        )
+    ]
+    is_doubtful = waits.is_adjacent & waits.is_of_device(waits.previous_index)
+    is_doubtful &= np.array(is_same, dtype=np.bool_)
+    return np.where(is_doubtful, waits.previous_index, ABSENT)
+
+
 def _given_work_next(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:
     """The stream to which a thread goes over from the one that it makes wait, and from no other."""
     calls = waits.calls
@@ -357,7 +381,8 @@ def _given_work_next(waits: _Waits, _: NDArray[np.intp]) -> NDArray[np.intp]:
     previous_of_waits = calls.previous_launch[calls.is_wait]
     is_only = np.isin(previous, _occurring_once(previous_of_waits))
     goes_over = waits.is_adjacent & is_only & (waits.previous_index == waits.waiting_index)
-    goes_over &= (launched != waits.waiting_index) & waits.is_of_device(launched)
+    goes_over &= (waits.waiting_index != ABSENT) & (launched != waits.waiting_index)
+    goes_over &= waits.is_of_device(launched)
     return np.where(goes_over, launched, ABSENT)
 
 
