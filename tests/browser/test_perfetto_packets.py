@@ -9,10 +9,11 @@ import pytest
 
 from tests.browser.viewers import Perfetto
 from tests.build import collector_packets, cupti_collector
-from tests.build.cupti_collector import Window
+from tests.build.cupti_collector import Row, Window
 from tests.build.perfetto import written
 from tests.bundled_traces import FOLDER
 from tests.unit.render.perfetto.test_packets import added, slices_of
+from tracelab.read.reader import read_trace
 
 CAPTURE = FOLDER / "prefetch_copy_stream_pageable.pt.trace.json.gz"
 
@@ -75,3 +76,18 @@ def test_what_our_tests_write_is_what_perfetto_reads(perfetto, files, recorded):
         "activities": len(activities),
         "length_ns": sum(x.end_ns - x.start_ns for x in activities),
     }
+
+
+def test_perfetto_pairs_calls_that_touch_by_time(perfetto, tmp_path):
+    """GIVEN calls from 0 to 5, 5 to 9 and 9 to 11, written as PyTorch's collector does
+    THEN tracelab reads their lengths, and Perfetto gives them each other's ends."""
+    times = [(0, 5_000), (5_000, 9_000), (9_000, 11_000)]
+    calls = [
+        Row("cuda_runtime", f"call{i}", 100, 100, start, end, {"cbid": 1, "correlation": i})
+        for i, (start, end) in enumerate(times)
+    ]
+    touching = Window({}, 1_763_880_000_000_000_000, [], {"cuda_runtime": calls})
+    path = collector_packets.write(touching, tmp_path / "touching.pftrace")
+    assert read_trace(path).duration_ns.tolist() == [5_000, 4_000, 2_000]
+    rows = perfetto(path).sql("select name, dur from slice order by name")
+    assert [row["dur"] for row in rows] != [5_000, 4_000, 2_000]
