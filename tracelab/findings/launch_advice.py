@@ -202,7 +202,8 @@ def _other_conditions(capture: Capture, change: Change | None) -> list[str]:
             f"`{change.kernel}` is not launched with the same shape each time"
         )
     if capture.threads:
-        clauses.append(f"launch from one thread ({_enumerated(capture.threads)} launches, too)")
+        others = list(filter(None, capture.threads)) or ["another thread"]
+        clauses.append(f"launch from one thread ({_enumerated(others)} launches, too)")
     return clauses
 
 

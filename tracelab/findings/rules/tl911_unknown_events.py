@@ -31,14 +31,16 @@ def find(context: Context) -> list[Candidate]:
             "copies_without_direction",
             names,
             lambda name: copy_direction(name) == "",
-            "the direction of {share:.0f} % of the copy time is unknown to TL102 and TL201",
+            "the file does not say the direction of {share:.0f} % of the copy time, so TL102 and "
+            "TL201 cannot judge it",
         ),
         *_copies(
             context,
             "unknown_memories",
             names,
             context.trace.loss_names.get("unknown_memories", {}).__contains__,
-            "the memory of {share:.0f} % of the copy time is unknown to TL102",
+            "the file does not say which memory {share:.0f} % of the copy time is of, so TL102 "
+            "cannot judge it",
         ),
         *_waits(context, [x for x in names if x.loss == "unknown_waits"]),
     ]
@@ -118,8 +120,9 @@ RULE = Rule(
     "its busy time), copies whose direction or memory is not known from 10 % of the copy time, and "
     "waits of unknown kinds, each with the names in the file. What matters less is among the "
     "losses of the full report, of the page and of the JSON (`traces[].loss_names`).",
-    fix="Update tracelab. If it is up to date, please open an issue with these names and the "
-    "version of the profiler.",
+    fix="Where the file is a `.pftrace`, record `.json.gz`: it says the direction of copies. Else "
+    "update tracelab; if it is up to date, please open an issue with these names and the version "
+    "of the profiler.",
     find=find,
     about="trace",
 )

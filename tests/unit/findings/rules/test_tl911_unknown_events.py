@@ -75,12 +75,14 @@ def test_names_that_do_not_exist_yet_are_in_the_report(tracelab, tmp_path):
         ),
         "copies_without_direction": (
             WARNING,
-            "The direction of 33 % of the copy time is unknown to TL102 and TL201: "
+            "The file does not say the direction of 33 % of the copy time, so TL102 and TL201 "
+            "cannot judge it: "
             "`Memcpy (copy kind XtoY)` (1)",
         ),
         "unknown_memories": (
             WARNING,
-            "The memory of 67 % of the copy time is unknown to TL102: "
+            "The file does not say which memory 67 % of the copy time is of, so TL102 cannot "
+            "judge it: "
             "`Memcpy HtoD (quantum -> Device)` (1)",
         ),
         "unknown_waits": (INFO, "1 wait of an unknown kind is in no figure: `Warp Sync` (1)"),
