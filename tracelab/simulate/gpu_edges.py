@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -18,9 +20,12 @@ from tracelab.model.latencies import (
     previous_index,
 )
 from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edges import Edges, edges
 from tracelab.simulate.program import Via
+
+_MOST_BRANCHES = 8  # of a graph, all of whose ends what follows it waits for
 
 
 def gpu_edges(graph: Graph) -> list[Edges]:
@@ -37,29 +42,44 @@ def gpu_edges(graph: Graph) -> list[Edges]:
         *_found(graph),
         _full_gpu(graph),
         _graph_branches(graph),
+        _after_graphs(graph),
         _callbacks(graph),
     ]
 
 
 def _streams(graph: Graph) -> Edges:
     """Each activity follows the one before it in its stream."""
-    timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
-    row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
+    timeline = graph.host.timeline
+    row, in_graph = _following(timeline)
     gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
     index = previous_index(timeline.kind[row - 1], timeline.kind[row])
+    latency_ns = _typical_outside_graphs_ns(graph)[index]
     # What begins before the one before has ended, and the nodes of a graph, have gaps of their own.
-    in_graph = timeline.launch_id[row] == timeline.launch_id[row - 1]
-    in_graph &= timeline.launch_id[row] != ABSENT
-    if in_graph.any():  # what is launched by itself follows less soon than a node on a node
-        is_shown = ~in_graph & (graph.binding.constraint[row] == Constraint.STREAM)
-        typical_ns = measure_latencies(index[is_shown], gap_ns[is_shown]).typical_ns
-    latency_ns = typical_ns[index]
-    # A function of the host that lies between two nodes is no part of their latency.
+    # A host function that lies between two nodes is no part of their latency.
     in_graph &= graph.binding.constraint[row] != Constraint.CALLBACK
     for is_such in (in_graph, timeline.overlaps_previous[row]):
         if is_such.any():
             latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)
     return edges(row - 1, row, Via.STREAM, latency_ns)
+
+
+def _following(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
+    """intp[k], the rows that follow another in their stream; bool[k], which in one replay."""
+    row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
+    in_graph = timeline.launch_id[row] == timeline.launch_id[row - 1]
+    return row, in_graph & (timeline.launch_id[row] != ABSENT)
+
+
+def _typical_outside_graphs_ns(graph: Graph) -> Int64Array:
+    """Typical latencies, ns: what is launched by itself follows less soon than a node on a node."""
+    timeline, binding = graph.host.timeline, graph.binding
+    row, in_graph = _following(timeline)
+    if not in_graph.any():
+        return binding.latencies.typical_ns
+    row = row[~in_graph & (binding.constraint[row] == Constraint.STREAM)]
+    gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
+    index = previous_index(timeline.kind[row - 1], timeline.kind[row])
+    return measure_latencies(index, gap_ns).typical_ns
 
 
 def _found(graph: Graph) -> list[Edges]:
@@ -92,30 +112,33 @@ def _full_gpu(graph: Graph) -> Edges:
 
 
 def _is_of_branch(graph: Graph, row_of: Int64Array) -> NDArray[np.bool_]:
-    """bool[e], which edges are dependencies between nodes of different streams in one replay.
+    """bool[e], which edges are between nodes of different streams in one replay.
+
+    That is what nodes depend on where the file says it, and what the times tell elsewhere.
 
     Args:
         graph: the file's dependencies.
         row_of: int64[n], the timeline row of each event, else ABSENT.
     """
-    launch_id, has_predecessors = graph.host.timeline.launch_id, graph.binding.has_predecessors
-    is_of_branch: NDArray[np.bool_] = graph.kind == EdgeKind.EVENT
+    timeline = graph.host.timeline
+    is_of_branch: NDArray[np.bool_] = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.QUEUE))
     source = row_of[graph.source_id[is_of_branch]]
     target = row_of[graph.target_id[is_of_branch]]
-    is_inside = (launch_id[source] == launch_id[target]) & (launch_id[target] != ABSENT)
-    is_of_branch[is_of_branch] = is_inside & has_predecessors[target]
+    replay_id = calls_of_name(timeline.trace, is_graph_launch)
+    is_inside = timeline.launch_id[source] == timeline.launch_id[target]
+    is_of_branch[is_of_branch] = is_inside & np.isin(timeline.launch_id[target], replay_id)
     return is_of_branch
 
 
 def _graph_branches(graph: Graph) -> Edges:
-    """A graph on several streams: its branches wait for each other, what follows for all."""
+    """Within a graph on several streams: its branches wait for each other."""
     timeline, binding = graph.host.timeline, graph.binding
     row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
     row_of[timeline.event_id] = np.arange(len(timeline.event_id))
     is_known = _is_of_branch(graph, row_of)
     source, target = row_of[graph.source_id[is_known]], row_of[graph.target_id[is_known]]
     # Only what was waited for last shows the latency.
-    is_shown = binding.constraint[target] == Constraint.EVENT
+    is_shown = np.isin(binding.constraint[target], (Constraint.EVENT, Constraint.QUEUE))
     is_shown &= binding.source_row[target] == source
     inferred_source, inferred_target = _inferred_branches(graph)
     shown_source = np.concatenate((inferred_source, source[is_shown]))
@@ -131,23 +154,16 @@ def _graph_branches(graph: Graph) -> Edges:
 
 
 def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """What branches of graphs waited for by the times, and what follows a graph: pairs of rows.
+    """What branches of graphs waited for by the times: pairs of rows.
 
     Where the file does not say how nodes depend on each other, one that started later than its
-    stream allowed, just after a node of another branch had ended, waited for that. What follows
-    waits for the last nodes of all branches.
+    stream allowed, just after a node of another branch had ended, waited for that.
     """
-    timeline, trace = graph.host.timeline, graph.host.timeline.trace
+    timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
-    in_graph = np.flatnonzero(np.isin(timeline.launch_id, calls_of_name(trace, is_graph_launch)))
     sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    for _, index in groups_of(timeline.launch_id[in_graph]):
-        row = in_graph[index]
-        is_last = np.append(stream_index[row[1:]] != stream_index[row[:-1]], True)
-        last_row = row[is_last]
-        if len(last_row) == 1:
-            continue
+    for row, is_last in _replays_of_branches(timeline):
         by_end = row[np.argsort(end_ns[row], kind="stable")]
         inner = row[1:][~is_last[:-1]]
         late = inner[start_ns[inner] - end_ns[inner - 1] > SHORTEST_DELAY_NS // 2]
@@ -156,14 +172,54 @@ def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]
         is_just_before = (start_ns[late] - end_ns[ended] < SHORTEST_DELAY_NS) & (
             stream_index[ended] != stream_index[late]
         )
+        sources.append(ended[is_just_before])
+        targets.append(late[is_just_before])
+    return np.concatenate(sources), np.concatenate(targets)
+
+
+def _after_graphs(graph: Graph) -> Edges:
+    """What follows a graph in one of its streams waits for the ends of its other branches, too.
+
+    Of many branches only for the one that ended last, as all pairs would be the square of them;
+    and there most nodes start late for reasons of their graph, so only its first shows how soon.
+    """
+    timeline = graph.host.timeline
+    start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
+    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    shown_ns: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
+    for row, is_last in _replays_of_branches(timeline):
+        last_row = row[is_last]
         following = last_row[last_row + 1 < len(stream_index)] + 1
         following = following[stream_index[following] == stream_index[following - 1]]
-        pair_source, pair_target = (x.ravel() for x in np.meshgrid(last_row, following))
-        is_after = end_ns[pair_source] <= start_ns[pair_target]
-        is_after &= stream_index[pair_source] != stream_index[pair_target]
-        sources += [ended[is_just_before], pair_source[is_after]]
-        targets += [late[is_just_before], pair_target[is_after]]
-    return np.concatenate(sources), np.concatenate(targets)
+        has_many = len(last_row) > _MOST_BRANCHES
+        if has_many:
+            last_row = last_row[[end_ns[last_row].argmax()]]
+        source, target = (x.ravel() for x in np.meshgrid(last_row, following))
+        is_after = end_ns[source] <= start_ns[target]
+        is_after &= stream_index[source] != stream_index[target]
+        source, target = source[is_after], target[is_after]
+        is_first = timeline.first_start_of_launch_ns[target] == start_ns[target]
+        sources.append(source)
+        targets.append(target)
+        shown_ns.append((start_ns[target] - end_ns[source])[is_first | (not has_many)])
+    delay_ns = np.concatenate(shown_ns)
+    latency_ns = lower_median(delay_ns) if len(delay_ns) else 0
+    return edges(np.concatenate(sources), np.concatenate(targets), Via.EVENT, latency_ns)
+
+
+def _replays_of_branches(
+    timeline: Timeline,
+) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
+    """Per replay on several streams its rows, and which are the last of their stream in it."""
+    replay_id = calls_of_name(timeline.trace, is_graph_launch)
+    in_graph = np.flatnonzero(np.isin(timeline.launch_id, replay_id))
+    for _, index in groups_of(timeline.launch_id[in_graph]):
+        row = in_graph[index]
+        stream_index = timeline.stream_index[row]
+        is_last = np.append(stream_index[1:] != stream_index[:-1], True)
+        if is_last.sum() > 1:
+            yield row, is_last
 
 
 def _callbacks(graph: Graph) -> Edges:

@@ -112,3 +112,26 @@ def test_branches_of_a_merged_graph_wait_for_each_other_as_before():
 
     # and as one graph only what was between the two is less: 1 us, as between other nodes
     assert the_scene.step_ns("graph") == step_ns - 3 * US
+
+
+def test_a_graph_of_many_streams_replays_as_it_ran_and_with_few_edges():
+    # GIVEN two graphs a step, each of 40 nodes in streams of their own, one behind the other
+    def of_step(begin, number):
+        def graph(start, correlation):
+            return [
+                rows.launch(start, start + 4 * US, number + correlation, name="cudaGraphLaunch"),
+                *(
+                    rows.kernel(at, at + US, stream=20 + i, correlation=number + correlation)
+                    for i in range(40)
+                    for at in (start + 10 * US + i * 1_200,)
+                ),
+            ]
+
+        return [*graph(begin, 1), *graph(begin + 100 * US, 2)]
+
+    # THEN the host decides what a step takes, as it did
+    the_scene = scene(200 * US, of_step)
+    assert the_scene.step_ns() == pytest.approx(200 * US, rel=0.01)
+
+    # and no node waits for the ends of all others
+    assert len(the_scene.program.source) < 8 * len(the_scene.program)
