@@ -108,9 +108,8 @@ def order_stream_calls(timeline: Timeline) -> StreamCalls:
     event_id = np.concatenate((launch_id, records, waits, syncs)).astype(np.intp)
     stream_index = np.full(len(event_id), ABSENT, dtype=np.intp)
     stream_index[launch_index] = timeline.stream_index[launched]
-    is_spread = np.zeros(len(event_id), dtype=np.bool_)
-    is_spread[launch_index] = stream_index[launch_index] != timeline.stream_index[launched]
-    stream_index[is_spread] = ABSENT
+    is_other = stream_index[launch_index] != timeline.stream_index[launched]
+    stream_index[launch_index[is_other]] = ABSENT  # of any row, for a graph has many
     is_peer = np.zeros(len(event_id), dtype=np.bool_)
     is_peer[launch_index] = match_names(trace, timeline.event_id[launched], is_peer_copy)
 
