@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -50,6 +50,15 @@ class Candidate(OneLine):
     severity_override: str | None = None
     edit: str | None = None
     remedy: Remedy | None = None
+
+
+def only_one(texts: Sequence[str]) -> str:
+    """The text that all of these are; "" where they differ.
+
+    >>> only_one(["layer 0", "layer 0"]), only_one(["layer 0", "layer 1"])
+    ('layer 0', '')
+    """
+    return texts[0] if len(set(texts)) == 1 else ""
 
 
 def grouped(keys: Iterable[_Key]) -> dict[_Key, list[int]]:

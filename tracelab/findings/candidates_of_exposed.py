@@ -14,6 +14,7 @@ from tracelab.findings.candidates import (
     grouped,
     key_of,
     most_expensive,
+    only_one,
     where,
 )
 from tracelab.findings.context import Context
@@ -68,10 +69,8 @@ def candidates_of_exposed(
     remedies = context.recognized.remedies(timeline.launch_id[chosen_row], rule_id)
     origins = context.origins_of(chosen_row)
     keys = [
-        (blocker, key_of(remedy, (site, name, origin)))
-        for blocker, site, name, origin, remedy in zip(
-            blockers, sites, names, origins, remedies, strict=True
-        )
+        (blocker, key_of(remedy, (site, name)))
+        for blocker, site, name, remedy in zip(blockers, sites, names, remedies, strict=True)
     ]
     blocking_sites = _blocking_call_sites(context, exposed, chosen_index)
     return [
@@ -80,7 +79,7 @@ def candidates_of_exposed(
             exposed,
             chosen_index[group],
             sites[group[0]],
-            origins[group[0]],
+            only_one([origins[i] for i in group]),
             remedies[group[0]],
             (wording, edit_of),
             blocking_sites,

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.candidates import Candidate, grouped, most_expensive, where
+from tracelab.findings.candidates import Candidate, grouped, most_expensive, only_one, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
 from tracelab.intervals import Int64Array, Intervals, measure
@@ -42,16 +42,17 @@ def candidates_of_serialized_streams(
         serialized.blocker[chosen_index].tolist(),
         context.call_sites(call_id),
         map(context.kernel_name, serialized.other_row[chosen_index].tolist()),
-        context.origins_of(serialized.row[chosen_index]),
         strict=True,
     )
+    origins = context.origins_of(serialized.row[chosen_index])
     # What a stream does beside one kernel it cannot do beside another as well.
     left_ns = {
         device: _limit_ns(context, device, chosen_index) for device in timeline.device_numbers
     }
     candidates = []
-    for (blocker, call_site, other_name, origin), group in grouped(keys).items():
+    for (blocker, call_site, other_name), group in grouped(keys).items():
         piece_index = chosen_index[group]
+        origin = only_one([origins[i] for i in group])
         blocked_name = context.kernel_name(int(serialized.row[piece_index[0]]))
         api = context.call_name(int(call_id[group[0]]))
         blocked = f"{blocked_name} ({origin})" if origin else blocked_name

@@ -65,10 +65,11 @@ def advise(context: Context, lost_ns: int) -> Advice:
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
         return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
-    if capture.replayed_share > _MOST:
+    launched = launched_by_step(context)
+    if capture.replayed_share > _MOST and launched.eager <= _FEW_LAUNCHES * launched.replays:
         inside = [blocker for blocker in capture.blockers if blocker.is_inside]
         places = _places(inside, has_steps=capture.has_steps)
-        sentences, edit = advise_on_replays(launched_by_step(context), places)
+        sentences, edit = advise_on_replays(launched, places)
         if edit is None:
             return Advice(_joined(*sentences, _larger_batch(context)), None)
         change = find_change(context, capture.as_it_is)

@@ -67,11 +67,15 @@ def find(context: Context) -> list[Candidate]:
     So what one fix mends is a candidate of its own, and what is left over is one.
     """
     is_late, is_slow_host = _late_launches(context)
-    slow_host = _SLOW_HOST_OF_REPLAYS if mostly_replays(context.timeline) else _SLOW_HOST
+    of_replays = _is_before_replay(context)
     group_of = _by_remedy(context, is_late)
     groups = [
         (is_late & is_of_cause & is_of_remedy, remedy, way)
-        for is_of_cause, way in ((~is_slow_host, _LAUNCH_BOUND), (is_slow_host, slow_host))
+        for is_of_cause, way in (
+            (~is_slow_host, _LAUNCH_BOUND),
+            (is_slow_host & ~of_replays, _SLOW_HOST),
+            (is_slow_host & of_replays, _SLOW_HOST_OF_REPLAYS),
+        )
         for is_of_remedy, remedy in group_of
     ]
     return [
@@ -128,11 +132,18 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     is_silent = is_busy & ~_holds_launch(context)
     is_other = is_silent & (length_ns >= _LONG_NS * profiler_factor)
     if mostly_replays(context.timeline):
-        is_own = is_silent & ~_launches(context)
+        is_own = is_silent & _is_before_replay(context) & ~_launches(context)
         _, gap = np.unique(bubbles.next_id, return_inverse=True)
         own_ns = np.bincount(gap, np.where(is_own, length_ns, 0))[gap]
         is_other |= is_own & (own_ns >= _LONG_OF_REPLAYS_NS * profiler_factor)
     return is_late, np.isin(bubbles.next_id, bubbles.next_id[is_other])
+
+
+def _is_before_replay(context: Context) -> NDArray[np.bool_]:
+    """bool[bubbles], which end with the first node of a graph's replay."""
+    row = rows_of(context.timeline.event_id, context.bubbles.next_id)
+    is_before: NDArray[np.bool_] = (row != ABSENT) & replayed(context.timeline)[row]
+    return is_before
 
 
 def _late_replays(context: Context) -> NDArray[np.bool_]:
