@@ -22,10 +22,12 @@ def export_trace(profiler: torch.profiler.profile, file: Path) -> None:
     Raises:
         OSError: it cannot be written.
     """
-    profiler.export_chrome_trace(str(file), **_annotations_of_graphs(profiler))
     # Cuspy packs every file, and the file's name then says so.
     packed = file.with_name(f"{file.name}.gz")
-    if packed.exists() and not file.exists():
+    for left in (file, packed):  # by a run that was killed
+        left.unlink(missing_ok=True)
+    profiler.export_chrome_trace(str(file), **_annotations_of_graphs(profiler))
+    if packed.exists():
         try:
             with (
                 open_source(Source(str(packed), None, named=True)) as source,

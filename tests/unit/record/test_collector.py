@@ -536,6 +536,20 @@ def test_a_file_that_torch_packs_unasked_is_unpacked(tmp_path):
     assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
 
 
+class PlainExporter:
+    def export_chrome_trace(self, path):
+        Path(path).write_text('{"traceEvents": []}')
+
+
+@pytest.mark.parametrize("exporter", [PlainExporter, PackingExporter])
+def test_files_that_a_killed_run_left_do_not_become_the_recording(tmp_path, exporter):
+    (tmp_path / "a.json").write_text('{"traceEvents": [{"name": "old"}]}')
+    (tmp_path / "a.json.gz").write_bytes(gzip.compress(b"old"))
+    export_trace(exporter(), tmp_path / "a.json")
+    assert (tmp_path / "a.json").read_text() == '{"traceEvents": []}'
+    assert [file.name for file in tmp_path.iterdir()] == ["a.json"]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(bool(missing_for_cuspy()), reason="; ".join(missing_for_cuspy()))
 def test_gpu_capture_with_cuspy(tmp_path):
