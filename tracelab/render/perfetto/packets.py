@@ -25,6 +25,7 @@ from tracelab.system.files import writing
 _AT_ONCE = 1000  # packets
 _SEQUENCE = 31_438  # of ours: names of one sequence are unknown in others
 _FIRST_PROCESS = 1000
+_LAST_NS = 2**64 - 1  # that a packet can say
 _FIRST_TRACK = 2**62  # beyond what programs number their tracks with
 
 
@@ -102,7 +103,9 @@ def _track(protos: Any, order: int, name: str, parent: int) -> Any:
 
 
 def _event(protos: Any, kind: int, order: int, time_ns: int) -> Any:
-    packet = protos.TracePacket(timestamp=time_ns, trusted_packet_sequence_id=_SEQUENCE)
+    packet = protos.TracePacket(
+        timestamp=min(time_ns, _LAST_NS), trusted_packet_sequence_id=_SEQUENCE
+    )
     packet.track_event.type = kind
     packet.track_event.track_uuid = _FIRST_TRACK + order
     return packet

@@ -16,6 +16,7 @@ from tests.bundled_traces import FOLDER
 from tracelab.errors import UsageError
 from tracelab.read.reader import read_trace
 
+LAST_NS = 2**64 - 1  # that a packet can say
 CAPTURE = FOLDER / "prefetch_copy_stream_pageable.pt.trace.json.gz"
 
 
@@ -101,6 +102,22 @@ def test_a_trace_with_tracks_is_read_again(tmp_path, files):
     own = len(before) - 1
     assert before.start_ns.tolist() == after.start_ns.tolist()[: own + 1]
     assert after.loss_names == before.loss_names
+
+
+def test_times_beyond_what_a_packet_can_say_are_cut(tmp_path, files):
+    """GIVEN a trace whose last work on the GPU ends after the last moment of a packet's clock
+    THEN it gets its tracks, which end in that moment."""
+    trace = protos.Trace.FromString(unpacked(files[0]))
+    on_gpu = [x for x in trace.packet if x.HasField("gpu_render_stage_event")]
+    late_ns = LAST_NS - max(x.timestamp for x in on_gpu)
+    for packet in trace.packet:
+        if packet.timestamp:
+            packet.timestamp = min(packet.timestamp + late_ns, LAST_NS)
+    late = tmp_path / "late.pftrace"
+    late.write_bytes(trace.SerializeToString())
+    written(late, tmp_path / "found.pftrace")
+    rows = slices_of(added(late, tmp_path / "found.pftrace"))
+    assert max(end_ns for row in rows.values() for _, end_ns, _ in row) == LAST_NS
 
 
 def test_a_truncated_trace_gets_its_tracks_after_what_is_whole(tmp_path, files):
