@@ -75,7 +75,9 @@ def track_packets(
     protos, _ = load_protos(source.path)
     rows = rows_of(tracks, findings, notes)
     origin_ns = file.base_ns + tracks.origin_ns
-    process = _track(protos, 0, name, 0)
+    # The file may have tracks of ours: it has more bytes than they have numbers.
+    first = _FIRST_TRACK + file.end
+    process = _track(protos, first, 0, name, 0)
     taken = {text for pair in tracks.threads for text in pair}
     free = (number for number in count(_FIRST_PROCESS) if str(number) not in taken)
     process.track_descriptor.process.pid = next(free)
@@ -84,49 +86,49 @@ def track_packets(
     process.track_descriptor.child_ordering = protos.TrackDescriptor.EXPLICIT
     yield process
     for order, (track, lane) in enumerate(rows, 1):
-        yield _track(protos, order, track.label, _FIRST_TRACK)
-        yield from _slices(protos, order, track, lane, origin_ns)
+        yield _track(protos, first + order, order, track.label, first)
+        yield from _slices(protos, first + order, track, lane, origin_ns)
     for order, counter in enumerate(tracks.counters, len(rows) + 1):
-        packet = _track(protos, order, f"{counter.label} {counter.unit}", _FIRST_TRACK)
+        packet = _track(protos, first + order, order, f"{counter.label} {counter.unit}", first)
         packet.track_descriptor.counter.SetInParent()
         yield packet
-        yield from _values(protos, order, counter, origin_ns)
+        yield from _values(protos, first + order, counter, origin_ns)
 
 
-def _track(protos: Any, order: int, name: str, parent: int) -> Any:
+def _track(protos: Any, uuid: int, order: int, name: str, parent: int) -> Any:
     packet = protos.TracePacket()
-    packet.track_descriptor.uuid = _FIRST_TRACK + order
+    packet.track_descriptor.uuid = uuid
     packet.track_descriptor.parent_uuid = parent
     packet.track_descriptor.name = name
     packet.track_descriptor.sibling_order_rank = order
     return packet
 
 
-def _event(protos: Any, kind: int, order: int, time_ns: int) -> Any:
+def _event(protos: Any, kind: int, uuid: int, time_ns: int) -> Any:
     packet = protos.TracePacket(
         timestamp=min(time_ns, _LAST_NS), trusted_packet_sequence_id=_SEQUENCE
     )
     packet.track_event.type = kind
-    packet.track_event.track_uuid = _FIRST_TRACK + order
+    packet.track_event.track_uuid = uuid
     return packet
 
 
 def _slices(
-    protos: Any, order: int, track: Track, lane: NDArray[np.intp], origin_ns: int
+    protos: Any, uuid: int, track: Track, lane: NDArray[np.intp], origin_ns: int
 ) -> Iterator[Any]:
     """The slices of one row, each with its end before the next one begins."""
     kinds = protos.TrackEvent
     texts = [_argument(key, column) for key, column in track.arguments.items()]
     for index in lane.tolist():
         packet = _event(
-            protos, kinds.TYPE_SLICE_BEGIN, order, origin_ns + int(track.start_ns[index])
+            protos, kinds.TYPE_SLICE_BEGIN, uuid, origin_ns + int(track.start_ns[index])
         )
         packet.track_event.name = _text(track.name, index) or ""
         packet.track_event.categories.append(f"tracelab.{track.category}")
         for add in texts:
             add(packet.track_event.debug_annotations, index)
         yield packet
-        yield _event(protos, kinds.TYPE_SLICE_END, order, origin_ns + int(track.end_ns[index]))
+        yield _event(protos, kinds.TYPE_SLICE_END, uuid, origin_ns + int(track.end_ns[index]))
 
 
 def _argument(key: str, column: Texts | NDArray[np.int64]) -> Callable[[Any, int], None]:
@@ -146,8 +148,8 @@ def _text(texts: Texts, index: int) -> str | None:
     return None if place < 0 else texts.table[place]
 
 
-def _values(protos: Any, order: int, counter: Counter, origin_ns: int) -> Iterator[Any]:
+def _values(protos: Any, uuid: int, counter: Counter, origin_ns: int) -> Iterator[Any]:
     for time_ns, value in zip(counter.time_ns.tolist(), counter.value.tolist(), strict=True):
-        packet = _event(protos, protos.TrackEvent.TYPE_COUNTER, order, origin_ns + time_ns)
+        packet = _event(protos, protos.TrackEvent.TYPE_COUNTER, uuid, origin_ns + time_ns)
         packet.track_event.counter_value = value
         yield packet

@@ -104,6 +104,19 @@ def test_a_trace_with_tracks_is_read_again(tmp_path, files):
     assert after.loss_names == before.loss_names
 
 
+def test_tracks_that_are_added_twice_are_different_ones(tmp_path, files):
+    """Slices of two tracks with one uuid would be in one row."""
+    once, twice = tmp_path / "once.pftrace", tmp_path / "twice.pftrace"
+    written(files[0], once)
+    written(once, twice)
+    first, second = (
+        {x.track_descriptor.uuid for x in packets if x.HasField("track_descriptor")}
+        for packets in (added(files[0], once), added(once, twice))
+    )
+    assert len(first) == len(second) > 4
+    assert not first & second
+
+
 def test_times_beyond_what_a_packet_can_say_are_cut(tmp_path, files):
     """GIVEN a trace whose last work on the GPU ends after the last moment of a packet's clock
     THEN it gets its tracks, which end in that moment."""
