@@ -397,7 +397,7 @@ CONSTRAINTS = Group(
             "graph also the node before it in its stream, on which it does not depend",
         ),
         Term("no_free_sm", "a free multiprocessor: kernels of other streams had all of them"),
-        Term("callback", "a function of the host that runs as a node of a CUDA graph"),
+        Term("callback", "a host function that runs as a node of a CUDA graph"),
         Term("unknown", "the file does not say"),
     ),
 )
@@ -410,9 +410,7 @@ NODE_WAITS = Group(
     "the JSON.",
     (
         Term("node", "a node on which it depends"),
-        Term(
-            "callback", "a function of the host that is a node before it; the GPU idles meanwhile"
-        ),
+        Term("callback", "a host function that is a node before it; the GPU idles meanwhile"),
         Term("queue", "a node on which it does not depend: the driver put both into one queue"),
         Term("not_in_file", "not known: the file does not have what it depends on"),
         Term("other", "the launch, a free multiprocessor, or nothing that is known"),

@@ -122,7 +122,7 @@ def copy(
 
 
 def host_node(start, end, name="HostNode", *, device=0, stream=7, correlation=ABSENT, node=None):
-    """A function of the host that ran as a node of a graph, in the row of a stream."""
+    """A host function that ran as a node of a graph, in the row of a stream."""
     return Row(
         name,
         Category.GRAPH_HOST_NODE,

@@ -57,7 +57,8 @@ def analyze(
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write the trace with tracks of what was found, for Perfetto; in its format.",
+            help="Write the trace with tracks of what was found, for Perfetto: .json or .pftrace "
+            "like the trace, or either with .gz.",
         ),
     ] = None,
     step: Annotated[

@@ -97,7 +97,7 @@ class PathLinks(Frozen):
         upstream_end_ns: per row the moment to go on from: when its launch call got to launch or its
             upstream row ended, at most its own start.
         kind_between: int8[m], what the time from then to the start of each row is spent on, a
-            `PathKind`; of a node of a graph that waited for a function of the host all of it is the
+            `PathKind`; of a node of a graph that waited for a host function all of it is the
             host's.
         row_by_end: intp[m], the rows by end; of those that end together by device and start.
         ordered_end_ns: int64[m], ns, the ends of these.

@@ -1,7 +1,7 @@
 """Idle time inside replays of CUDA graphs: before which node, and what that node waited for.
 
 A device that is idle inside a replay waits for what its next node waits for. Where the file has the
-dependencies of the graph that is a node on which the next one depends, or a function of the host
+dependencies of the graph that is a node on which the next one depends, or a host function
 that the graph calls. Where it has none, all that is known is the node before it in its stream.
 """
 
@@ -34,7 +34,7 @@ class NodeWait(IntEnum):
     """What the node waited for that ended a bubble inside a replay."""
 
     NODE = 0  # a node on which it depends
-    CALLBACK = 1  # a function of the host, which is a node of the graph before it
+    CALLBACK = 1  # a host function, which is a node of the graph before it
     QUEUE = 2  # a node on which it does not depend: the driver put both into one queue
     NOT_IN_FILE = 3  # the file has no dependencies of it
     OTHER = 4  # its launch, a free multiprocessor, or nothing that is known
@@ -72,7 +72,7 @@ class GraphIdleMetrics(OneLine):
         wait: what sort of thing it was: a `NodeWait` in lowercase.
         name: the node that ended the bubbles; None for all nodes together that have no row.
         stream: its stream.
-        awaited: what it waited for: the name of a node, of a function of the host ("HostNode: ...")
+        awaited: what it waited for: the name of a node, of a host function ("HostNode: ...")
             or, of "not_in_file", of the node before it in its stream.
         awaited_stream: the stream of that.
         count: how many bubbles.

@@ -36,7 +36,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
     operator or else the Python function that the host was in half-way through, also one that
     autograd's engine called, or of another thread that it waited for, else the launch that came
     late; of `dependency` the activity that was
-    waited for; of `launch` and `graph` the launch call, or the function of the host that the graph
+    waited for; of `launch` and `graph` the launch call, or the host function that the graph
     called and waited for. The edges of the file and idle of unknown
     cause have none.
 
@@ -84,7 +84,7 @@ def idle_culprits(graph: Graph, bubbles: Bubbles) -> Int64Array:
 
 
 def _called_back(graph: Graph, next_row: NDArray[np.intp], launch_id: Int64Array) -> Int64Array:
-    """The functions of the host that nodes waited for, else their launches: int64[k], event ids."""
+    """The host functions that nodes waited for, else their launches: int64[k], event ids."""
     binding = graph.binding
     is_called_back = binding.constraint[next_row] == Constraint.CALLBACK
     is_called_back &= next_row != ABSENT

@@ -75,7 +75,7 @@ class Binding(Frozen):
             wait for, or that it depends on as a node of a graph, of several the one that ended
             last, ABSENT without any.
         callback_ns: int64[m], ns, when `callback_id` had returned, ABSENT without one.
-        callback_id: int64[m], event id of the function of the host that it depends on as a node of
+        callback_id: int64[m], event id of the host function that it depends on as a node of
             a graph, of several the one that returned last, ABSENT without any.
         has_predecessors: bool[m], whether the file has what it depends on as a node of a graph.
         event_is_inferred: bool[m], whether that is inferred from the times and not recorded.

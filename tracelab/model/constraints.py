@@ -25,7 +25,7 @@ class Constraint(IntEnum):
     QUEUE = 5  # what shares its hardware queue or copy engine; of a node also in its own stream
     NO_FREE_SM = 6  # kernels of other streams, which left no multiprocessor free
     UNKNOWN = 7  # the file does not say
-    CALLBACK = 8  # of a node of a graph: a function of the host that is a node before it
+    CALLBACK = 8  # of a node of a graph: a host function that is a node before it
 
 
 class Reason(IntEnum):

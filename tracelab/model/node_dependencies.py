@@ -18,7 +18,7 @@ _MOST_PASSED_ON = 1_000_000
 def node_dependencies(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs of rows of a timeline: within one replay the second had to end before the first.
 
-    A node that is no activity, such as a function of the host, waits for others in its turn: what
+    A node that is no activity, such as a host function, waits for others in its turn: what
     it waits for is what its successors wait for. Beyond a million of such pairs, and four for each
     dependency of the file, they are left out.
 

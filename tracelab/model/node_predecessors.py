@@ -8,7 +8,7 @@ which of them the driver put behind the other, and is no dependency.
 PyTorch's own collector writes the dependencies between the nodes that have rows. A node whose
 predecessors have none, an empty node for one, looks like a root of the graph: of such a node
 nothing is known here, and what its stream shows counts, as in files without dependencies. A
-function of the host that runs as a node, a callback, has no correlation in a replay that was queued
+host function that runs as a node, a callback, has no correlation in a replay that was queued
 behind another one, and then no dependencies either; what starts just after it in its stream is
 taken to have waited for it.
 """

@@ -42,7 +42,7 @@ class Category(IntEnum):
     OVERHEAD = 11  # the profiler's own
     OTHER = 12
     GRAPH_EVENT_NODE = 13  # a CUDA event that a node of a CUDA graph recorded
-    GRAPH_HOST_NODE = 14  # a function of the host that ran as a node of a CUDA graph
+    GRAPH_HOST_NODE = 14  # a host function that ran as a node of a CUDA graph
 
 
 GPU_ACTIVITIES = (Category.KERNEL, Category.MEMCPY, Category.MEMSET)

@@ -223,7 +223,7 @@ def _replays_of_branches(
 
 
 def _callbacks(graph: Graph) -> Edges:
-    """What waited for a function of the host that is a node: for what that one waited for.
+    """What waited for a host function that is a node: for what that one waited for.
 
     One that begins a graph waited for what its stream had done before.
     """

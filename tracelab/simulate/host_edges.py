@@ -105,7 +105,7 @@ def _replay_start_ns(graph: Graph, rows: NDArray[np.intp]) -> int:
 
 
 def _first_callback_ns(graph: Graph) -> Int64Array:
-    """How long the function of the host took that a graph begins with: int64[m], ns, else 0."""
+    """How long the host function took that a graph begins with: int64[m], ns, else 0."""
     trace, binding = graph.host.timeline.trace, graph.binding
     is_first = (binding.constraint == Constraint.CALLBACK) & (binding.source_row == ABSENT)
     return np.where(is_first, trace.duration_ns[binding.callback_id], 0)

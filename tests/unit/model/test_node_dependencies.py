@@ -26,7 +26,7 @@ def pairs_of(rows, links):
 
 
 def test_a_host_node_passes_on_what_it_waits_for():
-    """Kernel 0, a function of the host, an event, then kernels 3 and 4 of other streams."""
+    """Kernel 0, a host function, an event, then kernels 3 and 4 of other streams."""
     rows = [
         node(kernel, 10, 20, number=1),
         node(host_node, 20, 50, number=2),

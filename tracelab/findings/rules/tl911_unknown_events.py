@@ -39,8 +39,8 @@ def find(context: Context) -> list[Candidate]:
             "unknown_memories",
             names,
             context.trace.loss_names.get("unknown_memories", {}).__contains__,
-            "the file does not say which memory {share:.0f} % of the copy time is of, so TL102 "
-            "cannot judge it",
+            "the file does not say what kind of memory {share:.0f} % of the copy time uses, so "
+            "TL102 cannot judge it",
         ),
         *_waits(context, [x for x in names if x.loss == "unknown_waits"]),
     ]

@@ -161,7 +161,7 @@ def _each_unknown_once(findings: Sequence[Finding]) -> Iterator[tuple[Finding, s
     for of_cause in unknown.values():
         worst = max(of_cause, key=lambda x: (x.severity == WARNING, x.where.count))
         others = len({x.rank for x in of_cause}) - 1
-        yield worst, f", and so in {counted(others, 'other file', 'other files')}" if others else ""
+        yield worst, f", also in {counted(others, 'other file', 'other files')}" if others else ""
 
 
 def _hint(finding: Finding) -> str:

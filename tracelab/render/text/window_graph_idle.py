@@ -60,7 +60,7 @@ def _awaited(row: GraphIdleMetrics) -> str:
     if row.awaited is None:
         return ""
     if row.wait == "callback":
-        return f"waits for the function of the host {row.awaited.removeprefix('HostNode: ')}"
+        return f"waits for the host function {row.awaited.removeprefix('HostNode: ')}"
     node = f"{row.awaited} (stream {row.awaited_stream})"
     return {
         "node": f"waits for {node}",
@@ -84,7 +84,7 @@ def _notes(rows: list[GraphIdleMetrics], left_out: int) -> tuple[str, ...]:
     callback_ns = sum(row.idle_ns for row in rows if row.wait == "callback")
     if callback_ns:
         notes.append(
-            f"Functions of the host that run as nodes cost {time_text(callback_ns)}: what depends "
+            f"Host functions that run as nodes cost {time_text(callback_ns)}: what depends "
             "on them waits until they return. Call them outside the graph, or on a branch on "
             "which no kernel depends."
         )

@@ -81,7 +81,7 @@ def test_names_that_do_not_exist_yet_are_in_the_report(tracelab, tmp_path):
         ),
         "unknown_memories": (
             WARNING,
-            "The file does not say which memory 67 % of the copy time is of, so TL102 cannot "
+            "The file does not say what kind of memory 67 % of the copy time uses, so TL102 cannot "
             "judge it: "
             "`Memcpy HtoD (quantum -> Device)` (1)",
         ),
@@ -188,7 +188,7 @@ def test_names_of_several_files_are_counted_together(tracelab, tmp_path):
     assert ("3", left_out, "in 2 of 2 files") in section.rows
     screen = " ".join(tracelab("analyze", *paths).out.split())
     assert (
-        "2 events of unknown categories on GPUs are in no figure: `foo` (2), and so in 1 other file"
+        "2 events of unknown categories on GPUs are in no figure: `foo` (2), also in 1 other file"
     ) in screen
     assert screen.count("unknown categories") == 1
 

@@ -39,7 +39,7 @@ def test_each_node_stands_with_what_it_waits_for():
 
     assert [row[-1] for row in section.rows] == [
         "gemm (stream 7) · waits for add (stream 15)",
-        "gemm (stream 7) · waits for the function of the host log(void*)",
+        "gemm (stream 7) · waits for the host function log(void*)",
         "gemm (stream 7) · behind add (stream 7), on which it does not depend",
         "gemm (stream 7) · after add (stream 15)",
     ]
