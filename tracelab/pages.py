@@ -11,7 +11,8 @@ from tracelab.analysis import Analysis
 from tracelab.errors import TracelabError, UsageError
 from tracelab.options import DEFAULTS, Options
 from tracelab.read.sources import find_sources, path_names
-from tracelab.read.streams import Source, open_source
+from tracelab.read.streams import Source, is_url, open_source, read_as_far
+from tracelab.report.load import is_saved_report
 from tracelab.report.schema import Report
 from tracelab.reports import FileResult, analyze_file, merge_results
 from tracelab.system.files import identities, require_output, write_file
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 PAGE_ENDINGS = (".html", ".htm")
 _JSON_ENDINGS, _PACKET_ENDINGS = (".json", ".json.gz"), (".pftrace", ".pftrace.gz")
+_HEAD_BYTES = 4096  # in which JSON begins
 TRACE_ENDINGS = _JSON_ENDINGS + _PACKET_ENDINGS
 
 
@@ -108,7 +110,8 @@ def write_page(
     """
     target = Path(fspath(path))
     require_page(target)
-    report, results = _analyzed(trace, target, part_of_page, options)
+    names, sources = _found(trace, target)
+    report, results = _analyzed(names, sources, part_of_page, options)
     save_page(report, [result.more for result in results], target)
     return report
 
@@ -137,23 +140,32 @@ def write_perfetto(
     """
     target = Path(fspath(path))
     require_trace(target)
-    report, results = _analyzed(trace, target, tracks_of_file, options)
+    names, sources = _found(trace, target)
+    require_format(sources, target)
+    report, results = _analyzed(names, sources, tracks_of_file, options)
     for written in save_traces(report, results, target):
         if isinstance(written, TracelabError):
             raise written
     return report
 
 
+def _found(
+    trace: str | PathLike[str] | Sequence[str | PathLike[str]], path: Path
+) -> tuple[list[str], tuple[Source, ...]]:
+    """The names of files, and the files, none of which is the one to write."""
+    names = path_names(trace)
+    sources = find_sources(names)
+    require_output(path, identities(source.path for source in sources))
+    return names, sources
+
+
 def _analyzed(
-    trace: str | PathLike[str] | Sequence[str | PathLike[str]],
-    path: Path,
+    names: Sequence[str],
+    sources: Sequence[Source],
     then: Callable[[Analysis], Any],
     options: Options,
 ) -> tuple[Report, list[FileResult]]:
     """The report of files, and what became of each."""
-    names = path_names(trace)
-    sources = find_sources(names)
-    require_output(path, identities(source.path for source in sources))
     results = [analyze_file(source, options, then=then) for source in sources]
     return merge_results(results, names, options), results
 
@@ -182,6 +194,43 @@ def require_trace(path: Path) -> None:
         raise UsageError(
             f"a trace for Perfetto is .json or .pftrace, packed .gz as well, not {str(path)!r}"
         )
+
+
+def require_format(sources: Iterable[Source], path: Path) -> None:
+    """Refuse, before anything is analyzed, a name of a format that none of the files has.
+
+    It is left to the analysis where a file is on another machine, cannot be read or is no trace.
+
+    Raises:
+        UsageError: it is such a name.
+
+    >>> require_format([Source("s3://bucket/step.json", None, named=True)], Path("step.pftrace"))
+    """
+    refusal = None
+    for source in sources:
+        try:
+            if is_url(source.path) or not _begins_as_trace(source):
+                return
+            _require_format(source, path)
+        except UsageError as error:
+            refusal = refusal or error
+        except TracelabError:
+            return
+        else:
+            return
+    if refusal is not None:
+        raise refusal
+
+
+def _begins_as_trace(source: Source) -> bool:
+    """Whether a file begins as a trace of either format, and not as a saved report."""
+    from tracelab.read.packets import begins_with_packets
+
+    with open_source(source) as stream:
+        if begins_with_packets(stream):
+            return True
+        head, _ = read_as_far(stream, _HEAD_BYTES)
+    return head.lstrip().startswith((b"{", b"[")) and not is_saved_report(source)
 
 
 def _require_format(source: Source, path: Path) -> None:

@@ -58,7 +58,9 @@ def test_a_saved_report_is_shown_again_and_has_a_page_without_the_timeline(
 
 
 @pytest.mark.parametrize(
-    "asked", [("--png", "x.png"), ("--perfetto", "x.json"), ("--step", "3")], ids=lambda x: x[0]
+    "asked",
+    [("--png", "x.png"), ("--perfetto", "x.json"), ("--perfetto", "x.pftrace"), ("--step", "3")],
+    ids=lambda x: x[0],
 )
 def test_what_needs_the_trace_is_refused_for_a_saved_report(tracelab, saved, tmp_path, asked):
     flag, value = asked

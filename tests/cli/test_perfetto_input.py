@@ -89,5 +89,23 @@ def test_without_the_package_that_describes_it(tracelab, monkeypatch, folder):
 def test_a_trace_with_tracks_keeps_its_format(tracelab, tmp_path, folder):
     path = folder / "step_rank0.pftrace"
     ran = tracelab("analyze", path, "--perfetto", tmp_path / "found.json")
-    assert ran.code == 2
+    assert (ran.code, ran.out) == (2, "")  # before it is analyzed
     assert "is a Perfetto trace: with its tracks it can be written to .pftrace" in ran.err
+
+
+def test_of_files_in_both_formats_those_of_the_named_one_are_written(tracelab, tmp_path, folder):
+    other = FOLDER / "ddp_hook_side_stream_rank1.pt.trace.json.gz"
+    ran = tracelab(
+        "analyze", folder / "step_rank0.pftrace", other, "--perfetto", tmp_path / "found.json.gz"
+    )
+    assert ran.out
+    assert "step_rank0.pftrace is a Perfetto trace: with its tracks" in ran.err
+    assert [path.name for path in tmp_path.iterdir()] == ["found-1.json.gz"]
+
+
+def test_what_is_no_trace_is_not_refused_for_its_format(tracelab, tmp_path):
+    text = tmp_path / "step.json"
+    text.write_text("no trace")
+    ran = tracelab("analyze", text, "--perfetto", tmp_path / "found.pftrace")
+    assert ran.code == 3
+    assert "with its tracks" not in ran.err

@@ -118,6 +118,7 @@ def analyze(
         files=[json, *asked.others(len(sources))],
         pictures=asked.pictures(len(sources)),
     )
+    asked.require_format(sources)
     read = partial(analyze_for, asked=asked, options=options, files=len(sources))
     results = map_files(read, sources, spec=executor, jobs=jobs)
     report = merge(results, paths, options)

@@ -74,6 +74,17 @@ class Asked(OneLine):
             paths += numbered_traces(self.perfetto, files)
         return paths
 
+    def require_format(self, sources: Iterable[Source]) -> None:
+        """Refuse a name of a trace that is of another format than these files.
+
+        Raises:
+            UsageError: it is.
+        """
+        if self.perfetto is not None:
+            from tracelab.pages import require_format
+
+            require_format(sources, self.perfetto)
+
     def makers(self, files: int) -> dict[str, Callable[[Analysis], Any]]:
         """What makes the part of each of so many files, by what it is for."""
         makers: dict[str, Callable[[Analysis], Any]] = {}
