@@ -65,13 +65,28 @@ def _launches_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
 
 def _records_graphs(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     """What records CUDA graphs in several steps: functions, and all from begin to end."""
-    timeline = graph.host.timeline
-    trace = timeline.trace
-    begins = recurring(graph, calls_of_name(trace, begins_capture))
+    return _recorded(graph, recurring(graph, _captures(graph)))
+
+
+def records_graphs_once(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """The same, where it does not go on."""
+    begins = _captures(graph)
+    return _recorded(graph, begins[:0] if len(recurring(graph, begins)) else begins)
+
+
+def _captures(graph: Graph) -> Int64Array:
+    """The calls that begin to record a graph (event ids), by start."""
+    return calls_of_name(graph.host.timeline.trace, begins_capture).astype(np.int64)
+
+
+def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
+    """What these calls (event ids) record, with the functions around them and what follows."""
+    trace = graph.host.timeline.trace
     if not len(begins):
         return begins
     ends = calls_of_name(trace, ends_capture)
     inside = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
+    inside = inside[np.argsort(trace.start_ns[inside], kind="stable")]
     recorded = [calls_of_name(trace, _INSTANTIATES.match)]
     for thread, index in groups_of(trace.thread_index[begins]):
         of_thread = inside[trace.thread_index[inside] == thread]
@@ -79,9 +94,10 @@ def _records_graphs(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: AR
         for begin in begins[index].tolist():
             last = np.searchsorted(ends_ns, trace.start_ns[begin])
             if last < len(ends_ns):
-                is_between = trace.start_ns[of_thread] >= trace.start_ns[begin]
-                is_between &= trace.end_ns[of_thread] <= ends_ns[last]
-                recorded.append(of_thread[is_between])
+                bounds_ns = (trace.start_ns[begin], ends_ns[last])
+                first, end = np.searchsorted(trace.start_ns[of_thread], bounds_ns)
+                between = of_thread[first:end]
+                recorded.append(between[trace.end_ns[between] <= ends_ns[last]])
     functions = named(trace, _RECORDS_TREE.search, Category.PYTHON)
     recorded.append(functions[counts_inside(trace, functions, begins) > 0])
     return np.unique(np.concatenate(recorded)).astype(np.int64)

@@ -7,7 +7,12 @@ import re
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.remedies.compilation import COMPILES, plans, plans_attention_again
+from tracelab.findings.remedies.compilation import (
+    COMPILES,
+    plans,
+    plans_attention_again,
+    records_graphs_once,
+)
 from tracelab.findings.remedies.guards import Events, counts_inside, recurring
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure_within, union
@@ -191,6 +196,25 @@ GOES_ON: tuple[Remedy, ...] = (
 )
 # In the order in which TL305 reports them.
 ONCE: tuple[Remedy, ...] = (
+    Remedy(
+        id="first-graph-capture",
+        name="CUDA graphs that are captured in the recorded steps",
+        title="CUDA graphs are captured once",
+        shows="`cudaStreamBeginCapture` to `cudaStreamEndCapture`, in which the GPU gets no work.",
+        not_when="It goes on in later steps: see graph-recorded-again.",
+        fixes=(
+            Instead(
+                "Nothing in the loop, if it ends: a graph is captured before it is replayed. "
+                "Record after the last capture.",
+                since="1.10",
+            ),
+        ),
+        source="PyTorch documentation: CUDA semantics, CUDA Graphs",
+        url="https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs",
+        rules=("TL305",),
+        edit=None,
+        occurs=records_graphs_once,
+    ),
     Remedy(
         id="first-compilation",
         name="torch.compile in the recorded steps",

@@ -102,7 +102,7 @@ def records(program):
 
 @pytest.mark.parametrize(
     ("in_steps", "found"),
-    [((1, 2, 3, 4), {"graph-recorded-again": 28}), ((0, 1), {})],
+    [((1, 2, 3, 4), {"graph-recorded-again": 28}), ((0, 1), {"first-graph-capture": 14})],
     ids=["goes on", "first use"],
 )
 def test_graphs_that_are_recorded_again(in_steps, found):
