@@ -20,6 +20,7 @@ from tracelab.read.numbers import nanoseconds, natural_numbers
 
 # Flows from node to node have ids from here on; below are those from launches, by correlation.
 _FIRST_LINK_ID = 2**40
+_LINK_CATEGORY = "ac2g"  # tracelab's own arrows have others, and ids of any size
 _NO_ANNOTATION = ""
 
 _Lane = tuple[str, str]  # a row of the file: process and thread as text
@@ -71,7 +72,10 @@ class NodeBuffers:
         self._flows += [
             event
             for event in events
-            if type(event.id) is int and event.id >= _FIRST_LINK_ID and event.ph in ("s", "f")
+            if event.cat == _LINK_CATEGORY
+            and event.ph in ("s", "f")
+            and type(event.id) is int
+            and event.id >= _FIRST_LINK_ID
         ]
 
     def add_links(self, links: Int64Array, unresolved: int) -> None:

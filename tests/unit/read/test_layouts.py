@@ -133,6 +133,19 @@ def test_flows_between_nodes_are_their_dependencies(tmp_path):
     assert read.losses["unresolved_node_links"] == 1
 
 
+def test_arrows_of_our_own_are_no_dependencies(tmp_path):
+    """GIVEN a trace with tracelab's arrows, whose ids grow with the number of a process
+    THEN none is a dependency of a node, or one whose end is missing."""
+    first, second = kernel(10 * US, 20 * US), kernel(30 * US, 40 * US)
+    for number, node in enumerate((first, second)):
+        node["args"] |= {"graph id": 1, "graph node id": number}
+    arrow = [end | {"cat": "tracelab.critical_path"} for end in link(2**40 + 1, first, second)]
+    missing = [end | {"ts": end["ts"] + 1, "id": 2**40 + 2} for end in arrow]
+    read = trace(tmp_path, first, second, *arrow, *missing)
+    assert len(read.graph_nodes.successor_id) == 0
+    assert read.losses == {}
+
+
 def test_host_and_event_nodes_have_a_category_and_a_place(tmp_path):
     events = [
         kernel(0, 9 * US, "HostNode: log", cat="graph_host_node", stream=7, correlation=4),
