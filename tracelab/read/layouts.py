@@ -168,9 +168,9 @@ def _listed(annotation: Any) -> list[Any]:
 
 def _text_of_region(annotation: Any) -> str:
     if not isinstance(annotation, dict):
-        return "" if annotation is None else str(annotation)
+        return "" if annotation is None else _brief(annotation)
     texts = [
-        str(value) if key in ("str", "name") else f"{key}={value}"
+        _brief(value) if key in ("str", "name") else f"{key}={_brief(value)}"
         for key, value in annotation.items()
     ]
     return ", ".join(texts)
@@ -191,4 +191,8 @@ def _word(words: Mapping[Any, str], key: Any) -> str | None:
 
 
 def _brief(value: Any) -> str:
-    return str(value)[:_LONGEST_ANNOTATION]
+    """The beginning of a value as text; an ellipsis for one that nests too deep to be written."""
+    try:
+        return str(value)[:_LONGEST_ANNOTATION]
+    except RecursionError:
+        return "…"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import orjson
 import pytest
 
 from tests.build.files import (
@@ -217,6 +218,22 @@ def test_arguments_of_any_type_do_no_harm(tmp_path, separators):
     path.write_text(json.dumps({"traceEvents": [node, good]}, separators=separators))
     loaded = read_file(path)
     assert loaded.name_of(len(loaded) - 1) == "Memcpy HtoD (Pinned -> Device)"
+
+
+@pytest.mark.parametrize("key", ["annotation", "str", "own", "copy kind", "src kind"])
+def test_values_that_nest_deep_are_an_ellipsis(tmp_path, key):
+    """GIVEN a node and a copy with a value of 1,000 lists in each other, as orjson still reads it
+    THEN both are read, and the value is not."""
+    node, moved = kernel(0, 5 * US), copy(10 * US, 20 * US, "Memcpy")
+    deep = "[" * 1000 + "]" * 1000
+    node["args"] |= {"graph node id": 1, key: "DEEP"}
+    moved["args"] |= {"copy kind": 42, key: "DEEP"}
+    text = json.dumps({"traceEvents": [node, moved]}).replace('"DEEP"', deep)
+    path = tmp_path / "hand.json"
+    path.write_text(text)
+    assert len(read_file(path)) == 2
+    assert kineto_name("Memcpy", {"copy kind": orjson.loads(deep)}) == "Memcpy (copy kind …)"
+    assert annotation_of({"own": orjson.loads(deep), "str": "forward"}) == "own=…, forward"
 
 
 @pytest.mark.parametrize("cut", range(1, 8))
