@@ -282,7 +282,7 @@ class Columns:
         device = ABSENT
         if event.args is not None and _is_number(event.args.stream):
             device = event.args.device if _is_number(event.args.device) else ABSENT
-        self._unknown_ns[category, device, row] += min(max(0, duration_ns), LONGEST_NS)
+        self._unknown_ns[category, device, row] += duration_ns
 
     def _unknown_gpu_ns(
         self, category: NDArray[Any], thread_index: NDArray[Any], device_number: NDArray[Any]
@@ -293,7 +293,12 @@ class Columns:
             category: int8[n], of the events.
             thread_index: int32[n], their rows.
             device_number: int32[n].
+
+        Returns:
+            ns, by name and device; nothing where the sum of all is too large to be true.
         """
+        if self._unknown_ns.total() >= _LARGEST_SUM_NS:
+            return MappingProxyType({})
         activity = np.flatnonzero(IS_GPU_ACTIVITY[category])
         of_row = dict(
             zip(thread_index[activity].tolist(), device_number[activity].tolist(), strict=True)
@@ -381,10 +386,6 @@ class Columns:
                 return
         categories = [event.cat for event in events]
         category = np.fromiter(map(self._categories.__getitem__, categories), np.int8, len(events))
-        for i in np.flatnonzero(category == Category.OTHER).tolist():
-            text = categories[i].lower()
-            if text not in _UNUSED_CATEGORIES and not text.startswith(_OUR_CATEGORIES):
-                self._count_event(events[i], int(duration_ns[i]))
         name_index = self._names.indices(names)
         has_arguments = HAS_ARGUMENTS[category]
         has_arguments |= name_index == self._names.rows.get(COLLECTIVE_OPERATOR, ABSENT)
@@ -403,6 +404,10 @@ class Columns:
             "has_arguments": has_arguments,
         }
         is_sound = self._is_sound(dense, sparse, has_start & has_duration)
+        for i in np.flatnonzero(is_sound & (category == Category.OTHER)).tolist():
+            text = categories[i].lower()
+            if text not in _UNUSED_CATEGORIES and not text.startswith(_OUR_CATEGORIES):
+                self._count_event(events[i], int(duration_ns[i]))
         if not is_sound.all():
             dense = {name: column[is_sound] for name, column in dense.items()}
             sparse = {name: column[is_sound[with_arguments]] for name, column in sparse.items()}

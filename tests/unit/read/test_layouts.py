@@ -18,6 +18,7 @@ from tests.build.files import (
 )
 from tracelab.model.kernel_kinds import copies_pageable_memory, copy_direction
 from tracelab.model.trace import ABSENT, Category
+from tracelab.read.cache import load_trace
 from tracelab.read.columns import Columns
 from tracelab.read.events import decode
 from tracelab.read.layouts import annotation_of, kineto_name
@@ -205,6 +206,29 @@ def test_what_is_not_known_has_its_time_on_a_gpu_wherever_chunks_are_cut(cut):
     read = first.finish(Source("hand.json", None, named=True), {}, {})
     assert read.loss_names["unknown_categories"] == {"foo": 3}
     assert read.unknown_gpu_ns == {"foo": {0: 2_000, 1: 1_000}}
+
+
+def test_what_is_not_known_and_never_ends_has_no_time(tmp_path, monkeypatch):
+    """GIVEN 3,000 events of a new category that take 92 days each, more than int64 holds
+    THEN they are counted, and the report and the entry of the cache can be written."""
+    monkeypatch.setattr("tracelab.read.cache.SMALLEST_FILE_BYTES", 0)
+    monkeypatch.setattr("tracelab.read.cache.folder", lambda: tmp_path / "cache")
+    endless = complete_event("f", "foo", 0, 8 * 10**15, device=0, stream=7)
+    path = tmp_path / "hand.json"
+    path.write_text(json.dumps({"traceEvents": [kernel(0, 5 * US), *([endless] * 3000)]}))
+    source = Source(str(path), None, named=True)
+    for _ in range(2):  # from the file, and from the cache
+        read = load_trace(source)
+        assert read.loss_names["unknown_categories"] == {"foo": 3000}
+        assert read.unknown_gpu_ns == {}
+
+
+@pytest.mark.parametrize(("start_us", "dur_us"), [(0, 10**13), (0, -1), ("soon", 1)])
+def test_unknown_events_with_other_faults_are_counted_once(tmp_path, start_us, dur_us):
+    event = complete_event("f", "foo", 0, 1, device=0, stream=7) | {"ts": start_us, "dur": dur_us}
+    read = trace(tmp_path, kernel(0, 5 * US), event)
+    assert sum(read.losses.values()) == 1
+    assert read.loss_names == {}
 
 
 @pytest.mark.parametrize("separators", [(",", ":"), (", ", ": "), (" , ", " : ")])
