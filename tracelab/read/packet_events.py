@@ -350,15 +350,14 @@ class PacketEvents(Generic[_Element]):
             if name is not None and (self._used is None or name in self._used):
                 arguments[name] = _value(annotation, interned)
         category = _first(event.category_iids, interned.categories, event.categories)
+        self._is_of_pytorch = self._is_of_pytorch or category in _OF_PYTORCH
         name = interned.names.get(event.name_iid) if event.name_iid else _text(event.name)
         self._slices.begin(event.track_uuid, packet.timestamp, name, category, arguments or None)
 
     def _fields_of_slice(self, slice: Slice) -> Fields:
         arguments = slice.arguments or {}
         category = slice.category
-        if category in _OF_PYTORCH:
-            self._is_of_pytorch = True
-        elif not category:
+        if not category:
             if _SYNC_KIND in arguments:
                 category = "cuda_sync"
             elif self._tracks.process_names.get(slice.track) == _OVERHEAD:

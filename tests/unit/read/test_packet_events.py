@@ -539,6 +539,14 @@ def test_a_truncated_file_has_what_is_whole(tmp_path):
     assert dict(trace.losses) == {"truncated": 1, "unmatched_begin_end": 1}
 
 
+def test_a_file_that_breaks_off_before_any_end_is_of_pytorch(tmp_path):
+    packets = list(collector_packets.packets(window(SCENE)))
+    begin = next(i for i, x in enumerate(packets) if x.HasField("track_event"))
+    content = b"".join(map(as_field, packets[: begin + 1]))
+    path = written(tmp_path, content + as_field(packets[begin + 1])[:3])
+    assert refusal(path).startswith(f"{path}: the trace holds no complete event (")
+
+
 def test_texts_that_are_not_utf_8(tmp_path):
     content = perfetto_trace(window(SCENE)).replace(b"gemm", b"ge\xffm")
     trace = read_trace(written(tmp_path, content))
