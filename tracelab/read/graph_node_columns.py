@@ -130,12 +130,15 @@ class NodeBuffers:
         event_id = np.flatnonzero(node_row != ABSENT)
         start_ns = dense["start_ns"][event_id]
         lane_index = dense["thread_index"][event_id]
-        of_end = _by_place(event_id, lane_index, start_ns + dense["duration_ns"][event_id])
-        of_start = _by_place(event_id, lane_index, start_ns)
-        pairs: list[tuple[int, int]] = []
+        replay = correlation[event_id]
+        of_end = _by_place(event_id, lane_index, start_ns + dense["duration_ns"][event_id], replay)
+        of_start = _by_place(event_id, lane_index, start_ns, replay)
         ends = _ends_by_id(self._flows, lanes)
-        for begin, end in ends.values():
-            pairs += _in_one_replay(of_end.get(begin, ()), of_start.get(end, ()), correlation)[:1]
+        pair_of = {
+            (begin, end): _in_one_replay(of_end.get(begin, {}), of_start.get(end, {}))
+            for begin, end in set(ends.values())
+        }
+        pairs = [pair for places in ends.values() if (pair := pair_of[places]) is not None]
         linked, unresolved = self._by_event(dense["file_index"], event_id)
         drawn = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         predecessor_id, successor_id = np.concatenate([drawn, linked], axis=1)
@@ -182,14 +185,19 @@ _Place = tuple[int, int]  # index of the lane, ns
 
 
 def _by_place(
-    event_id: NDArray[np.intp], lane_index: NDArray[np.int32], time_ns: Int64Array
-) -> dict[_Place, list[int]]:
-    """The nodes that end, or start, at one place."""
-    places: dict[_Place, list[int]] = defaultdict(list)
-    for one_id, lane, moment in zip(
-        event_id.tolist(), lane_index.tolist(), time_ns.tolist(), strict=True
+    event_id: NDArray[np.intp],
+    lane_index: NDArray[np.int32],
+    time_ns: Int64Array,
+    correlation: Int64Array,
+) -> dict[_Place, dict[int, list[int]]]:
+    """The first two nodes that end, or start, at one place, of each replay by its correlation."""
+    places: dict[_Place, dict[int, list[int]]] = defaultdict(dict)
+    for one_id, lane, moment, replay in zip(
+        event_id.tolist(), lane_index.tolist(), time_ns.tolist(), correlation.tolist(), strict=True
     ):
-        places[lane, moment].append(one_id)
+        nodes = places[lane, moment].setdefault(replay, [])
+        if len(nodes) < 2:
+            nodes.append(one_id)
     return places
 
 
@@ -205,12 +213,12 @@ def _ends_by_id(flows: list[Event], lanes: Mapping[_Lane, int]) -> dict[int, tup
 
 
 def _in_one_replay(
-    predecessors: Iterable[int], successors: Iterable[int], correlation: Int64Array
-) -> list[tuple[int, int]]:
-    """Of the nodes at both ends of a flow those pairs that one launch put on the GPU."""
-    return [
-        (first, second)
-        for first in predecessors
-        for second in successors
-        if first != second and correlation[first] == correlation[second]
-    ]
+    predecessors: Mapping[int, list[int]], successors: Mapping[int, list[int]]
+) -> tuple[int, int] | None:
+    """Of the nodes at both ends of a flow the first two that one launch put on the GPU."""
+    for replay, candidates in predecessors.items():
+        for first in candidates:
+            for second in successors.get(replay, ()):
+                if first != second:
+                    return first, second
+    return None

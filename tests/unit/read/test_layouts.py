@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import orjson
 import pytest
@@ -133,6 +134,22 @@ def test_flows_between_nodes_are_their_dependencies(tmp_path):
     pairs = zip(read.graph_nodes.predecessor_id, read.graph_nodes.successor_id, strict=True)
     assert sorted(pairs) == [(0, 2), (3, 4)]
     assert read.losses["unresolved_node_links"] == 1
+
+
+def test_many_nodes_at_one_place(tmp_path):
+    """GIVEN 1,000 nodes of a replay without a length at one place, and flows from it to it
+    THEN each flow joins two of them, and not every pair is looked at."""
+    nodes = [kernel(US, US, correlation=5) for _ in range(1000)]
+    for number, node in enumerate(nodes):
+        node["args"] |= {"graph id": 1, "graph node id": number}
+    flows = [end for i in range(3) for end in link(2**40 + i, nodes[0], nodes[0])]
+    tracemalloc.start()
+    read = trace(tmp_path, *nodes, *flows)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert read.graph_nodes.predecessor_id.tolist() == [0, 0, 0]
+    assert read.graph_nodes.successor_id.tolist() == [1, 1, 1]
+    assert peak_bytes < 32 << 20
 
 
 def test_arrows_of_our_own_are_no_dependencies(tmp_path):
