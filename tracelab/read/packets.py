@@ -24,6 +24,7 @@ _LONGEST_MESSAGE = 2**31  # in protobuf
 _LONGEST_VARINT = 10  # bytes
 # After so many bytes without a packet nothing readable will come any more.
 _DAMAGE_LIMIT_BYTES = 2 << 20
+_MOST_DAMAGES = 1000  # after so many stretches of it neither
 _CHAIN = 3  # so many packets in a row do not come about by chance
 _KEPT_BYTES = 1 << 16  # in which so many packets have room
 _LOOK_BYTES = 1 + _LONGEST_VARINT
@@ -78,15 +79,18 @@ class PacketReader:
 
     def __iter__(self) -> Iterator[Block]:
         """Yield blocks of packets; damage ends nothing as long as packets follow it soon."""
-        rest, is_damaged, damaged_bytes = b"", False, 0
+        rest, is_damaged, damaged_bytes, damages = b"", False, 0, 0
+        is_stuck, is_over = True, False
         while True:
-            read = self._read(max(BLOCK_BYTES, min(len(rest), LARGEST_PACKET)))
-            rest = rest + read if rest else read
+            if not is_over and (is_stuck or len(rest) < BLOCK_BYTES):
+                read = self._read(max(BLOCK_BYTES, min(len(rest), LARGEST_PACKET)))
+                rest, is_over = rest + read if rest else read, not read
+            before = self._position
             if is_damaged:
-                skipped, is_damaged = _until_packets(rest, is_all=not read)
+                skipped, is_damaged = _until_packets(rest, is_all=is_over)
                 damaged_bytes += skipped
                 rest = self._after(rest, skipped)
-                if damaged_bytes > _DAMAGE_LIMIT_BYTES:
+                if damaged_bytes > _DAMAGE_LIMIT_BYTES or damages > _MOST_DAMAGES:
                     self.losses["truncated"] = 1
                     return
             if not is_damaged and (ends := _ends(rest)):
@@ -94,20 +98,22 @@ class PacketReader:
                 rest = self._after(rest, ends[-1])
                 self.end = self._position
                 yield block
-            if not read and (not rest or is_damaged):
+            if is_over and (not rest or is_damaged):
                 return
             length = None if is_damaged else _length_of_packet(rest)
             if length is None:
                 self.losses["unparsable_events"] += not is_damaged
+                damages += not is_damaged
                 is_damaged = True
             elif length > LARGEST_PACKET:
                 self.losses["unparsable_events"] += 1
                 missing = length - len(rest)
                 rest = self._after(rest, min(length, len(rest)))
                 self._skip(missing)
-            elif not read:  # the last packet is not whole
+            elif is_over:  # the last packet is not whole
                 self.losses["truncated"] = 1
                 return
+            is_stuck = self._position == before
 
     def _after(self, data: bytes, count: int) -> bytes:
         """What follows so many bytes that are done with."""

@@ -76,6 +76,20 @@ def test_after_two_mib_of_garbage_the_rest_is_given_up():
     assert (found, losses) == (written, {"unparsable_events": 1, "truncated": 1})
 
 
+def test_after_a_thousand_damages_the_rest_is_given_up():
+    """GIVEN 40 MiB in which a byte that is none follows every three packets
+    THEN some of it is read, and no more than a few blocks are in memory at once."""
+    data = (packet(b"\x40\x05") * 3 + b"\0") * (40 << 20 >> 4)
+    reader = PacketReader(io.BytesIO(data))
+    tracemalloc.start()
+    count = sum(len(block.ends) for block in reader)
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert count == 3 * 1001
+    assert dict(+reader.losses) == {"unparsable_events": 1001, "truncated": 1}
+    assert peak_bytes < 8 << 20
+
+
 def test_garbage_at_the_end_is_no_packet():
     written = [packet(bytes([0x40, i])) for i in range(3)]
     assert cut(b"".join(written) + b"\0" * 300) == (written, {"unparsable_events": 1})
