@@ -77,6 +77,7 @@ _SYNC_KIND = "cuda_sync_kind"
 _OVERHEAD = "Overhead"  # the name of the track of what the profiler cost
 # Below this a float of microseconds tells nanoseconds apart.
 _EXACT_BELOW_NS = 2**43 * 1000
+_NEW_FIELDS = ("launch", "event_wait_ids")  # of GPU work, in the newest definitions
 _BOOT_TIME = 6  # the clock of packets that name none
 _AT_ONCE = 1 << 12
 # Kinds of packets that say nothing of what ran when, or are used with others.
@@ -480,17 +481,35 @@ def load_protos(path: str) -> tuple[Any, type[Exception]]:
     """The classes of packets, and what they raise for what is none.
 
     Raises:
-        MissingSupportError: they are not installed.
+        MissingSupportError: they are not installed, or in versions that do not fit.
     """
+    unfit = MissingSupportError(
+        f"{path}: reading a Perfetto trace needs the packages perfetto 0.56 or newer and a "
+        "protobuf that fits it: pip install -U 'tracelab[perfetto]'"
+    )
     try:
         from google.protobuf.message import DecodeError
         from perfetto.protos.perfetto.trace import perfetto_trace_pb2
-    except ImportError:
+    except ModuleNotFoundError:
         raise MissingSupportError(
             f"{path}: reading a Perfetto trace needs its protobuf definitions: "
             "pip install 'tracelab[perfetto]'"
         ) from None
+    except _errors_of_versions():
+        raise unfit from None
+    fields = perfetto_trace_pb2.GpuRenderStageEvent.DESCRIPTOR.fields_by_name
+    if not all(name in fields for name in _NEW_FIELDS):
+        raise unfit
     return perfetto_trace_pb2, DecodeError
+
+
+def _errors_of_versions() -> tuple[type[Exception], ...]:
+    """What classes raise that were made for another version of protobuf; older ones lack theirs."""
+    try:
+        from google.protobuf.runtime_version import VersionError
+    except ImportError:
+        return (ImportError,)
+    return (ImportError, VersionError)
 
 
 def _named(what: str, process: Any, thread: Any, name: str) -> Fields:

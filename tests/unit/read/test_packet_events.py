@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from google.protobuf.runtime_version import VersionError
 from hypothesis import given, settings, strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
@@ -614,6 +616,45 @@ def test_without_what_describes_the_packets(tmp_path, monkeypatch):
     assert str(caught.value) == (
         f"{path}: reading a Perfetto trace needs its protobuf definitions: "
         "pip install 'tracelab[perfetto]'"
+    )
+
+
+class Definitions(ModuleType):
+    """A package of definitions that fails in one way when something is taken from it."""
+
+    def __init__(self, outcome: Any) -> None:
+        super().__init__("perfetto.protos.perfetto.trace")
+        self._outcome = outcome
+
+    def __getattr__(self, name: str) -> Any:
+        if isinstance(self._outcome, Exception):
+            raise self._outcome
+        return self._outcome
+
+
+def definitions_with(*fields: str) -> Any:
+    stage = SimpleNamespace(DESCRIPTOR=SimpleNamespace(fields_by_name=dict.fromkeys(fields)))
+    return SimpleNamespace(GpuRenderStageEvent=stage)
+
+
+@pytest.mark.parametrize(
+    "outcome",
+    [
+        VersionError("gencode 7.0 runtime 6.0"),
+        ImportError("cannot import name 'runtime_version'"),
+        definitions_with("event_id", "launch"),
+        definitions_with("event_id", "event_wait_ids"),
+    ],
+    ids=["old protobuf", "older protobuf", "old perfetto", "another"],
+)
+def test_with_versions_that_do_not_fit(tmp_path, monkeypatch, outcome):
+    path = written(tmp_path, perfetto_trace(window(SCENE)))
+    monkeypatch.setitem(sys.modules, "perfetto.protos.perfetto.trace", Definitions(outcome))
+    with pytest.raises(MissingSupportError) as caught:
+        read_trace(path)
+    assert str(caught.value) == (
+        f"{path}: reading a Perfetto trace needs the packages perfetto 0.56 or newer and a "
+        "protobuf that fits it: pip install -U 'tracelab[perfetto]'"
     )
 
 
