@@ -130,6 +130,9 @@ class _Interned:
         )
 
 
+_NO_TEXTS = _Interned()  # of any sequence that brings none
+
+
 class _Tracks:
     """The processes and threads of tracks, as the JSON has them."""
 
@@ -244,7 +247,7 @@ class PacketEvents(Generic[_Element]):
         self._build = build
         self._used = None if used is None else frozenset((*used, _SYNC_KIND))
         self._protos, self._parse_error = load_protos(path)
-        self._interned: dict[int, _Interned] = {}  # by sequence
+        self._interned: dict[int, _Interned] = {}  # by sequence that has some
         self._tracks = _Tracks()
         self._slices = SliceJoiner()
         self._lanes: set[tuple[Any, Any]] = set()
@@ -334,12 +337,16 @@ class PacketEvents(Generic[_Element]):
     def _interned_of(self, packet: Any) -> _Interned:
         """The texts that a packet may name, with those that it brings."""
         sequence = packet.trusted_packet_sequence_id
-        if packet.sequence_flags & 1 or sequence not in self._interned:  # they begin anew
+        if packet.sequence_flags & 1:  # they begin anew
+            self._interned.pop(sequence, None)
+            self.links.close()
+        if not packet.HasField("interned_data"):
+            return self._interned.get(sequence, _NO_TEXTS)
+        if sequence not in self._interned:
             self._interned[sequence] = _Interned()
             self.links.close()
         interned = self._interned[sequence]
-        if packet.HasField("interned_data"):
-            interned.add(packet.interned_data)
+        interned.add(packet.interned_data)
         return interned
 
     def _begin(self, packet: Any, interned: _Interned) -> None:

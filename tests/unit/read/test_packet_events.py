@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import gzip
+import io
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import replace
@@ -441,6 +443,23 @@ def test_memory_does_not_grow_with_packets_that_are_done_with(tmp_path, monkeypa
     rows = [activity("kernel", "gemm", i, i + 1) for i in range(5_000)]
     assert len(read_window(tmp_path, window(rows))) == 5_001
     assert max(pieces) <= 101
+
+
+@pytest.mark.parametrize("flags", [0, 1])
+def test_memory_does_not_grow_with_sequences_without_names(flags):
+    """GIVEN 20,000 packets, each of a sequence of its own
+    THEN nothing is kept of them."""
+    packets = (
+        protos.TracePacket(trusted_packet_sequence_id=i, sequence_flags=flags)
+        for i in range(2, 20_002)
+    )
+    content = perfetto_trace(window(SCENE)) + b"".join(map(as_field, packets))
+    events = packet_events.PacketEvents(io.BytesIO(content), "a.pftrace", dict, None)
+    tracemalloc.start()
+    assert sum(field["ph"] == "X" for piece in events for field in piece) == 3
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 4 << 20
 
 
 # --- damage, and what is not known ----------------------------------------------------------
