@@ -99,10 +99,17 @@ def _files_of(folder: Path) -> list[Path]:
         raise UnreadableInputError(
             f"{folder}: the folder holds no .json or .pftrace file, packed or not"
         )
-    siblings = defaultdict(set)
+    siblings: defaultdict[Path, set[str]] = defaultdict(set)
+    json_files: defaultdict[tuple[Path, str], list[Path]] = defaultdict(list)
     for file in files:
         siblings[file.parent].add(file.name)
-    files = [file for file in files if not _is_copy(file, siblings[file.parent])]
+        if not file.name.endswith(_PACKET_NAMES):
+            json_files[_recording(file)].append(file)
+    files = [
+        file
+        for file in files
+        if not _is_copy(file, siblings[file.parent], json_files.get(_recording(file), ()))
+    ]
     if not any(file.name.endswith(_TRACE_NAMES) for file in files):
         return files
     return [
@@ -122,25 +129,29 @@ def _natural_order(path: Path) -> list[list[str | int]]:
     ]
 
 
-def _is_copy(file: Path, siblings: Set[str]) -> bool:
-    """Whether all that a file holds is in files beside it, so that it would count twice."""
+def _is_copy(file: Path, siblings: Set[str], json_files: Iterable[Path]) -> bool:
+    """Whether all that a file holds is in files beside it, so that it would count twice.
+
+    Args:
+        file: any.
+        siblings: the names of the files beside it.
+        json_files: those of them with the JSON of its recording, by their names.
+    """
     if file.suffix == ".gz" and file.stem in siblings:
         return _is_packed_from(file.with_suffix(""), file)
     if file.name.endswith(_PACKET_NAMES):
-        same = [file.with_name(name) for name in siblings if _is_json_of(name, file.name)]
-        return any(map(_begins_like_a_trace, same))
+        return any(map(_begins_like_a_trace, json_files))
     merged = re.fullmatch(r"merged-(.+)\.trace\.json\.gz", file.name)
     return merged is not None and any(f"{merged[1]}-TP-" in name for name in siblings)
 
 
-def _is_json_of(name: str, packets: str) -> bool:
-    """Whether a file is the JSON of the recording of which another holds packets, by both names.
+def _recording(file: Path) -> tuple[Path, str]:
+    """What a file has in common with one beside it that holds the same recording differently.
 
-    >>> _is_json_of("a.pt.trace.json.gz", "a.pftrace"), _is_json_of("b.json", "a.pftrace")
-    (True, False)
+    >>> _recording(Path("a.pt.trace.json.gz")) == _recording(Path("a.pftrace"))
+    True
     """
-    is_json = not name.endswith(_PACKET_NAMES)
-    return is_json and without_ending(name) == without_ending(packets)
+    return file.parent, without_ending(file.name)
 
 
 def _is_packed_from(plain: Path, packed: Path) -> bool:

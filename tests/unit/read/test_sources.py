@@ -14,6 +14,7 @@ import pytest
 from tests.build.files import US, operator, read, text
 from tracelab.errors import MissingSupportError, UnreadableInputError
 from tracelab.read import sources, streams
+from tracelab.read.file_names import without_ending
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import find_sources
 from tracelab.read.streams import Source, open_source
@@ -157,6 +158,17 @@ def test_packets_beside_the_json_of_the_same_recording_are_a_copy(tmp_path):
     (tmp_path / "d.json.gz").write_bytes(gzip.compress((tmp_path / "a.pt.trace.json").read_bytes()))
     assert found_in(tmp_path) == ["a.pt.trace.json", "b.pftrace", "c.pftrace", "d.json.gz"]
     assert found_in(tmp_path, tmp_path / "a.pftrace") == ["a.pftrace"]
+
+
+def test_names_are_compared_once_however_many_files_a_folder_has(tmp_path, monkeypatch):
+    names = [f"rank{i}.{kind}" for i in range(50) for kind in ("pftrace", "json")]
+    touch(tmp_path, *names, ".json", ".pftrace")
+    seen = []
+    monkeypatch.setattr(
+        sources, "without_ending", lambda name: (seen.append(name), without_ending(name))[1]
+    )
+    assert len(found_in(tmp_path)) == 51  # an empty file is no JSON of a trace
+    assert len(seen) <= 2 * (len(names) + 2)
 
 
 def test_packets_and_their_packed_copy_are_one(tmp_path):
