@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from decimal import Decimal
-from itertools import chain
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
@@ -272,11 +271,12 @@ class PacketEvents(Generic[_Element]):
                 self._slices.end(packet.track_event.track_uuid, packet.timestamp)
                 continue
             if self._slices.has_ends:
-                yield from self._give(self._slices.whole())
+                yield from self._give_slices(self._slices.whole())
             self._take(packet, kind)
             if len(self._elements) >= _AT_ONCE:
-                yield from self._give(())
-        yield from self._give(self._slices.finish())
+                yield from self._give()
+        yield from self._give_slices(self._slices.finish())
+        yield from self._give()
         self.losses["unmatched_begin_end"] += self._slices.unmatched
         self.losses += self._reader.losses
         if self._base_ns is not None:
@@ -323,10 +323,16 @@ class PacketEvents(Generic[_Element]):
         elif kind not in _UNUSED_KINDS and not packet.HasField("interned_data"):
             self.unknown[f"packet {kind or 'of an unknown kind'}"] += 1
 
-    def _give(self, pieces: Iterable[list[Slice]]) -> Iterator[list[_Element]]:
-        """What is built by now, and of these slices."""
-        for slices in chain([()] if self._elements else [], pieces):
+    def _give_slices(self, pieces: Iterable[list[Slice]]) -> Iterator[list[_Element]]:
+        """What is built by now and of these slices, as soon as it is enough at once."""
+        for slices in pieces:
             self._elements += map(self._build, map(self._fields_of_slice, slices))
+            if len(self._elements) >= _AT_ONCE:
+                yield from self._give()
+
+    def _give(self) -> Iterator[list[_Element]]:
+        """What is built by now."""
+        if self._elements:
             given, self._elements = self._elements, []
             self._given += len(given)
             yield given

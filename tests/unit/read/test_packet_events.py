@@ -445,6 +445,26 @@ def test_memory_does_not_grow_with_packets_that_are_done_with(tmp_path, monkeypa
     assert max(pieces) <= 101
 
 
+def test_slices_in_order_of_time_come_in_large_pieces():
+    """GIVEN 5,000 slices as a program writes them while it runs, each end after its begin
+    THEN they are not given one by one."""
+    slices = []
+    for i in range(5_000):
+        for kind, time_ns in (("BEGIN", 2 * i), ("END", 2 * i + 1)):
+            packet = protos.TracePacket(timestamp=time_ns)
+            packet.track_event.type = protos.TrackEvent.Type.Value(f"TYPE_SLICE_{kind}")
+            packet.track_event.track_uuid = 7
+            if kind == "BEGIN":
+                packet.track_event.name = f"call{i}"
+                packet.track_event.categories.append("cuda_runtime")
+            slices.append(as_field(packet))
+    stream = io.BytesIO(b"".join(slices))
+    pieces = list(packet_events.PacketEvents(stream, "a.pftrace", dict, None))
+    assert list(map(len, pieces)) == [4096, 904]
+    names = [fields["name"] for piece in pieces for fields in piece]
+    assert names == [f"call{i}" for i in range(5_000)]
+
+
 @pytest.mark.parametrize("flags", [0, 1])
 def test_memory_does_not_grow_with_sequences_without_names(flags):
     """GIVEN 20,000 packets, each of a sequence of its own
