@@ -25,7 +25,7 @@ from tracelab.findings.graph_capture import (
 )
 from tracelab.findings.places import JOINT
 from tracelab.findings.remedy import is_available
-from tracelab.findings.replay_advice import GRAPH, advise_on_replays, launched_by_step
+from tracelab.findings.replay_advice import GRAPH, Launched, advise_on_replays, launched_by_step
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
@@ -65,20 +65,26 @@ def advise(context: Context, lost_ns: int) -> Advice:
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
         return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
-    launched = launched_by_step(context)
-    if capture.replayed_share > _MOST and launched.eager <= _FEW_LAUNCHES * launched.replays:
-        inside = [blocker for blocker in capture.blockers if blocker.is_inside]
-        places = _places(inside, has_steps=capture.has_steps)
-        sentences, edit = advise_on_replays(launched, places)
-        if edit is None:
-            return Advice(_joined(*sentences, _larger_batch(context)), None)
-        change = find_change(context, capture.as_it_is)
-        return Advice(_joined(*sentences, _in_order(_other_conditions(capture, change))), edit)
+    if capture.replayed_share > _MOST:
+        launched = launched_by_step(context)
+        if launched.eager <= _FEW_LAUNCHES * launched.replays:
+            return _advice_on_replays(context, capture, launched)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     return Advice(
         _joined(*_sentences(context, capture, plan), _larger_batch(context)), JOINT.join(edits)
     )
+
+
+def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
+    """What to do about the late launches of a program that replays most of its work."""
+    inside = [blocker for blocker in capture.blockers if blocker.is_inside]
+    places = _places(inside, has_steps=capture.has_steps)
+    sentences, edit = advise_on_replays(launched, places)
+    if edit is None:
+        return Advice(_joined(*sentences, _larger_batch(context)), None)
+    change = find_change(context, capture.as_it_is)
+    return Advice(_joined(*sentences, _in_order(_other_conditions(capture, change))), edit)
 
 
 class _Plan(NamedTuple):

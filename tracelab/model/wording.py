@@ -97,7 +97,7 @@ def describe_origin(call_site: CallSite, annotation: str, basis: Basis | None) -
     >>> describe_origin(site, "", Basis.CAPTURE)
     'captured at `Linear` in forward (model.py:7)'
     >>> describe_origin(site, "", Basis.EAGER)
-    'captured, as the same kernels run eagerly, at `Linear` in forward (model.py:7)'
+    'captured at `Linear` in forward (model.py:7), inferred from an eager run'
     >>> describe_origin(CallSite(function="forward", file="model.py"), "", Basis.CAPTURE)
     'captured at forward (model.py)'
     >>> describe_origin(site, "layers.0", Basis.CAPTURE)
@@ -105,11 +105,11 @@ def describe_origin(call_site: CallSite, annotation: str, basis: Basis | None) -
     >>> describe_origin(CallSite(), "layers.0", None)
     'captured in "layers.0" (annotation)'
     """
-    known_by = ", as the same kernels run eagerly," if basis == Basis.EAGER else ""
+    known_by = ", inferred from an eager run" if basis == Basis.EAGER else ""
     # Where only the function is known, that stands for what it called.
     frame = "" if call_site.file is None else f"{call_site.file}(1): {call_site.function}"
     place = "" if basis is None else describe(call_site, frame)
-    at = f"{known_by} at {place}" if place else ""
+    at = f" at {place}{known_by}" if place else ""
     within = f' in "{annotation}" (annotation)' if annotation else ""
     return f"captured{at}{',' if at and within else ''}{within}" if at or within else ""
 

@@ -11,7 +11,7 @@ from tracelab.report.views import Scope
 # Why a finding says what it takes, and not what its fix saves.
 REASONS = {
     "true_dependency": "No saving is predicted: what follows needs the value at once.",
-    "not_in_steps": "No saving is predicted: the simulated steps have nothing that it would change.",
+    "not_in_steps": "No saving is predicted: the simulated steps have nothing that it changes.",
     "launches": "No saving is predicted: what the host does there launches work as well.",
     "no_place": "No saving is predicted: nothing in the trace tells its calls from others.",
 }
