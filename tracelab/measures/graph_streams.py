@@ -13,8 +13,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Intervals, measure
-from tracelab.model.driver_api import is_graph_launch
-from tracelab.model.lookup import match_names
+from tracelab.model.graph_launches import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -63,14 +62,13 @@ def graph_streams(timeline: Timeline) -> tuple[GraphStreams, ...]:
     streams = timeline.streams
     if len(streams) < FEWEST_STREAMS:
         return ()
-    is_replayed = timeline.launch_id != ABSENT
-    is_replayed &= match_names(timeline.trace, timeline.launch_id, is_graph_launch)
+    is_replayed = replayed(timeline)
     is_replayed |= timeline.trace.graph_node_row[timeline.event_id] != ABSENT
     first_row = np.array([stream.first_row for stream in streams])
     count = np.array([stream.end_row - stream.first_row for stream in streams])
     device_number = np.array([stream.device_number for stream in streams])
-    replayed = np.add.reduceat(is_replayed.astype(np.int64), first_row)
-    are_of_graphs = replayed >= _NEARLY_ALL * count
+    replayed_count = np.add.reduceat(is_replayed.astype(np.int64), first_row)
+    are_of_graphs = replayed_count >= _NEARLY_ALL * count
     found = []
     for device in timeline.device_numbers:
         candidates = np.flatnonzero(are_of_graphs & (device_number == device))

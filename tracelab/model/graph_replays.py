@@ -9,8 +9,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.driver_api import is_graph_launch
-from tracelab.model.lookup import match_names
+from tracelab.model.graph_launches import replayed
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -53,8 +52,7 @@ def graph_replays(timeline: Timeline) -> GraphReplays:
     ``tests/reference/origins.py``.
     """
     trace = timeline.trace
-    launched = np.flatnonzero(timeline.launch_id != ABSENT)
-    rows = launched[match_names(trace, timeline.launch_id[launched], is_graph_launch)]
+    rows = np.flatnonzero(replayed(timeline))
     launch_ids, index = np.unique(timeline.launch_id[rows], return_inverse=True)
     by_start = np.argsort(trace.start_ns[launch_ids], kind="stable")
     place = np.empty_like(by_start)

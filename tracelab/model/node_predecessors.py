@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
-from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.graph_launches import replayed
 from tracelab.model.latencies import LONGEST_WAKE_UP_NS
-from tracelab.model.lookup import match_names
 from tracelab.model.node_dependencies import runs_forward
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -183,9 +182,7 @@ def _callbacks_just_before(timeline: Timeline) -> Int64Array:
     candidate_id = candidate_id[np.argsort(trace.end_ns[candidate_id], kind="stable")]
     if not len(candidate_id):
         return callback_id
-    is_node = np.zeros(row_count, dtype=np.bool_)
-    is_launched = np.flatnonzero(timeline.launch_id != ABSENT)
-    is_node[is_launched] = match_names(trace, timeline.launch_id[is_launched], is_graph_launch)
+    is_node = replayed(timeline)
     row_before = _row_before_in_stream(timeline)
     for stream in timeline.streams:
         of_stream = candidate_id[trace.device_number[candidate_id] == stream.device_number]

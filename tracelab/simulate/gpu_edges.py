@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array
 from tracelab.model.constraints import Constraint
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.graph_launches import replayed
 from tracelab.model.latencies import (
     NODE,
     SHORTEST_DELAY_NS,
@@ -19,7 +19,7 @@ from tracelab.model.latencies import (
     measure_latencies,
     previous_index,
 )
-from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edges import Edges, edges
@@ -49,37 +49,23 @@ def gpu_edges(graph: Graph) -> list[Edges]:
 
 def _streams(graph: Graph) -> Edges:
     """Each activity follows the one before it in its stream."""
-    timeline = graph.host.timeline
-    row, in_graph = _following(timeline)
+    timeline, typical_ns = graph.host.timeline, graph.binding.latencies.typical_ns
+    row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
     gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
     index = previous_index(timeline.kind[row - 1], timeline.kind[row])
-    latency_ns = _typical_outside_graphs_ns(graph)[index]
     # What begins before the one before has ended, and the nodes of a graph, have gaps of their own.
+    in_graph = timeline.launch_id[row] == timeline.launch_id[row - 1]
+    in_graph &= timeline.launch_id[row] != ABSENT
+    if in_graph.any():  # what is launched by itself follows less soon than a node on a node
+        is_shown = ~in_graph & (graph.binding.constraint[row] == Constraint.STREAM)
+        typical_ns = measure_latencies(index[is_shown], gap_ns[is_shown]).typical_ns
+    latency_ns = typical_ns[index]
     # A host function that lies between two nodes is no part of their latency.
     in_graph &= graph.binding.constraint[row] != Constraint.CALLBACK
     for is_such in (in_graph, timeline.overlaps_previous[row]):
         if is_such.any():
             latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)
     return edges(row - 1, row, Via.STREAM, latency_ns)
-
-
-def _following(timeline: Timeline) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-    """intp[k], the rows that follow another in their stream; bool[k], which in one replay."""
-    row = np.flatnonzero(timeline.stream_index[1:] == timeline.stream_index[:-1]) + 1
-    in_graph = timeline.launch_id[row] == timeline.launch_id[row - 1]
-    return row, in_graph & (timeline.launch_id[row] != ABSENT)
-
-
-def _typical_outside_graphs_ns(graph: Graph) -> Int64Array:
-    """Typical latencies, ns: what is launched by itself follows less soon than a node on a node."""
-    timeline, binding = graph.host.timeline, graph.binding
-    row, in_graph = _following(timeline)
-    if not in_graph.any():
-        return binding.latencies.typical_ns
-    row = row[~in_graph & (binding.constraint[row] == Constraint.STREAM)]
-    gap_ns = timeline.start_ns[row] - timeline.end_ns[row - 1]
-    index = previous_index(timeline.kind[row - 1], timeline.kind[row])
-    return measure_latencies(index, gap_ns).typical_ns
 
 
 def _found(graph: Graph) -> list[Edges]:
@@ -124,9 +110,8 @@ def _is_of_branch(graph: Graph, row_of: Int64Array) -> NDArray[np.bool_]:
     is_of_branch: NDArray[np.bool_] = np.isin(graph.kind, (EdgeKind.EVENT, EdgeKind.QUEUE))
     source = row_of[graph.source_id[is_of_branch]]
     target = row_of[graph.target_id[is_of_branch]]
-    replay_id = calls_of_name(timeline.trace, is_graph_launch)
     is_inside = timeline.launch_id[source] == timeline.launch_id[target]
-    is_of_branch[is_of_branch] = is_inside & np.isin(timeline.launch_id[target], replay_id)
+    is_of_branch[is_of_branch] = is_inside & replayed(timeline)[target]
     return is_of_branch
 
 
@@ -212,8 +197,7 @@ def _replays_of_branches(
     timeline: Timeline,
 ) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
     """Per replay on several streams its rows, and which are the last of their stream in it."""
-    replay_id = calls_of_name(timeline.trace, is_graph_launch)
-    in_graph = np.flatnonzero(np.isin(timeline.launch_id, replay_id))
+    in_graph = np.flatnonzero(replayed(timeline))
     for _, index in groups_of(timeline.launch_id[in_graph]):
         row = in_graph[index]
         stream_index = timeline.stream_index[row]

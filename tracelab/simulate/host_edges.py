@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import RETURNS_WHEN_DONE, Blocking
 from tracelab.model.constraints import Constraint
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import EdgeKind, Graph
+from tracelab.model.graph_launches import replayed
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import (
     AWAITED,
@@ -20,7 +20,7 @@ from tracelab.model.latencies import (
     launch_index,
     lower_median,
 )
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.calls import find_hand_overs
 from tracelab.simulate.edges import Edges, edges
@@ -58,7 +58,7 @@ def launch_edges(graph: Graph, nodes: Nodes) -> list[Edges]:
     has_begin = nodes.entry[nodes.launch_call] != nodes.launch_call
     after = np.flatnonzero(nodes.is_launched & ~has_begin)
     inside = np.flatnonzero(nodes.is_launched & has_begin)
-    is_replayed = match_names(timeline.trace, timeline.launch_id, is_graph_launch)
+    is_replayed = replayed(timeline)
     typical_ns = np.where(
         is_replayed[after],
         _replay_start_ns(graph, after[is_replayed[after]]),
