@@ -199,7 +199,7 @@ def require_trace(path: Path) -> None:
 def require_format(sources: Iterable[Source], path: Path) -> None:
     """Refuse, before anything is analyzed, a name of a format that none of the files has.
 
-    It is left to the analysis where a file is on another machine, cannot be read or is no trace.
+    It is left to the analysis where a file is on another machine, unreadable or not a trace.
 
     Raises:
         UsageError: it is such a name.

@@ -8,8 +8,9 @@ The last lines are of files whose rows lack only what `tests.benchmarks.inferred
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 
 import numpy as np
 
@@ -45,16 +46,7 @@ class Score:
     same: int = 0
 
     def __add__(self, score: Score) -> Score:
-        return Score(
-            self.calls + score.calls,
-            self.right + score.right,
-            self.other + score.other,
-            self.delayed + score.delayed,
-            self.found + score.found,
-            self.inferred + score.inferred,
-            self.activities + score.activities,
-            self.same + score.same,
-        )
+        return Score(*map(operator.add, astuple(self), astuple(score)))
 
 
 def without_rows(trace: Trace) -> Trace:
