@@ -7,9 +7,15 @@ import re
 import numpy as np
 
 from tracelab.findings.remedies.guards import (
+    blocks,
+    called_directly,
+    chosen,
     counts_inside,
+    every,
     named,
+    operators_named,
     recurring,
+    recurs,
 )
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
@@ -22,6 +28,7 @@ from tracelab.model.driver_api import (
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of
+from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 # What torch.compile records of itself; since 2.6 also around all of it, of the forward pass as
@@ -31,6 +38,7 @@ COMPILES = (
     r"|(?:compile_inner|_backward_impl|compile_fx_inner|create_aot_dispatcher_function"
     r"|entire_frame_compile|inductor_compile) \(dynamo_timed\)$"
 )
+_REGION = r"^Torch-Compiled Region"
 _FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
 _PLANNING_NS = 2_000_000
@@ -46,6 +54,22 @@ def _breaks(graph: Graph, events: Int64Array) -> Int64Array:
     if any(map(_BREAKS_BY_DESIGN.match, graph.host.timeline.trace.strings)):
         return events[:0]
     return recurring(graph, events)
+
+
+def _before_rest(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events in a compiled region that goes on as another one behind them.
+
+    The rest of a function that a break cuts is compiled on its own, and called from its first part.
+    """
+    timeline = graph.host.timeline
+    start_ns = timeline.trace.start_ns
+    regions = Nesting(timeline.trace, operators_named(timeline, _REGION))
+    is_inner = regions.parent_index != ABSENT
+    last_ns = np.zeros(len(is_inner) + 1, dtype=np.int64)  # the last is for ABSENT
+    inner_ns = start_ns[regions.event_id[is_inner]]
+    np.maximum.at(last_ns, regions.parent_index[is_inner], inner_ns)
+    last_ns[-1] = 0
+    return chosen(events, last_ns[regions.innermost(events)] > start_ns[events])
 
 
 def _launches_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
@@ -171,6 +195,30 @@ REMEDIES: tuple[Remedy, ...] = (
         frames=r"\(\d+\): torch_dynamo_resume_in_",
         operators=r"^(?:TorchDynamo Cache Lookup|Pregraph bytecode)$",
         occurs=_breaks,
+    ),
+    Remedy(
+        id="read-breaks-graph",
+        name="a read of the GPU that breaks a compiled graph",
+        title="",
+        shows="`aten::item`, `aten::nonzero` or a copy to the host that blocks, inside a "
+        "`Torch-Compiled Region` that goes on as another one behind it.",
+        not_when="The number decides something that only the host can do.",
+        fixes=(
+            Instead(
+                "The compiled graph ends here, and a CUDA graph with it: the host waits, and "
+                "launches the rest as another one. Let the GPU decide (`torch.where`, `clamp`, a "
+                "mask), or read the value behind the compiled function. `fullgraph=True` names "
+                "what breaks a graph.",
+                since="2.0",
+            ),
+        ),
+        source="PyTorch documentation: Common graph breaks",
+        url="https://docs.pytorch.org/docs/stable/compile/programming_model.common_graph_breaks.html",
+        rules=("TL101", "TL102"),
+        edit="unblock:{place}",
+        operators=r"^aten::(?:item|nonzero|to|_to_copy|copy_)$",
+        occurs=every(called_directly, blocks, _before_rest, recurs),
+        by_call_site=True,
     ),
     Remedy(
         id="compiled-without-graph",

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.build.rows import AUTOGRAD, annotation, call, operator, python
+from tests.build.rows import AUTOGRAD, annotation, call, kernel, operator, python
 from tests.unit.findings.remedies.programs import recognized
 
 COMPILE = "_compile.compile_inner (dynamo_timed)"
@@ -143,3 +143,40 @@ def test_what_checkpointing_computes_again():
 
     assert recognized(backward) == {"checkpoint-recompute": 5}
     assert recognized(backward, in_steps=(2,)) == {}
+
+
+def reads(*regions, at=200):
+    """A read of the GPU at a time, and compiled regions from a time to another each."""
+
+    def run(program):
+        for number, (start, end) in enumerate(regions):
+            program.add(operator, f"Torch-Compiled Region: {number}/0", start, end)
+        program.add(operator, "aten::item", at, at + 100)
+        program.add(operator, "aten::_local_scalar_dense", at + 1, at + 99)
+        program.launch(at + 10, at + 15, name="Memcpy DtoH (Device -> Pinned)", make=kernel)
+        program.add(call, "cudaStreamSynchronize", at + 20, at + 90)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("run", "found"),
+    [
+        (reads((100, 900), (400, 800)), {"read-breaks-graph": 5}),
+        (reads((100, 900), (250, 280), (400, 800)), {"read-breaks-graph": 5}),
+        (reads((100, 900)), {}),
+        (reads((100, 900), (120, 180)), {}),
+        (reads((100, 180), (400, 800)), {}),
+        (reads(), {}),
+    ],
+    ids=[
+        "the rest is another region",
+        "that of two others that begins last",
+        "kept in the graph",
+        "the other region is before it",
+        "between two functions",
+        "not compiled",
+    ],
+)
+def test_reads_that_break_a_compiled_graph(run, found):
+    assert recognized(run) == found
