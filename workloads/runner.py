@@ -27,6 +27,7 @@ _LONGEST_WAIT = datetime.timedelta(minutes=10)  # for a turn
 SETTLING_STEPS = 10  # load modules, fill the allocator's cache
 TURN_STEPS, STEPS_BEFORE_TURN = 16, 4  # of a variant that takes turns with others
 BASELINE_STEPS, WARMUP_STEPS = 6, 2  # timed without the profiler, and with the profiler armed
+# Of steps that are not so short that the recorder times more of them.
 FIRST_RECORDED_STEP = SETTLING_STEPS + BASELINE_STEPS + WARMUP_STEPS
 TIMED_BLOCKS, TIMED_STEPS = 5, 8  # without any profiler: so many blocks of so many steps
 
@@ -194,7 +195,7 @@ def _record(
         collector=arguments.collector,
         metadata={"workload": entry.workload, "variant": entry.variant},
     ) as recorder:
-        for _ in range(recorder.calls):
+        while not recorder.over:
             next(loop)
             recorder.step()
     print(recorder.path)

@@ -77,7 +77,7 @@ def measure(way):
         recorder = Recorder(f"{folder}/x.pt.trace.json.gz", skip=skip, stacks=True)
         recorder.__enter__()
         on_optimizer_step(recorder.step)
-    for _ in range(50):
+    for _ in range(100):
         step()
     if way != "plain":
         assert recorder.done == (way == "recorded")

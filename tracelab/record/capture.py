@@ -53,7 +53,7 @@ class capture(Recorder):  # noqa: N801 (like torch.profiler.profile, it is used 
         skip: number of steps to leave alone, so that what is compiled or cached at first is, and a
             data loader has used up what it had prepared (twice its number of workers).
         steps: number of steps to record. Eight more are made between the two, to time the loop
-            without the profiler and to warm it up.
+            without the profiler and to warm it up; up to 52 where steps are short (see `Recorder`).
         stacks: record Python functions: without them no line is named. Slows the host, which the
             analysis knows of.
         shapes: record the operators' input shapes.

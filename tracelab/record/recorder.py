@@ -49,6 +49,11 @@ if TYPE_CHECKING:
     import torch
 
 _BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
+# Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth of
+# one that is as long as this. Where the planned steps take less, a block has more of them, but only
+# so many times as many: the program may end soon.
+_LEAST_BLOCK_MS = 5.0
+_MOST_TIMES_PLANNED = 8
 _PROGRAM_PROFILES_ITSELF = (
     "the program runs its own profiler, and a process can have only one: analyze the trace that it "
     "writes"
@@ -71,6 +76,9 @@ class Recorder:
     written. Before and after that a call costs next to nothing. Leaving the block earlier writes
     what there is. Under torchrun each rank writes its own file.
 
+    Steps of a GPU that are so short that `baseline` of them say little are timed in longer blocks:
+    up to 44 more than the default of 6. Not in a job, whose ranks must all record the same steps.
+
     Example:
         recorder = Recorder("step.pt.trace.json.gz", skip=10)
         with recorder:
@@ -84,8 +92,8 @@ class Recorder:
         skip: number of steps to leave alone.
         steps: number of steps to record.
         warmup: number of steps before them during which the profiler is armed, at least 1.
-        baseline: number of steps before these that are timed without it, in up to three blocks, of
-            which the median counts.
+        baseline: least number of steps before these that are timed without it, in up to three
+            blocks, of which the median counts.
         stacks: record Python functions (slows the host).
         shapes: record the operators' input shapes.
         event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
@@ -104,7 +112,8 @@ class Recorder:
         done: whether the trace is written.
         reason: why not all is recorded, where that was not for the number of steps; else "".
         is_unwritable: whether that was because the file could not be written.
-        calls: how many calls of `step` fill the trace.
+        calls: how many calls of `step` fill the trace, as far as is known: it grows as short steps
+            are timed. A loop that is to end with the recording goes on until `over`.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
         waits_are_resolved: whether every stream wait in the file names what it waited for; None
@@ -166,8 +175,12 @@ class Recorder:
         self._process_id = os.getpid()
         self._profiler: torch.profiler.profile | None = None
         self._timing_start_s = 0.0
-        self._devices: tuple[int, ...] = ()  # those that were in use as the timing began
-        self._baseline_ms: list[tuple[float, float]] = []  # of each block: in all, of the host
+        self._devices: tuple[int, ...] = ()  # those that were in use when they were looked for
+        self._baseline_left = baseline  # what is still to be timed of it
+        self._block_steps = 0  # of the one that is being timed, up to now
+        self._steps_are_short = False
+        # Of each block: what a step took in all and of the host's time, and how many there were.
+        self._baseline_blocks: list[tuple[float, float, int]] = []
 
     @property
     def path(self) -> Path:
@@ -231,7 +244,8 @@ class Recorder:
         if self.count == 0:
             return "no step completed, so nothing was recorded"
         unrecorded = [f"the {self._skip} that are skipped"] if self._skip else []
-        unrecorded.append(f"the {self._baseline + self._warmup} for timing and warm-up")
+        timing_steps = self.calls - self._skip - self._steps
+        unrecorded.append(f"the {timing_steps} for timing and warm-up")
         steps = "was 1 step" if self.count == 1 else f"were {self.count} steps"
         return f"there {steps}, too few to record any after {' and '.join(unrecorded)}"
 
@@ -274,34 +288,59 @@ class Recorder:
         on_profiler_session(begins, lambda session: Recorder._program_sessions.discard(id(session)))
 
     def _step_before_profiler(self) -> None:
-        """Before the profiler is armed: begin the timing, or end it."""
+        """Before the profiler is armed: begin the timing, or go on with it."""
         if self.count == self._skip:
             self._begin()
             return
-        timed_steps = self.count - self._skip
-        block_steps = -(-self._baseline // _BASELINE_BLOCKS)
-        if timed_steps % block_steps == 0 or timed_steps == self._baseline:
-            steps = (timed_steps - 1) % block_steps + 1
-            host_ms = self._step_ms(steps)
-            _synchronize(self._devices)
-            self._baseline_ms.append((self._step_ms(steps), host_ms))
-            self._begin_timing()
-        if timed_steps == self._baseline:
+        self._block_steps += 1
+        planned_steps = min(-(-self._baseline // _BASELINE_BLOCKS), self._baseline_left)
+        if self._block_steps < planned_steps:
+            return
+        if (
+            self._steps_are_short
+            and self._block_steps < _MOST_TIMES_PLANNED * planned_steps
+            and self._elapsed_ms() < _LEAST_BLOCK_MS
+        ):
+            self.calls += 1
+            return
+        self._end_block(planned_steps)
+        self._begin_timing()
+        if self._baseline_left == 0:
             # The median: the first steps of a program may hold what happens once.
-            step_ms, host_ms = sorted(self._baseline_ms)[(len(self._baseline_ms) - 1) // 2]
-            self._metadata["unprofiled_step_ms"] = f"{step_ms:.3f}"
-            self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.3f}"
-            self._metadata["unprofiled_block_steps"] = f"{block_steps}"
+            blocks = sorted(self._baseline_blocks)
+            step_ms, host_ms, steps = blocks[(len(blocks) - 1) // 2]
+            self._metadata["unprofiled_step_ms"] = f"{step_ms:.6f}"
+            self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.6f}"
+            self._metadata["unprofiled_block_steps"] = f"{steps}"
             self._arm()
+
+    def _end_block(self, planned_steps: int) -> None:
+        """Keep what a block of the baseline took, unless it proves too short: then repeat it.
+
+        Only the GPU's part shows that: the host may be far ahead. Of several ranks each has its own
+        clock, by which they would record different steps.
+        """
+        steps, host_ms = self._block_steps, self._elapsed_ms()
+        _synchronize(self._devices)
+        block_ms = self._elapsed_ms()
+        can_go_on = self.has_gpu and self.rank is None and not self._steps_are_short
+        if can_go_on and block_ms < _LEAST_BLOCK_MS:
+            self._steps_are_short = True
+            self.calls += steps
+        else:
+            self._baseline_blocks.append((block_ms / steps, host_ms / steps, steps))
+            self._baseline_left -= planned_steps
 
     def _step_under_profiler(self, profiler: torch.profiler.profile) -> None:
         if self.count == self.calls:
             # Of the recorded steps only the host's time can be had: a synchronize at their end
             # would stand in the trace. How long they took on the GPU, the trace itself tells.
-            self._metadata["profiled_host_step_ms"] = f"{self._step_ms(self._steps):.3f}"
+            host_ms = self._elapsed_ms() / self._steps
+            self._metadata["profiled_host_step_ms"] = f"{host_ms:.6f}"
             profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
         elif self.count == self.calls - self._steps:
             # What was launched before the recording would run into it without its launch.
+            self._find_devices()
             self._begin_timing()
         with uninterrupted() if self.count == self.calls else nullcontext():
             profiler.step()
@@ -316,6 +355,7 @@ class Recorder:
 
         self.rank = _rank()  # the program may have joined its job since
         self.has_gpu = torch.cuda.is_available()
+        self._find_devices()
         self._begin_timing()
         if self._baseline == 0:
             self._arm()
@@ -379,15 +419,18 @@ class Recorder:
             ),
         )
 
-    def _begin_timing(self) -> None:
-        # Looking for them takes longer than some steps do, so not when the time is up.
+    def _find_devices(self) -> None:
+        # That takes longer than some steps do, and those after it are slower: not between blocks.
         self._devices = _devices_in_use() if self.has_gpu else ()
+
+    def _begin_timing(self) -> None:
         _synchronize(self._devices)
+        self._block_steps = 0
         self._timing_start_s = time.perf_counter()
 
-    def _step_ms(self, steps: int) -> float:
-        """The mean time of a step since the timing began, in milliseconds."""
-        return (time.perf_counter() - self._timing_start_s) * 1000 / steps
+    def _elapsed_ms(self) -> float:
+        """The time since the timing began, in milliseconds."""
+        return (time.perf_counter() - self._timing_start_s) * 1000
 
     def _provenance(self) -> dict[str, str]:
         """What the trace was made on, as it is stored in the file."""

@@ -563,7 +563,7 @@ def test_gpu_capture_with_cuspy(tmp_path):
         with recorder:
             with torch.cuda.graph(graph):
                 product = matrix @ matrix @ matrix
-            for _ in range(recorder.calls):
+            while not recorder.over:
                 side.wait_stream(torch.cuda.current_stream())
                 with torch.cuda.stream(side):
                     matrix @ matrix

@@ -73,7 +73,132 @@ def test_time_without_the_profiler_is_the_median_of_blocks(tmp_path, monkeypatch
     expected = means[(len(means) - 1) // 2]
     assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(expected * 1e3, abs=1e-3)
     assert (expected == pytest.approx(0.01)) == (len(blocks) > 1)
-    assert int(metadata_of(path)["unprofiled_block_steps"]) == max(blocks)
+
+
+class Program:
+    """A program on a clock of its own: each step takes so long on the host, and on one GPU."""
+
+    def __init__(self):
+        self.now_s = self.done_s = 0.0
+        self.device_lookups = 0
+
+    def step(self, host_ms, gpu_ms):
+        self.now_s += host_ms / 1e3
+        self.done_s = max(self.now_s, self.done_s) + gpu_ms / 1e3
+
+    def synchronize(self, devices):
+        if devices:
+            self.now_s = max(self.now_s, self.done_s)
+
+    def find_devices(self):
+        self.device_lookups += 1
+        return (0,)
+
+
+@pytest.fixture
+def program(monkeypatch):
+    """Its clock is the recorder's, and its GPU is there until the profiler would look for it."""
+    program, arm = Program(), Recorder._arm
+
+    def arm_without_gpu(recorder):
+        recorder.has_gpu = False
+        arm(recorder)
+
+    monkeypatch.setattr(Recorder, "_arm", arm_without_gpu)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: program.now_s)
+    monkeypatch.setattr(recorder_module, "_LEAST_BLOCK_MS", 5.0)
+    monkeypatch.setattr(recorder_module, "_synchronize", program.synchronize)
+    monkeypatch.setattr(recorder_module, "_devices_in_use", program.find_devices)
+    return program
+
+
+@pytest.mark.parametrize(
+    ("host_ms", "gpu_ms", "baseline", "block_steps", "more_calls", "step_ms"),
+    [
+        # 2 steps prove too short, then each block has 14 more. The last one's GPU work ends it.
+        pytest.param(0.1, 0.05, 6, 16, 2 + 3 * 14, (16 * 0.1 + 0.05) / 16, id="very-short"),
+        # The first launch comes with the end of the host's first step.
+        pytest.param(0.01, 0.2, 6, 16, 2 + 3 * 14, (0.01 + 16 * 0.2) / 16, id="short-on-gpu"),
+        # 3 steps take 4.5 ms, 4 are enough.
+        pytest.param(1.5, 0, 6, 4, 2 + 3 * 2, 1.5, id="short"),
+        pytest.param(2.6, 0, 6, 2, 0, 2.6, id="long"),
+        # The host's part of 2 steps ends after 0.2 ms, the GPU's after 20.
+        pytest.param(0.1, 10, 6, 2, 0, (0.1 + 2 * 10) / 2, id="long-on-gpu"),
+        pytest.param(0.1, 0, 1, 8, 1 + 7, 0.1, id="one-step"),
+        pytest.param(0.1, 0, 0, None, 0, None, id="none"),
+    ],
+)
+def test_short_steps_are_timed_in_longer_blocks(
+    tmp_path, program, host_ms, gpu_ms, baseline, block_steps, more_calls, step_ms
+):
+    path = tmp_path / "a.json"
+    recorder = Recorder(path, skip=1, baseline=baseline, warmup=1, steps=2)
+    planned_calls = recorder.calls
+    with recorder:
+        while not recorder.over:
+            program.step(host_ms, gpu_ms)
+            recorder.step()
+            assert recorder.over == (recorder.count == recorder.calls)
+    assert recorder.calls == planned_calls + more_calls
+    assert len(steps_in(path)) == 2
+    about = metadata_of(path)
+    assert about.get("unprofiled_block_steps") == (block_steps and str(block_steps))
+    if step_ms is not None:
+        assert float(about["unprofiled_step_ms"]) == pytest.approx(step_ms, abs=1e-6)
+        assert float(about["unprofiled_host_step_ms"]) == pytest.approx(host_ms, abs=1e-6)
+    # Looking for devices slows down the steps after it: only before the timing.
+    assert program.device_lookups == 1
+
+
+def test_block_whose_time_counts_says_its_steps(tmp_path, program):
+    # GIVEN a first step of a second, with which the first block is long enough
+    path = tmp_path / "a.json"
+    recorder = Recorder(path, warmup=1, steps=1)
+    with recorder:
+        while not recorder.over:
+            program.step(0.1 if recorder.count else 1000, 0)
+            recorder.step()
+    # THEN the second is timed again, and the median is of the others
+    assert recorder.count == 2 + 2 + 16 + 16 + 1 + 1
+    assert metadata_of(path)["unprofiled_block_steps"] == "16"
+    assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(0.1, abs=1e-6)
+
+
+def test_ranks_of_a_job_record_the_same_steps(tmp_path, monkeypatch, program):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    with recorder:
+        while not recorder.over:
+            program.step(0.1, 0)
+            recorder.step()
+    assert recorder.count == recorder.calls == 6 + 1 + 1
+    assert metadata_of(recorder.path)["unprofiled_block_steps"] == "2"
+
+
+def test_without_a_gpu_no_more_steps_are_timed(tmp_path, monkeypatch, program):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    with recorder:
+        while not recorder.over:
+            program.step(0.1, 0)
+            recorder.step()
+    assert recorder.count == recorder.calls == 6 + 1 + 1
+    assert metadata_of(recorder.path)["unprofiled_block_steps"] == "2"
+    assert program.device_lookups == 0
+
+
+def test_too_few_steps_are_counted_with_those_that_were_timed_in_addition(tmp_path, program):
+    recorder = Recorder(tmp_path / "a.json")
+    with recorder:
+        for _ in range(18 + 3):
+            program.step(0.1, 0)
+            recorder.step()
+    # 2 and 16 are timed; 3 of the next block were too few, so at least a 4th one comes, and 2 more.
+    assert recorder.why_nothing() == (
+        "there were 21 steps, too few to record any after the 26 for timing and warm-up"
+    )
 
 
 def test_further_steps_change_nothing(tmp_path):
@@ -372,7 +497,7 @@ def test_gpu_capture_names_what_each_stream_waited_for(tmp_path, event_records):
     matrix = torch.randn(1024, 1024, device="cuda")
     recorder = Recorder(path, steps=2, warmup=1, event_records=event_records)
     with recorder:
-        for _ in range(recorder.calls):
+        while not recorder.over:
             side.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(side):
                 product = matrix @ matrix
