@@ -32,8 +32,9 @@ class FileInfo(OneLine):
             it; None if it did not.
         unprofiled_host_step_ns: how much of that passed until the host went on with the next step;
             the time until the GPU was done is not in it.
-        unprofiled_block_steps: how many steps it timed at once, from empty queues on; None where
-            it did not say: the first recorders timed two, and took longer to begin to wait.
+        unprofiled_block_steps: how many steps it timed at once, from empty queues on, for these two
+            times; None where it did not say: the first recorders timed two, and took longer to
+            begin to wait.
         world_groups: how many process groups have all ranks in them; None where the file does not
             list its groups.
         clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not

@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     import torch
 
 _BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
-# Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth of
-# one that is as long as this. Where the planned steps take less, a block has more of them, but only
-# so many times as many: the program may end soon.
+# Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth
+# of one that is as long as this. Where the planned steps take less, a block has more of them, but
+# only so many times as many: the program may end soon.
 _LEAST_BLOCK_MS = 5.0
 _MOST_TIMES_PLANNED = 8
 _PROGRAM_PROFILES_ITSELF = (

@@ -22,7 +22,7 @@ from tracelab.simulate.blocks import Block, order_in_blocks
 from tracelab.simulate.program import NEVER, Program, Via
 
 # The first repetition finds nothing before it; from the third on each takes as long as the last.
-_REPETITIONS = 4
+REPETITIONS = 4
 # The memory of one pass is bounded: this many programs, and fewer where they are large.
 _AT_ONCE, _MOST_ROWS = 64, 2**24
 
@@ -43,7 +43,7 @@ class Replayed(Frozen):
     time_ns: Int64Array
 
 
-def replay(programs: Sequence[Program]) -> Replayed:
+def replay(programs: Sequence[Program], repetitions: int = REPETITIONS) -> Replayed:
     """Replay a program and edits of it.
 
     The slow reference model is ``tests/reference/replay.py``.
@@ -51,11 +51,12 @@ def replay(programs: Sequence[Program]) -> Replayed:
     Args:
         programs: at least one; all with the same nodes, and the edges of the first at the same
             places, before those that an edit added.
+        repetitions: how often a repeated program runs.
     """
     base = programs[0]
     at_once = _programs_at_once(base)
     parts = [
-        _replay(programs[first : first + at_once], base)
+        _replay(programs[first : first + at_once], base, repetitions)
         for first in range(0, len(programs), at_once)
     ]
     return Replayed(
@@ -73,15 +74,15 @@ def replay_edits(base: Program, edited: Iterable[Program]) -> Iterator[int]:
     """
     rest = iter(edited)
     while some := list(islice(rest, _programs_at_once(base))):
-        yield from _replay(some, base).step_ns.tolist()
+        yield from _replay(some, base, REPETITIONS).step_ns.tolist()
 
 
 def _programs_at_once(base: Program) -> int:
     return max(1, min(_AT_ONCE, _MOST_ROWS // (len(base) + len(base.source) + 1)))
 
 
-def _replay(programs: Sequence[Program], base: Program) -> Replayed:
-    node_count, repetitions = len(base), _REPETITIONS if base.is_repeated else 1
+def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Replayed:
+    node_count = len(base)
     source, target, lag, weight_ns = _joined_edges(programs, base)
     order = order_in_blocks(
         node_count, source, target, lag, _is_along(base, weight_ns) & (lag == 0)
@@ -96,7 +97,7 @@ def _replay(programs: Sequence[Program], base: Program) -> Replayed:
     origin = order.position[source[order.edge]] + np.where(lag[order.edge] == 1, node_count, 0)
     time_ns = np.full((2 * node_count, len(programs)), NEVER, dtype=np.int64)
     earliest_ns = _earliest_ns(base)[order.node, np.newaxis]
-    for _ in range(repetitions):
+    for _ in range(repetitions if base.is_repeated else 1):
         time_ns[node_count:] = time_ns[:node_count]
         _run(time_ns, order.blocks, origin, weight_ns, along_ns, earliest_ns)
         earliest_ns = np.full_like(earliest_ns, NEVER)

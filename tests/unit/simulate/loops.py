@@ -41,14 +41,19 @@ def recorded_steps(*, count: int = 4, apart_us: int = 0, kernel_us: int = 8) -> 
     return some
 
 
-def graph_of(*some: rows.Row, host_us: float | None = None, step_us: float | None = None) -> Graph:
-    """Their graph; the recorder timed blocks of two steps without the profiler."""
+def graph_of(
+    *some: rows.Row,
+    host_us: float | None = None,
+    step_us: float | None = None,
+    block_steps: int = 2,
+) -> Graph:
+    """Their graph; the recorder timed blocks of so many steps without the profiler."""
     info = FileInfo()
     if host_us is not None:
         info = FileInfo(
             unprofiled_step_ns=(step_us or host_us) * US,
             unprofiled_host_step_ns=host_us * US,
-            unprofiled_block_steps=2,
+            unprofiled_block_steps=block_steps,
         )
     trace = replace(rows.trace(*some), info=info)
     return build_graph(observe_host(build_timeline(trace, step_pattern=PROFILER_STEP)))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -9,6 +11,7 @@ from tests.build import rows
 from tests.build.rows import AUTOGRAD, US
 from tests.unit.simulate.loops import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tracelab.model.graph import Graph
+from tracelab.model.trace import Category
 from tracelab.simulate.calibrate import calibrate, count_recorded, without_profiler
 from tracelab.simulate.program import NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
@@ -82,8 +85,8 @@ def test_a_long_event_is_never_scaled():
     assert calibration.host_ns == 62 * US
 
 
-def test_where_the_host_waits_many_costs_fit():
-    # GIVEN a synchronization after a kernel of 500 us, in each step
+def waiting_steps() -> list[rows.Row]:
+    """Four steps of 600 us, with a synchronization after a kernel of 500 us in each."""
     some = []
     for number in range(4):
         start = number * 600 * US
@@ -107,11 +110,77 @@ def test_where_the_host_waits_many_costs_fit():
                 stream=7,
             ),
         ]
-    graph = graph_of(*some, host_us=595)
+    return some
+
+
+def test_where_the_host_waits_many_costs_fit():
+    graph = graph_of(*waiting_steps(), host_us=595)
     low, high = calibrate(graph, program_of(graph)).ends
     # THEN the programs with least and most cost are those of 2 % more and less
     slow_ns, fast_ns = replay([low]).step_ns[0], replay([high]).step_ns[0]
     assert fast_ns < 595 * US < slow_ns
+
+
+@pytest.mark.parametrize("block_steps", [3, 5, 16, 1000])
+@pytest.mark.parametrize("event_us", [0, 1])
+def test_of_a_host_that_decides_a_longer_block_has_more_such_steps(block_steps, event_us):
+    # GIVEN 3 steps to repeat, and blocks after which the recorder waited for an idle GPU for 10 us
+    host_us = STEP_US - EVENTS_A_STEP * event_us
+    step_us = host_us + 10 / block_steps
+    graph = graph_of(*recorded_steps(), host_us=host_us, step_us=step_us, block_steps=block_steps)
+    # WHEN, THEN
+    calibration = calibrate(graph, program_of(graph))
+    assert calibration.event_ns == pytest.approx(event_us * US, abs=5)
+    assert calibration.host_ns == pytest.approx(host_us * US, abs=50)
+    assert calibration.step_ns == pytest.approx(step_us * US, abs=50)
+
+
+def test_wait_for_an_idle_gpu_is_shared_by_all_steps_of_a_block():
+    # GIVEN steps of 1 ms, of which the host knows nothing
+    graph = graph_of(*recorded_steps(), host_us=STEP_US, step_us=1_000, block_steps=16)
+    # THEN at most 60 us of a block are explained
+    calibration = calibrate(graph, program_of(graph))
+    assert calibration.step_ns == (STEP_US + 60 / 16) * US
+
+
+@pytest.mark.parametrize(
+    ("block_steps", "block_us"),
+    [
+        # As it is recorded: 6 kernels of 80 us, and 1.6 us between them, after the first launch.
+        (3, 22.112 + 6 * 80 + 5 * 1.6),
+        # Each further step has 2 kernels more. The host takes no part in it.
+        (5, 22.112 + 10 * 80 + 9 * 1.6),
+        (16, 22.112 + 32 * 80 + 31 * 1.6),
+        (1000, 22.112 + 2000 * 80 + 1999 * 1.6),
+    ],
+)
+def test_of_a_gpu_that_decides_a_longer_block_is_filled_once(block_steps, block_us):
+    # GIVEN a host that is 63.2 us further ahead of the GPU with each step of 100 us
+    some, free = [], 0
+    for row in recorded_steps():
+        if row.category == Category.KERNEL:
+            start = max(row.start, free)
+            some.append(replace(row, start=start, end=start + 80 * US))
+            free = start + 80 * US + 1_600
+        else:
+            some.append(row)
+    step_us = block_us / block_steps
+    graph = graph_of(*some, host_us=STEP_US, step_us=step_us, block_steps=block_steps)
+    calibration = calibrate(graph, program_of(graph))
+    # THEN the host is as fast as ever, so that its events cost nothing
+    assert calibration.event_ns == 0
+    assert calibration.host_ns == STEP_US * US
+    assert calibration.step_ns == pytest.approx(step_us * US, abs=1)
+    # AND a step among others is that of the GPU
+    assert replay([calibration.program]).step_ns.tolist() == [163_200]
+
+
+def test_a_host_that_waits_in_each_step_does_so_in_a_longer_block():
+    # GIVEN a synchronization after a kernel of 500 us, in each step of 600 us
+    graph = graph_of(*waiting_steps(), host_us=600, step_us=600 + 10 / 16, block_steps=16)
+    calibration = calibrate(graph, program_of(graph))
+    assert calibration.host_ns == pytest.approx(600 * US, abs=50)
+    assert calibration.step_ns == pytest.approx((600 + 10 / 16) * US, abs=50)
 
 
 def test_what_two_threads_record_counts_once_each():
