@@ -26,6 +26,7 @@ from tracelab.simulate.replay import REPETITIONS, replay
 # Fitted costs were 0.3 to 8 us an event on H100s and H200s; more is something else.
 _MOST_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
+_NEAR_NS = np.linspace(-250, 250, 41)  # from one of these costs to the next, on either side
 # What little is recorded in a stretch of time is at most nine tenths of it.
 LEAST_LEFT = 0.1
 # How long it takes from the end of the host's part to that of the wait for the GPU where that is
@@ -102,11 +103,19 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
         return None
     recording = count_recorded(graph, program)
     blocks = _Blocks(graph, program, info.unprofiled_block_steps)
-    candidates = [without_profiler(program, recording, cost_ns) for cost_ns in _COSTS_NS.tolist()]
-    host_ns, _ = blocks.measure(candidates, blocks.replay(candidates))
+
+    def host_times(costs_ns: NDArray[np.float64]) -> NDArray[np.float64]:
+        candidates = [without_profiler(program, recording, ns) for ns in costs_ns.tolist()]
+        return blocks.measure(candidates, blocks.replay(candidates))[0]
+
+    host_ns = host_times(_COSTS_NS)
     least_ns, event_ns, most_ns = (
-        _cost_at(host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
+        _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
     )
+    if abs(host_times(np.array([event_ns]))[0] - measured_ns) > _SAME * timed_ns:
+        # In a short step with many events the host's time bends between two costs: look closer.
+        near_ns = np.clip(event_ns + _NEAR_NS, 0, _MOST_COST_NS)
+        event_ns = _cost_at(near_ns, host_times(near_ns), measured_ns)
     fitted = without_profiler(program, recording, event_ns)
     time_ns = blocks.replay([fitted])
     [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
@@ -141,10 +150,12 @@ def _shortened(length_ns: Int64Array, events: NDArray[np.float64], event_ns: flo
     return np.where(events > 0, left_ns.round(), length_ns).astype(np.int64)
 
 
-def _cost_at(host_ns: NDArray[np.float64], measured_ns: float) -> float:
+def _cost_at(
+    costs_ns: NDArray[np.float64], host_ns: NDArray[np.float64], measured_ns: float
+) -> float:
     """The cost with which the host takes so long; the nearest where none does."""
     # More cost leaves less time: both run downwards.
-    return float(np.interp(measured_ns, host_ns[::-1], _COSTS_NS[::-1]))
+    return float(np.interp(measured_ns, host_ns[::-1], costs_ns[::-1]))
 
 
 # --- what was recorded ---
