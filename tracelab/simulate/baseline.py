@@ -110,9 +110,9 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     error = calibration.step_ns / timed_ns - 1
     why = None
     if abs(calibration.host_ns - host_ns) > _MOST_ERROR * timed_ns:
-        why = _NOT_EXPLAINED.format("the host took", _ms(host_ns), _ms(calibration.host_ns))
+        why = _NOT_EXPLAINED.format("the host took", _time(host_ns), _time(calibration.host_ns))
     elif abs(error) > _MOST_ERROR:
-        why = _NOT_EXPLAINED.format("the program took", _ms(timed_ns), _ms(calibration.step_ns))
+        why = _NOT_EXPLAINED.format("the program took", _time(timed_ns), _time(calibration.step_ns))
     if why:
         return replace(recorded, loose=(calibration.program,), not_calibrated=why)
     replayed_ns = int(replay([calibration.program]).step_ns[0])
@@ -191,5 +191,5 @@ def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-def _ms(length_ns: float) -> str:
-    return f"{length_ns / 1e6:.2f} ms"
+def _time(length_ns: float) -> str:
+    return f"{length_ns / 1e6:.2f} ms" if length_ns >= 1e6 else f"{length_ns / 1e3:.2f} µs"

@@ -107,7 +107,7 @@ class TestWithoutTheProfiler:
         # THEN it is of the step with it, and the fastest host is possible as well
         assert (baseline.basis, baseline.step_ns) == (PROFILED, STEP_US * US)
         assert baseline.not_calibrated == (
-            "Without the profiler the host took 0.01 ms a step, but 0.06 ms in the replay: "
+            "Without the profiler the host took 10.00 µs a step, but 62.00 µs in the replay: "
             "predictions are of the step with it."
         )
         assert len(baseline.loose) == 1
@@ -117,5 +117,5 @@ class TestWithoutTheProfiler:
         baseline = find_baseline(graph)
         assert baseline.basis == PROFILED
         assert baseline.not_calibrated.startswith(
-            "Without the profiler the program took 0.30 ms a step, but 0.1"
+            "Without the profiler the program took 300.00 µs a step, but 1"
         )
