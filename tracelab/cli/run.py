@@ -142,7 +142,12 @@ def _no_such_option(option: str, context: typer.Context) -> str:
 def _advice(count: int, skip: int, step_on: str | None) -> str:
     """What to change where nothing was recorded."""
     if count:
-        return f"run it longer{', or with --skip 1' if skip > 1 else ''}"
+        longer = f"run it longer{', or with --skip 1' if skip > 1 else ''}"
+        replayed = (
+            ". A step that is replayed as a CUDA graph calls no optimizer: "
+            "--step-on torch.cuda:CUDAGraph.replay"
+        )
+        return longer + (replayed if step_on is None else "")
     if step_on:
         return (
             f"no function of the script and no region named {step_on} completed; name a function "
