@@ -377,8 +377,7 @@ class Account:
         if launched_by is None:
             return Cause.UNKNOWN, Reason.LAUNCH_NOT_IN_FILE
         call = self.rows[launched_by]
-        replay = [self.rows[i].start for i, j in self.launch.items() if j == launched_by]
-        if call.name == "cudaGraphLaunch" and min(replay) <= start:
+        if self._is_inside_replay(start, launched_by):
             return Cause.GRAPH, Reason.NONE
         launched = self.launched_at(launched_by)
         if t < launched:
@@ -388,6 +387,11 @@ class Account:
         if t < max(start, launched, min(awaited, end)):
             return Cause.DEPENDENCY, Reason.NONE
         return (Cause.UNKNOWN if reason else Cause.LAUNCH), reason
+
+    def _is_inside_replay(self, start, launched_by):
+        """Whether a bubble begins after the first node of the graph that its end is a node of."""
+        nodes = [self.rows[i].start for i, j in self.launch.items() if j == launched_by]
+        return self.rows[launched_by].name == "cudaGraphLaunch" and min(nodes) <= start
 
     @property
     def launching(self):
@@ -426,7 +430,7 @@ class Account:
             ]
             for start, end, after in self.gaps(device):
                 next_launch = self.launch[after]
-                if next_launch is None:
+                if next_launch is None or self._is_inside_replay(start, next_launch):
                     continue
                 delaying = [s for s in stalls if self._stands_before(s, next_launch, launches)]
                 for t in range(start, end):

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen, OneLine, concatenated
 from tracelab.intervals import Int64Array
-from tracelab.measures.bubbles import Gaps, device_gaps
+from tracelab.measures.bubbles import Gaps, device_gaps, inside_replays
 from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
@@ -181,13 +181,14 @@ def _stalls_before_gaps(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Pairs: index of a gap, index of a host stall that delayed the launch which ends it.
 
-    A stall stands before a gap if no work for the device was launched between the two.
+    A stall stands before a gap if no work for the device was launched between the two, and the work
+    that was launched next had not reached the device before it: a graph's nodes wait for no host.
     """
     timeline, calls = host.timeline, host.blocking_calls
     is_launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
     launched_ns = np.sort(host.launched_ns[timeline.launch_id[is_launched]])
     # Of one thread's stalls, in order and none inside another, those before a gap are neighbors.
-    launched_gaps = np.flatnonzero(idle.launch_id != ABSENT)
+    launched_gaps = np.flatnonzero((idle.launch_id != ABSENT) & ~inside_replays(timeline, idle))
     next_ns = host.launched_ns[idle.launch_id[launched_gaps]]
     previous_ns = np.concatenate(([ABSENT], launched_ns))[np.searchsorted(launched_ns, next_ns)]
     gaps, stalls_before = [], []

@@ -151,6 +151,19 @@ def device_gaps(host: Host, device: int) -> Gaps:
     )
 
 
+def inside_replays(timeline: Timeline, idle: Gaps) -> NDArray[np.bool_]:
+    """bool[g], which gaps are between activities of one replay of a CUDA graph: no host ends them.
+
+    Args:
+        timeline: the GPU activities.
+        idle: the gaps of one device.
+    """
+    is_replay = match_names(timeline.trace, idle.launch_id, is_graph_launch)
+    has_begun = timeline.first_start_of_launch_ns[idle.next_row] <= idle.start_ns
+    found: NDArray[np.bool_] = (idle.launch_id != ABSENT) & is_replay & has_begun
+    return found
+
+
 def bubbles(graph: Graph, windows: Sequence[Window] | None = None) -> Bubbles:
     """Find and explain the idle time of every device within the hull of some windows.
 
@@ -232,8 +245,7 @@ def _explain(graph: Graph, idle: Gaps) -> list[tuple[_Pieces, Cause, Reason]]:
     """Cut the gaps of one device into pieces of one cause; together they are the gaps."""
     timeline, binding, row = graph.host.timeline, graph.binding, idle.next_row
     is_launched = idle.launch_id != ABSENT
-    is_replay = is_launched & match_names(timeline.trace, idle.launch_id, is_graph_launch)
-    in_graph = is_replay & (timeline.first_start_of_launch_ns[row] <= idle.start_ns)
+    in_graph = inside_replays(timeline, idle)
     is_waiting = is_launched & ~in_graph
     is_blocking = np.isin(idle.launch_id, graph.host.blocking_calls.event_id)
     # All other streams of its device were idle as well.

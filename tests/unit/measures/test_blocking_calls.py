@@ -158,6 +158,21 @@ def test_work_launched_between_the_call_and_the_bubble_acquits_the_call():
     assert costs(*rows) == {4: 10}
 
 
+def test_the_gaps_inside_a_replay_are_not_caused_by_the_call_before_it():
+    # The graph of two nodes is launched at 20: the GPU idles from 10 to 30 until it begins, which
+    # the call from 2 to 15 causes, and from 40 to 50 between its nodes.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaStreamSynchronize", 2, 15),
+        launch(20, 25, 2, name="cudaGraphLaunch"),
+        kernel(30, 40, correlation=2),
+        kernel(50, 60, correlation=2),
+    ]
+
+    assert costs(*rows) == {2: 20}
+
+
 def test_launch_that_is_not_in_the_file_charges_nobody():
     rows = [kernel(1, 10), call("cudaStreamSynchronize", 5, 30), kernel(60, 70)]
 
