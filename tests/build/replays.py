@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
+from typing import NamedTuple
 
 from tests.build.files import (
     H2D,
@@ -33,10 +34,18 @@ OPERATOR_US = 4  # of the host, before and behind its call
 COPY_US, WAKE_UP_US = 2, 5
 WAIT_US = 8  # from the end of what a stream waits for to its next start, less the gap
 D2H = "Memcpy DtoH (Device -> Pageable)"
+D2H_PINNED = "Memcpy DtoH (Device -> Pinned)"
 STREAM, SIDE = 7, 20
 
 Program = Callable[["Machine"], object]
 Maker = Callable[..., Event]
+
+
+class Record(NamedTuple):
+    """An event that was recorded: the correlation of its call, and when the GPU reaches it."""
+
+    correlation: int
+    reached: float
 
 
 class Machine:
@@ -46,6 +55,7 @@ class Machine:
         self.events: list[Event] = []
         self.now = 0.0
         self.ends: dict[int, float] = {}  # when each stream has done all that it was given
+        self.records: list[Record] = []
         self._last: dict[int, Maker] = {}
         self._correlations = count(1)
 
@@ -104,6 +114,26 @@ class Machine:
         """``torch.cuda.synchronize``."""
         with self.function("torch/cuda/__init__.py(1100): synchronize"):
             self._waits("cudaDeviceSynchronize", "Context Sync", max(self.ends.values()))
+
+    def copies_out(self) -> None:
+        """``buffer.copy_(x, non_blocking=True)`` into pinned memory, and ``event.record()``."""
+        correlation = self._calls("cudaMemcpyAsync", CALL_US)
+        starts = self._may_start(copy, START_US, STREAM)
+        self._runs(copy, starts, COPY_US, STREAM, correlation, D2H_PINNED)
+        self.records.append(Record(self._calls("cudaEventRecord", 1), self.ends[STREAM]))
+
+    def waits_for_event(self, behind: int = 0) -> None:
+        """``event.synchronize()`` of the last event, or of one that was recorded before."""
+        if len(self.records) > behind:
+            record = self.records[-1 - behind]
+            with self.function("torch/cuda/streams.py(226): synchronize"):
+                self._waits(
+                    "cudaEventSynchronize",
+                    "Event Sync",
+                    record.reached,
+                    wait_stream=STREAM,
+                    wait_correlation=record.correlation,
+                )
 
     def copies_in(self, lasts: float, *, stream: int = STREAM) -> None:
         """A batch from pinned memory."""
@@ -204,6 +234,38 @@ def read_each_step(machine: Machine) -> None:
     machine.replays(LONG)
     machine.reads()
     machine.works(60, "serve.py(20): sample")
+
+
+def copied_and_awaited(machine: Machine) -> None:
+    """DEFECT: the result is copied into pinned memory, and the host waits for the copy at once."""
+    machine.replays(LONG)
+    machine.copies_out()
+    machine.waits_for_event()
+    machine.works(60, "serve.py(20): sample")
+
+
+def copied_and_synchronized(machine: Machine) -> None:
+    """DEFECT: the same with a wait for the device."""
+    machine.replays(LONG)
+    machine.copies_out()
+    machine.synchronizes()
+    machine.works(60, "serve.py(20): sample")
+
+
+def awaited_behind(machine: Machine) -> None:
+    """The result of the replay before is waited for, while the next one runs."""
+    machine.replays(LONG)
+    machine.copies_out()
+    machine.waits_for_event(behind=1)
+    machine.works(60, "serve.py(20): sample")
+
+
+def awaited_behind_too_slowly(machine: Machine) -> None:
+    """DEFECT: the same, where the host works for longer than the graph runs."""
+    machine.replays(LONG)
+    machine.copies_out()
+    machine.waits_for_event(behind=1)
+    machine.works(180, "serve.py(20): sample")
 
 
 def synchronized(machine: Machine) -> None:

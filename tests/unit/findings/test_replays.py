@@ -49,6 +49,30 @@ def alarms(tmp_path):
             "decode",
             "unblock:decode.synchronize",
         ),
+        (
+            replays.copied_and_awaited,
+            "TL101",
+            "host_sync",
+            "replay-result-read",
+            "decode",
+            "unblock:decode.synchronize",
+        ),
+        (
+            replays.copied_and_synchronized,
+            "TL101",
+            "host_sync",
+            "replay-result-read",
+            "decode",
+            "unblock:decode.synchronize",
+        ),
+        (
+            replays.awaited_behind_too_slowly,
+            "TL301",
+            "slow_host",
+            None,
+            "sample",
+            "host:sample=0",
+        ),
         (replays.copied_first, "TL201", "same_stream", None, "decode", "prefetch:decode"),
         (replays.copied_late, "TL201", "event_wait", None, "decode", "prefetch:decode"),
     ],
@@ -78,7 +102,14 @@ def test_findings_are_the_same_where_nodes_have_exact_dependencies(alarms, progr
 
 @pytest.mark.parametrize(
     "program",
-    [replays.ahead, replays.in_a_row, replays.one_graph, replays.whole, replays.copied_ahead],
+    [
+        replays.ahead,
+        replays.in_a_row,
+        replays.one_graph,
+        replays.whole,
+        replays.copied_ahead,
+        replays.awaited_behind,
+    ],
     ids=lambda program: program.__name__,
 )
 def test_fixed_twins_are_told_nothing(alarms, program):
@@ -149,6 +180,52 @@ def test_reads_of_a_program_that_launches_kernel_by_kernel_are_as_before(alarms)
 
     [remedy] = {finding.remedy for finding in alarms(program) if finding.rule == "TL101"}
     assert remedy == "scalar-read"
+
+
+def test_a_wait_for_a_result_is_never_to_be_left_out(alarms):
+    # GIVEN the same waits, of which the file does not say what they waited for
+    def unrecorded(program):
+        def as_recorded(machine):
+            program(machine)
+            machine.events[:] = [x for x in machine.events if x["name"] != "Event Sync"]
+
+        return as_recorded
+
+    # THEN the copy behind the next replay was under way when they returned
+    for program in (replays.awaited_behind, replays.awaited_behind_too_slowly):
+        assert "TL101" not in {finding.rule for finding in alarms(unrecorded(program))}
+    [finding] = alarms(unrecorded(replays.copied_and_awaited))
+    assert (finding.rule, finding.remedy) == ("TL101", "replay-result-read")
+
+
+def test_a_wait_of_replays_and_of_a_copy_is_to_come_later(alarms):
+    # GIVEN a copy in the stream of the replays, and waits of which each is for one of them
+    def program(machine):
+        machine.replays([10] * 5)
+        machine.copies_out()
+        machine.synchronizes()
+        machine.replays([10] * 5)
+        machine.synchronizes()
+
+    # THEN the places, whose lines are not known, are one: what it says must hold of both
+    [finding] = [x for x in alarms(program) if x.rule == "TL101"]
+    assert finding.remedy == "replay-result-read"
+
+
+@pytest.mark.parametrize(
+    ("behind", "remedy"), [(0, "synchronize-for-copy"), (1, None)], ids=["at once", "one step late"]
+)
+def test_a_wait_for_a_copy_of_an_eager_program_is_not_to_be_left_out(alarms, behind, remedy):
+    # GIVEN kernels that are over soon, and the copy of their result of this step or the one before
+    def program(machine):
+        machine.launches([30] * 4)
+        machine.copies_out()
+        machine.waits_for_event(behind)
+        machine.works(60, "serve.py(20): sample")
+
+    remedies = {finding.remedy for finding in alarms(program) if finding.rule == "TL101"}
+    assert remedies <= {remedy}
+    assert behind or remedies
 
 
 @pytest.mark.parametrize(("work", "cause"), [(19, "launch_bound"), (21, "slow_host")])

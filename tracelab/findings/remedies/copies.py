@@ -11,6 +11,7 @@ from tracelab.findings.remedies.guards import (
     NO_EVENTS,
     are_in_launching_thread,
     are_inside,
+    behind_replays,
     counts_inside,
     named,
     parents_match,
@@ -67,7 +68,9 @@ def _from_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG
 
 
 def _to_pageable(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
-    return _launches(graph, "d2h", pageable=True)
+    """Copies to pageable memory, but of what replays compute: there more than that is to change."""
+    calls = _launches(graph, "d2h", pageable=True)
+    return np.setdiff1d(calls, behind_replays(graph, calls))
 
 
 def _to_pageable_unawaited(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001

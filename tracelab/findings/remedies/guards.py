@@ -18,10 +18,12 @@ from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import python_frames
+from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_source_function, is_tensor_operator
 from tracelab.model.graph import Graph
+from tracelab.model.graph_launches import mostly_replays
 from tracelab.model.kernel_kinds import copy_direction
-from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
@@ -65,6 +67,20 @@ def launches(least: int) -> Occurs:
         return _if_enough(graph, events, launches_inside(timeline, events), least)
 
     return launch
+
+
+def behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
+    """The events behind a replay of their thread; none where hardly anything is replayed."""
+    timeline = graph.host.timeline
+    if not mostly_replays(timeline):
+        return NO_EVENTS
+    trace, replays = timeline.trace, calls_of_name(timeline.trace, is_graph_launch)
+    is_behind = np.zeros(len(events), dtype=np.bool_)
+    for thread, index in groups_of(trace.thread_index[events]):
+        of_thread = replays[trace.thread_index[replays] == thread]
+        first_ns = trace.start_ns[of_thread].min(initial=np.iinfo(np.int64).max)
+        is_behind[index] = trace.start_ns[events[index]] > first_ns
+    return chosen(events, is_behind)
 
 
 def blocks(graph: Graph, events: Int64Array) -> Int64Array:

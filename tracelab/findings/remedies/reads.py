@@ -10,7 +10,9 @@ import re
 
 import numpy as np
 
+from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
 from tracelab.findings.remedies.guards import (
+    Occurs,
     blocks,
     called_directly,
     chosen,
@@ -22,7 +24,6 @@ from tracelab.findings.remedies.guards import (
 )
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.call_sites import python_frames
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
@@ -52,14 +53,18 @@ _ASYNCHRONOUS = "PyTorch documentation: CUDA semantics, asynchronous execution"
 _ASYNCHRONOUS_URL = "https://docs.pytorch.org/docs/stable/notes/cuda.html#asynchronous-execution"
 
 
-def synchronizes(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The calls that do nothing but wait, and that no operator made."""
-    timeline = graph.host.timeline
-    calls = graph.host.blocking_calls
-    waits = calls.event_id[np.isin(calls.kind, RETURNS_WHEN_DONE)]
-    operators = timeline.operators
-    is_operator = operators.have_name(lambda name: name.startswith("aten::"))
-    return chosen(waits, operators.around(operators.innermost(waits), is_operator) == ABSENT)
+def synchronizes(awaited: Awaited) -> Occurs:
+    """The calls that do nothing but wait, that no operator made, and that let the host read this.
+
+    Args:
+        awaited: what the host may read behind them.
+    """
+
+    def synchronize(graph: Graph, _events: Int64Array) -> Int64Array:
+        waits = own_waits(graph)
+        return chosen(waits, awaited_results(graph, waits) == awaited)
+
+    return synchronize
 
 
 def _before_reading_clock(graph: Graph, events: Int64Array) -> Int64Array:
@@ -353,12 +358,36 @@ REMEDIES: tuple[Remedy, ...] = (
         by_call_site=True,
     ),
     Remedy(
+        id="synchronize-for-copy",
+        name="a synchronize behind a copy to the host",
+        title="",
+        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
+        "operator called and that an asynchronous copy to the host ends before, with nothing "
+        "launched in between.",
+        not_when="The program needs the values at once, as the actions of an environment.",
+        fixes=(
+            Instead(
+                "A copy to the host ends before this wait, so the host may read it behind it. "
+                "Record an event behind the copy, launch the next step, and wait for that event "
+                "(`event.synchronize()`) one step later, with two pinned buffers that take turns. "
+                "If the host reads nothing there, leave the wait out."
+            ),
+        ),
+        source="PyTorch tutorial: a guide on good usage of non_blocking and pin_memory",
+        url="https://docs.pytorch.org/tutorials/intermediate/pinmem_nonblock.html",
+        rules=("TL101",),
+        edit="unblock:{place}",
+        occurs=synchronizes(Awaited.RESULT),
+        by_call_site=True,
+        is_general=True,
+    ),
+    Remedy(
         id="synchronize",
         name="a synchronize in the program",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
-        "operator called.",
-        not_when="The host must wait, as before it reads what an asynchronous copy wrote.",
+        "operator called and that no asynchronous copy to the host ends before.",
+        not_when="The host must wait, as before it reads what a kernel wrote into its memory.",
         fixes=(
             Instead(
                 "Leave it out, or let a stream wait instead of the host: "
@@ -369,7 +398,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url=_ASYNCHRONOUS_URL,
         rules=("TL101",),
         edit="unblock:{place}",
-        occurs=synchronizes,
+        occurs=synchronizes(Awaited.NOTHING),
         by_call_site=True,
         is_general=True,
     ),

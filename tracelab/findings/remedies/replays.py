@@ -4,38 +4,30 @@ from __future__ import annotations
 
 import numpy as np
 
+from tracelab.findings.awaited_results import Awaited
 from tracelab.findings.remedies.guards import (
     NO_EVENTS,
+    behind_replays,
     blocks,
     called_directly,
-    chosen,
     every,
+    operators_named,
     recurs,
 )
 from tracelab.findings.remedies.reads import synchronizes
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
-from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
-from tracelab.model.graph_launches import mostly_replays
-from tracelab.model.lookup import calls_of_name, groups_of
 
 _GRAPHS = "PyTorch documentation: CUDA semantics, CUDA Graphs"
 _GRAPHS_URL = "https://docs.pytorch.org/docs/stable/notes/cuda.html#cuda-graphs"
 
 
-def _behind_replays(graph: Graph, events: Int64Array) -> Int64Array:
-    """The events behind a replay of their thread; none where hardly anything is replayed."""
-    timeline = graph.host.timeline
-    if not mostly_replays(timeline):
-        return NO_EVENTS
-    trace, replays = timeline.trace, calls_of_name(timeline.trace, is_graph_launch)
-    is_behind = np.zeros(len(events), dtype=np.bool_)
-    for thread, index in groups_of(trace.thread_index[events]):
-        of_thread = replays[trace.thread_index[replays] == thread]
-        first_ns = trace.start_ns[of_thread].min(initial=np.iinfo(np.int64).max)
-        is_behind[index] = trace.start_ns[events[index]] > first_ns
-    return chosen(events, is_behind)
+def _reads_results(graph: Graph, _events: Int64Array) -> Int64Array:
+    """The reads that block, and the waits for a copy to the host with no replay behind it."""
+    operators = operators_named(graph.host.timeline, r"^aten::(?:item|to|_to_copy|copy_)$")
+    reads = every(called_directly, blocks)(graph, operators)
+    return np.concatenate((reads, synchronizes(Awaited.RESULT)(graph, NO_EVENTS)))
 
 
 REMEDIES: tuple[Remedy, ...] = (
@@ -43,7 +35,8 @@ REMEDIES: tuple[Remedy, ...] = (
         id="replay-result-read",
         name="the result of a replay that is read before the next one is launched",
         title="",
-        shows="`aten::item`, `aten::to` or `aten::copy_` with a copy to the host that blocks, in a "
+        shows="`aten::item`, `aten::to` or `aten::copy_` with a copy to the host that blocks, or a "
+        "synchronize that a copy to the host ends before while no later replay is queued, in a "
         "program of which most activities are replayed from CUDA graphs: a token in each step.",
         not_when="The value decides whether there is a next replay, and one more must not run.",
         fixes=(
@@ -60,8 +53,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url="https://nvidia.github.io/TensorRT-LLM/features/overlap-scheduler.html",
         rules=("TL101", "TL102"),
         edit="unblock:{place}",
-        operators=r"^aten::(?:item|to|_to_copy|copy_)$",
-        occurs=every(_behind_replays, called_directly, blocks, recurs),
+        occurs=every(_reads_results, behind_replays, recurs),
         by_call_site=True,
         is_general=True,
     ),
@@ -70,9 +62,10 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a synchronize behind each replay",
         title="",
         shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
-        "operator called, in a program of which most activities are replayed from CUDA graphs.",
-        not_when="The host reads what the replay wrote: then launch the next replay before it "
-        "waits.",
+        "operator called and that no copy to the host ends before, in a program of which most "
+        "activities are replayed from CUDA graphs.",
+        not_when="The host reads what a kernel wrote into its memory: then launch the next replay "
+        "before it waits.",
         fixes=(
             Instead(
                 "Leave it out: replays of one stream run in order, and the next may be launched "
@@ -85,7 +78,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url=_GRAPHS_URL,
         rules=("TL101",),
         edit="unblock:{place}",
-        occurs=every(synchronizes, _behind_replays, recurs),
+        occurs=every(synchronizes(Awaited.NOTHING), behind_replays, recurs),
         by_call_site=True,
         is_general=True,
     ),

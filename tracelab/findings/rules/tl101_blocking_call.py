@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tracelab.findings.awaited_results import Awaited, awaited_results, own_waits
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_calls import candidates_of_calls
 from tracelab.findings.context import Context
@@ -16,6 +18,7 @@ from tracelab.findings.places import JOINT, edit_text
 from tracelab.findings.rule import Rule
 from tracelab.findings.waits_in_a_row import place_of, waits_in_a_row
 from tracelab.model.blocking_calls import Blocking
+from tracelab.model.graph_launches import mostly_replays
 from tracelab.model.wording import describe
 
 _EDIT = "unblock:{place}"
@@ -26,7 +29,7 @@ def find(context: Context) -> list[Candidate]:
     """Blocking calls and the idle that they caused, by call site.
 
     Not the allocator's calls, which are TL103's, and not copies of batches from pageable memory,
-    which are TL102's.
+    which are TL102's; nor the waits for a result behind which the next replay is queued already.
     """
     calls, call_sites = context.blocking_calls.calls, context.blocking_calls.call_sites
     is_copy = (calls.kind == Blocking.COPY) & launches_pageable_copy(
@@ -36,11 +39,25 @@ def find(context: Context) -> list[Candidate]:
     sites_of_copies = {call_sites[index] for index in np.flatnonzero(is_copy).tolist()}
     belongs_to_copy = np.array([site in sites_of_copies for site in call_sites], dtype=np.bool_)
     is_chosen = (calls.kind != Blocking.ALLOCATION) & ~belongs_to_copy
+    is_chosen &= ~_behind_next_replay(context)
     in_a_row = waits_in_a_row(context, is_chosen)
     return [
         _with_others(candidate, in_a_row.get(place_of(candidate.where), ()))
         for candidate in candidates_of_calls(context, is_chosen, _worded, _EDIT, "TL101")
     ]
+
+
+def _behind_next_replay(context: Context) -> NDArray[np.bool_]:
+    """bool[blocking calls], the waits for a result that is read while the next replay runs.
+
+    The host must not read it before, and the GPU has a whole graph to do meanwhile.
+    """
+    calls = context.blocking_calls.calls
+    if not mostly_replays(context.timeline):
+        return np.zeros(len(calls), dtype=np.bool_)
+    waits = own_waits(context.graph)
+    waits = waits[awaited_results(context.graph, waits) == Awaited.EARLIER_RESULT]
+    return np.isin(calls.event_id, waits)
 
 
 def _with_others(candidate: Candidate, in_a_row: Sequence[Where]) -> Candidate:
@@ -77,8 +94,10 @@ RULE = Rule(
     "still has work queued costs nothing.",
     decides="It sums the idle time of every GPU while the call blocked, and from its return until "
     "work launched after it arrived. Calls from one call site are one finding. The profiler's own "
-    "calls, NCCL's watchdog and calls that caused no idle time are left out. Calls that follow one "
-    "another so soon that without one the next waits instead are changed, and priced, together.",
+    "calls, NCCL's watchdog and calls that caused no idle time are left out; so are waits for a "
+    "copy to the host behind which the next replay of a CUDA graph is queued already. Calls that "
+    "follow one another so soon that without one the next waits instead are changed, and priced, "
+    "together.",
     before="for batch in loader:\n    loss = step(batch)\n    log.append(loss.item())",
     after="for batch in loader:\n    loss = step(batch)\n    log.append(loss.detach())\n"
     "values = torch.stack(log).tolist()",
