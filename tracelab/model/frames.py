@@ -15,10 +15,12 @@ MODULE_PREFIX = "nn.Module: "  # of the call of a module
 NUMBER = "__float__"  # a number made of an object: `float(x)`, `int(x)`, `range(x)`, `y[x]` ...
 
 
-# Python frames that are nobody's own code: built-ins, PyTorch, the interpreter's library, ours, and
-# what works on arrays and images for whoever calls it.
+# Python frames that are nobody's own code: built-ins, PyTorch and the code that its compiler writes
+# (into files named by a hash), the interpreter's library, ours, and what works on arrays and images
+# for whoever calls it.
 _LIBRARY_FRAME = re.compile(
     r"^<|^nn\.Module:|^Python GC$|(?:^|/)(?:torch|numpy|scipy|PIL|site-packages|lib/python3\.\d+)/"
+    r"|(?:^|/)torchinductor_[^/]+/|(?:^|/)([a-z2-7]{2})/c\1[a-z2-7]{49}\.py\("
     r"|(?:^|/)tracelab/(?:record|cli)/"
     r"|^(?:threading|runpy|contextlib|functools|os|typing|weakref|copy|pickle|queue)\.py\("
     r"|^(?:dataclasses|enum|inspect|warnings)\.py\("
@@ -157,6 +159,8 @@ def is_program_frame(name: str) -> bool:
     >>> is_program_frame("train.py(12): step"), is_program_frame("torch/_tensor.py(5): item")
     (True, False)
     >>> is_program_frame("json/encoder.py(205): iterencode")
+    False
+    >>> is_program_frame("/tmp/torchinductor_me/xk/cxkya.py(205): call")  # written by the compiler
     False
     """
     return _LIBRARY_FRAME.search(name) is None
