@@ -7,7 +7,6 @@ blocking calls can be a graph of its own.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import OneLine
 from tracelab.findings.allocations import fills_for_the_first_time, names_of
 from tracelab.findings.candidates import grouped, where
+from tracelab.findings.compiled_regions import compiled_regions
 from tracelab.findings.context import Context
 from tracelab.findings.host_needs import Need, cannot_go
 from tracelab.findings.pageable_copies import launches_pageable_copy
@@ -35,7 +35,6 @@ from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT, Category
 from tracelab.model.wording import describe
 
-_COMPILED = re.compile(r"^(?:## Call CompiledFxGraph|Torch-Compiled Region)")
 _USUAL = 0.5  # of the steps: what is in fewer of them is not part of a step
 _MOST = 0.5  # of the launches
 _ALIKE = 0.75  # of the repetitions of a part: the others are exceptions. And of its launches
@@ -382,9 +381,7 @@ def _other_threads(context: Context, launches: _Calls, rows: NDArray[np.intp]) -
 
 def _compiled_share(context: Context, launches: _Calls) -> float:
     """Of the launches, the share of code that `torch.compile` made."""
-    trace = context.trace
-    event_id = trace.of_category(Category.OPERATOR, Category.ANNOTATION)
-    regions = Nesting(trace, event_id[match_names(trace, event_id, _COMPILED.match)])
+    regions = compiled_regions(context.trace)
     return float((regions.innermost(launches.event_id) != ABSENT).mean())
 
 

@@ -25,7 +25,13 @@ from tracelab.findings.graph_capture import (
 )
 from tracelab.findings.places import JOINT
 from tracelab.findings.remedy import is_available
-from tracelab.findings.replay_advice import GRAPH, Launched, advise_on_replays, launched_by_step
+from tracelab.findings.replay_advice import (
+    CAPTURABLE,
+    GRAPH,
+    Launched,
+    advise_on_replays,
+    launched_by_step,
+)
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
@@ -65,15 +71,14 @@ def advise(context: Context, lost_ns: int) -> Advice:
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
         return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
-    if capture.replayed_share > _MOST:
-        launched = launched_by_step(context)
-        if launched.eager <= _FEW_LAUNCHES * launched.replays:
-            return _advice_on_replays(context, capture, launched)
+    launched = launched_by_step(context) if capture.replayed_share > 0 else None
+    has_few = launched is not None and launched.eager <= _FEW_LAUNCHES * launched.replays
+    if launched is not None and has_few and capture.replayed_share > _MOST:
+        return _advice_on_replays(context, capture, launched)
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
-    return Advice(
-        _joined(*_sentences(context, capture, plan), _larger_batch(context)), JOINT.join(edits)
-    )
+    sentences = _sentences(context, capture, plan, launched)
+    return Advice(_joined(*sentences, _larger_batch(context)), JOINT.join(edits))
 
 
 def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
@@ -131,13 +136,24 @@ def _plan(context: Context, capture: Capture, lost_ns: int) -> _Plan:
     return _Plan((), removed, without, then)
 
 
-def _sentences(context: Context, capture: Capture, plan: _Plan) -> list[str]:
-    """What is in the way, what to remove first, and what to capture then."""
+def _sentences(
+    context: Context, capture: Capture, plan: _Plan, launched: Launched | None
+) -> list[str]:
+    """What is in the way, what to remove first, and what to capture then.
+
+    Args:
+        context: the window.
+        capture: what a graph would have to hold.
+        plan: what comes first, and what to capture.
+        launched: what a step launches where it replays graphs already, else None.
+    """
     part = plan.part
     is_between = part.before != ABSENT or part.after != ABSENT
     first = [*_removals(plan.removed), *_other_conditions(capture, plan.change)]
     costlier = sorted(plan.costlier, key=lambda blocker: -blocker.idle_ns)
+    replays = launched is not None and launched.replays > 0
     sentences = [
+        f"{launched.what}." if launched is not None and replays else "",
         f"More idle time comes from {_places(costlier, has_steps=True)}: change that first."
         if costlier
         else "",
@@ -166,8 +182,9 @@ def _sentences(context: Context, capture: Capture, plan: _Plan) -> list[str]:
         )
     else:
         whole = "a step" if capture.has_steps else "what repeats"
-        sentences.append(f"{replay} {whole} as a CUDA graph: {size}.")
-    sentences.append(_how(context, capture, part))
+        one = "one" if replays else "a"
+        sentences.append(f"{replay} {whole} as {one} CUDA graph: {size}.")
+    sentences.append(_how(context, capture, part, replays=replays))
     if not is_between and not first and plan.change is not None:
         sentences.append(
             "Nothing in the trace prevents it: no blocking call, and the same kernels each time."
@@ -235,8 +252,13 @@ def _why_not_all(capture: Capture, part: Part) -> str:
 # --- the graph ---
 
 
-def _how(context: Context, capture: Capture, part: Part) -> str:
-    """By which function of PyTorch; an optimizer's step is captured by one of them alone."""
+def _how(context: Context, capture: Capture, part: Part, *, replays: bool) -> str:
+    """By which function of PyTorch; an optimizer's step is captured by one of them alone.
+
+    Where a step replays graphs already, the others have been used, or do not hold all of it.
+    """
+    if replays:
+        return "Use `torch.cuda.graph` around all of it."
     functions = _functions(context, capture)
     has_optimizer = Phase.OPTIMIZER.name.lower() in part.work
     if not has_optimizer or capture.compiled_share > _MOST:
@@ -275,7 +297,7 @@ def _conditions(capture: Capture, plan: _Plan) -> list[str]:
             "on either side of it."
         )
     if Phase.OPTIMIZER.name.lower() in plan.part.work:
-        conditions.append("Adam and its kin need `capturable=True` to be in it.")
+        conditions.append(CAPTURABLE)
     if capture.has_collectives:
         conditions.append(
             "All ranks capture their collectives at once, under DDP after at least 11 steps."

@@ -335,18 +335,20 @@ def test_compiled_code_is_not_told_to_compile(advice):
     assert "model" not in fix
 
 
-def test_what_is_replayed_already_is_not_told_to_use_graphs(advice):
-    def replayed(step):
-        begin = at_launch(step, 0) - 30 * US
-        of_graph = [
-            files.kernel(begin + (5 + i) * US, begin + (6 + i) * US, correlation=90_000 + step)
-            for i in range(20)
-        ]
-        return [
-            files.launch(begin, begin + 4 * US, 90_000 + step, name="cudaGraphLaunch"),
-            *of_graph,
-        ]
+def replayed(step):
+    """A graph of 20 kernels, before the first launch of a step."""
+    begin = at_launch(step, 0) - 30 * US
+    of_graph = [
+        files.kernel(begin + (5 + i) * US, begin + (6 + i) * US, correlation=90_000 + step)
+        for i in range(20)
+    ]
+    return [
+        files.launch(begin, begin + 4 * US, 90_000 + step, name="cudaGraphLaunch"),
+        *of_graph,
+    ]
 
+
+def test_what_is_replayed_already_is_not_told_to_use_graphs(advice):
     finding = advice(steps(replayed, kernels=15), cause="launch_bound")
     assert finding.edit == "graph"
     assert finding.fix == (
@@ -354,6 +356,81 @@ def test_what_is_replayed_already_is_not_told_to_use_graphs(advice):
         "`__add__` in train (train.py). Capture that in the graph, too: copies into its inputs "
         "as its first nodes, what uses its results as its last."
     )
+
+
+def test_a_graph_beside_many_launches_is_to_become_one_of_all(advice):
+    # 40 of the 60 activities of a step are launched one by one
+    finding = advice(steps(replayed), cause="launch_bound", before=recorded("2.11.0"))
+    assert finding.edit == "graph"
+    assert finding.fix.startswith(
+        "A step replays a graph and launches 40 times more, one by one, most of all at `__add__` "
+        "in train (train.py). Replay a step as one CUDA graph: 41 launches. Use `torch.cuda.graph` "
+        "around all of it. Nothing in the trace prevents it:"
+    )
+    assert "reduce-overhead" not in finding.fix
+
+
+def test_an_optimizer_beside_replays_is_said_to_fit_into_a_graph(advice):
+    def optimizer(step):
+        begin, end = at_launch(step, 2) - US, at_launch(step, 15)
+        return [files.annotation("Optimizer.step#AdamW.step", begin, end)]
+
+    finding = advice(steps(replayed, optimizer, kernels=15), cause="launch_bound")
+    assert finding.fix == (
+        "A step replays a graph and launches 15 times more, one by one, most of all in the "
+        "optimizer, at `__add__` in train (train.py). Capture that in the graph, too: copies into "
+        "its inputs as its first nodes, what uses its results as its last. `torch.cuda.graph` can "
+        "hold the optimizer, too. Adam and its kin need `capturable=True` to be in it."
+    )
+
+
+def test_what_autograd_launches_beside_replays_is_called_as_its_nodes_are(advice):
+    def accumulated(step):
+        begin, rows = at_launch(step, 0), []
+        for i in range(10):
+            at = begin + 20 * i * US
+            rows += [
+                files.operator(
+                    "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad",
+                    at,
+                    at + 6 * US,
+                    tid=300,
+                ),
+                files.operator("aten::copy_", at + US, at + 5 * US, tid=300),
+                *work(
+                    at + 10 * US,
+                    at + 12 * US,
+                    "copy",
+                    launched=at + 2 * US,
+                    correlation=70_000 + 100 * step + i,
+                    tid=300,
+                ),
+            ]
+        return rows
+
+    finding = advice(steps(replayed, accumulated, kernels=2), cause="launch_bound")
+    assert (
+        "launches 12 times more, one by one, most of all in the backward pass, at `AccumulateGrad`."
+    ) in finding.fix
+
+
+def test_one_launch_of_compiled_code_beside_a_replay(advice):
+    # GIVEN code that the compiler wrote, which launches one kernel that brings in the input
+    written = "/tmp/torchinductor_me/ab/cabc.py(88): call"
+
+    def compiled(step):
+        begin, end = at_launch(step, 0) - 5 * US, at_launch(step, 1)
+        return [
+            files.operator("Torch-Compiled Region: 0/0", begin, end),
+            files.python(written, begin + US, end - US),
+            files.operator("aten::_foreach_copy_", begin + 2 * US, end - 2 * US),
+        ]
+
+    # THEN no line of that code is named
+    fix = advice(steps(replayed, compiled, kernels=1), cause="launch_bound").fix
+    assert fix.startswith("A step replays a graph and launches once more by itself, at `")
+    assert "torchinductor" not in fix
+    assert "in train (train.py). Capture that in the graph, too:" in fix
 
 
 def test_a_part_that_a_call_cuts_out_of_a_module(advice):
