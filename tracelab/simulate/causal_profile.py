@@ -133,7 +133,7 @@ def causal_profile(
     # By how much the replay is off without a change, it is with one, in proportion.
     per_replayed = baseline.step_ns / replayed_ns
     answers_ns = (round(step_ns * per_replayed) for step_ns in steps_ns)
-    rows = [_answered(part, baseline.step_ns, answers_ns) for part in asked]
+    rows = [_answered(part, baseline.step_ns, answers_ns, per_replayed) for part in asked]
     first, last = len(whole), len(whole) + len(parts)
     return (*rows[:first], *_by_saving(rows[first:last]), *rows[last:])
 
@@ -158,15 +158,18 @@ class _Part:
         return (change for change in (self.free, self.half, self.no_wait) if change is not None)
 
 
-def _answered(part: _Part, step_ns: int, answers_ns: Iterator[int]) -> CausalMetrics:
-    """The row of a part, which takes its answers."""
+def _answered(
+    part: _Part, step_ns: int, answers_ns: Iterator[int], per_replayed: float
+) -> CausalMetrics:
+    """The row of a part, which takes its answers; what it decides is a part of the same step."""
+    known = {**part.known, "critical_ns": round(part.known["critical_ns"] * per_replayed)}
     return CausalMetrics(
         rank=0,
         step_ns=step_ns,
         free_ns=next(answers_ns),
         half_ns=None if part.half is None else next(answers_ns),
         no_wait_ns=None if part.no_wait is None else next(answers_ns),
-        **part.known,
+        **known,
     )
 
 

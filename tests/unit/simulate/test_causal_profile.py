@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -96,6 +97,19 @@ def test_host_decides_and_kernels_could_be_free():
         "gemm": (0, 100 * US, 1.0, 0),
         "relu": (0, 100 * US, 1.0, 0),
     }
+
+
+def test_what_decides_is_a_part_of_the_step_that_was_measured():
+    # GIVEN steps of 100 us by their replay, of which 80 were measured
+    graph = steps()
+    baseline = replace(find_baseline(graph), step_ns=80 * US)
+    host, gpu, *operators = causal_profile(
+        baseline, Sites(graph, None, baseline.program), "operator"
+    )
+
+    # THEN what the host decides is not more than the step
+    assert (host.step_ns, host.critical_ns, gpu.critical_ns) == (80 * US, 80 * US, 0)
+    assert sum(row.critical_ns for row in operators) == 80 * US
 
 
 def test_operator_has_what_it_calls_inside_and_nothing_is_counted_twice():
