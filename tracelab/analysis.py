@@ -12,6 +12,7 @@ from typing import Any
 from tracelab.errors import UnreadableInputError, UsageError
 from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
+from tracelab.findings.few_blocks import few_blocks
 from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.prices import Priced, changed_programs, price_findings
@@ -267,32 +268,43 @@ def savings_of(priced: Priced) -> tuple[Savings, ...]:
     return priced.savings
 
 
-def note_other_story(
+def take_notes(
     context: Context,
     rules: Sequence[Rule],
     findings: tuple[Finding, ...],
     baseline: Baseline,
     sites: Sites | None,
 ) -> tuple[Note, ...]:
-    """Why the first finding of a step is not that of the steady steps, if it is not."""
+    """What to know beside the findings."""
+    texts = (_other_story(context, rules, findings, baseline, sites), few_blocks(context))
+    return tuple(Note(context.rank, context.window.step, text) for text in texts if text)
+
+
+def _other_story(
+    context: Context,
+    rules: Sequence[Rule],
+    findings: tuple[Finding, ...],
+    baseline: Baseline,
+    sites: Sites | None,
+) -> str:
+    """Why the first finding of a step is not that of the steady steps; "" if it is."""
     steady = context.timeline.steady
     if context.window.step is None or steady is None:
-        return ()
+        return ""
     in_steady = replace(context, window=steady.window)
     of_steady = price_findings(find_all(in_steady, rules), baseline, sites, in_steady).findings
     first, of_step = (
         next((x for x in some if x.about == "program"), None) for some in (of_steady, findings)
     )
     if first is None or (of_step and is_same_place(of_step, first)):
-        return ()
+        return ""
     alike = next((x for x in findings if is_same_place(x, first)), None)
     share = 100 * alike.bound_ns / max(1, context.window.length_ns) if alike else 0.0
     seen = f", in {first.steps_seen} of {len(steady.indices)} of them" if first.steps_seen else ""
-    text = (
+    return (
         f"This step has {share:.1f} % of the steady steps' first finding, {first.rule}{seen}: "
         f"{first.title}."
     )
-    return (Note(context.rank, context.window.step, text),)
 
 
 def predict_changes(
@@ -355,7 +367,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("priced", price_findings),
     Stage("findings", findings_of),
     Stage("savings", savings_of),
-    Stage("notes", note_other_story),
+    Stage("notes", take_notes),
     # predict what is asked for
     Stage("whatif", predict_changes),
     Stage("causal", profile_causes),
