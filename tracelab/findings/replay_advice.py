@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tracelab.findings.candidates import grouped
 from tracelab.findings.compiled_regions import compiled_regions
 from tracelab.findings.context import Context
+from tracelab.findings.remedy import is_available
 from tracelab.intervals import Int64Array
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.frames import is_engine_operator, is_tensor_operator
@@ -29,6 +30,8 @@ from tracelab.model.wording import describe
 GRAPH = "graph"  # the edit
 CAPTURABLE = "Adam and its kin need `capturable=True` to be in it."
 _MOST_LOOKED_UP = 20_000  # launches: the place of most does not need all
+_COPIES = frozenset(("aten::_foreach_copy_", "aten::copy_"))
+_MARKS_SINCE = "2.1"  # `mark_static_address`
 _MOST = 0.5  # of the launches: the phase of most of them is named
 _PHASES: Mapping[Phase, str] = MappingProxyType(
     {Phase.BACKWARD: "the backward pass", Phase.OPTIMIZER: "the optimizer"}
@@ -47,6 +50,8 @@ class Launched(NamedTuple):
         eager_at: the place of most of those, in words; "" without any.
         has_steps: whether the file has steady steps; else nobody knows what repeats.
         has_optimizer: whether an optimizer is among those launches.
+        copies_inputs: whether all of them are copies that `torch.compile` makes into the inputs of
+            its graphs, and its version can do without.
     """
 
     replays: int
@@ -54,6 +59,7 @@ class Launched(NamedTuple):
     eager_at: str
     has_steps: bool
     has_optimizer: bool = False
+    copies_inputs: bool = False
 
     @property
     def what(self) -> str:
@@ -93,6 +99,7 @@ def launched_by_step(context: Context) -> Launched:
         eager_at=_top_place(context, eager_id[:_MOST_LOOKED_UP], phase[:_MOST_LOOKED_UP]),
         has_steps=bool(steps),
         has_optimizer=bool((phase == Phase.OPTIMIZER).any()),
+        copies_inputs=_copy_inputs(context, eager_id),
     )
 
 
@@ -111,6 +118,11 @@ def advise_on_replays(launched: Launched, places: str) -> tuple[list[str], str |
     early = "the GPU is done with one before the next is launched"
     if eager and replays > 1:
         what = f"{launched.what}. Capture {all_of_it} as one graph."
+    elif eager and launched.copies_inputs:
+        what = (
+            f"{launched.what}, which copies its inputs. Keep them at one address, fill them in "
+            "place, and mark them: `torch._dynamo.mark_static_address(x)`."
+        )
     elif eager:
         what = (
             f"{launched.what}. Capture that in the graph, too: copies into its inputs as its first "
@@ -126,6 +138,16 @@ def advise_on_replays(launched: Launched, places: str) -> tuple[list[str], str |
     first = f"No graph goes beyond a call that waits for the GPU: first change {places}."
     has_edit = eager > 0 or (replays > 1 and launched.has_steps)
     return [what, first if places else ""], GRAPH if has_edit else None
+
+
+def _copy_inputs(context: Context, launch_id: Int64Array) -> bool:
+    """Whether some launches (int64[k], event ids) are all copies that compiled code begins with."""
+    operators = context.timeline.operators
+    inside = operators.innermost(launch_id)
+    is_copy = np.append(operators.have_name(_COPIES.__contains__), False)[inside]
+    is_copy &= compiled_regions(context.trace).innermost(launch_id) != ABSENT
+    can_mark = context.torch is None or is_available(_MARKS_SINCE, context.torch)
+    return can_mark and bool(len(launch_id)) and bool(is_copy.all())
 
 
 def _top_place(context: Context, launch_id: Int64Array, phase: NDArray[np.int8]) -> str:

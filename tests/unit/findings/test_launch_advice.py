@@ -427,10 +427,17 @@ def test_one_launch_of_compiled_code_beside_a_replay(advice):
         ]
 
     # THEN no line of that code is named
-    fix = advice(steps(replayed, compiled, kernels=1), cause="launch_bound").fix
-    assert fix.startswith("A step replays a graph and launches once more by itself, at `")
-    assert "torchinductor" not in fix
-    assert "in train (train.py). Capture that in the graph, too:" in fix
+    rows = steps(replayed, compiled, kernels=1)
+    at = (
+        "A step replays a graph and launches once more by itself, at `aten::_foreach_copy_` in "
+        "train (train.py)"
+    )
+    assert advice(rows, cause="launch_bound", before=recorded("2.11.0")).fix == (
+        f"{at}, which copies its inputs. Keep them at one address, fill them in place, and mark "
+        "them: `torch._dynamo.mark_static_address(x)`."
+    )
+    before_marks = advice(rows, cause="launch_bound", before=recorded("2.0.1"))
+    assert before_marks.fix.startswith(f"{at}. Capture that in the graph, too:")
 
 
 def test_a_part_that_a_call_cuts_out_of_a_module(advice):
