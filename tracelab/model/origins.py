@@ -97,8 +97,7 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
             (Basis.CAPTURE, _captured(timeline, replays, captures, graphs)),
             (Basis.EAGER, _run_eagerly(timeline, replays, tokens, graphs)),
         ):
-            for match, agreed_id in zip(matches, places.agreed(matches), strict=True):
-                rows = match.rows
+            for rows, agreed_id in places.agreed(matches):
                 is_new = (event_id[rows] == ABSENT) & (agreed_id != ABSENT)
                 event_id[rows[is_new]] = np.broadcast_to(agreed_id, rows.shape)[is_new]
                 basis[rows[is_new]] = value
@@ -124,14 +123,14 @@ class _Graph(NamedTuple):
 
 
 class _Match(NamedTuple):
-    """Rows that come from one of several sequences of calls.
+    """Sequences of calls, and the graphs that come from one of the first few of them.
 
-    Example: ``_Match(rows=np.array([[7, 8], [17, 18]]), event_ids=[np.array([3, 4])])``: two
-    replays of two nodes each, which the calls 3 and 4 were captured as.
+    Example: ``_Match(event_ids=[np.array([3, 4])], graphs=[(1, np.array([[7, 8], [17, 18]]))])``:
+    two replays of two nodes each, which the calls 3 and 4 were captured as.
     """
 
-    rows: NDArray[np.intp]  # intp[replays, nodes], timeline rows
     event_ids: Sequence[Int64Array]  # of each sequence int64[nodes], event ids
+    graphs: Sequence[tuple[int, NDArray[np.intp]]]  # how many sequences; intp[replays, nodes], rows
 
 
 class _Places:
@@ -140,8 +139,8 @@ class _Places:
     def __init__(self, timeline: Timeline, lines: SourceLines) -> None:
         self._timeline, self._lines = timeline, lines
 
-    def agreed(self, matches: Sequence[_Match]) -> list[Int64Array]:
-        """Of each match int64[nodes], the event id of the call that each node comes from.
+    def agreed(self, matches: Sequence[_Match]) -> Iterator[tuple[NDArray[np.intp], Int64Array]]:
+        """Of each graph its rows, and int64[nodes], the event id of the call of each node.
 
         That of the last of its sequences; ABSENT where that is at another place of the program
         than that of one of the others.
@@ -149,23 +148,24 @@ class _Places:
         several = [x for match in matches if len(match.event_ids) > 1 for x in match.event_ids]
         known_id = np.unique(np.concatenate([np.zeros(0, dtype=np.int64), *several]))
         place = self._numbers(known_id) if len(known_id) else known_id
-        agreed = []
-        for *others, last in (match.event_ids for match in matches):
-            at_last = place[np.searchsorted(known_id, last)] if others else last
-            is_agreed = np.ones(len(last), dtype=np.bool_)
+        for match in matches:
+            first, *others = match.event_ids
+            agreed, is_agreed = [first], np.ones(len(first), dtype=np.bool_)
             for other in others:
-                is_agreed &= place[np.searchsorted(known_id, other)] == at_last
-            agreed.append(np.where(is_agreed, last, ABSENT))
-        return agreed
+                at_first, at_other = (place[np.searchsorted(known_id, x)] for x in (first, other))
+                is_agreed = is_agreed & (at_first == at_other)
+                agreed.append(np.where(is_agreed, other, ABSENT))
+            yield from ((rows, agreed[count - 1]) for count, rows in match.graphs)
 
     def _numbers(self, event_id: Int64Array) -> Int64Array:
         """int64[k], a number for each different place, which is a call site and a module."""
         sites = call_sites(self._timeline, event_id, self._lines)
         module = ModulePaths(self._timeline).of_events(event_id).tolist()
+        alone = {site: replace(site, annotation=None) for site in set(sites)}
         numbers: dict[object, int] = {}
         return np.array(
             [
-                numbers.setdefault((replace(site, annotation=None), of_module), len(numbers))
+                numbers.setdefault((alone[site], of_module), len(numbers))
                 for site, of_module in zip(sites, module, strict=True)
             ],
             dtype=np.int64,
@@ -213,43 +213,57 @@ def _captured(
         captures_of[captures.category[own].tobytes()].append(index)
     for graph in graphs:
         graphs_of[category[replays.rows(graph.replays[0])].tobytes()].append(graph)
-    matches = []
+    matches: list[_Match] = []
     for kinds, alike in graphs_of.items():
         # Where more graphs than captures look like this, some were captured before the recording.
         if len(alike) > len(captures_of[kinds]):
             continue
-        for graph, fitting in _fitting(trace, replays, captures, captures_of[kinds], alike):
-            calls = [
-                captures.launch_id[captures.first[index] : captures.first[index + 1]]
-                for index in fitting
-            ]
-            matches.append(_Match(_rows_of(replays, graph), calls))
+        calls = [
+            captures.launch_id[captures.first[index] : captures.first[index + 1]]
+            for index in captures_of[kinds]
+        ]
+        # Captures do not overlap: in order of their start they are in order of their end as well.
+        ended_ns = trace.start_ns[captures.end_id[captures_of[kinds]]]
+        matches += _fitting(trace, replays, calls, ended_ns, alike)
     return matches
 
 
 def _fitting(
     trace: Trace,
     replays: GraphReplays,
-    captures: Captures,
-    fitting: Sequence[int],
+    calls: Sequence[Int64Array],
+    ended_ns: Int64Array,
     graphs: Sequence[_Graph],
-) -> Iterator[tuple[_Graph, Sequence[int]]]:
+) -> Iterator[_Match]:
     """Which of the captures that look alike each of the graphs that look like them may be from.
 
     Where there are as many graphs as captures and they are numbered, they were made in that order.
+
+    Args:
+        trace: the file.
+        replays: all of it.
+        calls: int64[nodes] each, the event ids of the captured calls of each capture, by end.
+        ended_ns: int64[captures], ns, when each one ended.
+        graphs: those that look like them.
     """
-    ended_ns = trace.start_ns[captures.end_id]
-    first_ns = {id(x): trace.start_ns[replays.launch_id[x.replays[0]]] for x in graphs}
     in_order = sorted(graphs, key=lambda graph: graph.number)
-    is_numbered = len(graphs) == len(fitting) and all(x.number != ABSENT for x in graphs)
-    if is_numbered and all(
-        ended_ns[index] <= first_ns[id(graph)]
-        for graph, index in zip(in_order, fitting, strict=True)
-    ):
-        candidates = [(graph, [index]) for graph, index in zip(in_order, fitting, strict=True)]
-    else:
-        candidates = [(x, [i for i in fitting if ended_ns[i] <= first_ns[id(x)]]) for x in graphs]
-    yield from ((graph, some) for graph, some in candidates if some and graph.is_ordered)
+    first_ns = trace.start_ns[replays.launch_id[[graph.replays[0] for graph in in_order]]]
+    is_numbered = len(graphs) == len(calls) and all(x.number != ABSENT for x in graphs)
+    if is_numbered and (ended_ns <= first_ns).all():
+        yield from (
+            _Match([of_capture], [(1, _rows_of(replays, graph))])
+            for graph, of_capture in zip(in_order, calls, strict=True)
+            if graph.is_ordered
+        )
+        return
+    fitting = np.searchsorted(ended_ns, first_ns, side="right").tolist()
+    counted = [
+        (count, _rows_of(replays, graph))
+        for graph, count in zip(in_order, fitting, strict=True)
+        if count and graph.is_ordered
+    ]
+    if counted:
+        yield _Match(calls[: max(count for count, _ in counted)], counted)
 
 
 # --- by the same activities run eagerly ---
@@ -278,7 +292,7 @@ def _run_eagerly(
     ):
         rows = _rows_of(replays, graph)[:, run.first : run.first + run.length]
         calls = [launched[place : place + run.length] for place in places]
-        matches.append(_Match(rows, calls))
+        matches.append(_Match(calls, [(len(calls), rows)]))
     return matches
 
 

@@ -3,6 +3,8 @@
 The makers of rows are those of `tests.build.graphs`.
 """
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 
@@ -165,6 +167,45 @@ def test_numbered_graphs_one_of_which_was_replayed_before_its_capture_are_ambigu
     ]
     # Of graph 9 only the first capture was before; of graph 4 both were, at different places.
     assert found(*rows) == expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0)
+
+
+def test_graphs_fewer_than_captures_may_be_from_any_before_their_first_replay():
+    # GIVEN captures at one place, at the same place, and at another, and a graph behind each; one
+    # capture more, so that nobody knows which of them has become no graph
+    names, numbers = ["gemm", "gelu"], (0, 1)
+    rows = [
+        *capture(100, names),
+        *replay(150, names, numbers=numbers, graph=1),
+        *capture(200, names),
+        *replay(250, names, numbers=numbers, graph=2),
+        *capture(300, names, within="aten::bmm"),
+        *replay(350, names, numbers=numbers, graph=3),
+        *capture(400, names),
+    ]
+
+    # THEN the last one before counts, and none where those before are at two places
+    assert found(*rows) == {
+        **expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0),
+        **expected(rows, launches_of(rows, 200, 300), Basis.CAPTURE, 1),
+    }
+
+
+def test_each_captured_call_is_looked_at_once():
+    # GIVEN 160 graphs, each of which may be from any of the captures before it
+    names = ["gemm", "gelu"] * 4
+    rows = capture(100, names)
+    for number in range(160):
+        at = 300 + 200 * number
+        rows += capture(at, names)
+        rows += replay(at + 100, names, numbers=range(8), graph=number)
+    made = timeline(*rows)
+
+    # THEN memory grows with the file, not with the pairs of graphs and captures
+    tracemalloc.start()
+    origins(made, SourceLines(()))
+    peak_bytes = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak_bytes < 400 * len(rows)
 
 
 # --- several streams ---
