@@ -135,15 +135,17 @@ def _captured(rows, graphs):
         if numbered and all(
             capture[0] <= rows[replays[0][0]].start for (_, replays), capture in pairs
         ):
-            candidates = [(graph, [capture]) for graph, capture in pairs]
-        else:
-            candidates = [
-                ((key, replays), [one for one in fitting if one[0] <= rows[replays[0][0]].start])
-                for key, replays in alike
-            ]
-        for (key, replays), some in candidates:
-            if key[1] and some:
-                yield from ((nodes, [calls for *_, calls in some]) for _, nodes in replays)
+            for ((_, is_ordered, _), replays), (*_, calls) in pairs:
+                if is_ordered:
+                    yield from ((nodes, [calls]) for _, nodes in replays)
+            continue
+        for (number, is_ordered, _), replays in alike:
+            first = replays[0][0]
+            if not is_ordered or all(ended > rows[first].start for ended, *_ in fitting):
+                continue
+            for launch, nodes in replays:
+                by = rows[launch if number == ABSENT else first].start
+                yield nodes, [calls for ended, _, calls in fitting if ended <= by]
 
 
 def _captures(rows):

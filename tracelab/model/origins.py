@@ -23,6 +23,7 @@ from tracelab.model.call_sites import call_sites
 from tracelab.model.captures import Captures, find_captures
 from tracelab.model.common_runs import CommonRun, longest_common_runs
 from tracelab.model.graph_replays import GraphReplays, graph_replays
+from tracelab.model.lookup import groups_of
 from tracelab.model.module_paths import ModulePaths
 from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import SourceLines
@@ -238,6 +239,9 @@ def _fitting(
     """Which of the captures that look alike each of the graphs that look like them may be from.
 
     Where there are as many graphs as captures and they are numbered, they were made in that order.
+    What has no number may be several graphs that run the same, so each of its replays may be from
+    any capture before it, unless the first was before all: then there is a graph of before the
+    recording.
 
     Args:
         trace: the file.
@@ -256,14 +260,17 @@ def _fitting(
             if graph.is_ordered
         )
         return
-    fitting = np.searchsorted(ended_ns, first_ns, side="right").tolist()
-    counted = [
-        (count, _rows_of(replays, graph))
-        for graph, count in zip(in_order, fitting, strict=True)
-        if count and graph.is_ordered
-    ]
+    counted = []
+    for graph in filter(lambda graph: graph.is_ordered, in_order):
+        launch_id = replays.launch_id[graph.replays]
+        captured_by_ns = trace.start_ns[launch_id if graph.number == ABSENT else launch_id[:1]]
+        count = np.searchsorted(ended_ns, captured_by_ns, side="right")
+        if count[0]:
+            rows = _rows_of(replays, graph)
+            alike = groups_of(np.broadcast_to(count, len(rows)))
+            counted += [(before, rows[index]) for before, index in alike]
     if counted:
-        yield _Match(calls[: max(count for count, _ in counted)], counted)
+        yield _Match(calls[: max(before for before, _ in counted)], counted)
 
 
 # --- by the same activities run eagerly ---

@@ -169,6 +169,30 @@ def test_numbered_graphs_one_of_which_was_replayed_before_its_capture_are_ambigu
     assert found(*rows) == expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0)
 
 
+def test_graphs_that_nobody_numbered_may_be_from_any_capture_before_each_replay():
+    # GIVEN captures at one place, at the same place, and at another, and a replay behind each
+    names = ["gemm", "gelu"]
+    rows = [
+        *capture(100, names),
+        *replay(150, names),
+        *capture(200, names),
+        *replay(250, names),
+        *capture(300, names, within="aten::bmm"),
+        *replay(350, names),
+    ]
+
+    # THEN the last replay may be of any graph
+    assert found(*rows) == {
+        **expected(rows, launches_of(rows, 100, 200), Basis.CAPTURE, 0),
+        **expected(rows, launches_of(rows, 200, 300), Basis.CAPTURE, 1),
+    }
+
+
+def test_a_graph_without_a_number_that_ran_before_all_captures_is_of_before_the_recording():
+    # The second replay may be of that graph as well as of the captured one.
+    assert found(*replay(50, WORK), *capture(100, WORK), *replay(300, WORK)) == {}
+
+
 def test_graphs_fewer_than_captures_may_be_from_any_before_their_first_replay():
     # GIVEN captures at one place, at the same place, and at another, and a graph behind each; one
     # capture more, so that nobody knows which of them has become no graph
