@@ -84,6 +84,8 @@ def find_baseline(graph: Graph) -> Baseline:
     if not (timeline.launch_id != ABSENT).any():
         return Baseline(not_replayed="The file has no calls that launch its GPU work.")
     program, numbers = _program(graph)
+    if not len(program):
+        return Baseline(not_replayed="The typical steps of the file launch no GPU work.")
     step_ns = program.length_ns // program.steps
     replayed_ns = int(replay([program]).step_ns[0])
     error = replayed_ns / step_ns - 1

@@ -41,6 +41,20 @@ def test_without_launches_there_is_nothing_to_replay():
     assert baseline.not_replayed == "The file has no calls that launch its GPU work."
 
 
+def test_typical_steps_without_launches_have_nothing_to_replay():
+    # GIVEN a step of 300 us that launches a kernel, and two of 100 us that launch nothing
+    rows_of_steps = [
+        rows.step(0, 0, 300 * US),
+        rows.launch(10 * US, 20 * US, 1),
+        rows.kernel(25 * US, 30 * US, correlation=1),
+        rows.step(1, 300 * US, 400 * US),
+        rows.step(2, 400 * US, 500 * US),
+    ]
+    baseline = find_baseline(graph_of(*rows_of_steps))
+    assert baseline.program is baseline.error is None
+    assert baseline.not_replayed == "The typical steps of the file launch no GPU work."
+
+
 def test_late_starts_that_nothing_explains():
     # GIVEN a kernel in each step that starts 32.112 us after its launch, though its stream was idle
     some = [
