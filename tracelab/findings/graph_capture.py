@@ -226,11 +226,19 @@ def _chosen_step(
     """
     steady = context.timeline.steady
     if steady is None:
-        window = context.window
-        return np.where((start_ns >= window.start_ns) & (start_ns < window.end_ns), 0, ABSENT)
+        is_inside = (start_ns >= _first_launch_ns(context)) & (start_ns < context.window.end_ns)
+        return np.where(is_inside, 0, ABSENT)
     number = np.full(len(context.timeline.steps) + 1, ABSENT, dtype=np.intp)
     number[list(steady.indices)] = np.arange(len(steady.indices))
     return number[step_index]
+
+
+def _first_launch_ns(context: Context) -> int:
+    """When the first activity of the window was launched, ns; that may be before the window."""
+    timeline, begin_ns = context.timeline, context.window.start_ns
+    is_inside = context.is_inside(timeline.start_ns, timeline.end_ns)
+    launch_id = timeline.launch_id[is_inside & (timeline.launch_id != ABSENT)]
+    return int(context.trace.start_ns[launch_id].min(initial=begin_ns))
 
 
 def _chosen(calls: _Calls, keep: NDArray[np.bool_]) -> _Calls:

@@ -30,7 +30,7 @@ from tracelab.findings.replay_advice import (
     GRAPH,
     Launched,
     advise_on_replays,
-    launched_by_step,
+    find_launched,
 )
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase
@@ -71,7 +71,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
         return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
-    launched = launched_by_step(context) if capture.replayed_share > 0 else None
+    launched = find_launched(context) if capture.replayed_share > 0 else None
     has_few = launched is not None and launched.eager <= _FEW_LAUNCHES * launched.replays
     if launched is not None and has_few and capture.replayed_share > _MOST:
         return _advice_on_replays(context, capture, launched)
@@ -88,7 +88,8 @@ def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -
     sentences, edit = advise_on_replays(launched, places)
     if edit is None:
         return Advice(_joined(*sentences, _larger_batch(context)), None)
-    change = find_change(context, capture.as_it_is)
+    # Steps with a replay and steps without one differ, whatever their shapes.
+    change = None if launched.is_in_few_steps else find_change(context, capture.as_it_is)
     return Advice(_joined(*sentences, _in_order(_other_conditions(capture, change))), edit)
 
 
@@ -145,7 +146,7 @@ def _sentences(
         context: the window.
         capture: what a graph would have to hold.
         plan: what comes first, and what to capture.
-        launched: what a step launches where it replays graphs already, else None.
+        launched: what steps launch where they replay graphs already, else None.
     """
     part = plan.part
     is_between = part.before != ABSENT or part.after != ABSENT

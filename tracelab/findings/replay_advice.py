@@ -39,16 +39,17 @@ _PHASES: Mapping[Phase, str] = MappingProxyType(
 
 
 class Launched(NamedTuple):
-    """What a step launches: the mean of the steady steps, or the sum of a window without steps.
+    """What the steady steps launch together, or a window without steps.
 
-    Example: ``Launched(replays=4, eager=12, eager_at="at `aten::add` in decode (serve.py:9)",
-    has_steps=True, has_optimizer=False)``.
+    Example: ``Launched(replays=20, eager=60, eager_at="at `aten::add` in decode (serve.py:9)",
+    steps=5, replaying_steps=5, has_optimizer=False)``.
 
     Attributes:
         replays: calls that replay a graph.
         eager: other calls, of what a graph could hold: not what waits, nor what copies to the host.
         eager_at: the place of most of those, in words; "" without any.
-        has_steps: whether the file has steady steps; else nobody knows what repeats.
+        steps: how many steady steps the file has; without any, nobody knows what repeats.
+        replaying_steps: how many of them replay a graph.
         has_optimizer: whether an optimizer is among those launches.
         copies_inputs: whether all of them are copies that `torch.compile` makes into the inputs of
             its graphs, and its version can do without.
@@ -57,25 +58,49 @@ class Launched(NamedTuple):
     replays: int
     eager: int
     eager_at: str
-    has_steps: bool
+    steps: int
+    replaying_steps: int
     has_optimizer: bool = False
     copies_inputs: bool = False
 
     @property
+    def is_in_few_steps(self) -> bool:
+        """Whether most steps replay nothing, so that replays are no part of a usual one."""
+        return 2 * self.replaying_steps <= self.steps and self.steps > 0
+
+    @property
+    def replays_of_step(self) -> int:
+        """How many graphs a step replays, of those that replay any; or the window."""
+        return round(self.replays / max(1, self.replaying_steps))
+
+    @property
+    def eager_of_step(self) -> int:
+        """How often else a step launches; or the window."""
+        return round(self.eager / max(1, self.steps))
+
+    @property
+    def whole(self) -> str:
+        """What the numbers are of, as the beginning of a sentence."""
+        return "A step" if self.steps else "The trace"
+
+    @property
     def what(self) -> str:
         """What is replayed, and what is launched beside it, as the beginning of a sentence."""
-        whole = "A step" if self.has_steps else "The trace"
-        graphs = "a graph" if self.replays == 1 else f"{self.replays:,} graphs"
-        if not self.eager:
-            return f"{whole} replays {graphs}"
-        alone = f"{self.eager:,} times more, one by one, most of all"
+        graphs = "a graph" if self.replays_of_step == 1 else f"{self.replays_of_step:,} graphs"
+        replays = f"{self.whole} replays {graphs}"
+        if self.is_in_few_steps:
+            replay = "replays" if self.replaying_steps == 1 else "replay"
+            replays = f"{self.replaying_steps:,} of {self.steps:,} steps {replay} {graphs}"
+        if not self.eager_of_step:
+            return replays
+        alone = f"{self.eager_of_step:,} times more, one by one, most of all"
         return (
-            f"{whole} replays {graphs} and launches "
-            f"{'once more by itself,' if self.eager == 1 else alone} {self.eager_at}"
+            f"{replays}{', and a step' if self.is_in_few_steps else ' and'} launches "
+            f"{'once more by itself,' if self.eager_of_step == 1 else alone} {self.eager_at}"
         )
 
 
-def launched_by_step(context: Context) -> Launched:
+def find_launched(context: Context) -> Launched:
     """What is replayed, and what is launched beside it."""
     timeline, trace = context.timeline, context.trace
     is_chosen = timeline.launch_id != ABSENT
@@ -91,13 +116,14 @@ def launched_by_step(context: Context) -> Launched:
     )
     waits = np.union1d(context.blocking_calls.calls.event_id, timeline.launch_id[to_host])
     eager_id = launch_id[~is_replay & ~np.isin(launch_id, waits)]
-    count = max(1, len(steps))
+    of_replay = is_chosen & np.isin(timeline.launch_id, launch_id[is_replay])
     phase = context.phases.of_events(eager_id)
     return Launched(
-        replays=round(int(is_replay.sum()) / count),
-        eager=round(len(eager_id) / count),
+        replays=int(is_replay.sum()),
+        eager=len(eager_id),
         eager_at=_top_place(context, eager_id[:_MOST_LOOKED_UP], phase[:_MOST_LOOKED_UP]),
-        has_steps=bool(steps),
+        steps=len(steps),
+        replaying_steps=len(np.unique(timeline.step_index[of_replay])) if steps else 0,
         has_optimizer=bool((phase == Phase.OPTIMIZER).any()),
         copies_inputs=_copy_inputs(context, eager_id),
     )
@@ -107,16 +133,22 @@ def advise_on_replays(launched: Launched, places: str) -> tuple[list[str], str |
     """How steps that are mostly replays can be launched in less time.
 
     Args:
-        launched: what a step launches.
+        launched: what the steps launch.
         places: where the host waits for the GPU within a step, in words; "" where it does not.
 
     Returns:
         sentences, and the edit that stands for them.
     """
-    replays, eager = launched.replays, launched.eager
-    all_of_it = "all of it" if launched.has_steps else "what always follows one another"
+    replays, eager = launched.replays_of_step, launched.eager_of_step
+    follows = "what always follows one another"
+    all_of_it = "all of it" if launched.steps else follows
     early = "the GPU is done with one before the next is launched"
-    if eager and replays > 1:
+    if launched.is_in_few_steps and not eager:
+        several = f"{follows} as" if replays > 1 else "several of them in"
+        what = f"{launched.what}, and {early}. Capture {several} one graph."
+    elif launched.is_in_few_steps:
+        what = f"{launched.what}. Capture {follows} as one graph."
+    elif eager and replays > 1:
         what = f"{launched.what}. Capture {all_of_it} as one graph."
     elif eager and launched.copies_inputs:
         what = (
@@ -131,12 +163,13 @@ def advise_on_replays(launched: Launched, places: str) -> tuple[list[str], str |
     elif replays > 1:
         what = f"{launched.what}, and {early}. Capture {all_of_it} as one graph."
     else:
-        whole = "A step" if launched.has_steps else "The trace"
-        what = f"{whole} is one replay already, and {early}. Capture several steps in one graph."
+        several = "Capture several steps in one graph."
+        what = f"{launched.whole} is one replay already, and {early}. {several}"
     if launched.has_optimizer:
         what = f"{what} `torch.cuda.graph` can hold the optimizer, too. {CAPTURABLE}"
     first = f"No graph goes beyond a call that waits for the GPU: first change {places}."
-    has_edit = eager > 0 or (replays > 1 and launched.has_steps)
+    is_usual = launched.steps > 0 and not launched.is_in_few_steps
+    has_edit = eager > 0 or (replays > 1 and is_usual)
     return [what, first if places else ""], GRAPH if has_edit else None
 
 

@@ -255,13 +255,13 @@ def test_one_step_cannot_be_compared(advice):
 
 
 def test_a_trace_without_steps_has_no_step_to_capture(advice):
-    # Of 160 launches, the last has no activity in the window, which ends where that begins.
+    # The window begins with the first activity; its launch counts as well: 4 times 40.
     rows = [row for row in steps(read(12)) if not row["name"].startswith("ProfilerStep")]
     finding = advice(rows)
     assert finding.edit == "graph"
     assert finding.fix.startswith(
         "Replay each part between blocking calls as a CUDA graph; the largest, between two calls "
-        "of `item` in log (train.py), is 40 of 159 launches."
+        "of `item` in log (train.py), is 40 of 160 launches."
     )
 
 

@@ -254,8 +254,58 @@ def test_what_changes_from_step_to_step_is_said_before_it_is_captured(alarms):
     assert "because `of_length_" in finding.fix
 
 
+def test_where_few_steps_replay_that_is_no_part_of_a_usual_step(alarms):
+    # GIVEN a graph of 20 kernels in two of six steps, and 3 launches in each: most is replayed
+    number = itertools.count()
+
+    def program(machine):
+        if next(number) % 3 == 0:
+            machine.replays([1] * 20)
+        machine.launches([1] * 3)
+
+    [finding] = alarms(program)
+    assert (finding.rule, finding.cause, finding.edit) == ("TL301", "launch_bound", "graph")
+    assert finding.fix.startswith(
+        "2 of 6 steps replay a graph, and a step launches 3 times more, one by one, most of all at "
+        "`__add__` in decode (serve.py). Capture what always follows one another as one graph."
+    )
+
+
+@pytest.mark.parametrize(
+    ("replays_", "replaying_steps", "first", "then"),
+    [
+        (2, 2, "2 of 5 steps replay a graph", "Capture several of them in one graph."),
+        (3, 1, "1 of 5 steps replays 3 graphs", "Capture what always follows one another as one"),
+        (4, 3, "A step replays a graph", None),  # 0.8 a step
+    ],
+)
+def test_how_many_steps_replay(replays_, replaying_steps, first, then):
+    launched = Launched(replays_, 0, "", steps=5, replaying_steps=replaying_steps)
+    [what, _], edit = advise_on_replays(launched, "")
+    if then is None:
+        assert what.startswith("A step is one replay already, and the GPU is done with one before")
+    else:
+        early = "the GPU is done with one before the next is launched"
+        assert what.startswith(f"{first}, and {early}. {then}")
+    assert edit is None
+
+
+def test_the_first_launch_of_a_file_without_steps_counts(alarms, monkeypatch):
+    # GIVEN a graph of 14 kernels, whose launch is before the first activity, and 10 launches
+    def program(machine):
+        machine.replays([1] * 14)
+        machine.launches([1] * 10)
+
+    events = [x for x in replays.run(program, steps=1) if "ProfilerStep" not in x["name"]]
+    monkeypatch.setattr(replays, "run", lambda _: events)
+
+    # THEN most of it is replayed
+    [finding] = alarms(program)
+    assert finding.fix.startswith("The trace replays a graph and launches 10 times more,")
+
+
 def test_without_steps_nobody_knows_what_is_one_graph():
-    many = Launched(replays=40, eager=0, eager_at="", has_steps=False)
+    many = Launched(replays=40, eager=0, eager_at="", steps=0, replaying_steps=0)
     assert advise_on_replays(many, "") == (
         [
             "The trace replays 40 graphs, and the GPU is done with one before the next is "
