@@ -43,8 +43,9 @@ _ADDED_UP = (
     "replayed_ns",
 )
 _OF_GRAPHS = (
-    "The GPU time of CUDA graphs counts where their nodes were captured; what is not known to have "
-    "been captured elsewhere, and all launches, where they are replayed."
+    "In all tables by phase, line, module and operator, the GPU time of CUDA graphs counts where "
+    "their nodes were captured; what is not known to have been captured elsewhere, and all "
+    "launches, where they are replayed."
 )
 
 
@@ -94,7 +95,7 @@ def operators(view: View, top: int) -> list[Section]:
                 (_label(row.name, row.where, _origin(row)), _calls_text(row), *_work_cells(row))
                 for row in rows[:top]
             ),
-            (*_left_out(rows, top, "operator", "operators"), *_about_graphs(rows)),
+            (*_left_out(rows, top, "operator", "operators"), *_about_graphs(view, rows)),
         )
     ]
 
@@ -119,7 +120,7 @@ def lines(view: View, top: int) -> list[Section]:
             tuple(
                 (_label(row.where, row.name, _origin(row)), *_work_cells(row)) for row in rows[:top]
             ),
-            (*_left_out(rows, top, "line", "lines"), *_about_graphs(rows)),
+            (*_left_out(rows, top, "line", "lines"), *_about_graphs(view, rows)),
         )
     ]
 
@@ -149,7 +150,7 @@ def modules(view: View, top: int) -> list[Section]:
                 )
                 for row in rows[:top]
             ),
-            (*_left_out(rows, top, "module", "modules"), *_about_graphs(rows)),
+            (*_left_out(rows, top, "module", "modules"), *_about_graphs(view, view.modules)),
         )
     ]
 
@@ -171,7 +172,7 @@ def phases(view: View) -> list[Section]:
             "The file does not mark the phases: record with_stack=True, or name them with "
             'torch.profiler.record_function("forward").'
         )
-    notes += _about_graphs(rows)
+    notes += _about_graphs(view, rows)
     return [
         Section(
             f"Phases{_per(rows[0].sums.steps)}",
@@ -263,9 +264,11 @@ def _origin(row: WorkMetrics) -> str | None:
     return row.replay_basis and ORIGINS.names[row.replay_basis]
 
 
-def _about_graphs(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
-    """What a table says of CUDA graphs; nothing where no node was captured in any of its rows."""
-    return (_OF_GRAPHS,) if any(row.replay_basis for row in rows) else ()
+def _about_graphs(view: View, rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
+    """What a table says of CUDA graphs: only the first one in which a node was captured."""
+    in_order = (view.phases, view.lines, view.modules, view.operators)
+    of_graphs = (table for table in in_order if any(row.replay_basis for row in table))
+    return (_OF_GRAPHS,) if next(of_graphs, None) is rows else ()
 
 
 def _label(*parts: str | None) -> str:

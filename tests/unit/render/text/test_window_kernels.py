@@ -12,6 +12,7 @@ from tests.unit.render.text.hand_made import (
 )
 from tracelab.measures.host_work import INFERRED, WorkMetrics, WorkSums
 from tracelab.measures.kernels import KernelMetrics, KernelSums
+from tracelab.render.text.window import window_sections
 from tracelab.render.text.window_kernels import busy_answer
 from tracelab.report.views import views_of
 
@@ -198,6 +199,22 @@ def test_rows_say_how_they_are_known_to_be_where_a_graph_was_captured():
         "serve.py:3 · serve",
     ]
     assert "where their nodes were captured" in section.notes[0]
+
+
+def test_what_counts_where_is_said_below_the_first_table_alone():
+    row = make_work("forward", calls=1.0, gpu_ns=MS, replayed_ns=MS, replay_basis="capture")
+    tables = {"operators": (row,), "lines": (row,), "modules": (row,)}
+
+    def saying(report):
+        sections = window_sections(views_of(report)[0], 9)
+        return [
+            section.title.partition(",")[0]
+            for section in sections
+            if any("where their nodes were captured" in note for note in section.notes)
+        ]
+
+    assert saying(report_of(phases=(row,), **tables)) == ["Phases"]
+    assert saying(report_of(phases=(make_work("forward"),), **tables)) == ["Lines"]
 
 
 def test_modules_of_a_class_are_known_as_the_least_sure_one_is():
