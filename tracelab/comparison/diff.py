@@ -103,6 +103,22 @@ class StreamDiff(OneLine):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
+class GraphStreamsDiff(OneLine):
+    """The nearly empty streams of CUDA graphs of a device on both sides; their numbers say nothing.
+
+    Example row: ``GraphStreamsDiff(before=300, after=120, busy=Change(...))``
+
+    Attributes:
+        before, after: how many there are on each side.
+        busy: how long at least one of them worked.
+    """
+
+    before: int
+    after: int
+    busy: Change
+
+
+@dataclass(frozen=True, slots=True, repr=False)
 class DeviceDiff(OneLine):
     """A device on both sides.
 
@@ -110,7 +126,8 @@ class DeviceDiff(OneLine):
         before, after, matched: as of a stream.
         figures: its times by their name in the report: ``idle_ns``.
         bubbles: its idle time by cause.
-        streams: those that worked on either side.
+        streams: those that worked on either side and are not among `graph_streams`.
+        graph_streams: those that are shown as one; None where there are none on either side.
     """
 
     before: int | None
@@ -119,12 +136,15 @@ class DeviceDiff(OneLine):
     figures: Mapping[str, Change]
     bubbles: Mapping[str, Change]
     streams: tuple[StreamDiff, ...]
+    graph_streams: GraphStreamsDiff | None = None
 
     @property
     def changes(self) -> tuple[Change, ...]:
         """Of its own times, of its idle time by cause, of its streams."""
-        streams = (stream.busy for stream in self.streams)
-        return (*self.figures.values(), *self.bubbles.values(), *streams)
+        busy = [stream.busy for stream in self.streams]
+        if self.graph_streams:
+            busy.append(self.graph_streams.busy)
+        return (*self.figures.values(), *self.bubbles.values(), *busy)
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -20,6 +20,7 @@ from tracelab.comparison.diff import (
     CallDiff,
     DeviceDiff,
     FindingDiff,
+    GraphStreamsDiff,
     KernelDiff,
     StreamDiff,
     TableDiff,
@@ -131,13 +132,19 @@ def _device_diff(
         return lambda device: sum(x.busy_ns for x in device.streams if x.stream == number)
 
     def streams(side: Compared, number: int | None) -> list[int]:
-        """Their numbers, the busiest first."""
+        """Their numbers, the busiest first, without those that are shown as one."""
         times: dict[int, int] = defaultdict(int)
         for view in side.views:
             for device in _devices(view, number):
                 for stream in device.streams:
                     times[stream.stream] += stream.busy_ns
-        return sorted(times, key=lambda stream: (-times[stream], stream))
+        as_one = _graph_streams(side, number)
+        return sorted(times.keys() - as_one, key=lambda stream: (-times[stream], stream))
+
+    def busy_of_graphs(device: DeviceMetrics) -> int:
+        return device.graph_streams.busy_ns if device.graph_streams else 0
+
+    graph_streams = [len(_graph_streams(*side)) for side in sides]
 
     def figure(name: str) -> Callable[[DeviceMetrics], int]:
         return lambda device: getattr(device, name)
@@ -169,7 +176,27 @@ def _device_diff(
             )
             for a, b, how in match(*(streams(*side) for side in sides))
         ),
+        graph_streams=(
+            GraphStreamsDiff(
+                before=graph_streams[0],
+                after=graph_streams[1],
+                busy=both.change(*(sample(*side, busy_of_graphs) for side in sides)),
+            )
+            if any(graph_streams)
+            else None
+        ),
     )
+
+
+def _graph_streams(side: Compared, number: int | None) -> set[int]:
+    """The numbers of the streams of a device that are shown as one."""
+    return {
+        stream
+        for view in side.views
+        for device in _devices(view, number)
+        if device.graph_streams
+        for stream in device.graph_streams.streams
+    }
 
 
 def _devices(view: View, number: int | None) -> list[DeviceMetrics]:

@@ -20,7 +20,7 @@ from tracelab.errors import UsageError
 from tracelab.findings.finding import Finding, Where
 from tracelab.findings.registry import about_of
 from tracelab.measures.kernel_times import kernel_times
-from tracelab.measures.overlap import StreamTime
+from tracelab.measures.overlap import GraphStreamsTime, StreamTime
 from tracelab.model.graph import EventLinks
 from tracelab.render.text.diff import render_diff
 from tracelab.render.text.diff_kernels import kernel_labels
@@ -37,7 +37,7 @@ STEP = 100_000
 TRACES = Path(__file__).parents[3] / "traces"
 
 
-def device(busy, idle, *, number=0, streams=None):
+def device(busy, idle, *, number=0, streams=None, graph_streams=None):
     busy_streams = {7: busy} if streams is None else streams
     zero = dict.fromkeys(
         (x for x in DeviceMetrics.__slots__ if x.endswith("_ns")),
@@ -53,13 +53,13 @@ def device(busy, idle, *, number=0, streams=None):
             "streams": tuple(StreamTime(x, ns, 1) for x, ns in busy_streams.items()),
             "bubbles": {"launch": idle},
             "unknown_reasons": {},
+            "graph_streams": graph_streams,
         }
     )
 
 
-def report(steps, *, rank=0, idle=10_000, findings=(), syncs=(), streams=None, number=0):
-    """A file whose steps have these lengths, each with the same idle time."""
-    own = {"number": number, "streams": streams}
+def report(steps, *, rank=0, idle=10_000, findings=(), syncs=(), **own):
+    """A file whose steps have these lengths, each with the same idle time, on one device."""
     windows = [WindowMetrics(rank, None, 0, sum(steps), (device(sum(steps), 0, **own),))]
     for i, length in enumerate(steps):
         start = sum(steps[:i])
@@ -289,6 +289,37 @@ def test_streams_without_a_namesake_are_paired_by_how_busy_they_are():
     assert "stream 20 → 31" in text
     assert "stream 32 (new)" in text
     assert "no namesake" in text
+
+
+def test_nearly_empty_streams_of_graphs_are_one_row():
+    # GIVEN 18 and 16 of them, at work for 20 and 22 us of a step; one number is a stream of its own
+    def with_graphs(numbers, busy, alone):
+        together = GraphStreamsTime(tuple(numbers), busy, len(numbers))
+        streams = {7: 50_000, **dict.fromkeys(numbers, 2_000), alone: 3_000}
+        return report([STEP] * 3, streams=streams, graph_streams=together)
+
+    before = with_graphs(range(100, 118), 20_000, 118)
+    after = with_graphs(range(103, 119), 22_000, 100)
+
+    # THEN
+    [device_] = only(before, after).devices
+    assert [(x.before, x.after) for x in device_.streams] == [(7, 7), (118, 100)]
+    together = device_.graph_streams
+    assert (together.before, together.after, together.busy.difference_ns) == (18, 16, 2_000)
+    text = render_diff(diff(before, after), **PLAIN)
+    assert "  18 → 16 streams of CUDA graphs  20.00 µs  22.00 µs" in text
+    one_line = " ".join(text.split())
+    assert "What differs: 18 → 16 streams of CUDA graphs 20.00 µs → 22.00 µs." in one_line
+
+
+@pytest.mark.parametrize("is_new", [True, False])
+def test_streams_of_graphs_on_one_side_alone(is_new):
+    plain = report([STEP] * 3)
+    together = GraphStreamsTime(tuple(range(100, 116)), 20_000, 16)
+    graphs = report([STEP] * 3, graph_streams=together)
+    sides = (plain, graphs) if is_new else (graphs, plain)
+    text = render_diff(diff(*sides), **PLAIN)
+    assert f"16 streams of CUDA graphs ({'new' if is_new else 'gone'})" in text
 
 
 def test_device_with_another_number_is_paired_and_named():

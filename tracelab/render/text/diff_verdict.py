@@ -194,7 +194,7 @@ def _other_figures(rank: RankDiff) -> Iterator[list[tuple[str, Change]]]:
         for device in rank.devices
         for name, change in device_changes(device)
     ]
-    yield [(name, change) for name, change in named if "stream " not in name]
+    yield [(name, change) for name, change in named if "stream" not in name]
     yield [(bare_name(kernel.name), kernel.total) for kernel in rank.kernels or ()]
     yield [(f"idle caused by {call.api}", call.caused_idle) for call in rank.calls]
     yield named

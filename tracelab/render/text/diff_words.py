@@ -10,10 +10,12 @@ from tracelab.comparison.diff import (
     ORDER,
     DeviceDiff,
     FindingDiff,
+    GraphStreamsDiff,
     RankDiff,
     StreamDiff,
 )
 from tracelab.comparison.noise import Change
+from tracelab.measures.graph_streams import graph_streams_label
 from tracelab.render.text.cells import CAUSE_NAMES, percent_text, time_text
 
 ARROW = " → "
@@ -89,6 +91,8 @@ def device_changes(device: DeviceDiff) -> Iterator[tuple[str, Change]]:
                 yield f"  idle: {CAUSE_NAMES.get(cause, cause)}", bubble
     for stream in device.streams:
         yield stream_name(stream), stream.busy
+    if device.graph_streams:
+        yield graph_streams_name(device.graph_streams), device.graph_streams.busy
 
 
 def gpu_name(device: DeviceDiff) -> str:
@@ -99,6 +103,19 @@ def gpu_name(device: DeviceDiff) -> str:
 def stream_name(stream: StreamDiff) -> str:
     """What a pair of streams is called, likewise."""
     return f"stream {_pair(stream.before, stream.after, stream.matched)}"
+
+
+def graph_streams_name(streams: GraphStreamsDiff) -> str:
+    """What the streams that are shown as one are called.
+
+    Example: ``300 → 120 streams of CUDA graphs``.
+    """
+    label = graph_streams_label(streams.after or streams.before)
+    if not streams.before:
+        return f"{label} (new)"
+    if not streams.after:
+        return f"{label} (gone)"
+    return label if streams.before == streams.after else f"{streams.before:,}{ARROW}{label}"
 
 
 def _pair(before: int | None, after: int | None, matched: str) -> str:
