@@ -258,6 +258,11 @@ def look_at(
     )
 
 
+def find_origins(timeline: Timeline, lines: SourceLines, source: Source) -> Origins:
+    """Where in the program the nodes of CUDA graphs were captured."""
+    return origins(timeline, lines, partial(_arguments, source, timeline.trace))
+
+
 def findings_of(priced: Priced) -> tuple[Finding, ...]:
     """The findings, with what they save."""
     return priced.findings
@@ -342,7 +347,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("collectives", collectives),
     Stage("windows", choose_windows),
     Stage("lines", find_lines),
-    Stage("origins", origins),
+    Stage("origins", find_origins),
     # measure
     Stage("blocking_calls", blocking_calls),
     Stage("bubbles", all_bubbles),

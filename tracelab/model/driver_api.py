@@ -158,6 +158,15 @@ def is_kernel_launch(name: str) -> bool:
     return _KERNEL_LAUNCH.match(name) is not None
 
 
+def has_kernel_name(name: str) -> bool:
+    """Whether the profiler writes beside a launch which kernel it launches: AMD's does.
+
+    >>> has_kernel_name("hipExtModuleLaunchKernel"), has_kernel_name("cudaLaunchKernel")
+    (True, False)
+    """
+    return name.startswith("hip") and is_kernel_launch(name)
+
+
 def loads_module(name: str) -> bool:
     """Whether a call loads the code of kernels.
 

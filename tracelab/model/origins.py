@@ -8,11 +8,11 @@ from the capture where it is in the file, or inferred from the same activities r
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,13 +22,16 @@ from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import call_sites
 from tracelab.model.captures import Captures, find_captures
 from tracelab.model.common_runs import CommonRun, longest_common_runs
+from tracelab.model.driver_api import has_kernel_name
 from tracelab.model.graph_replays import GraphReplays, graph_replays
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.module_paths import ModulePaths
 from tracelab.model.nesting import Nesting
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category, Trace
+
+ReadArguments = Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
 # Fewer activities, or fewer different ones, are found in many places that have nothing to do with
 # the graph; so is a part of a replay that is not most of it.
@@ -74,7 +77,9 @@ class Origins(Frozen):
         return np.where(self.event_id == ABSENT, launch_id, self.event_id)
 
 
-def origins(timeline: Timeline, lines: SourceLines) -> Origins:
+def origins(
+    timeline: Timeline, lines: SourceLines, arguments: ReadArguments | None = None
+) -> Origins:
     """Where the activities of graphs come from.
 
     The capture counts before the same activities run eagerly. Where several captures, or several
@@ -84,6 +89,7 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
     Args:
         timeline: the GPU activities.
         lines: where to look for the program's source.
+        arguments: the "args" of a few events in the file, by event id; None: nothing more is known.
     """
     trace = timeline.trace
     event_id = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
@@ -95,7 +101,7 @@ def origins(timeline: Timeline, lines: SourceLines) -> Origins:
         graphs = _graphs(replays, tokens)
         captures = find_captures(trace, trace.correlation[timeline.event_id])
         for value, matches in (
-            (Basis.CAPTURE, _captured(timeline, replays, captures, graphs)),
+            (Basis.CAPTURE, _captured(timeline, replays, captures, graphs, arguments)),
             (Basis.EAGER, _run_eagerly(timeline, replays, tokens, graphs)),
         ):
             for rows, agreed_id in places.agreed(matches):
@@ -203,17 +209,29 @@ def _rows_of(replays: GraphReplays, graph: _Graph) -> NDArray[np.intp]:
 
 
 def _captured(
-    timeline: Timeline, replays: GraphReplays, captures: Captures, graphs: Iterable[_Graph]
+    timeline: Timeline,
+    replays: GraphReplays,
+    captures: Captures,
+    graphs: Iterable[_Graph],
+    arguments: ReadArguments | None,
 ) -> list[_Match]:
-    """The captures that fit replays: as many calls, of the same kinds in the same order."""
+    """The captures that fit replays: as many calls, of the same kinds in the same order.
+
+    Where the calls name their kernels, of the same kernels, too.
+    """
     trace = timeline.trace
-    category = trace.category[timeline.event_id]
+    kernel = _captured_kernels(timeline, captures, arguments)
+    of_call = _kinds(captures.category, kernel)
+    of_row = _kinds(
+        trace.category[timeline.event_id],
+        None if kernel is None else trace.name_index[timeline.event_id],
+    )
     captures_of, graphs_of = defaultdict(list), defaultdict(list)
     for index in range(len(captures)):
         own = slice(captures.first[index], captures.first[index + 1])
-        captures_of[captures.category[own].tobytes()].append(index)
+        captures_of[of_call[own].tobytes()].append(index)
     for graph in graphs:
-        graphs_of[category[replays.rows(graph.replays[0])].tobytes()].append(graph)
+        graphs_of[of_row[replays.rows(graph.replays[0])].tobytes()].append(graph)
     matches: list[_Match] = []
     for kinds, alike in graphs_of.items():
         # Where more graphs than captures look like this, some were captured before the recording.
@@ -227,6 +245,40 @@ def _captured(
         ended_ns = trace.start_ns[captures.end_id[captures_of[kinds]]]
         matches += _fitting(trace, replays, calls, ended_ns, alike)
     return matches
+
+
+def _captured_kernels(
+    timeline: Timeline, captures: Captures, arguments: ReadArguments | None
+) -> Int64Array | None:
+    """int64[l], the kernel of each captured call, an index into `Trace.strings`, else ABSENT.
+
+    ABSENT also for a kernel that never ran; None where not all launches of kernels name theirs.
+    """
+    trace = timeline.trace
+    launches = np.flatnonzero(captures.category == Category.KERNEL)
+    launch_id = captures.launch_id[launches]
+    if arguments is None or not len(launches):
+        return None
+    if not match_names(trace, launch_id, has_kernel_name).all():
+        return None
+    of_call = arguments(launch_id.tolist())
+    names = [of_call[event_id].get("kernel") for event_id in launch_id.tolist()]
+    if not all(names):
+        return None
+    ran = np.unique(trace.name_index[timeline.event_id]).tolist()
+    index_of = {trace.strings[index]: index for index in ran}
+    kernel = np.full(len(captures.launch_id), ABSENT, dtype=np.int64)
+    kernel[launches] = [index_of.get(str(name), ABSENT) for name in names]
+    return kernel
+
+
+def _kinds(category: NDArray[np.int8], name_index: NDArray[np.integer[Any]] | None) -> Int64Array:
+    """int64[k], a number for what each activity is: its category, and its kernel if that counts."""
+    kind = category.astype(np.int64)
+    if name_index is not None:
+        is_kernel = category == Category.KERNEL
+        kind[is_kernel] = len(Category) + 1 + name_index[is_kernel]
+    return kind
 
 
 def _fitting(

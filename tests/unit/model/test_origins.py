@@ -4,6 +4,7 @@ The makers of rows are those of `tests.build.graphs`.
 """
 
 import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -21,15 +22,16 @@ from tests.build.graphs import (
 )
 from tests.build.rows import AUTOGRAD, H2D, MAIN, Node, call, copy, kernel, python, timeline
 from tests.reference.origins import BEGIN, END, REPLAY, origins_of
+from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.origins import Basis, origins
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.trace import ABSENT, Category
 
 
-def found(*rows):
+def found(*rows, arguments=None):
     """Event id of each activity of a replay: that of the call that it comes from, and the basis."""
     made = timeline(*rows)
-    of = origins(made, SourceLines(()))
+    of = origins(made, SourceLines(()), arguments)
     in_replay = [
         i
         for i, launched in enumerate(made.launch_id)
@@ -43,7 +45,7 @@ def found(*rows):
 
 
 def is_replay(made, event_id):
-    return made.trace.name_of(int(event_id)) == REPLAY
+    return is_graph_launch(made.trace.name_of(int(event_id)))
 
 
 def ids(rows, test):
@@ -230,6 +232,39 @@ def test_each_captured_call_is_looked_at_once():
     peak_bytes = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak_bytes < 400 * len(rows)
+
+
+def on_amd(rows, *, unnamed=()):
+    """The same rows with HIP's calls, and the kernels that the calls of captures name."""
+    hip = [replace(row, name=row.name.replace("cuda", "hip")) for row in rows]
+    named = dict(zip(launches_of(rows), "pqrs", strict=True))
+    return hip, {i: {} if name in unnamed else {"kernel": name} for i, name in named.items()}
+
+
+def test_captured_calls_that_name_their_kernels_are_told_apart_by_them():
+    # GIVEN captures at two places of two kernels each, and a replay of the kernels of the first
+    rows = [
+        *capture(100, ["p", "q"]),
+        *capture(200, ["r", "s"], within="aten::bmm"),
+        *replay(300, ["p", "q"]),
+    ]
+    assert found(*rows) == {}
+    hip, of_call = on_amd(rows)
+    nodes, launches = nodes_of(rows), launches_of(rows, 100, 200)
+
+    # THEN on AMD it is of that one; where one launch names nothing, that is not known
+    of_first = {node: (at, Basis.CAPTURE) for node, at in zip(nodes, launches, strict=True)}
+    assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == of_first
+    hip, of_call = on_amd(rows, unnamed="s")
+    assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == {}
+
+
+def test_a_capture_of_other_kernels_is_none():
+    # A graph of before the recording, and a capture of as many kernels.
+    rows = [*capture(100, ["p", "q"]), *replay(300, ["r", "s"]), *capture(400, ["r", "s"])]
+    assert found(*rows) != {}  # CUDA's calls name none
+    hip, of_call = on_amd(rows)
+    assert found(*hip, arguments=lambda ids: {i: of_call[i] for i in ids}) == {}
 
 
 # --- several streams ---
