@@ -59,6 +59,11 @@ _COMPUTE = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 
+# What the driver runs for nodes of CUDA graphs that copy within a device, or set memory:
+# "memcpy32_post", "memcpy128", "memset32". The same calls outside of graphs are no kernels.
+_COPY_KERNEL = re.compile(r"^memcpy\d+(?:_|$)")
+_MEMSET_KERNEL = re.compile(r"^memset\d+(?:_|$)")
+
 # "Memcpy HtoD (Pinned -> Device)"; early ROCm traces have "CopyHostToDevice". An A is for an array
 # in the device's memory. Intel's "Memcpy M2D" has an M for the user's own host memory, an H for the
 # driver's.
@@ -142,7 +147,26 @@ def is_recognised(name: str) -> bool:
     >>> is_recognised("ampere_sgemm_128x64_tn"), is_recognised("my_ring_step")
     (True, False)
     """
-    return _COMPUTE.search(name) is not None
+    known = _COMPUTE, _COPY_KERNEL, _MEMSET_KERNEL
+    return any(names.search(name) for names in known)
+
+
+def is_copy_kernel(name: str) -> bool:
+    """Whether a kernel is the driver's for a node of a graph that copies within a device.
+
+    >>> is_copy_kernel("memcpy32_post"), is_copy_kernel("memcpy128"), is_copy_kernel("my_memcpy")
+    (True, True, False)
+    """
+    return _COPY_KERNEL.match(name) is not None
+
+
+def is_memset_kernel(name: str) -> bool:
+    """Whether a kernel is the driver's for a node of a graph that sets memory.
+
+    >>> is_memset_kernel("memset32"), is_memset_kernel("memcpy128")
+    (True, False)
+    """
+    return _MEMSET_KERNEL.match(name) is not None
 
 
 def copy_direction(name: str) -> str:

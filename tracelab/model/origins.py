@@ -24,6 +24,7 @@ from tracelab.model.captures import Captures, find_captures
 from tracelab.model.common_runs import CommonRun, longest_common_runs
 from tracelab.model.driver_api import has_kernel_name
 from tracelab.model.graph_replays import GraphReplays, graph_replays
+from tracelab.model.kernel_kinds import copy_direction, is_copy_kernel, is_memset_kernel
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.module_paths import ModulePaths
 from tracelab.model.nesting import Nesting
@@ -179,12 +180,39 @@ class _Places:
         )
 
 
-def _tokens(timeline: Timeline) -> Int64Array:
-    """int64[m], a number for each activity: the same for the same name, bytes and device."""
+def _asked_for(timeline: Timeline) -> NDArray[np.int8]:
+    """int8[m], the `Category` of what the program asked for: the driver has kernels that copy."""
     trace, event_id = timeline.trace, timeline.event_id
-    sizes, size = np.unique(trace.copied_bytes[event_id], return_inverse=True)
-    device = timeline.device_number.astype(np.int64)
+    category = trace.category[event_id].copy()
+    is_kernel = category == Category.KERNEL
+    for value, is_one in (
+        (Category.MEMCPY, is_copy_kernel),
+        (Category.MEMSET, is_memset_kernel),
+    ):
+        category[is_kernel & match_names(trace, event_id, is_one)] = value
+    return category
+
+
+def _tokens(timeline: Timeline) -> Int64Array:
+    """int64[m], a number for each activity: the same for the same name, bytes and device.
+
+    What sets memory, or copies within a device, has another name as a node of a graph, and no
+    bytes where it is a kernel there.
+    """
+    trace, event_id = timeline.trace, timeline.event_id
+    category, copied_bytes = _asked_for(timeline), trace.copied_bytes[event_id].copy()
     name: Int64Array = trace.name_index[event_id].astype(np.int64)
+    is_kernel = trace.category[event_id] == Category.KERNEL
+    is_d2d = match_names(trace, event_id, lambda name: copy_direction(name) == "d2d")
+    for alike in (
+        (category == Category.MEMCPY) & (is_kernel | is_d2d),
+        category == Category.MEMSET,
+    ):
+        name[alike] = name[alike].min(initial=np.iinfo(np.int64).max)
+        if (alike & is_kernel).any():
+            copied_bytes[alike] = ABSENT
+    sizes, size = np.unique(copied_bytes, return_inverse=True)
+    device = timeline.device_number.astype(np.int64)
     devices = int(device.max(initial=0)) + 2
     return (name * len(sizes) + size) * devices + device + 1
 
@@ -223,7 +251,7 @@ def _captured(
     kernel = _captured_kernels(timeline, captures, arguments)
     of_call = _kinds(captures.category, kernel)
     of_row = _kinds(
-        trace.category[timeline.event_id],
+        _asked_for(timeline),
         None if kernel is None else trace.name_index[timeline.event_id],
     )
     captures_of, graphs_of = defaultdict(list), defaultdict(list)

@@ -427,6 +427,44 @@ def test_what_differs_at_one_place_only_is_not_said_there():
     )
 
 
+# --- what the driver runs as kernels ---
+
+WORK_OF_GRAPH = ["norm", "memcpy32_post", "gemm", "memset32", "gelu"]
+D2D = "Memcpy DtoD (Device -> Device)"
+
+
+def test_a_captured_copy_and_memset_run_as_kernels_of_the_driver():
+    rows = [*capture(100, WORK), *replay(300, WORK_OF_GRAPH)]
+    assert found(*rows) == expected(rows, launches_of(rows), Basis.CAPTURE)
+
+
+def test_a_kernel_that_copies_is_no_captured_kernel():
+    names = ["norm", "attention", "gemm", FILL, "gelu"]
+    assert found(*capture(100, names), *replay(300, WORK_OF_GRAPH)) == {}
+
+
+@pytest.mark.parametrize("direction", [D2D, H2D])
+def test_a_copy_within_the_device_that_ran_eagerly_is_a_kernel_of_a_graph(direction):
+    # GIVEN the same work eagerly, with a copy of 64 bytes and a memset, which are kernels in graphs
+    ran = [replace(x, name=direction) if x.name == H2D else x for x in eager(100, WORK)]
+    rows = [*ran, *replay(300, WORK_OF_GRAPH)]
+
+    # THEN nothing else that is copied is such a kernel
+    launches = launches_of(rows)
+    assert found(*rows) == (expected(rows, launches, Basis.EAGER) if direction == D2D else {})
+
+
+def test_what_memory_a_memset_of_a_graph_fills_is_unknown():
+    # The profiler calls it so; outside of graphs it says "Device".
+    rows = [*eager(100, WORK), *replay(300, WORK)]
+    first = min(nodes_of(rows))
+    rows = [
+        replace(x, name="Memset (Unknown)") if i > first and x.category == Category.MEMSET else x
+        for i, x in enumerate(rows)
+    ]
+    assert found(*rows) == expected(rows, launches_of(rows), Basis.EAGER)
+
+
 # --- annotations, and nothing ---
 
 
