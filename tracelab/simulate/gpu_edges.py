@@ -14,6 +14,7 @@ from tracelab.model.graph_launches import replayed
 from tracelab.model.latencies import (
     NODE,
     SHORTEST_DELAY_NS,
+    UNEXPLAINED_NS,
     event_index,
     lower_median,
     measure_latencies,
@@ -59,13 +60,49 @@ def _streams(graph: Graph) -> Edges:
     if in_graph.any():  # what is launched by itself follows less soon than a node on a node
         is_shown = ~in_graph & (graph.binding.constraint[row] == Constraint.STREAM)
         typical_ns = measure_latencies(index[is_shown], gap_ns[is_shown]).typical_ns
-    latency_ns = typical_ns[index]
+    latency_ns = _before_replays(graph, row, gap_ns, typical_ns[index])
     # A host function that lies between two nodes is no part of their latency.
     in_graph &= graph.binding.constraint[row] != Constraint.CALLBACK
     for is_such in (in_graph, timeline.overlaps_previous[row]):
         if is_such.any():
             latency_ns = np.where(is_such, lower_median(gap_ns[is_such]), latency_ns)
     return edges(row - 1, row, Via.STREAM, latency_ns)
+
+
+def _before_replays(
+    graph: Graph, row: NDArray[np.intp], gap_ns: Int64Array, latency_ns: Int64Array
+) -> Int64Array:
+    """int64[k], ns, the latencies of starts, where those of graphs are the trace's own.
+
+    A graph follows what is before it in its stream less soon than a kernel does: 3.4 to 5.5 us
+    after a kernel and 6.8 to 13 us after a copy on H200s, with the profiler. The trace's own median
+    counts, however few starts show it, if it needs no explanation itself.
+
+    Args:
+        graph: the file's dependencies.
+        row: intp[k], timeline rows that start behind the one before in their stream.
+        gap_ns: int64[k], ns, how long after it.
+        latency_ns: int64[k], ns, what is typical of kernels and copies.
+    """
+    timeline = graph.host.timeline
+    begins = replayed(timeline)[row] & (timeline.launch_id[row] != timeline.launch_id[row - 1])
+    is_shown = begins & (graph.binding.constraint[row] == Constraint.STREAM)
+    is_shown &= _ends_its_launch(timeline)[row - 1]
+    own_ns = latency_ns.copy()
+    for kind, shown in groups_of(np.where(is_shown, timeline.kind[row - 1], ABSENT)):
+        median_ns = lower_median(gap_ns[shown])
+        if median_ns <= UNEXPLAINED_NS:
+            own_ns[begins & (timeline.kind[row - 1] == kind)] = median_ns
+    return own_ns
+
+
+def _ends_its_launch(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], which timeline rows end last of what their call launched: of all branches."""
+    last_end_ns = np.zeros(len(timeline.trace), dtype=np.int64)
+    np.maximum.at(last_end_ns, timeline.launch_id, timeline.end_ns)
+    is_last: NDArray[np.bool_] = timeline.launch_id == ABSENT
+    is_last |= timeline.end_ns == last_end_ns[timeline.launch_id]
+    return is_last
 
 
 def _found(graph: Graph) -> list[Edges]:

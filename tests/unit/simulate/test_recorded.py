@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from tests.build import rows
 from tests.build.rows import AUTOGRAD, US
@@ -72,6 +73,62 @@ def test_synchronization_waits_and_costs_little_itself():
     )
     assert edges_of(program, Via.WAIT) == [(3, 1, 4_923)]
     assert cost_of(program, 1, NodeKind.CALL) == 4_000
+
+
+@pytest.mark.parametrize(("count", "wake_up_ns"), [(4, 4_923), (5, 2_500)])
+def test_calls_return_as_soon_as_five_of_them_did(count, wake_up_ns):
+    # GIVEN calls that return 2.5 us after the kernel for which they wait
+    some = []
+    for number in range(count):
+        begin, correlation = 200 * US * number, 1 + 2 * number
+        end = begin + 102_500
+        some += [
+            rows.launch(begin, begin + 5 * US, correlation),
+            rows.call("cudaStreamSynchronize", begin + 6 * US, end, correlation=correlation + 1),
+            rows.sync_row(
+                "Stream Sync", begin + 6 * US, end, correlation=correlation + 1, stream=7
+            ),
+            rows.kernel(begin + 7 * US, begin + 100 * US, correlation=correlation),
+        ]
+    waits = edges_of(program_of(*some), Via.WAIT)
+    assert [latency_ns for *_, latency_ns in waits] == [wake_up_ns] * count
+
+
+def test_a_graph_follows_as_late_as_others_in_the_trace():
+    # GIVEN a graph that starts 6 us after its call, a second one 5 us behind it, and a third one
+    # that is launched when the second is over; then a kernel, 1 us behind it
+    program = program_of(
+        rows.launch(0, 4 * US, 1, name="cudaGraphLaunch"),
+        rows.launch(5 * US, 9 * US, 2, name="cudaGraphLaunch"),
+        rows.launch(70 * US, 74 * US, 3, name="cudaGraphLaunch"),
+        rows.launch(75 * US, 79 * US, 4),
+        rows.kernel(10 * US, 20 * US, correlation=1),
+        rows.kernel(20_500, 30 * US, correlation=1),
+        rows.kernel(35 * US, 45 * US, correlation=2),
+        rows.kernel(80 * US, 90 * US, correlation=3),
+        rows.kernel(91 * US, 95 * US, correlation=4),
+    )
+    # THEN a graph comes 5 us after another one, a node 0.5 us after another one, and a kernel after
+    # a graph as after a kernel
+    assert edges_of(program, Via.STREAM) == [
+        (4, 5, 500),
+        (5, 6, 5 * US),
+        (6, 7, 5 * US),
+        (7, 8, 1_600),
+    ]
+
+
+def test_a_node_that_waits_for_another_branch_says_nothing_of_its_stream():
+    # GIVEN a graph whose other branch ends 10 us after its own, and a graph 1 us behind that
+    program = program_of(
+        rows.launch(0, 4 * US, 1, name="cudaGraphLaunch"),
+        rows.launch(5 * US, 9 * US, 2, name="cudaGraphLaunch"),
+        rows.kernel(10 * US, 20 * US, correlation=1),
+        rows.kernel(10 * US, 30 * US, correlation=1, stream=13),
+        rows.kernel(31 * US, 40 * US, correlation=2),
+    )
+    assert edges_of(program, Via.STREAM) == [(2, 4, 1_600)]
+    assert (3, 4, US) in edges_of(program, Via.EVENT)
 
 
 def test_pageable_copy_returns_with_its_copy():
