@@ -44,6 +44,7 @@ def gpu_edges(graph: Graph) -> list[Edges]:
         _full_gpu(graph),
         _graph_branches(graph),
         _after_graphs(graph),
+        _around_branches(graph),
         _callbacks(graph),
     ]
 
@@ -179,7 +180,9 @@ def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]
     """What branches of graphs waited for by the times: pairs of rows.
 
     Where the file does not say how nodes depend on each other, one that started later than its
-    stream allowed, just after a node of another branch had ended, waited for that.
+    stream allowed, just after a node of another branch had ended, waited for that. Of few streams
+    each is a branch from the graph's begin on. Of many it is not, and the first node of each may
+    have waited as well.
     """
     timeline = graph.host.timeline
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
@@ -187,10 +190,13 @@ def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]
     targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     for row, is_last in _replays_of_branches(timeline):
         by_end = row[np.argsort(end_ns[row], kind="stable")]
-        inner = row[1:][~is_last[:-1]]
-        late = inner[start_ns[inner] - end_ns[inner - 1] > SHORTEST_DELAY_NS // 2]
+        is_first = np.append(True, is_last[:-1])
+        begun_ns = start_ns[row].min() if is_last.sum() > _MOST_BRANCHES else start_ns[row]
+        ready_ns = np.where(is_first, begun_ns, end_ns[row - 1])
+        late = row[start_ns[row] - ready_ns > SHORTEST_DELAY_NS // 2]
         late = late[~graph.binding.has_predecessors[late]]
-        ended = by_end[np.searchsorted(end_ns[by_end], start_ns[late], side="right") - 1]
+        some = np.searchsorted(end_ns[by_end], start_ns[late], side="right")
+        late, ended = late[some > 0], by_end[some[some > 0] - 1]
         is_just_before = (start_ns[late] - end_ns[ended] < SHORTEST_DELAY_NS) & (
             stream_index[ended] != stream_index[late]
         )
@@ -221,13 +227,57 @@ def _after_graphs(graph: Graph) -> Edges:
         is_after = end_ns[source] <= start_ns[target]
         is_after &= stream_index[source] != stream_index[target]
         source, target = source[is_after], target[is_after]
-        is_first = timeline.first_start_of_launch_ns[target] == start_ns[target]
+        is_shown = timeline.first_start_of_launch_ns[target] == start_ns[target]
+        is_shown |= not has_many
+        is_shown &= graph.binding.constraint[target] != Constraint.LAUNCH
         sources.append(source)
         targets.append(target)
-        shown_ns.append((start_ns[target] - end_ns[source])[is_first | (not has_many)])
-    delay_ns = np.concatenate(shown_ns)
-    latency_ns = lower_median(delay_ns) if len(delay_ns) else 0
-    return edges(np.concatenate(sources), np.concatenate(targets), Via.EVENT, latency_ns)
+        shown_ns.append((start_ns[target] - end_ns[source])[is_shown])
+    source, target, delay_ns = map(np.concatenate, (sources, targets, shown_ns))
+    latency_ns = lower_median(delay_ns) if len(delay_ns) else _typical_gap_ns(graph, source, target)
+    return edges(source, target, Via.EVENT, latency_ns)
+
+
+def _typical_gap_ns(graph: Graph, source: NDArray[np.intp], target: NDArray[np.intp]) -> Int64Array:
+    """int64[k], ns, what is typical between activities of one stream, but not later than it was."""
+    timeline = graph.host.timeline
+    index = previous_index(timeline.kind[source], timeline.kind[target])
+    was_ns = timeline.start_ns[target] - timeline.end_ns[source]
+    typical_ns: Int64Array = np.minimum(graph.binding.latencies.typical_ns[index], was_ns)
+    return typical_ns
+
+
+def _around_branches(graph: Graph) -> Edges:
+    """What ran before a graph of several streams, and what ran after it in a stream of its own.
+
+    The streams of its nodes are not the one that it was launched in, so the file does not say what
+    it had to wait for, nor what waited for it. What was over keeps its place: a graph comes after
+    the last of what was launched before it and had ended, and so does what was launched after it
+    and began when it had ended.
+    """
+    timeline = graph.host.timeline
+    start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
+    launched_ns = np.where(
+        timeline.launch_id == ABSENT, ABSENT, timeline.trace.start_ns[timeline.launch_id]
+    )
+    by_end = np.argsort(end_ns, kind="stable")
+    pairs = [np.zeros((2, 0), dtype=np.intp)]
+    for row, _ in _replays_of_branches(timeline):
+        first_ns, last_ns, begun_ns = start_ns[row].min(), end_ns[row].max(), launched_ns[row[0]]
+        over = by_end[: np.searchsorted(end_ns[by_end], first_ns, side="right")]
+        before = over[launched_ns[over] < begun_ns][-1:]
+        roots = row[start_ns[row] - first_ns <= SHORTEST_DELAY_NS // 2]
+        pairs.append(np.stack((np.repeat(before, len(roots)), np.tile(roots, len(before)))))
+        last = row[[end_ns[row].argmax()]]
+        _, after = np.unique(
+            np.where(launched_ns > begun_ns, stream_index, ABSENT), return_index=True
+        )
+        after = after[launched_ns[after] > begun_ns]
+        is_apart = ~np.isin(stream_index[after], stream_index[row])
+        after = after[is_apart & (start_ns[after] >= last_ns)]
+        pairs.append(np.stack((np.repeat(last, len(after)), after)))
+    source, target = np.concatenate(pairs, axis=1)
+    return edges(source, target, Via.EVENT, _typical_gap_ns(graph, source, target))
 
 
 def _replays_of_branches(

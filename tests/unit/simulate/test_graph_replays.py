@@ -135,3 +135,28 @@ def test_a_graph_of_many_streams_replays_as_it_ran_and_with_few_edges():
 
     # and no node waits for the ends of all others
     assert len(the_scene.program.source) < 8 * len(the_scene.program)
+
+
+def test_merged_graphs_take_no_less_than_their_kernels_one_after_the_other():
+    # GIVEN a kernel of 30 us and, launched late, a graph whose 60 nodes of 3 us run in streams of
+    # their own, six at a time every 4 us, for no reason that the file shows
+    def of_step(begin, number):
+        graph = begin + 60 * US
+        return [
+            rows.launch(begin, begin + 4 * US, number + 1),
+            rows.kernel(begin + 10 * US, begin + 40 * US, correlation=number + 1),
+            rows.launch(begin + 50 * US, begin + 54 * US, number + 2, name="cudaGraphLaunch"),
+            *(
+                rows.kernel(at, at + 3 * US, stream=100 + node, correlation=number + 2)
+                for node in range(60)
+                for at in (graph + node // 6 * 4 * US,)
+            ),
+        ]
+
+    the_scene = scene(110 * US, of_step)
+    assert the_scene.step_ns() == 110 * US
+
+    # WHEN one call of 8 us launches both and the host goes on for 56, THEN the graph still follows
+    # the kernel, each six of its nodes follow the six before, 1 us later, and the next kernel
+    # follows the graph: 0.5 us as between nodes, 1.6 us as between kernels
+    assert the_scene.step_ns("graph") == 30 * US + 500 + (10 * 3 + 9 * 1) * US + 1_600

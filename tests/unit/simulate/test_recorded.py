@@ -131,6 +131,22 @@ def test_a_node_that_waits_for_another_branch_says_nothing_of_its_stream():
     assert (3, 4, US) in edges_of(program, Via.EVENT)
 
 
+def test_what_is_around_a_graph_of_several_streams_keeps_its_place():
+    # GIVEN a kernel, a graph on two other streams that is launched when the kernel is over, and a
+    # kernel that is launched when the graph is
+    program = program_of(
+        rows.launch(0, 4 * US, 1),
+        rows.launch(20 * US, 24 * US, 2, name="cudaGraphLaunch"),
+        rows.launch(60 * US, 64 * US, 3),
+        rows.kernel(6 * US, 16 * US, correlation=1),
+        rows.kernel(30 * US, 40 * US, correlation=2, stream=13),
+        rows.kernel(30 * US, 50 * US, correlation=2, stream=14),
+        rows.kernel(66 * US, 70 * US, correlation=3),
+    )
+    # THEN both branches follow the first kernel, and the second one what ended last of them
+    assert edges_of(program, Via.EVENT) == [(3, 4, 1_600), (3, 5, 1_600), (5, 6, 1_600)]
+
+
 def test_pageable_copy_returns_with_its_copy():
     program = program_of(
         rows.call("cudaMemcpyAsync", 0, 80 * US, correlation=1),
