@@ -3,6 +3,11 @@
 A replay that is off by more than 2 % for the steps as they are says nothing about steps that are
 changed. The same goes for one that rests on delays that the file does not explain: they would stay
 as they are, whatever is changed.
+
+That is asked of the steps as they were recorded, from the state in which they began. Few steps need
+not be typical: where the queues still filled up, or the profiler's own work delayed the host, they
+would not go on as they were. Without the profiler that does not count, and with it they are not
+predicted.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import repeat, typical_steps
+from tracelab.simulate.repeat import once, repeat, typical_steps
 from tracelab.simulate.replay import replay
 
 _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
@@ -35,6 +40,9 @@ _NOT_TIMED = (
 )
 _NOT_EXPLAINED = (
     "Without the profiler {} {} a step, but {} in the replay: predictions are of the step with it."
+)
+_NOT_STEADY = (
+    "The recorded steps would not go on as they began: a step is {} {} then than the recorded ones."
 )
 
 
@@ -83,24 +91,39 @@ def find_baseline(graph: Graph) -> Baseline:
     timeline = graph.host.timeline
     if not (timeline.launch_id != ABSENT).any():
         return Baseline(not_replayed="The file has no calls that launch its GPU work.")
-    program, numbers = _program(graph)
+    program, once_program, numbers = _programs(graph)
     if not len(program):
         return Baseline(not_replayed="The typical steps of the file launch no GPU work.")
     step_ns = program.length_ns // program.steps
     replayed_ns = int(replay([program]).step_ns[0])
-    error = replayed_ns / step_ns - 1
-    why = _why_not(graph, program, error)
+    once_error = _error_of(once_program)
     recorded = Baseline(
-        program=None if why else program,
+        program=program,
         steps=numbers,
         step_ns=step_ns,
         replayed_ns=replayed_ns,
-        not_calibrated=None if why else _NOT_TIMED,
-        error=error,
-        not_replayed=why,
+        not_calibrated=_NOT_TIMED,
+        error=replayed_ns / step_ns - 1,
         is_share=not program.is_repeated,
     )
-    return recorded if why else _calibrated(graph, program, recorded)
+    if why := _why_not(graph, program, once_error):
+        return _refused(replace(recorded, error=once_error), why)
+    baseline = _calibrated(graph, program, recorded)
+    if baseline.basis == PROFILED and abs(replayed_ns / step_ns - 1) > _MOST_ERROR:
+        return _refused(recorded, _NOT_STEADY.format(*_off_by(replayed_ns / step_ns - 1)))
+    return baseline
+
+
+def _refused(baseline: Baseline, why: str) -> Baseline:
+    return replace(baseline, program=None, not_calibrated=None, not_replayed=why)
+
+
+def _error_of(once_program: Program) -> float:
+    """By how much a program that runs once is off at its end, as a share of what it took."""
+    reached_ns = replay([once_program]).time_ns[:, 0] + once_program.moment_ns.min()
+    node = np.unique(once_program.target)
+    recorded_ns = once_program.moment_ns[node].max()
+    return float((reached_ns[node].max() - recorded_ns) / once_program.length_ns)
 
 
 def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
@@ -131,15 +154,15 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     )
 
 
-def _program(graph: Graph) -> tuple[Program, tuple[int, ...]]:
-    """The program of a file, and the numbers of its steps."""
+def _programs(graph: Graph) -> tuple[Program, Program, tuple[int, ...]]:
+    """The program of a file, the same run once as it was recorded, and the numbers of its steps."""
     timeline, recorded = graph.host.timeline, record_program(graph)
     steps = typical_steps(timeline, len(recorded.program))
     if steps is None:
-        return recorded.program, ()
+        return recorded.program, recorded.program, ()
     first, last = steps
     numbers = tuple(step.number for step in timeline.steps[first : last + 1])
-    return repeat(graph, recorded, first, last), numbers
+    return repeat(graph, recorded, first, last), once(graph, recorded, first, last), numbers
 
 
 def _why_not(graph: Graph, program: Program, error: float) -> str | None:
@@ -158,9 +181,14 @@ def _why_not(graph: Graph, program: Program, error: float) -> str | None:
             "not show."
         )
     if abs(error) > _MOST_ERROR:
-        longer = "longer" if error > 0 else "shorter"
-        return f"Replayed unchanged, the {what} is {_percent(abs(error))} {longer} than measured."
+        by, longer = _off_by(error)
+        return f"Replayed unchanged, the {what} is {by} {longer} than measured."
     return None
+
+
+def _off_by(error: float) -> tuple[str, str]:
+    """How far and in which direction."""
+    return _percent(abs(error)), "longer" if error > 0 else "shorter"
 
 
 def _late_share(graph: Graph, program: Program) -> float:

@@ -69,9 +69,7 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
     """
     timeline, whole = graph.host.timeline, recorded.program
     first, last = timeline.steps[first_step], timeline.steps[last_step]
-    start_ns = timeline.trace.start_ns[first.event_id]
-    end_ns = timeline.trace.end_ns[last.event_id]
-    is_inside = (recorded.host_ns >= start_ns) & (recorded.host_ns < end_ns)
+    is_inside = _is_inside(graph, recorded, first_step, last_step)
     node = np.full(len(whole), ABSENT, dtype=np.intp)
     node[is_inside] = np.arange(int(is_inside.sum()))
     stands_in, wrapped = _wrapped(recorded, is_inside)
@@ -95,6 +93,50 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
         is_repeated=True,
     )
     return _with_wraps(graph, program, node[wrapped], first_step, last_step)
+
+
+def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:
+    """The same steps as a program that runs once, from where the steps before them had come.
+
+    What they waited for of the steps before is reached as recorded. The targets of its
+    edges are nodes of the steps.
+
+    Args:
+        graph: the file's dependencies.
+        recorded: its program.
+        first_step: index into `Timeline.steps`.
+        last_step: likewise.
+    """
+    timeline, whole = graph.host.timeline, recorded.program
+    into = _is_inside(graph, recorded, first_step, last_step)[whole.target]
+    source, target = whole.source[into], whole.target[into]
+    kept = np.union1d(source, target)
+    node = np.full(len(whole), ABSENT, dtype=np.intp)
+    node[kept] = np.arange(len(kept))
+    launch_node = whole.launch_node[kept]
+    return replace(
+        whole,
+        **{name: getattr(whole, name)[kept] for name in NODE_COLUMNS},
+        launch_node=np.where(launch_node == ABSENT, ABSENT, node[launch_node]),
+        source=node[source],
+        target=node[target],
+        via=whole.via[into],
+        lag=whole.lag[into],
+        latency_ns=whole.latency_ns[into],
+        length_ns=timeline.steps[last_step].end_ns - timeline.steps[first_step].start_ns,
+    )
+
+
+def _is_inside(
+    graph: Graph, recorded: Recorded, first_step: int, last_step: int
+) -> NDArray[np.bool_]:
+    """bool[n], which nodes the host launched or called in the steps from one to another."""
+    timeline = graph.host.timeline
+    start_ns = timeline.trace.start_ns[timeline.steps[first_step].event_id]
+    end_ns = timeline.trace.end_ns[timeline.steps[last_step].event_id]
+    is_inside: NDArray[np.bool_] = recorded.host_ns >= start_ns
+    is_inside &= recorded.host_ns < end_ns
+    return is_inside
 
 
 def _wrapped(

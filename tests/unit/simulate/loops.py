@@ -27,8 +27,11 @@ STEP_US, EVENTS_A_STEP = 100, 6
 
 
 def recorded_steps(*, count: int = 4, apart_us: int = 0, kernel_us: int = 8) -> list[rows.Row]:
-    """The rows of some such steps; between two of them the profiler's step call."""
-    some = []
+    """The rows of some such steps; between two of them the profiler's step call.
+
+    A kernel starts 2.112 us after its launch, or 1.6 us after the one before.
+    """
+    some, free_ns = [], 0
     for number in range(count):
         start = number * (STEP_US + apart_us) * US
         some.append(rows.step(number, start, start + STEP_US * US))
@@ -36,8 +39,29 @@ def recorded_steps(*, count: int = 4, apart_us: int = 0, kernel_us: int = 8) -> 
             correlation, call = 1 + 2 * number + index, start + (10 + 50 * index) * US
             some.append(rows.operator("aten::add", start + begin * US, start + end * US))
             some.append(rows.launch(call, call + 10 * US, correlation))
-            kernel = call + 12_112
-            some.append(rows.kernel(kernel, kernel + kernel_us * US, correlation=correlation))
+            kernel = max(call + 12_112, free_ns + 1_600)
+            free_ns = kernel + kernel_us * US
+            some.append(rows.kernel(kernel, free_ns, correlation=correlation))
+    return some
+
+
+def graph_steps(*, host_us: int, count: int = 4) -> list[rows.Row]:
+    """The rows of steps of one graph each: ten nodes of 8 us, 0.5 us apart.
+
+    The graph begins 6 us after its call has returned, or 5 us after the one before.
+    """
+    some, gpu_ns = [], 0
+    for number in range(count):
+        begin, correlation = number * host_us * US, 1 + number
+        some.append(rows.step(number, begin, begin + host_us * US))
+        some.append(
+            rows.launch(begin + 5 * US, begin + 15 * US, correlation, name="cudaGraphLaunch")
+        )
+        gpu_ns = max(begin + 21 * US, gpu_ns + 5 * US)
+        for _ in range(10):
+            some.append(rows.kernel(gpu_ns, gpu_ns + 8 * US, correlation=correlation))
+            gpu_ns += 8 * US + 500
+        gpu_ns -= 500
     return some
 
 

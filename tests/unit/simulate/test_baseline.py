@@ -102,6 +102,33 @@ def test_a_replay_that_is_off():
     assert baseline.not_replayed.endswith(" longer than measured.")
 
 
+class TestStepsThatAreNotSteady:
+    """The GPU needs 123.2 us a step, the host 100 and, behind the last step, 95 us more."""
+
+    some = tuple(
+        rows.step(3, row.start, row.end + 95 * US) if row.name == "ProfilerStep#3" else row
+        for row in recorded_steps(kernel_us=60)
+    )
+
+    def test_with_the_profiler_nothing_is_predicted(self):
+        # GIVEN the host ahead of the GPU, so that the recorded steps take what the GPU needs
+        baseline = find_baseline(graph_of(*self.some))
+        # THEN one after the other they would take (300 + 95) / 3 us, 6.9 % more than 123.2
+        assert baseline.program is None
+        assert baseline.error == pytest.approx(395 / 3 / 123.2 - 1, abs=0.001)
+        assert baseline.not_replayed == (
+            "The recorded steps would not go on as they began: a step is 6.9 % longer then than "
+            "the recorded ones."
+        )
+
+    def test_without_the_profiler_they_are_compared_with_what_the_recorder_timed(self):
+        # GIVEN a recorder that timed 60 such steps
+        graph = graph_of(*self.some, host_us=395 / 3, step_us=395 / 3, block_steps=60)
+        baseline = find_baseline(graph)
+        assert (baseline.basis, baseline.not_replayed) == (UNPROFILED, None)
+        assert baseline.step_ns == pytest.approx(395 / 3 * US, rel=0.005)
+
+
 class TestWithoutTheProfiler:
     host_us = STEP_US - 3 * EVENTS_A_STEP
 
