@@ -4,10 +4,17 @@ The profiler takes some time for each operator, frame and driver call that it re
 is differs between machines and programs, so it is fitted: with that time taken away the host must
 take what it took before the profiler was started. The host, and not the step: where the GPU
 decides how long a step takes, any cost fits the step.
+
+On the GPU the profiler delays the nodes of CUDA graphs: behind one another by some 0.1 us, and by
+several where a graph is queued behind another one. It may be all of these gaps or none: as much is
+taken away as the step needs to take what it took, and where the step does not tell, both are
+possible. What kernels take themselves, and the gaps between kernels that are launched one by one,
+stay as they were recorded.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -16,8 +23,10 @@ from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array, measure_within
+from tracelab.model.constraints import Constraint
+from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import groups_of
+from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.profiler_calls import is_inside
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
@@ -38,6 +47,10 @@ _FIRST_BLOCK_STEPS, _FIRST_WAIT_NS = 2, (95_000, 250_000)
 # costs in a wide range fit as well as that.
 _SAME = 0.02
 _VAGUE_NS = 1_000
+# As near a fitted cost comes to what the host took.
+_FITTED = 0.005
+# How much of the gaps before the nodes of graphs may be the profiler's.
+_GAP_SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -103,6 +116,56 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
         return None
     recording = count_recorded(graph, program)
     blocks = _Blocks(graph, program, info.unprofiled_block_steps)
+    is_gap = _is_graph_gap(graph, program)
+
+    @functools.cache
+    def fit(share: float) -> _Fit:
+        return _fit(blocks, without_gaps(program, is_gap, share), recording, measured_ns)
+
+    shares = _GAP_SHARES if is_gap.any() else _GAP_SHARES[:1]
+    least, most = _fitting_shares(list(map(fit, shares)), shares, timed_ns, measured_ns)
+    fitted, slow, fast = fit((least + most) / 2), fit(least), fit(most)
+    ends = (
+        slow.least if slow.is_vague else slow.program,
+        fast.most if fast.is_vague else fast.program,
+    )
+    return Calibration(
+        program=fitted.program,
+        event_ns=fitted.event_ns,
+        host_ns=round(fitted.host_ns),
+        step_ns=round(min(max(timed_ns, fitted.shortest_ns), fitted.longest_ns)),
+        ends=ends if most > least or fitted.is_vague else (),
+        time_ns=fitted.time_ns,
+    )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class _Fit(Frozen):
+    """A program whose host takes what it took without the profiler.
+
+    Attributes:
+        program: the program without what the profiler took of the host.
+        least, most: the same with the least and the most cost of an event that fit as well.
+        event_ns: the cost of one recorded event, ns.
+        is_vague: whether the least and the most differ much.
+        host_ns: what the host takes for a step, timed as the recorder does, ns.
+        shortest_ns, longest_ns: what a step takes, timed like that, ns.
+        time_ns: int64[n], ns, when each node is reached then.
+    """
+
+    program: Program
+    least: Program
+    most: Program
+    event_ns: float
+    is_vague: bool
+    host_ns: float
+    shortest_ns: float
+    longest_ns: float
+    time_ns: Int64Array
+
+
+def _fit(blocks: _Blocks, program: Program, recording: Recording, measured_ns: float) -> _Fit:
+    """Fit the cost of an event to what the host took, ns."""
 
     def host_times(costs_ns: NDArray[np.float64]) -> NDArray[np.float64]:
         candidates = [without_profiler(program, recording, ns) for ns in costs_ns.tolist()]
@@ -112,22 +175,70 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
     least_ns, event_ns, most_ns = (
         _cost_at(_COSTS_NS, host_ns, measured_ns * scale) for scale in (1 + _SAME, 1, 1 - _SAME)
     )
-    if abs(host_times(np.array([event_ns]))[0] - measured_ns) > _SAME * timed_ns:
+    if abs(host_times(np.array([event_ns]))[0] - measured_ns) > _FITTED * measured_ns:
         # In a short step with many events the host's time bends between two costs: look closer.
         near_ns = np.clip(event_ns + _NEAR_NS, 0, _MOST_COST_NS)
         event_ns = _cost_at(near_ns, host_times(near_ns), measured_ns)
     fitted = without_profiler(program, recording, event_ns)
     time_ns = blocks.replay([fitted])
     [fitted_host_ns], [[shortest_ns, longest_ns]] = blocks.measure([fitted], time_ns)
-    ends_ns = (least_ns, most_ns) if most_ns - least_ns > _VAGUE_NS else ()
-    return Calibration(
+    return _Fit(
         program=fitted,
+        least=without_profiler(program, recording, least_ns),
+        most=without_profiler(program, recording, most_ns),
         event_ns=event_ns,
-        host_ns=round(fitted_host_ns),
-        step_ns=round(min(max(timed_ns, shortest_ns), longest_ns)),
-        ends=tuple(without_profiler(program, recording, end_ns) for end_ns in ends_ns),
+        is_vague=most_ns - least_ns > _VAGUE_NS,
+        host_ns=fitted_host_ns,
+        shortest_ns=shortest_ns,
+        longest_ns=longest_ns,
         time_ns=time_ns[:, 0],
     )
+
+
+# --- what it took of the GPU ---
+
+
+def _is_graph_gap(graph: Graph, program: Program) -> NDArray[np.bool_]:
+    """bool[e], which edges are the gap before a node of a replay in its stream.
+
+    Between two replays only where the recording shows it: one that was queued behind another.
+    """
+    launch = program.launch_node[program.target]
+    is_gap: NDArray[np.bool_] = (program.via == Via.STREAM) & (launch != ABSENT)
+    launch_id = program.event_id[launch[is_gap]]
+    is_gap[is_gap] = match_names(graph.host.timeline.trace, launch_id, is_graph_launch)
+    is_between = is_gap & (program.launch_node[program.source] != launch)
+    row = program.row[program.target[is_between]]
+    if not (graph.binding.constraint[row] == Constraint.STREAM).any():
+        is_gap &= ~is_between
+    return is_gap & (program.latency_ns > 0)
+
+
+def without_gaps(program: Program, is_gap: NDArray[np.bool_], share: float) -> Program:
+    """The same with so much less time in some gaps (bool[e]), as a share of each."""
+    left_ns = np.rint(program.latency_ns * (1 - share)).astype(np.int64)
+    return replace(program, latency_ns=np.where(is_gap, left_ns, program.latency_ns))
+
+
+def _fitting_shares(
+    fits: Sequence[_Fit], shares: Sequence[float], timed_ns: float, measured_ns: float
+) -> tuple[float, float]:
+    """Between which shares of the gaps the step takes what it took without the profiler.
+
+    Args:
+        fits: the programs without these shares.
+        shares: float[k], ascending.
+        timed_ns: what a step took, ns.
+        measured_ns: what the host took, ns.
+    """
+    slower = [
+        max(fit.shortest_ns / timed_ns / (1 + _SAME), fit.host_ns / measured_ns / (1 + _FITTED))
+        for fit in fits
+    ]
+    faster = [fit.longest_ns / timed_ns / (1 - _SAME) for fit in fits]
+    # The larger the share, the faster: both run downwards.
+    least, most = (float(np.interp(1, ratio[::-1], shares[::-1])) for ratio in (slower, faster))
+    return least, max(least, most)
 
 
 def without_profiler(program: Program, recording: Recording, event_ns: float) -> Program:

@@ -9,7 +9,13 @@ import pytest
 
 from tests.build import rows
 from tests.build.rows import AUTOGRAD, US
-from tests.unit.simulate.loops import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
+from tests.unit.simulate.loops import (
+    EVENTS_A_STEP,
+    STEP_US,
+    graph_of,
+    graph_steps,
+    recorded_steps,
+)
 from tracelab.model.graph import Graph
 from tracelab.model.trace import Category
 from tracelab.simulate.calibrate import calibrate, count_recorded, without_profiler
@@ -199,6 +205,31 @@ def test_a_host_that_waits_in_each_step_does_so_in_a_longer_block():
     calibration = calibrate(graph, program_of(graph))
     assert calibration.host_ns == pytest.approx(600 * US, abs=50)
     assert calibration.step_ns == pytest.approx((600 + 10 / 16) * US, abs=50)
+
+
+def test_the_profiler_delays_the_nodes_of_graphs():
+    # GIVEN graphs of 80 us, with 9 x 0.5 and 5 us of gaps: 89.5 us, of which the program took 82
+    graph = graph_of(*graph_steps(host_us=40), host_us=40, step_us=82, block_steps=1_000)
+    program = program_of(graph)
+    assert replay([program]).step_ns.tolist() == [89_500]
+    calibration = calibrate(graph, program)
+    # THEN 7.5 of the 9.5 us are the profiler's, 2 % of the step more or less
+    assert replay([calibration.program]).step_ns[0] == pytest.approx(82 * US, rel=0.005)
+    slow_ns, fast_ns = replay(calibration.ends).step_ns.tolist()
+    assert slow_ns == pytest.approx(82 * US * 1.02, rel=0.01)
+    assert fast_ns == pytest.approx(82 * US * 0.98, rel=0.01)
+
+
+def test_where_the_host_decides_the_gaps_of_graphs_may_be_the_profilers_or_not():
+    graph = graph_of(*graph_steps(host_us=200), host_us=200, block_steps=1_000)
+    calibration = calibrate(graph, program_of(graph))
+    # THEN those within a graph are halved, and all and none of them are possible; no graph was
+    # queued behind another one, and how soon it would follow is what is typical of kernels
+    gaps_ns = [
+        sorted(set(program.latency_ns[program.via == Via.STREAM].tolist()))
+        for program in (calibration.program, *calibration.ends)
+    ]
+    assert gaps_ns == [[250, 1_600], [500, 1_600], [0, 1_600]]
 
 
 def test_what_two_threads_record_counts_once_each():
