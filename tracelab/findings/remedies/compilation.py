@@ -43,8 +43,13 @@ _FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA g
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
 _PLANNING_NS = 2_000_000
 _PLANS_SEEN = 3  # of a file without steps, from which on they are no first use
-_RECORDS_TREE = re.compile(r"torch/_inductor/cudagraph_trees\.py\(\d+\): _record$")
-_INSTANTIATES = re.compile(r"^(?:cuda|cu|hip)GraphInstantiate")
+# Around a capture, `torch.cuda.graph` waits for the GPU and frees memory.
+_RECORDS = re.compile(
+    r"torch/(?:_inductor/cudagraph_trees\.py\(\d+\): _record"
+    r"|cuda/graphs\.py\(\d+\): __(?:enter|exit)__)$"
+)
+_MAKES = re.compile(r"torch/cuda/graphs\.py\(\d+\): __(?:new|init)__$")
+_MAKES_OR_FREES = re.compile(r"^(?:cuda|cu|hip)Graph(?:Instantiate|(?:Exec)?Destroy)")
 # With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 _BREAKS_BY_DESIGN = re.compile(r"^FSDP::")
 
@@ -111,7 +116,10 @@ def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
     ends = calls_of_name(trace, ends_capture)
     inside = trace.of_category(*HOST_CALLS, Category.OPERATOR, Category.PYTHON)
     inside = inside[np.argsort(trace.start_ns[inside], kind="stable")]
-    recorded = [calls_of_name(trace, _INSTANTIATES.match)]
+    recorded = [
+        calls_of_name(trace, _MAKES_OR_FREES.match),
+        named(trace, _MAKES.search, Category.PYTHON),
+    ]
     for thread, index in groups_of(trace.thread_index[begins]):
         of_thread = inside[trace.thread_index[inside] == thread]
         ends_ns = trace.end_ns[ends[trace.thread_index[ends] == thread]]
@@ -122,8 +130,9 @@ def _recorded(graph: Graph, begins: Int64Array) -> Int64Array:
                 first, end = np.searchsorted(trace.start_ns[of_thread], bounds_ns)
                 between = of_thread[first:end]
                 recorded.append(between[trace.end_ns[between] <= ends_ns[last]])
-    functions = named(trace, _RECORDS_TREE.search, Category.PYTHON)
-    recorded.append(functions[counts_inside(trace, functions, begins) > 0])
+    functions = named(trace, _RECORDS.search, Category.PYTHON)
+    marks = np.union1d(begins, ends)
+    recorded.append(functions[counts_inside(trace, functions, marks) > 0])
     return np.unique(np.concatenate(recorded)).astype(np.int64)
 
 

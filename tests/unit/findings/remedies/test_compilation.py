@@ -111,6 +111,24 @@ def test_graphs_that_are_recorded_again(in_steps, found):
     assert recognized(records, in_steps=in_steps) == found
 
 
+def test_what_torch_does_around_a_capture_goes_with_it():
+    # GIVEN the graph before destroyed, a new one made, and `torch.cuda.graph` entered, where the
+    # host waits for the GPU, and left: beside the 7 of `records` these are 4 functions and a call
+    def records_with_torch(program):
+        program.add(call, "cudaGraphExecDestroy", 20, 30)
+        program.add(python, "torch/cuda/graphs.py(71): __new__", 31, 35)
+        program.add(python, "torch/cuda/graphs.py(214): __init__", 36, 60)
+        program.add(python, "torch/cuda/graphs.py(237): __enter__", 70, 122)
+        program.add(call, "cudaDeviceSynchronize", 75, 90)
+        records(program)
+        program.add(python, "torch/cuda/graphs.py(264): __exit__", 198, 310)
+        program.add(python, "torch/cuda/graphs.py(137): replay", 320, 400)
+
+    # THEN all but the wait, which lies in a function that goes, and the replay
+    found = recognized(records_with_torch, in_steps=(1, 2))
+    assert found == {"graph-recorded-again": 2 * (7 + 5)}
+
+
 @pytest.mark.parametrize(
     ("lasts", "in_steps", "found"),
     [
