@@ -42,7 +42,7 @@ def gpu_edges(graph: Graph) -> list[Edges]:
         _streams(graph),
         *_found(graph),
         _full_gpu(graph),
-        _graph_branches(graph),
+        *_graph_branches(graph),
         _after_graphs(graph),
         _around_branches(graph),
         _callbacks(graph),
@@ -153,7 +153,7 @@ def _is_of_branch(graph: Graph, row_of: Int64Array) -> NDArray[np.bool_]:
     return is_of_branch
 
 
-def _graph_branches(graph: Graph) -> Edges:
+def _graph_branches(graph: Graph) -> list[Edges]:
     """Within a graph on several streams: its branches wait for each other."""
     timeline, binding = graph.host.timeline, graph.binding
     row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
@@ -168,12 +168,47 @@ def _graph_branches(graph: Graph) -> Edges:
     shown_target = np.concatenate((inferred_target, target[is_shown]))
     delay_ns = timeline.start_ns[shown_target] - timeline.end_ns[shown_source]
     latency_ns = lower_median(delay_ns) if len(delay_ns) else binding.latencies.typical_ns[NODE]
-    return edges(
-        np.concatenate((inferred_source, source)),
-        np.concatenate((inferred_target, target)),
-        Via.EVENT,
-        latency_ns,
+    inferred_ns = np.where(
+        _is_of_many(timeline)[inferred_target], delay_ns[: len(inferred_target)], latency_ns
     )
+    return [
+        edges(inferred_source, inferred_target, Via.EVENT, inferred_ns),
+        edges(source, target, Via.EVENT, latency_ns),
+        _staggered(timeline),
+    ]
+
+
+def _is_of_many(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], which timeline rows are nodes of a replay on many streams."""
+    is_of_many = np.zeros(len(timeline.event_id), dtype=np.bool_)
+    for row, is_last in _replays_of_branches(timeline):
+        is_of_many[row] = is_last.sum() > _MOST_BRANCHES
+    return is_of_many
+
+
+def _staggered(timeline: Timeline) -> Edges:
+    """On many streams nodes that wait for nothing begin one after another, all after the first.
+
+    They keep that, so that they take no less time wherever the replay begins.
+    """
+    sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
+    for row, is_last in _replays_of_branches(timeline):
+        if is_last.sum() > _MOST_BRANCHES:
+            first, *others = _roots(timeline, row)
+            sources.append(np.full(len(others), first))
+            targets.append(np.array(others, dtype=np.intp))
+    source, target = np.concatenate(sources), np.concatenate(targets)
+    later_ns = timeline.start_ns[target] - timeline.end_ns[source]
+    return edges(source, target, Via.EVENT, later_ns)
+
+
+def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
+    """The rows of a replay that began with it, the first one first."""
+    by_start = row[np.argsort(timeline.start_ns[row], kind="stable")]
+    later_ns = timeline.start_ns[by_start] - timeline.start_ns[by_start[0]]
+    roots: NDArray[np.intp] = by_start[later_ns <= SHORTEST_DELAY_NS // 2]
+    return roots
 
 
 def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -266,7 +301,7 @@ def _around_branches(graph: Graph) -> Edges:
         first_ns, last_ns, begun_ns = start_ns[row].min(), end_ns[row].max(), launched_ns[row[0]]
         over = by_end[: np.searchsorted(end_ns[by_end], first_ns, side="right")]
         before = over[launched_ns[over] < begun_ns][-1:]
-        roots = row[start_ns[row] - first_ns <= SHORTEST_DELAY_NS // 2]
+        roots = _roots(timeline, row)
         pairs.append(np.stack((np.repeat(before, len(roots)), np.tile(roots, len(before)))))
         last = row[[end_ns[row].argmax()]]
         _, after = np.unique(

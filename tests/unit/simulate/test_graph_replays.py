@@ -139,7 +139,7 @@ def test_a_graph_of_many_streams_replays_as_it_ran_and_with_few_edges():
 
 def test_merged_graphs_take_no_less_than_their_kernels_one_after_the_other():
     # GIVEN a kernel of 30 us and, launched late, a graph whose 60 nodes of 3 us run in streams of
-    # their own, six at a time every 4 us, for no reason that the file shows
+    # their own for no reason that the file shows: six every 4 us, each 0.5 us after the one before
     def of_step(begin, number):
         graph = begin + 60 * US
         return [
@@ -149,7 +149,7 @@ def test_merged_graphs_take_no_less_than_their_kernels_one_after_the_other():
             *(
                 rows.kernel(at, at + 3 * US, stream=100 + node, correlation=number + 2)
                 for node in range(60)
-                for at in (graph + node // 6 * 4 * US,)
+                for at in (graph + node // 6 * 4 * US + node % 6 * US // 2,)
             ),
         ]
 
@@ -157,6 +157,6 @@ def test_merged_graphs_take_no_less_than_their_kernels_one_after_the_other():
     assert the_scene.step_ns() == 110 * US
 
     # WHEN one call of 8 us launches both and the host goes on for 56, THEN the graph still follows
-    # the kernel, each six of its nodes follow the six before, 1 us later, and the next kernel
-    # follows the graph: 0.5 us as between nodes, 1.6 us as between kernels
-    assert the_scene.step_ns("graph") == 30 * US + 500 + (10 * 3 + 9 * 1) * US + 1_600
+    # the kernel, its nodes begin one after another as before, and the next kernel follows the graph:
+    # 0.5 us as between nodes, 1.6 us as between kernels
+    assert the_scene.step_ns("graph") == 30 * US + 500 + (9 * 4 * US + 5 * 500 + 3 * US) + 1_600
