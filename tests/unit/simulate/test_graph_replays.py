@@ -157,6 +157,6 @@ def test_merged_graphs_take_no_less_than_their_kernels_one_after_the_other():
     assert the_scene.step_ns() == 110 * US
 
     # WHEN one call of 8 us launches both and the host goes on for 56, THEN the graph still follows
-    # the kernel, its nodes begin one after another as before, and the next kernel follows the graph:
-    # 0.5 us as between nodes, 1.6 us as between kernels
+    # the kernel, its nodes begin one after another as before, and the next kernel follows the
+    # graph: 0.5 us as between nodes, 1.6 us as between kernels
     assert the_scene.step_ns("graph") == 30 * US + 500 + (9 * 4 * US + 5 * 500 + 3 * US) + 1_600
