@@ -554,8 +554,9 @@ TERMS = Group(
             "attributed",
             "the part of the cost that is counted for this finding and for no other",
             "`bound_ns` in the JSON. Attributed times add up to no more than the idle and exposed "
-            "time that there is. It is a share of what was lost, not a prediction of what a fix "
-            "saves.",
+            "time that there is, nor to more idle time than typical steps have without the "
+            "profiler, where that is known. It is a share of what was lost, not a prediction of "
+            "what a fix saves.",
         ),
         Term(
             "up to",
@@ -680,7 +681,14 @@ TERMS = Group(
             "without the profiler",
             "the length of a step as measured before the profiler was started",
             "`unprofiled_ns` and `unprofiled_step_ns` in the JSON. Only captures made by "
-            "`tracelab run` or `tracelab.capture` have it.",
+            "`tracelab run` or `tracelab.capture` have it. The idle time in typical steps is worth "
+            "no more than that length, less the time for which the GPU works in a step.",
+        ),
+        Term(
+            "start of the recording",
+            "the steps before the host has run ahead of the GPU, in a program in which it does",
+            "The profiler starts with an empty GPU, which waits for launches until the host is "
+            "ahead of it. Later it does not, so no finding is about that.",
         ),
         Term("loss", "something in the file that does not reach the figures, and is counted"),
     ),

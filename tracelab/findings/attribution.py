@@ -47,11 +47,13 @@ class _Ledger:
             wait for one thing.
         idle_left_ns: device to the idle, ns, that there would be without the profiler and that
             they do not have; a device is missing where that is not known.
+        typical_left_ns: the same of typical steps, without what comes only now and then.
     """
 
     attributed: Mapping[int, Intervals]
     counted: Intervals
     idle_left_ns: Mapping[int, int]
+    typical_left_ns: Mapping[int, int]
 
     def free(self, candidate: Candidate) -> dict[int, Intervals]:
         """Device to the time that the candidate lost and no finding has."""
@@ -60,19 +62,39 @@ class _Ledger:
             for device, lost in candidate.lost.items()
         }
 
-    def after(self, context: Context, taken: Mapping[int, Intervals], device: int) -> _Ledger:
-        """What is left once a finding has this time, by device, and counts on one of them."""
+    def most_idle_ns(self, candidate: Candidate, device: int) -> int | None:
+        """How much idle of a device a candidate can have; None where that is not known."""
+        left_ns = [self.idle_left_ns.get(device)]
+        if candidate.is_typical:
+            left_ns.append(self.typical_left_ns.get(device))
+        return min((ns for ns in left_ns if ns is not None), default=None)
+
+    def after(
+        self, context: Context, candidate: Candidate, taken: Mapping[int, Intervals], device: int
+    ) -> _Ledger:
+        """What is left once a candidate has this time, by device, and counts on one of them."""
         attributed = {
             number: join(self.attributed.get(number, _NOTHING), time)
             for number, time in taken.items()
         }
         counted = join(self.counted, taken[device])
-        idle_left_ns = {
-            number: left_ns - measure(intersect(time, context.idle(number)))
-            for number, left_ns in self.idle_left_ns.items()
+        idle_ns = {
+            number: measure(intersect(time, context.idle(number)))
+            for number in {*self.idle_left_ns, *self.typical_left_ns}
             for time in [join(taken.get(number, _NOTHING), taken[device])]
         }
-        return _Ledger({**self.attributed, **attributed}, counted, idle_left_ns)
+        is_typical = candidate.is_typical
+        return _Ledger(
+            {**self.attributed, **attributed},
+            counted,
+            _less(self.idle_left_ns, idle_ns),
+            _less(self.typical_left_ns, idle_ns) if is_typical else self.typical_left_ns,
+        )
+
+
+def _less(left_ns: Mapping[int, int], taken_ns: Mapping[int, int]) -> dict[int, int]:
+    """What is left of each; the time that a finding takes may be idle where it is exposed, too."""
+    return {device: max(0, ns - taken_ns[device]) for device, ns in left_ns.items()}
 
 
 def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
@@ -86,8 +108,13 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     Returns:
         the findings, those with the largest bound first.
     """
-    # What the profiler's own code cost is no finding's.
-    ledger = _Ledger(context.profiler_idle, _NOTHING, _idle_without_profiler_ns(context))
+    # What the profiler's own code cost is no finding's, nor what the recording began with.
+    ledger = _Ledger(
+        context.recording_idle,
+        _NOTHING,
+        _idle_without_profiler_ns(context),
+        context.unprofiled_idle_ns,
+    )
     findings: list[tuple[Finding, Candidate]] = []
     for rule in rules:
         for candidate in sorted(rule.find(context), key=lambda candidate: -_cost_ns(candidate)):
@@ -100,7 +127,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
             findings.append((finding, candidate))
             if device in free:
                 taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
-                ledger = ledger.after(context, taken, device)
+                ledger = ledger.after(context, candidate, taken, device)
     return tuple(
         sorted(
             _joined(context, findings),
@@ -189,9 +216,10 @@ def _bound_ns(
     bound_ns = {}
     for device, time in free.items():
         left_ns = measure(time)
-        if device in ledger.idle_left_ns:  # no change saves what the profiler made idle
+        most_ns = ledger.most_idle_ns(candidate, device)
+        if most_ns is not None:  # no change saves what the profiler made idle
             idle_ns = measure(intersect(time, context.idle(device)))
-            left_ns -= max(0, idle_ns - ledger.idle_left_ns[device])
+            left_ns -= max(0, idle_ns - most_ns)
         bound_ns[device] = min(left_ns, candidate.limit_ns.get(device, left_ns))
     return bound_ns
 

@@ -38,6 +38,8 @@ class Candidate(OneLine):
         edit: the change that a replay makes for it, with {place} where its place belongs, such as
             "unblock:{place}"; None where nothing can be done, or nobody knows what.
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
+        is_typical: whether typical steps have it, so that it costs no more than they are idle
+            without the profiler.
     """
 
     title: str
@@ -50,6 +52,7 @@ class Candidate(OneLine):
     severity_override: str | None = None
     edit: str | None = None
     remedy: Remedy | None = None
+    is_typical: bool = True
 
 
 def only_one(texts: Sequence[str]) -> str:

@@ -21,9 +21,11 @@ from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
+    unprofiled_idle_ns,
     unprofiled_ns,
 )
 from tracelab.measures.serialized_streams import SerializedStreams
+from tracelab.measures.start_up import StartUp, start_up
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
@@ -116,7 +118,7 @@ class Context(OneLine):
 
     @cached_property
     def profiler_overhead_ns(self) -> Mapping[int, int]:
-        """By how much the profiler made this window longer, by device, ns; 0 where unknown."""
+        """By how much the recording made this window longer, by device, ns; 0 where unknown."""
         overhead_ns = profiler_overhead_ns(self.graph, [self.window], self.bubbles)
         return {device: int(ns[0]) for device, ns in overhead_ns.items()}
 
@@ -126,9 +128,22 @@ class Context(OneLine):
         return unprofiled_ns(self.graph, [self.window], self.bubbles)[0]
 
     @cached_property
-    def profiler_idle(self) -> Mapping[int, Intervals]:
-        """Device to its idle in which the host was in the profiler's own code."""
-        return self.idle_by_device(self.is_idle_by(Cause.PROFILER))
+    def unprofiled_idle_ns(self) -> Mapping[int, int]:
+        """How long each device would be idle in this window's steps without the profiler, ns.
+
+        Empty where it is not known.
+        """
+        return unprofiled_idle_ns(self.timeline, self.window)
+
+    @cached_property
+    def start_up(self) -> StartUp:
+        """Which bubbles are there because the recording had just begun."""
+        return start_up(self.graph, self.bubbles)
+
+    @cached_property
+    def recording_idle(self) -> Mapping[int, Intervals]:
+        """Device to its idle in the profiler's own code, or before the host first ran ahead."""
+        return self.idle_by_device(self.is_idle_by(Cause.PROFILER) | self.start_up.not_ahead)
 
     @cached_property
     def active_devices(self) -> tuple[int, ...]:

@@ -1,7 +1,11 @@
-"""What windows would take without the profiler, which slows the host and nothing else."""
+"""What windows would take without the profiler, which slows the host and nothing else.
+
+Without it there is no beginning of a recording either, at which the host is not ahead yet.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 
@@ -11,7 +15,9 @@ from numpy.typing import NDArray
 from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array, measure_within
 from tracelab.measures.bubbles import Bubbles, Cause
+from tracelab.measures.start_up import start_up
 from tracelab.model.graph import Graph
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 
@@ -50,29 +56,35 @@ def active_devices(
 def profiler_overhead_ns(
     graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles
 ) -> dict[int, Int64Array]:
-    """By how much the profiler made windows longer.
+    """By how much the recording made windows longer: the profiler, and what its start left idle.
 
     There is no slow reference model: it is a difference of two lengths, at most the idle time that
-    a slow host causes.
+    a slow host or the start of the recording causes.
 
     Args:
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
-        bubbles: the idle time, at least of these windows.
+        bubbles: the idle time of the whole file.
 
     Returns:
-        device to int64[windows], ns, 0 where it is not known: ``{0: [4_000, 1_000]}``.
+        device to int64[windows], ns, 0 where the profiler did not slow the host, or that is not
+        known: ``{0: [4_000, 1_000]}``.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
-    longer_ns = read_only(np.array(_longer_ns(timeline, windows), dtype=np.int64))
-    if not longer_ns.any():
-        return dict.fromkeys(timeline.device_numbers, longer_ns)
-    is_slow_host = np.isin(bubbles.cause, _SLOW_HOST)
-    return {
-        device: read_only(np.minimum(longer_ns, bubbles.within(device, is_slow_host, windows)))
-        for device in timeline.device_numbers
-    }
+    host_ns = _host_overhead_ns(timeline, windows, bubbles)
+    if not any(ns.any() for ns in host_ns.values()):
+        return host_ns
+    not_ahead = start_up(graph, bubbles).not_ahead
+    may_be_overhead = np.isin(bubbles.cause, _SLOW_HOST) | not_ahead
+    longer_ns = _longer_ns(timeline, windows)
+    overhead_ns = {}
+    for device, ns in host_ns.items():
+        with_start_ns = ns + bubbles.within(device, not_ahead, windows)
+        idle_ns = bubbles.within(device, may_be_overhead, windows)
+        most_ns = np.minimum(longer_ns, idle_ns)
+        overhead_ns[device] = read_only(np.where(ns > 0, np.minimum(with_start_ns, most_ns), 0))
+    return overhead_ns
 
 
 def unprofiled_ns(
@@ -85,34 +97,90 @@ def unprofiled_ns(
     Args:
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
-        bubbles: the idle time, at least of these windows.
+        bubbles: the idle time of the whole file.
     """
-    windows = graph.host.timeline.windows if windows is None else windows
-    overhead_ns = profiler_overhead_ns(graph, windows, bubbles)
+    timeline = graph.host.timeline
+    windows = timeline.windows if windows is None else windows
     is_active = active_devices(graph, windows)
-    of_active = [np.where(is_active[device], ns, 0) for device, ns in overhead_ns.items()]
-    most_ns = np.max(of_active, axis=0, initial=0)
+    host_ns, all_ns = (
+        np.max([np.where(is_active[x], ns, 0) for x, ns in overhead.items()], axis=0, initial=0)
+        for overhead in (
+            _host_overhead_ns(timeline, windows, bubbles),
+            profiler_overhead_ns(graph, windows, bubbles),
+        )
+    )
     return tuple(
-        left_ns if _SLOWER * (left_ns := window.length_ns - ns) <= window.length_ns else None
-        for window, ns in zip(windows, most_ns.tolist(), strict=True)
+        window.length_ns - of_all
+        if _SLOWER * (window.length_ns - of_host) <= window.length_ns
+        else None
+        for window, of_host, of_all in zip(windows, host_ns.tolist(), all_ns.tolist(), strict=True)
     )
 
 
-def _longer_ns(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
-    """How much longer each window is than its steps were without the profiler."""
-    unprofiled_length_ns = timeline.trace.info.unprofiled_step_ns
-    if unprofiled_length_ns is None or not timeline.steps:
-        return [0] * len(windows)
+def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
+    """The most that each device would be idle in the steps of a window without the profiler.
+
+    That is the length of a step as the capture measured it, less the time for which the device
+    works in a typical one; a collective works for less where the peer that it waits for is faster.
+    The steps that the capture measured have nothing of the start of a recording, and nothing that
+    comes only now and then.
+
+    There is no slow reference model: it is a difference of two lengths.
+
+    Returns:
+        device to ns: ``{0: 12_000}``; empty where it is not known.
+    """
+    step_ns, steady = timeline.trace.info.unprofiled_step_ns, timeline.steady
+    if step_ns is None or steady is None:
+        return {}
+    steps = [timeline.steps[index] for index in steady.indices]
+    starts_ns, ends_ns = [step.start_ns for step in steps], [step.end_ns for step in steps]
+    [count] = _step_counts(timeline, [window])
+    is_own = timeline.kind != Kind.COMM
+    most_ns = {}
+    for device in timeline.device_numbers:
+        works = timeline.busy(timeline.select(device=device) & is_own)
+        works_ns = float(np.median(measure_within(works, starts_ns, ends_ns)))
+        most_ns[device] = count * max(0, round(step_ns - works_ns))
+    return most_ns
+
+
+def _host_overhead_ns(
+    timeline: Timeline, windows: Sequence[Window], bubbles: Bubbles
+) -> dict[int, Int64Array]:
+    """By how much a slower host made windows longer, by device."""
     # A step that is slow for reasons of its own is not the profiler's: the median counts.
-    median_ns = statistics.median(timeline.typical_lengths_ns)
+    median_ns = statistics.median(timeline.typical_lengths_ns) if timeline.steps else 0
+    longer_ns = read_only(_longer_ns(timeline, windows, median_ns))
+    if not longer_ns.any():
+        return dict.fromkeys(timeline.device_numbers, longer_ns)
+    is_slow_host = np.isin(bubbles.cause, _SLOW_HOST)
+    return {
+        device: read_only(np.minimum(longer_ns, bubbles.within(device, is_slow_host, windows)))
+        for device in timeline.device_numbers
+    }
+
+
+def _longer_ns(
+    timeline: Timeline, windows: Sequence[Window], most_ns: float = math.inf
+) -> Int64Array:
+    """How much longer windows of steps of so many ns at most are than without the profiler."""
+    unprofiled_ns = timeline.trace.info.unprofiled_step_ns
+    if unprofiled_ns is None or not timeline.steps:
+        return np.zeros(len(windows), dtype=np.int64)
+    longer_ns = [
+        count * max(0, round(min(most_ns, window.length_ns / count) - unprofiled_ns))
+        for window, count in zip(windows, _step_counts(timeline, windows), strict=True)
+    ]
+    return np.array(longer_ns, dtype=np.int64)
+
+
+def _step_counts(timeline: Timeline, windows: Sequence[Window]) -> list[int]:
+    """How many steps each window is of, at least one."""
     # Windows of steps do not overlap, and are in order.
     starts_ns = [step.start_ns for step in timeline.steps]
     ends_ns = [step.end_ns for step in timeline.steps]
     first = np.searchsorted(ends_ns, [window.start_ns for window in windows], side="right")
     end = np.searchsorted(starts_ns, [window.end_ns for window in windows])
-    longer_ns = []
-    for window, count in zip(windows, (end - first).tolist(), strict=True):
-        step_count = max(1, count)
-        step_ns = min(median_ns, window.length_ns / step_count)
-        longer_ns.append(max(0, round(step_ns - unprofiled_length_ns) * step_count))
-    return longer_ns
+    counts: list[int] = np.maximum(1, end - first).tolist()
+    return counts

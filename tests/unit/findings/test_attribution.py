@@ -19,10 +19,9 @@ WINDOW = Window(None, 0, 1_000)
 
 def context_of(**fields):
     """What the attribution looks at."""
-    known = {"window": WINDOW, "rank": 3, "window_without_profiler_ns": None}
-    return SimpleNamespace(
-        **{**known, "deciding_device": 0, "typical_steps": (), "profiler_idle": {}, **fields}
-    )
+    known = {"window": WINDOW, "rank": 3, "deciding_device": 0, "typical_steps": ()}
+    without_profiler = {"window_without_profiler_ns": None, "unprofiled_idle_ns": {}}
+    return SimpleNamespace(**{**known, **without_profiler, "recording_idle": {}, **fields})
 
 
 CONTEXT = context_of()
@@ -226,7 +225,7 @@ def test_no_rules_find_nothing():
 
 
 def test_the_profilers_idle_is_no_findings():
-    context = context_of(profiler_idle={0: union([20], [50])})
+    context = context_of(recording_idle={0: union([20], [50])})
     [found] = findings_of(rule(1, candidate((0, 100))), context=context)
     assert (found.cost_ns, found.bound_ns) == (100, 70)
 
@@ -353,3 +352,49 @@ def test_what_is_lost_while_busy_is_attributed_whole():
 def test_severity_is_by_the_time_without_the_profiler(length, severity):
     [finding] = findings_of(rule(101, candidate((600, 600 + length))), context=WITH_OVERHEAD)
     assert finding.severity == severity
+
+
+# Of the 500 ns idle, 200 would be left without the profiler, 120 of them in typical steps.
+
+WITH_TYPICAL = context_of(
+    window_without_profiler_ns=700,
+    profiler_overhead_ns={0: 300},
+    unprofiled_idle_ns={0: 120},
+    timeline=SimpleNamespace(device_numbers=(0,)),
+    idle=lambda _: union([0], [500]),
+)
+
+
+def test_typical_findings_have_no_more_idle_than_typical_steps():
+    rules = (rule(101, candidate((0, 100))), rule(102, candidate((200, 300), (600, 650))))
+    assert [(x.rule, x.bound_ns) for x in findings_of(*rules, context=WITH_TYPICAL)] == [
+        ("TL101", 100),
+        ("TL102", 70),  # 20 idle, and 50 beside work
+    ]
+
+
+def test_what_is_not_typical_has_the_rest_of_the_idle_time():
+    once = replace(candidate((0, 150)), is_typical=False)
+    rules = (rule(306, once), rule(101, candidate((200, 300))))
+    assert [(x.rule, x.bound_ns) for x in findings_of(*rules, context=WITH_TYPICAL)] == [
+        ("TL306", 150),
+        ("TL101", 50),  # of 200
+    ]
+
+
+def test_where_the_profiler_hardly_slows_typical_steps_bound_as_well():
+    context = context_of(
+        unprofiled_idle_ns={0: 120},
+        timeline=SimpleNamespace(device_numbers=(0,)),
+        idle=lambda _: union([0], [500]),
+    )
+    rules = (rule(101, candidate((0, 100))), rule(102, candidate((200, 300))))
+    assert [(x.rule, x.bound_ns) for x in findings_of(*rules, context=context)] == [
+        ("TL101", 100),
+        ("TL102", 20),
+    ]
+
+
+def test_without_idle_in_typical_steps_there_is_nothing_to_report():
+    context = context_of(unprofiled_idle_ns={0: 0}, idle=lambda _: union([0], [500]))
+    assert findings_of(rule(101, candidate((0, 100))), context=context) == ()

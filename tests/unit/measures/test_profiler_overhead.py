@@ -4,16 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.build.rows import US, call, kernel, launch, operator, step, trace
+from tests.build.rows import US, call, comm, kernel, launch, operator, step, trace
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.profiler_overhead import (
     active_devices,
     profiler_overhead_ns,
+    unprofiled_idle_ns,
     unprofiled_ns,
 )
 from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
+from tracelab.model.steps import Window
 from tracelab.model.timeline import build_timeline
 from tracelab.options import PROFILER_STEP
 
@@ -99,6 +101,82 @@ def test_hardly_less_is_not_spoken_of():
 
     assert overhead_ms == [0, 0, 0.5]
     assert length_ms == [None, None, None]
+
+
+def run_ahead_steps():
+    """Kernels of 100 us, launched at 10, 160, 270 us and then every 80: from 12, 162, 272 on.
+
+    A launch takes 2 us. The first step begins at 9, the others when the work of the one before
+    ends: at 112, 262, 372, 472, until 572. The host runs ahead from the fourth on.
+    """
+    launched_us = (10, 160, 270, 350, 430)
+    starts_us = (12, 162, 272, 372, 472)
+    begins_us = (9, *(at + 3 for at in launched_us))
+    return [
+        row
+        for i, (at, start, begin) in enumerate(zip(launched_us, starts_us, begins_us, strict=False))
+        for row in (
+            step(i, begin * US, (at + 3) * US),
+            launch(at * US, (at + 2) * US, i + 1),
+            kernel(start * US, (start + 100) * US, correlation=i + 1),
+        )
+    ]
+
+
+def test_what_the_start_of_a_recording_leaves_idle_is_not_there_without_it():
+    # GIVEN steps of 103, 150, 110, 100 and 100 us, in which the GPU is idle for 3, 50 and 10 us
+    # before the host runs ahead. By the median of 103 the profiler made a step 13 us longer.
+    graph, steady = recorded(0.09, *run_ahead_steps()), Window(None, 9 * US, 572 * US)
+    idle = bubbles(graph)
+
+    # THEN nothing of the idle time is there without it, and no more than that was added
+    assert profiler_overhead_ns(graph, [steady], idle)[0].tolist() == [63 * US]
+    assert unprofiled_ns(graph, [steady], idle) == (500 * US,)
+
+
+def test_steps_are_no_shorter_than_without_the_profiler():
+    # GIVEN the same, and 101 us without the profiler: by the median five steps are 10 us longer,
+    # and the start has 63, but 563 us are only 58 more than 505
+    graph, steady = recorded(0.101, *run_ahead_steps()), Window(None, 9 * US, 572 * US)
+
+    assert profiler_overhead_ns(graph, [steady], bubbles(graph))[0].tolist() == [58 * US]
+
+
+@pytest.mark.parametrize(("unprofiled_us", "idle_us"), [(104, 20), (100, 0), (90, 0)])
+def test_idle_without_the_profiler_is_what_a_step_takes_beside_the_work(unprofiled_us, idle_us):
+    graph = recorded(unprofiled_us / 1_000, *run_ahead_steps())
+
+    assert unprofiled_idle_ns(graph.host.timeline, Window(None, 9 * US, 572 * US)) == {
+        0: idle_us * US  # of five steps
+    }
+    assert unprofiled_idle_ns(graph.host.timeline, Window(1, 112 * US, 262 * US)) == {
+        0: idle_us * US // 5
+    }
+
+
+def test_idle_without_the_profiler_may_be_there_while_a_collective_waits():
+    # GIVEN steps of 100 us, of which the GPU computes for 40 and then is in a collective for 50
+    rows = [
+        row
+        for i in range(3)
+        for at in [100 * i * US]
+        for row in (
+            step(i, at, at + 100 * US),
+            launch(at, at + 2 * US, 2 * i + 1),
+            kernel(at + 10 * US, at + 50 * US, correlation=2 * i + 1),
+            launch(at + 3 * US, at + 5 * US, 2 * i + 2),
+            comm(at + 50 * US, at + 100 * US, correlation=2 * i + 2),
+        )
+    ]
+
+    # THEN without the profiler it may take no time
+    graph = recorded(0.09, *rows)
+    assert unprofiled_idle_ns(graph.host.timeline, Window(None, 0, 300 * US)) == {0: 150 * US}
+
+
+def test_idle_without_the_profiler_is_unknown_of_a_capture_that_says_nothing():
+    graph = recorded(None, *run_ahead_steps())
+    assert unprofiled_idle_ns(graph.host.timeline, Window(None, 9 * US, 572 * US)) == {}
 
 
 def test_capture_that_says_nothing():

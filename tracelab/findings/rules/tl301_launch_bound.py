@@ -78,11 +78,13 @@ def find(context: Context) -> list[Candidate]:
         )
         for is_of_remedy, remedy in group_of
     ]
-    return [
+    candidates = (
         _candidate(context, is_chosen, lost, is_late, remedy, way)
         for is_chosen, remedy, way in groups
         if (lost := context.idle_by_device(is_chosen))
-    ]
+    )
+    # What only the profiler costs is nothing to report.
+    return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
 
 
 def _by_remedy(
@@ -125,7 +127,7 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
         context.is_idle_by(Cause.LAUNCH) & np.isin(bubbles.next_id, bubbles.next_id[is_busy])
     )
     is_late |= _late_replays(context)
-    is_late &= np.isin(bubbles.device_number, context.active_devices)
+    is_late &= np.isin(bubbles.device_number, context.active_devices) & ~context.start_up.not_ahead
     window_ns = context.window.length_ns
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns
@@ -199,10 +201,10 @@ def _candidate(
     fix, edit = way.fix, way.edit
     if way == _LAUNCH_BOUND and remedy is None:
         fix, edit = advise(context, max(map(measure, lost.values())))
-    in_profiler = context.is_idle_by(Cause.PROFILER)
-    # What the profiler cost beside the idle time that is its own already.
+    # What the profiler cost beside the idle time that is the recording's already.
+    recording_ns = {device: measure(idle) for device, idle in context.recording_idle.items()}
     overhead_ns = {
-        device: max(0, ns - measure(context.idle(device, in_profiler)))
+        device: max(0, ns - recording_ns.get(device, 0))
         for device, ns in context.profiler_overhead_ns.items()
     }
     return Candidate(
@@ -277,7 +279,8 @@ RULE = Rule(
     decides="It sums the idle time in which the thread that launched the next activity was "
     "executing Python, operators or launches, and from there to the activity's start. "
     "If the capture knows how long a step takes without the profiler, the bound "
-    "leaves out the profiler's own overhead. Gaps of 1 ms or more in which nothing "
+    "leaves out the profiler's own overhead. What only that or the start of the recording makes "
+    "idle is not reported. Gaps of 1 ms or more in which nothing "
     "was launched are reported separately (`slow_host`): there the host did something "
     "else. In a program of replays, gaps of 20 us are, and idle time while a replay "
     "is launched counts as well. Idle time after a blocking call belongs to TL101. A "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,7 @@ def _of_remedies(context: Context) -> list[Candidate]:
                 lost=lost,
                 severity_override=INFO if remedy.id in _ONCE else None,
                 remedy=remedy,
+                is_typical=remedy.id not in _ONCE,
             )
         )
     return candidates
@@ -75,18 +77,17 @@ def _of_growth(context: Context) -> list[Candidate]:
     call_site = costs.call_sites[costly_index[top]]
     remedies = context.recognized.remedies(costs.calls.event_id[costly_index], RULE.id)
     title = f"The allocator grows: {counted(names)}, most of all at "
-    return [
-        candidate_of_allocations(
-            context,
-            costly_index,
-            call_site,
-            api=names[top],
-            title=title + describe(call_site, names[top]),
-            cause="first_use",
-            severity_override=INFO,
-            remedy=remedies[top],
-        )
-    ]
+    growth = candidate_of_allocations(
+        context,
+        costly_index,
+        call_site,
+        api=names[top],
+        title=title + describe(call_site, names[top]),
+        cause="first_use",
+        severity_override=INFO,
+        remedy=remedies[top],
+    )
+    return [replace(growth, is_typical=False)]
 
 
 def _idle_during(

@@ -55,6 +55,7 @@ def find(context: Context) -> list[Candidate]:
             lost={number: _idle_of(context, number, x) for number, x in stalls.items()},
             severity_override=INFO,
             remedy=remedy,
+            is_typical=False,
         )
     ]
 
@@ -92,6 +93,8 @@ def _irregular(context: Context, device: int) -> _Stalls:
     longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
     is_rare &= longer_ns >= _ALIKE * stalls.length_ns
     is_rare &= np.isin(stalls.next_id, context.bubbles.next_id[context.bubbles_inside])
+    of_start = context.bubbles.next_id[context.start_up.not_ahead | context.start_up.slow]
+    is_rare &= ~np.isin(stalls.next_id, of_start)
     return _Stalls(*(getattr(stalls, column)[is_rare] for column in _Stalls.__slots__))
 
 
@@ -141,7 +144,10 @@ RULE = Rule(
     "of a step for which the host is responsible, if at most a quarter of the steps (at least "
     "one) have another of at least half that length at the same call site. The step must also be "
     "idle longer than the median step by half of the stall: idle time that moves from place to "
-    "place is typical.",
+    "place is typical. What the start of a recording makes slow is left out: idle time before the "
+    "host has run ahead of the GPU for the first time, if it does later, and in the first recorded "
+    "step and before the first launch of the second, unless the host took more than four times as "
+    "long since the launch before as at that launch of the other steps.",
     fix=_FIX,
     before="schedule(wait=1, warmup=1, active=4)",
     after="schedule(wait=1, warmup=1, active=40)",

@@ -5,7 +5,7 @@ import pytest
 from tests.build.files import US, call, kernel, launch, operator, step
 from tests.unit.findings.hand_made import blocking, launched_one_by_one, work
 from tracelab import Options
-from tracelab.findings.finding import CRITICAL, INFO, WARNING
+from tracelab.findings.finding import CRITICAL, WARNING
 
 
 def test_launch_bound(findings):
@@ -39,7 +39,6 @@ def test_is_silent_where_launches_are_ahead(summaries):
         # Of the step's 210 us, 25 are before the first kernel, and the host took 135 of the rest.
         (0.1, CRITICAL, 25),  # 110 of these are the profiler's
         ("0.078", WARNING, 3),  # 132
-        (0.01, INFO, 0),  # less than the GPU was busy: nothing to win at the host
         (5, CRITICAL, 135),
         (0, CRITICAL, 135),  # no such step
         ("nan", CRITICAL, 135),
@@ -55,6 +54,14 @@ def test_wins_no_more_than_a_step_loses_without_the_profiler(
     assert summaries(step(1, 0, 210 * US), *launched_one_by_one(), before=about) == [
         ("TL301", "launch_bound", severity, bound)
     ]
+
+
+@pytest.mark.parametrize("unprofiled_ms", [0.01, 0.05, 0.075])
+def test_what_only_the_profiler_costs_is_not_reported(summaries, unprofiled_ms):
+    # The GPU works for 50 us of the step, and the 25 before the first kernel are not the host's.
+    about = {"tracelab": {"unprofiled_step_ms": unprofiled_ms}}
+
+    assert summaries(step(1, 0, 210 * US), *launched_one_by_one(), before=about) == []
 
 
 def test_of_two_steps_counts_the_profiler_twice(summaries):

@@ -64,3 +64,52 @@ def test_what_few_steps_have_is_irregular(findings, stalls_us, expected):
 def test_idle_time_that_moves_about_is_typical(findings):
     # Each step idles as long, each at another place.
     assert found(findings, 5, 1_100, 1_100, 1_100, moves=True) == []
+
+
+# --- the start of a recording ---
+
+
+def run_ahead(*launched_us, works_us=100):
+    """Steps of one kernel of so many us, launched by `replay` at these times, in 2 us."""
+    rows, free_us, begun_us = [], 0, launched_us[0] - 1
+    for i, at_us in enumerate(launched_us):
+        starts_us = max(free_us, at_us + 2)
+        free_us = starts_us + works_us
+        rows += [
+            step(i, begun_us * US, (at_us + 3) * US),
+            python("train.py(3): replay", begun_us * US, (at_us + 2) * US),
+            launch(at_us * US, (at_us + 2) * US, i + 1),
+            kernel(starts_us * US, free_us * US, correlation=i + 1),
+        ]
+        begun_us = at_us + 3
+    return rows
+
+
+def test_a_host_that_has_not_run_ahead_yet_does_not_stall(findings):
+    # GIVEN kernels of 100 us, launched every 80 us but for the second one, which comes 150 us after
+    # the first: the GPU is idle from 112 to 162, and then never again
+    rows = run_ahead(10, 160, 240, 320, 400, 480)
+
+    # THEN
+    assert findings(*rows) == []
+
+
+@pytest.mark.parametrize("stalled", [1, 3])
+def test_a_stall_is_found_before_the_host_runs_ahead_and_afterwards(findings, stalled):
+    # GIVEN the same program, in which the second launch, or the fourth, comes after 600 us
+    launched_us = [10, 90, 170, 250, 330, 410]
+    rows = run_ahead(*launched_us[:stalled], *(at + 520 for at in launched_us[stalled:]))
+
+    # THEN from 112, or 312, until 612 or 772
+    [finding] = findings(*rows)
+    expected_us = {1: 612 - 112, 3: 772 - 312}
+    assert (finding.rule, finding.cost_ns) == ("TL306", expected_us[stalled] * US)
+
+
+def test_a_slow_first_step_of_a_launch_bound_program_is_no_stall(findings):
+    # GIVEN kernels of 50 us, launched after 190 us at first, and then every 80 us: the GPU is idle
+    # for 140 us, and then for 30 in each step
+    rows = run_ahead(10, 200, 280, 360, 440, works_us=50)
+
+    # THEN the host is slow in each step
+    assert {finding.rule for finding in findings(*rows)} == {"TL301"}
