@@ -123,8 +123,9 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
             if not _is_reported(context, candidate, bound_ns):
                 continue
             device = _device(context, candidate, bound_ns)
-            finding = _finding(context, rule, candidate, device, bound_ns.get(device, 0))
-            findings.append((finding, candidate))
+            if candidate.is_reported:
+                finding = _finding(context, rule, candidate, device, bound_ns.get(device, 0))
+                findings.append((finding, candidate))
             if device in free:
                 taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
                 ledger = ledger.after(context, candidate, taken, device)

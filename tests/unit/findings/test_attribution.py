@@ -398,3 +398,9 @@ def test_where_the_profiler_hardly_slows_typical_steps_bound_as_well():
 def test_without_idle_in_typical_steps_there_is_nothing_to_report():
     context = context_of(unprofiled_idle_ns={0: 0}, idle=lambda _: union([0], [500]))
     assert findings_of(rule(101, candidate((0, 100))), context=context) == ()
+
+
+def test_time_of_what_is_not_reported_is_nobodys():
+    silent = replace(candidate((0, 150)), is_reported=False)
+    rules = (rule(306, silent), rule(101, candidate((100, 300))))
+    assert [(x.rule, x.cost_ns, x.bound_ns) for x in findings_of(*rules)] == [("TL101", 200, 150)]

@@ -21,6 +21,7 @@ from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_asynchronous_copy, is_graph_launch, is_kernel_launch
 from tracelab.model.frames import is_source_function
 from tracelab.model.graph_launches import mostly_replays, replayed
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.latencies import REPLAY_START_NS, SHORTEST_DELAY_NS
 from tracelab.model.lookup import match_names, rows_of
 from tracelab.model.trace import ABSENT, Category
@@ -78,11 +79,13 @@ def find(context: Context) -> list[Candidate]:
         )
         for is_of_remedy, remedy in group_of
     ]
-    candidates = (
+    candidates = [
         _candidate(context, is_chosen, lost, is_late, remedy, way)
         for is_chosen, remedy, way in groups
         if (lost := context.idle_by_device(is_chosen))
-    )
+    ]
+    if (context.timeline.kind == Kind.COMM).any():  # peers that the profiler slows are waited for
+        return candidates
     # What only the profiler costs is nothing to report.
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,10 +30,30 @@ _FIX = (
 
 
 def find(context: Context) -> list[Candidate]:
-    """The long idle times of which hardly another step has the like, together."""
+    """The long idle times of which hardly another step has the like, together.
+
+    Those of a slow start of the recording are a candidate of their own, which is not reported: each
+    step has less of them, and a typical cost they are not either.
+    """
     if len(context.steady_steps) < FEWEST_STEPS:
         return []
     stalls = {device: _irregular(context, device) for device in context.active_devices}
+    of_start = context.bubbles.next_id[context.start_up.slow]
+    return [
+        replace(candidate, is_reported=is_reported)
+        for is_reported in (True, False)
+        for candidate in _candidate(
+            context,
+            {
+                device: x.only(np.isin(x.next_id, of_start) != is_reported)
+                for device, x in stalls.items()
+            },
+        )
+    ]
+
+
+def _candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidate]:
+    """One candidate of the stalls of all devices; none without any."""
     stalls = {device: of_device for device, of_device in stalls.items() if len(of_device.next_id)}
     if not stalls:
         return []
@@ -76,6 +97,10 @@ class _Stalls:
     step_position: NDArray[np.intp]
     culprit_id: Int64Array
 
+    def only(self, is_chosen: NDArray[np.bool_]) -> _Stalls:
+        """The chosen ones, bool[k]."""
+        return _Stalls(*(getattr(self, column)[is_chosen] for column in _Stalls.__slots__))
+
 
 def _irregular(context: Context, device: int) -> _Stalls:
     """The irregular stalls of one device."""
@@ -93,9 +118,8 @@ def _irregular(context: Context, device: int) -> _Stalls:
     longer_ns = (idle_ns - np.median(idle_ns))[stalls.step_position]
     is_rare &= longer_ns >= _ALIKE * stalls.length_ns
     is_rare &= np.isin(stalls.next_id, context.bubbles.next_id[context.bubbles_inside])
-    of_start = context.bubbles.next_id[context.start_up.not_ahead | context.start_up.slow]
-    is_rare &= ~np.isin(stalls.next_id, of_start)
-    return _Stalls(*(getattr(stalls, column)[is_rare] for column in _Stalls.__slots__))
+    is_rare &= ~np.isin(stalls.next_id, context.bubbles.next_id[context.start_up.not_ahead])
+    return stalls.only(is_rare)
 
 
 def _stalls_of(context: Context, device: int, least_ns: float) -> _Stalls:
