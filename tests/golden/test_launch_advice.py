@@ -37,7 +37,7 @@ COMPILED = 'Use `torch.compile(model, mode="reduce-overhead")` or '
         ),
         # Of one rank among two.
         (
-            "tensor_parallel_even_rank0",
+            "tensor_parallel_even_rank1",
             f"Replay a step as a CUDA graph: 24 launches. {COMPILED}",
             "Shapes, which are not in the trace, must not change.",
         ),

@@ -17,6 +17,8 @@ from tracelab.findings.places import JOINT, TOGETHER, places_of
 from tracelab.findings.rules import tl305_first_use
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
+from tracelab.measures.profiler_overhead import most_saved_ns
+from tracelab.measures.steady import PROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
@@ -30,6 +32,8 @@ from tracelab.simulate.sites import Selection, Sites
 # Why a replay says nothing about the edit of a finding.
 NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
 _FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
+# Edits that leave the GPU all kernels that it has.
+_KEEP_KERNELS = ("unblock", "host", "load", "graph", "fuse", "pin", "prefetch")
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -74,15 +78,24 @@ def price_findings(
     together = Fix(TOGETHER, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
     *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
     by_index = dict(zip(fixes, alone, strict=True))
+    most_ns = most_saved_ns(context.timeline) if baseline.basis == PROFILED else None
     findings = [
-        with_saving(finding, baseline.step_ns, saved_ns(by_index[i])) if i in by_index else finding
-        for i, (finding, _) in enumerate(edited)
+        with_saving(finding, baseline.step_ns, saved_ns(by_index[i], _most_ns(edits, most_ns)))
+        if i in by_index
+        else finding
+        for i, (finding, edits) in enumerate(edited)
     ]
     steps = max(1, len(context.typical_steps))
-    return Priced(
-        tuple(sorted(findings, key=lambda finding: order_of(finding, steps))),
-        (_savings(context, baseline, of_all if fixes else None),),
+    savings = _savings(
+        context, baseline, of_all if fixes else None, _most_ns(together.edits, most_ns)
     )
+    return Priced(tuple(sorted(findings, key=lambda finding: order_of(finding, steps))), (savings,))
+
+
+def _most_ns(edits: Iterable[Change], most_ns: int | None) -> int | None:
+    """The most that edits can save if kernels stay, ns; None where it is not known, or they go."""
+    keep = all(isinstance(edit, Edit) and edit.kind in _KEEP_KERNELS for edit in edits)
+    return most_ns if keep else None
 
 
 def _is_first_use(found: Iterable[Finding], context: Context) -> bool:
@@ -135,17 +148,30 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
-def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
-    """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer."""
+def saved_ns(prediction: Prediction, most_ns: int | None = None) -> tuple[int, int, int]:
+    """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer.
+
+    Args:
+        prediction: of the step, with the profiler or without it.
+        most_ns: the most that the fix can save without the profiler; None where it is not known.
+    """
+    limit_ns = prediction.step_ns if most_ns is None else most_ns
     saves_ns, low_ns, high_ns = (
-        max(0, prediction.step_ns - ns)
+        min(limit_ns, max(0, prediction.step_ns - ns))
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
     )
     return saves_ns, low_ns, high_ns
 
 
-def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
-    saves_ns, low_ns, high_ns = (None, None, None) if together is None else saved_ns(together)
+def _savings(
+    context: Context,
+    baseline: Baseline,
+    together: Prediction | None,
+    most_ns: int | None = None,
+) -> Savings:
+    saves_ns, low_ns, high_ns = (
+        (None, None, None) if together is None else saved_ns(together, most_ns)
+    )
     return Savings(
         rank=context.rank,
         step=None,

@@ -78,6 +78,20 @@ def test_a_finding_saves_what_the_replay_says(report_of):
     assert savings.not_replayed is None
 
 
+@pytest.mark.parametrize(("unprofiled_us", "saves_us"), [(850, 50), (870, 70)])
+def test_a_fix_saves_no_more_than_kernels_leave_of_a_step_without_the_profiler(
+    tmp_path, unprofiled_us, saves_us
+):
+    # GIVEN a step whose kernels take 800 us, and no time of the host to calibrate the replay by
+    about = {"tracelab": {"unprofiled_step_ms": unprofiled_us / 1_000}}
+    report = analyze(files.write(tmp_path / "hand.json", steps(), before=about))
+
+    # THEN what is predicted of the step with the profiler, 115 us, is not there without it
+    [savings] = report.savings
+    assert (savings.basis, savings.saves_ns) == ("profiled", saves_us * US)
+    assert [x.saves_ns for x in of_program(report) if x.rule == "TL101"] == [saves_us * US]
+
+
 def test_without_predictions_findings_have_shares(report_of):
     report = report_of(steps(), Options(prices=False))
     first, *_ = of_program(report)
