@@ -3,9 +3,9 @@
 When a recording begins, the GPU has nothing to do: the profiler has just started, and what was
 launched before is over. A host that launches faster than the GPU works needs some steps to get
 ahead of it, and until then the GPU waits for launches. Later it does not. The profiler is slow at
-first, too: in 40 captures of H100s and H200s hosts took up to 3.2 times as long between two
-launches of the first recorded step as between the same launches of the other steps. Where one slept
-or used something for the first time, it was 4.7 to 43 times.
+first, too: where the GPU idled longer in the first recorded step of 40 captures of H200s, the host
+had taken up to 3.2 times as long since the launch before as at that launch of the other steps, or
+4.2 to 43 times, as where a data loader or autograd was used for the first time.
 """
 
 from __future__ import annotations
