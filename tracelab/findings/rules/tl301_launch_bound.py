@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
+from tracelab.findings.finding import INFO, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
@@ -84,7 +85,7 @@ def find(context: Context) -> list[Candidate]:
         for is_chosen, remedy, way in groups
         if (lost := context.idle_by_device(is_chosen))
     ]
-    if (context.timeline.kind == Kind.COMM).any():  # peers that the profiler slows are waited for
+    if _has_collectives(context):
         return candidates
     # What only the profiler costs is nothing to report.
     return [candidate for candidate in candidates if any(candidate.limit_ns.values())]
@@ -204,12 +205,8 @@ def _candidate(
     fix, edit = way.fix, way.edit
     if way == _LAUNCH_BOUND and remedy is None:
         fix, edit = advise(context, max(map(measure, lost.values())))
-    # What the profiler cost beside the idle time that is the recording's already.
-    recording_ns = {device: measure(idle) for device, idle in context.recording_idle.items()}
-    overhead_ns = {
-        device: max(0, ns - recording_ns.get(device, 0))
-        for device, ns in context.profiler_overhead_ns.items()
-    }
+    late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
+    left = {device: _without_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
     return Candidate(
         title=f"The host {way.does}, most of all {at} {describe(call_site, name)}",
         cause=way.cause,
@@ -224,11 +221,37 @@ def _candidate(
         remedy=remedy,
         lost=lost,
         limit_ns={
-            device: measure(idle) * max(0, late_ns - overhead_ns[device]) // late_ns
+            device: measure(idle) * left[device][0] // late_ns[device]
             for device, idle in lost.items()
-            if (late_ns := measure(context.idle(device, is_late)))
+            if late_ns[device]
         },
+        severity_override=INFO if all(is_bound for _, is_bound in left.values()) else None,
     )
+
+
+def _without_profiler_ns(context: Context, device: int, late_ns: int) -> tuple[int, bool]:
+    """How much of a device's time before late launches there is without the profiler, ns.
+
+    All that the profiler cost may have been such time. If so much is not there, the GPU worked in
+    some of it: then no more is known than how long it idles at most without the profiler, and
+    where that is hardly anything, nothing is left.
+
+    Returns:
+        the time, and whether it is no more than a bound.
+    """
+    recording = context.recording_idle.get(device)
+    recording_ns = 0 if recording is None else measure(recording)  # counted already
+    overhead_ns = max(0, context.profiler_overhead_ns[device] - recording_ns)
+    if late_ns > overhead_ns or _has_collectives(context):
+        return max(0, late_ns - overhead_ns), False
+    idle_ns = min(late_ns, context.unprofiled_idle_ns.get(device, 0))
+    length_ns = context.window_without_profiler_ns or context.window.length_ns
+    return (idle_ns if idle_ns >= WARNING_SHARE * length_ns else 0), True
+
+
+def _has_collectives(context: Context) -> bool:
+    """Whether peers that the profiler slows are waited for."""
+    return bool((context.timeline.kind == Kind.COMM).any())
 
 
 def _is_launch(name: str) -> bool:
@@ -282,8 +305,10 @@ RULE = Rule(
     decides="It sums the idle time in which the thread that launched the next activity was "
     "executing Python, operators or launches, and from there to the activity's start. "
     "If the capture knows how long a step takes without the profiler, the bound "
-    "leaves out the profiler's own overhead. What only that or the start of the recording makes "
-    "idle is not reported. Gaps of 1 ms or more in which nothing "
+    "leaves out the profiler's own overhead. Where that may be all of it, the bound is what the GPU "
+    "is idle without the profiler (information, unless a saving is predicted), and nothing is "
+    "reported where that is less than 2 % of a step. Nor is what the start of the recording makes "
+    "idle. Gaps of 1 ms or more in which nothing "
     "was launched are reported separately (`slow_host`): there the host did something "
     "else. In a program of replays, gaps of 20 us are, and idle time while a replay "
     "is launched counts as well. Idle time after a blocking call belongs to TL101. A "

@@ -5,7 +5,7 @@ import pytest
 from tests.build.files import US, call, kernel, launch, operator, step
 from tests.unit.findings.hand_made import blocking, launched_one_by_one, work
 from tracelab import Options
-from tracelab.findings.finding import CRITICAL, WARNING
+from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
 
 def test_launch_bound(findings):
@@ -56,12 +56,25 @@ def test_wins_no_more_than_a_step_loses_without_the_profiler(
     ]
 
 
-@pytest.mark.parametrize("unprofiled_ms", [0.01, 0.05, 0.075])
+@pytest.mark.parametrize("unprofiled_ms", [0.01, 0.05, "0.051"])
 def test_what_only_the_profiler_costs_is_not_reported(summaries, unprofiled_ms):
-    # The GPU works for 50 us of the step, and the 25 before the first kernel are not the host's.
+    # The GPU works for 50 us of the step: of 51 it is idle for less than 2 %.
     about = {"tracelab": {"unprofiled_step_ms": unprofiled_ms}}
 
     assert summaries(step(1, 0, 210 * US), *launched_one_by_one(), before=about) == []
+
+
+@pytest.mark.parametrize(("unprofiled_ms", "bound"), [("0.052", 2), ("0.075", 25)])
+def test_where_the_profiler_may_cost_all_of_it_what_is_idle_without_it_is_a_bound(
+    summaries, unprofiled_ms, bound
+):
+    # The step is 158 or 135 us shorter without the profiler, as much as is late or more; but the
+    # GPU works for 50 us of it, so some of that was in the 25 before the first kernel, or nowhere.
+    about = {"tracelab": {"unprofiled_step_ms": unprofiled_ms}}
+
+    assert summaries(step(1, 0, 210 * US), *launched_one_by_one(), before=about) == [
+        ("TL301", "launch_bound", INFO, bound)
+    ]
 
 
 def test_of_two_steps_counts_the_profiler_twice(summaries):
