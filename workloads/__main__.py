@@ -78,11 +78,14 @@ def with_captured(manifest: dict[str, Any], line: dict[str, Any]) -> dict[str, A
     {'traces': ['a', 'b'], 'planned': ['c']}
     >>> with_captured({"traces": ["a"], "planned": ["b"]}, "a")
     {'traces': ['a'], 'planned': ['b']}
+    >>> with_captured({"traces": ["a"], "planned": ["b"]}, "b")
+    {'traces': ['a', 'b']}
     """
     planned = [other for other in manifest.get("planned", ()) if other is not line]
     is_new = all(other is not line for other in manifest["traces"])
     traces = [*manifest["traces"], *([line] if is_new else [])]
-    return {**manifest, "traces": traces, **({"planned": planned} if planned else {})}
+    others = {key: value for key, value in manifest.items() if key != "planned"}
+    return {**others, "traces": traces, **({"planned": planned} if planned else {})}
 
 
 def _groups(lines: Iterable[dict[str, Any]]) -> list[list[dict[str, Any]]]:

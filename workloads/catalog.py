@@ -256,11 +256,11 @@ CATALOG = (
         )
     ),
     *(
-        Entry("graphs", variant, shows, fix=fix, is_bundled=False)
+        Entry("graphs", variant, shows, fix=fix)
         for variant, shows, fix in (
-            ("synchronized", "Four CUDA graphs a step, and a synchronize behind each.", "whole"),
-            ("parts", "The same four graphs without the synchronizes.", "whole"),
-            ("whole", "The fix: the step is one graph.", ""),
+            ("synchronized", "Four CUDA graphs a step, and a synchronize behind each.", "parts"),
+            ("parts", "The fix: the same four graphs without the synchronizes.", ""),
+            ("whole", "The same step as one graph.", ""),
             (
                 "read_first",
                 "The result of a replay is read, and worked on, before the next is launched.",

@@ -36,28 +36,33 @@ def table(some: Sequence[Measured]) -> list[str]:
 
 
 def _row(one: Measured) -> str:
+    digits = 2 if one.before.median >= 1 else 3
     cells = (
         f"`{one.told}`",
         f"`{one.workload}`: `{one.pitfall}`, `{one.fix}`",
-        _steps(one.before),
-        _steps(one.after),
-        f"{one.saved_ms:.2f}, {one.saved_ms / one.before.median:.0%}",
-        _predicted(one.predicted_ms, one.saved_ms),
-        _predicted(one.fixed_ms, one.after.median),
+        _steps(one.before, digits),
+        _steps(one.after, digits),
+        f"{one.saved_ms:.{digits}f}, {one.saved_ms / one.before.median:.0%}",
+        _predicted(one.predicted_ms, one.saved_ms, digits),
+        _predicted(one.fixed_ms, one.after.median, digits),
         f"`{one.finding.edit}`" if one.finding.edit else "-",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _steps(steps: Steps) -> str:
-    return f"{steps.median:.2f} ({steps.shortest:.2f} to {steps.longest:.2f})"
+def _steps(steps: Steps, digits: int) -> str:
+    return _between(steps.median, steps.shortest, steps.longest, digits)
 
 
-def _predicted(interval: Interval | None, measured_ms: float) -> str:
+def _predicted(interval: Interval | None, measured_ms: float, digits: int) -> str:
     if interval is None:
         return "-"
     held = "" if interval.holds(measured_ms) else " outside"
-    return f"{interval.value:.2f} ({interval.low:.2f} to {interval.high:.2f}){held}"
+    return f"{_between(interval.value, interval.low, interval.high, digits)}{held}"
+
+
+def _between(value: float, low: float, high: float, digits: int) -> str:
+    return f"{value:.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"
 
 
 def summary(some: Sequence[Measured]) -> str:
