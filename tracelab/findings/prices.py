@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,8 +32,8 @@ from tracelab.simulate.sites import Selection, Sites
 # Why a replay says nothing about the edit of a finding.
 NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
 _FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
-# Edits that leave the GPU all kernels that it has.
-_KEEP_KERNELS = ("unblock", "host", "load", "graph", "fuse", "pin", "prefetch")
+# Edits after which the GPU may have less to do.
+_LESS_WORK = ("remove", "scale", "comm", "level", "balance")
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -78,24 +78,49 @@ def price_findings(
     together = Fix(TOGETHER, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
     *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
     by_index = dict(zip(fixes, alone, strict=True))
-    most_ns = most_saved_ns(context.timeline) if baseline.basis == PROFILED else None
     findings = [
-        with_saving(finding, baseline.step_ns, saved_ns(by_index[i], _most_ns(edits, most_ns)))
+        _with_saving(finding, by_index[i], _limit(edits, baseline, context))
         if i in by_index
         else finding
         for i, (finding, edits) in enumerate(edited)
     ]
     steps = max(1, len(context.typical_steps))
     savings = _savings(
-        context, baseline, of_all if fixes else None, _most_ns(together.edits, most_ns)
+        context,
+        baseline,
+        of_all if fixes else None,
+        _limit(together.edits, baseline, context),
     )
     return Priced(tuple(sorted(findings, key=lambda finding: order_of(finding, steps))), (savings,))
 
 
-def _most_ns(edits: Iterable[Change], most_ns: int | None) -> int | None:
-    """The most that edits can save if kernels stay, ns; None where it is not known, or they go."""
-    keep = all(isinstance(edit, Edit) and edit.kind in _KEEP_KERNELS for edit in edits)
-    return most_ns if keep else None
+def _with_saving(finding: Finding, prediction: Prediction, limit: _Limit | None) -> Finding:
+    """A finding with what its edit saves, judged by the step without the profiler if it limits."""
+    share = 1.0 if limit is None else limit.share
+    return with_saving(finding, round(share * prediction.step_ns), saved_ns(prediction, limit))
+
+
+class _Limit(NamedTuple):
+    """What the step without the profiler says of savings that are predicted of the one with it.
+
+    Attributes:
+        most_ns: the most that can be saved, ns: all of it, or what kernels that stay leave of it.
+        share: how long it is, as a share of the one with the profiler.
+    """
+
+    most_ns: int
+    share: float
+
+
+def _limit(edits: Iterable[Change], baseline: Baseline, context: Context) -> _Limit | None:
+    """What edits save at most; None where the predictions are without the profiler, or unknown."""
+    unprofiled_ns = context.timeline.trace.info.unprofiled_step_ns
+    beside_kernels_ns = most_saved_ns(context.timeline)
+    if baseline.basis != PROFILED or unprofiled_ns is None or beside_kernels_ns is None:
+        return None
+    kernels_stay = all(isinstance(edit, Edit) and edit.kind not in _LESS_WORK for edit in edits)
+    most_ns = beside_kernels_ns if kernels_stay else round(unprofiled_ns)
+    return _Limit(most_ns, min(1.0, unprofiled_ns / (baseline.step_ns or unprofiled_ns)))
 
 
 def _is_first_use(found: Iterable[Finding], context: Context) -> bool:
@@ -148,29 +173,32 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
-def saved_ns(prediction: Prediction, most_ns: int | None = None) -> tuple[int, int, int]:
+def saved_ns(prediction: Prediction, limit: _Limit | None = None) -> tuple[int, int, int]:
     """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer.
 
     Args:
         prediction: of the step, with the profiler or without it.
-        most_ns: the most that the fix can save without the profiler; None where it is not known.
+        limit: of the step without the profiler; None where it is not known. At least is then saved
+            what is saved of the profiled step in proportion.
     """
-    limit_ns = prediction.step_ns if most_ns is None else most_ns
     saves_ns, low_ns, high_ns = (
-        min(limit_ns, max(0, prediction.step_ns - ns))
+        max(0, prediction.step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
     )
-    return saves_ns, low_ns, high_ns
+    if limit is None:
+        return saves_ns, low_ns, high_ns
+    most_ns, share = limit
+    return min(most_ns, saves_ns), min(most_ns, round(share * low_ns)), min(most_ns, high_ns)
 
 
 def _savings(
     context: Context,
     baseline: Baseline,
     together: Prediction | None,
-    most_ns: int | None = None,
+    limit: _Limit | None = None,
 ) -> Savings:
     saves_ns, low_ns, high_ns = (
-        (None, None, None) if together is None else saved_ns(together, most_ns)
+        (None, None, None) if together is None else saved_ns(together, limit)
     )
     return Savings(
         rank=context.rank,

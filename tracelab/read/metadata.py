@@ -134,7 +134,7 @@ def _positive_ns(recorder: Mapping[str, str], key: str) -> float | None:
         time_ns = float(recorder.get(key, "")) * 1e6
     except ValueError:
         return None
-    return time_ns if 0 < time_ns < math.inf else None
+    return time_ns if 1 <= time_ns < math.inf else None
 
 
 def _unprofiled_block_steps(recorder: Mapping[str, str]) -> int | None:
