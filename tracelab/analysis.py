@@ -17,6 +17,7 @@ from tracelab.findings.finding import Finding, is_same_place
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
+from tracelab.findings.recording_start import recording_start
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.findings.remedy import Remedy
@@ -281,7 +282,11 @@ def take_notes(
     sites: Sites | None,
 ) -> tuple[Note, ...]:
     """What to know beside the findings."""
-    texts = (_other_story(context, rules, findings, baseline, sites), few_blocks(context))
+    texts = (
+        _other_story(context, rules, findings, baseline, sites),
+        few_blocks(context),
+        recording_start(context),
+    )
     return tuple(Note(context.rank, context.window.step, text) for text in texts if text)
 
 

@@ -23,9 +23,10 @@ from tracelab.model.lookup import rows_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
-_BY_HOST = (Cause.HOST_BLOCKED, Cause.INPUT, Cause.HOST_BUSY, Cause.LAUNCH, Cause.EDGE)
+_BY_HOST = (Cause.HOST_BUSY, Cause.LAUNCH, Cause.EDGE)  # a call that waits is the program's own
 _AHEAD = 0.02  # of a typical step: so little the GPU may wait for the launches of a step
 _FEWEST_AHEAD = 2  # steps that show that the host runs ahead
+_MOST_STEPS = 3  # before it does: more are no start but the program
 _FEWEST_ALIKE = 3  # steps that show how long the host usually takes
 _STALLED = 4  # times as long as usual
 
@@ -35,7 +36,7 @@ class StartUp(Frozen):
     """Which idle time is there because the recording had just begun; not where the host stalled.
 
     The host is ahead in a step for whose launches the GPU hardly waits: they return while it works.
-    It runs ahead if it is in at least two steps, and in most from the first of these on.
+    It runs ahead if it is in one of the first four steps, and in most from there on, at least two.
 
     Attributes:
         not_ahead: bool[bubbles], caused by the host in steps before that first one: the program has
@@ -133,14 +134,15 @@ def _idle_since_ns(bubbles: Bubbles) -> Int64Array:
 
 
 def _first_ahead(is_ahead: NDArray[np.bool_]) -> int | None:
-    """The first step in which the host is ahead; None where most from there on are no such steps.
+    """The first step in which the host is ahead; None where it is not one of the first, or rare.
 
     >>> _first_ahead(np.array([False, False, True, False, True, True]))
     2
     >>> _first_ahead(np.array([False, True, False])), _first_ahead(np.array([False, False]))
     (None, None)
+    >>> _first_ahead(np.array([False] * 4 + [True] * 9))
     """
     first = int(np.argmax(is_ahead))
-    ahead = int(is_ahead[first:].sum())
+    ahead = int(is_ahead.sum())
     is_usual = ahead >= _FEWEST_AHEAD and 2 * ahead > len(is_ahead) - first
-    return first if is_usual else None
+    return first if is_usual and first <= _MOST_STEPS else None
