@@ -296,18 +296,29 @@ def _around_branches(graph: Graph) -> Edges:
         timeline.launch_id == ABSENT, ABSENT, timeline.trace.start_ns[timeline.launch_id]
     )
     by_end = np.argsort(end_ns, kind="stable")
+    ended_ns = end_ns[by_end]
+    # The first of a stream that was launched later is where the latest launch until then is later.
+    latest_ns = [
+        np.maximum.accumulate(launched_ns[stream.first_row : stream.end_row])
+        for stream in timeline.streams
+    ]
+    first_row = np.array([stream.first_row for stream in timeline.streams], dtype=np.intp)
+    row_count = np.array([len(latest) for latest in latest_ns], dtype=np.intp)
     pairs = [np.zeros((2, 0), dtype=np.intp)]
     for row, _ in _replays_of_branches(timeline):
         first_ns, last_ns, begun_ns = start_ns[row].min(), end_ns[row].max(), launched_ns[row[0]]
-        over = by_end[: np.searchsorted(end_ns[by_end], first_ns, side="right")]
-        before = over[launched_ns[over] < begun_ns][-1:]
+        over = int(np.searchsorted(ended_ns, first_ns, side="right"))
+        # What was launched later and is over already is little: the way back is short.
+        while over and launched_ns[by_end[over - 1]] >= begun_ns:
+            over -= 1
+        before = by_end[max(over - 1, 0) : over]
         roots = _roots(timeline, row)
         pairs.append(np.stack((np.repeat(before, len(roots)), np.tile(roots, len(before)))))
         last = row[[end_ns[row].argmax()]]
-        _, after = np.unique(
-            np.where(launched_ns > begun_ns, stream_index, ABSENT), return_index=True
+        later = np.array(
+            [latest.searchsorted(begun_ns, side="right") for latest in latest_ns], dtype=np.intp
         )
-        after = after[launched_ns[after] > begun_ns]
+        after = (first_row + later)[later < row_count]
         is_apart = ~np.isin(stream_index[after], stream_index[row])
         after = after[is_apart & (start_ns[after] >= last_ns)]
         pairs.append(np.stack((np.repeat(last, len(after)), after)))

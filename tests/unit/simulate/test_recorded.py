@@ -147,6 +147,37 @@ def test_what_is_around_a_graph_of_several_streams_keeps_its_place():
     assert edges_of(program, Via.EVENT) == [(3, 4, 1_600), (3, 5, 1_600), (5, 6, 1_600)]
 
 
+def test_what_overtakes_a_graph_of_several_streams_is_neither_before_nor_after_it():
+    # GIVEN the same twice, and in stream 8 a kernel each time that is launched later than the graph
+    # and over when the graph begins
+    some = []
+    for number, start in enumerate((0, 100 * US)):
+        first, replay, over, last = range(4 * number, 4 * number + 4)
+        some += [
+            rows.launch(start, start + 4 * US, first),
+            rows.launch(start + 20 * US, start + 24 * US, replay, name="cudaGraphLaunch"),
+            rows.launch(start + 26 * US, start + 30 * US, over),
+            rows.launch(start + 70 * US, start + 74 * US, last),
+            rows.kernel(start + 6 * US, start + 16 * US, correlation=first),
+            rows.kernel(start + 34 * US, start + 38 * US, correlation=over, stream=8),
+            rows.kernel(start + 40 * US, start + 50 * US, correlation=replay, stream=13),
+            rows.kernel(start + 40 * US, start + 60 * US, correlation=replay, stream=14),
+            rows.kernel(start + 76 * US, start + 80 * US, correlation=last),
+        ]
+    # THEN each graph follows what was launched before it and not that kernel, and what was launched
+    # last follows the graph; the second graph follows the branches of the first one as well
+    assert sorted(edges_of(program_of(*some), Via.EVENT)) == [
+        (4, 6, 1_600),
+        (4, 7, 1_600),
+        (6, 16, 1_600),
+        (7, 8, 1_600),
+        (7, 15, 1_600),
+        (13, 15, 1_600),
+        (13, 16, 1_600),
+        (16, 17, 1_600),
+    ]
+
+
 def test_pageable_copy_returns_with_its_copy():
     program = program_of(
         rows.call("cudaMemcpyAsync", 0, 80 * US, correlation=1),
