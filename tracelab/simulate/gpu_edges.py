@@ -99,7 +99,8 @@ def _before_replays(
 
 def _ends_its_launch(timeline: Timeline) -> NDArray[np.bool_]:
     """bool[m], which timeline rows end last of what their call launched: of all branches."""
-    last_end_ns = np.zeros(len(timeline.trace), dtype=np.int64)
+    # What nothing launched has the last place, behind those of the events.
+    last_end_ns = np.zeros(len(timeline.trace) + 1, dtype=np.int64)
     np.maximum.at(last_end_ns, timeline.launch_id, timeline.end_ns)
     is_last: NDArray[np.bool_] = timeline.launch_id == ABSENT
     is_last |= timeline.end_ns == last_end_ns[timeline.launch_id]

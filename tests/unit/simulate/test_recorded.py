@@ -147,6 +147,20 @@ def test_what_is_around_a_graph_of_several_streams_keeps_its_place():
     assert edges_of(program, Via.EVENT) == [(3, 4, 1_600), (3, 5, 1_600), (5, 6, 1_600)]
 
 
+def test_what_nothing_launched_does_not_hide_how_soon_a_graph_follows():
+    # GIVEN a graph queued 5 us behind a kernel whose launch is the last event, and in stream 8 a
+    # kernel without a launch that ends later
+    program = program_of(
+        rows.launch(12 * US, 16 * US, 2, name="cudaGraphLaunch"),
+        rows.kernel(6 * US, 40 * US, correlation=1),
+        rows.kernel(45 * US, 50 * US, correlation=2),
+        rows.kernel(60 * US, 70 * US, stream=8),
+        rows.launch(0, 4 * US, 1),
+    )
+    # THEN the graph follows the kernel as soon as it did, and not as soon as a kernel would
+    assert edges_of(program, Via.STREAM) == [(1, 2, 5 * US)]
+
+
 def test_what_overtakes_a_graph_of_several_streams_is_neither_before_nor_after_it():
     # GIVEN the same twice, and in stream 8 a kernel each time that is launched later than the graph
     # and over when the graph begins
