@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,6 +30,20 @@ from tracelab.simulate.program import Via
 _MOST_BRANCHES = 8  # of a graph, all of whose ends what follows it waits for
 
 
+class _Replay(NamedTuple):
+    """A replay of a graph on several streams.
+
+    Attributes:
+        row: intp[k], the timeline rows of its nodes.
+        is_last: bool[k], which of them are the last of their stream in it.
+        has_many: whether it is on so many streams that not each of them is a branch.
+    """
+
+    row: NDArray[np.intp]
+    is_last: NDArray[np.bool_]
+    has_many: bool
+
+
 def gpu_edges(graph: Graph) -> list[Edges]:
     """Edges between timeline rows: streams, events, queues, full GPUs, graphs of several streams.
 
@@ -38,13 +53,14 @@ def gpu_edges(graph: Graph) -> list[Edges]:
     Returns:
         edges whose sources and targets are timeline rows.
     """
+    replays = list(_replays_of_branches(graph.host.timeline))
     return [
         _streams(graph),
         *_found(graph),
         _full_gpu(graph),
-        *_graph_branches(graph),
-        _after_graphs(graph),
-        _around_branches(graph),
+        *_graph_branches(graph, replays),
+        _after_graphs(graph, replays),
+        _around_branches(graph, replays),
         _callbacks(graph),
     ]
 
@@ -154,7 +170,7 @@ def _is_of_branch(graph: Graph, row_of: Int64Array) -> NDArray[np.bool_]:
     return is_of_branch
 
 
-def _graph_branches(graph: Graph) -> list[Edges]:
+def _graph_branches(graph: Graph, replays: Sequence[_Replay]) -> list[Edges]:
     """Within a graph on several streams: its branches wait for each other."""
     timeline, binding = graph.host.timeline, graph.binding
     row_of = np.full(len(timeline.trace), ABSENT, dtype=np.int64)
@@ -164,39 +180,41 @@ def _graph_branches(graph: Graph) -> list[Edges]:
     # Only what was waited for last shows the latency.
     is_shown = np.isin(binding.constraint[target], (Constraint.EVENT, Constraint.QUEUE))
     is_shown &= binding.source_row[target] == source
-    inferred_source, inferred_target = _inferred_branches(graph)
+    inferred_source, inferred_target = _inferred_branches(graph, replays)
     shown_source = np.concatenate((inferred_source, source[is_shown]))
     shown_target = np.concatenate((inferred_target, target[is_shown]))
     delay_ns = timeline.start_ns[shown_target] - timeline.end_ns[shown_source]
     latency_ns = lower_median(delay_ns) if len(delay_ns) else binding.latencies.typical_ns[NODE]
     inferred_ns = np.where(
-        _is_of_many(timeline)[inferred_target], delay_ns[: len(inferred_target)], latency_ns
+        _is_of_many(timeline, replays)[inferred_target],
+        delay_ns[: len(inferred_target)],
+        latency_ns,
     )
     return [
         edges(inferred_source, inferred_target, Via.EVENT, inferred_ns),
         edges(source, target, Via.EVENT, latency_ns),
-        _staggered(timeline),
+        _staggered(timeline, replays),
     ]
 
 
-def _is_of_many(timeline: Timeline) -> NDArray[np.bool_]:
+def _is_of_many(timeline: Timeline, replays: Sequence[_Replay]) -> NDArray[np.bool_]:
     """bool[m], which timeline rows are nodes of a replay on many streams."""
     is_of_many = np.zeros(len(timeline.event_id), dtype=np.bool_)
-    for row, is_last in _replays_of_branches(timeline):
-        is_of_many[row] = is_last.sum() > _MOST_BRANCHES
+    for replay in replays:
+        is_of_many[replay.row] = replay.has_many
     return is_of_many
 
 
-def _staggered(timeline: Timeline) -> Edges:
+def _staggered(timeline: Timeline, replays: Sequence[_Replay]) -> Edges:
     """On many streams nodes that wait for nothing begin one after another, all after the first.
 
     They keep that, so that they take no less time wherever the replay begins.
     """
     sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    for row, is_last in _replays_of_branches(timeline):
-        if is_last.sum() > _MOST_BRANCHES:
-            first, *others = _roots(timeline, row)
+    for replay in replays:
+        if replay.has_many:
+            first, *others = _roots(timeline, replay.row)
             sources.append(np.full(len(others), first))
             targets.append(np.array(others, dtype=np.intp))
     source, target = np.concatenate(sources), np.concatenate(targets)
@@ -212,7 +230,9 @@ def _roots(timeline: Timeline, row: NDArray[np.intp]) -> NDArray[np.intp]:
     return roots
 
 
-def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _inferred_branches(
+    graph: Graph, replays: Sequence[_Replay]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """What branches of graphs waited for by the times: pairs of rows.
 
     Where the file does not say how nodes depend on each other, one that started later than its
@@ -224,10 +244,10 @@ def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]
     start_ns, end_ns, stream_index = timeline.start_ns, timeline.end_ns, timeline.stream_index
     sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
-    for row, is_last in _replays_of_branches(timeline):
+    for row, is_last, has_many in replays:
         by_end = row[np.argsort(end_ns[row], kind="stable")]
         is_first = np.append(True, is_last[:-1])
-        begun_ns = start_ns[row].min() if is_last.sum() > _MOST_BRANCHES else start_ns[row]
+        begun_ns = start_ns[row].min() if has_many else start_ns[row]
         ready_ns = np.where(is_first, begun_ns, end_ns[row - 1])
         late = row[start_ns[row] - ready_ns > SHORTEST_DELAY_NS // 2]
         late = late[~graph.binding.has_predecessors[late]]
@@ -241,7 +261,7 @@ def _inferred_branches(graph: Graph) -> tuple[NDArray[np.intp], NDArray[np.intp]
     return np.concatenate(sources), np.concatenate(targets)
 
 
-def _after_graphs(graph: Graph) -> Edges:
+def _after_graphs(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     """What follows a graph in one of its streams waits for the ends of its other branches, too.
 
     Of many branches only for the one that ended last, as all pairs would be the square of them;
@@ -252,11 +272,10 @@ def _after_graphs(graph: Graph) -> Edges:
     sources: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     targets: list[NDArray[np.intp]] = [np.zeros(0, dtype=np.intp)]
     shown_ns: list[Int64Array] = [np.zeros(0, dtype=np.int64)]
-    for row, is_last in _replays_of_branches(timeline):
+    for row, is_last, has_many in replays:
         last_row = row[is_last]
         following = last_row[last_row + 1 < len(stream_index)] + 1
         following = following[stream_index[following] == stream_index[following - 1]]
-        has_many = len(last_row) > _MOST_BRANCHES
         if has_many:
             last_row = last_row[[end_ns[last_row].argmax()]]
         source, target = (x.ravel() for x in np.meshgrid(last_row, following))
@@ -283,7 +302,7 @@ def _typical_gap_ns(graph: Graph, source: NDArray[np.intp], target: NDArray[np.i
     return typical_ns
 
 
-def _around_branches(graph: Graph) -> Edges:
+def _around_branches(graph: Graph, replays: Sequence[_Replay]) -> Edges:
     """What ran before a graph of several streams, and what ran after it in a stream of its own.
 
     The streams of its nodes are not the one that it was launched in, so the file does not say what
@@ -306,7 +325,7 @@ def _around_branches(graph: Graph) -> Edges:
     first_row = np.array([stream.first_row for stream in timeline.streams], dtype=np.intp)
     row_count = np.array([len(latest) for latest in latest_ns], dtype=np.intp)
     pairs = [np.zeros((2, 0), dtype=np.intp)]
-    for row, _ in _replays_of_branches(timeline):
+    for row, *_ in replays:
         first_ns, last_ns, begun_ns = start_ns[row].min(), end_ns[row].max(), launched_ns[row[0]]
         over = int(np.searchsorted(ended_ns, first_ns, side="right"))
         # What was launched later and is over already is little: the way back is short.
@@ -327,17 +346,16 @@ def _around_branches(graph: Graph) -> Edges:
     return edges(source, target, Via.EVENT, _typical_gap_ns(graph, source, target))
 
 
-def _replays_of_branches(
-    timeline: Timeline,
-) -> Iterator[tuple[NDArray[np.intp], NDArray[np.bool_]]]:
-    """Per replay on several streams its rows, and which are the last of their stream in it."""
+def _replays_of_branches(timeline: Timeline) -> Iterator[_Replay]:
+    """Every replay on several streams."""
     in_graph = np.flatnonzero(replayed(timeline))
     for _, index in groups_of(timeline.launch_id[in_graph]):
         row = in_graph[index]
         stream_index = timeline.stream_index[row]
         is_last = np.append(stream_index[1:] != stream_index[:-1], True)
-        if is_last.sum() > 1:
-            yield row, is_last
+        count = is_last.sum()
+        if count > 1:
+            yield _Replay(row, is_last, has_many=bool(count > _MOST_BRANCHES))
 
 
 def _callbacks(graph: Graph) -> Edges:
