@@ -27,7 +27,7 @@ from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import once, repeat, typical_steps
-from tracelab.simulate.replay import replay
+from tracelab.simulate.replay import Replayed, replay
 
 _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
 # Of 35 captures the four that a replay got wrong had 31 % and more of the step in delays that
@@ -42,7 +42,7 @@ _NOT_EXPLAINED = (
     "Without the profiler {} {} a step, but {} in the replay: predictions are of the step with it."
 )
 _NOT_STEADY = (
-    "The recorded steps would not go on as they began: a step is {} {} then than the recorded ones."
+    "The recording is not in a steady state: repeated, its steps take {} {} than recorded."
 )
 
 
@@ -95,22 +95,29 @@ def find_baseline(graph: Graph) -> Baseline:
     if not len(program):
         return Baseline(not_replayed="The typical steps of the file launch no GPU work.")
     step_ns = program.length_ns // program.steps
-    replayed_ns = int(replay([program]).step_ns[0])
-    once_error = _error_of(once_program)
+    unchanged = replay([program])
+    replayed_ns = int(unchanged.step_ns[0])
+    once_error = (
+        _error_of(program, unchanged)
+        if once_program is None
+        else _error_of(once_program, replay([once_program]))
+    )
+    error = replayed_ns / step_ns - 1
     recorded = Baseline(
         program=program,
         steps=numbers,
         step_ns=step_ns,
         replayed_ns=replayed_ns,
         not_calibrated=_NOT_TIMED,
-        error=replayed_ns / step_ns - 1,
+        error=error,
         is_share=not program.is_repeated,
     )
     if why := _why_not(graph, program, once_error):
         return _refused(replace(recorded, error=once_error), why)
     baseline = _calibrated(graph, program, recorded)
-    if baseline.basis == PROFILED and abs(replayed_ns / step_ns - 1) > _MOST_ERROR:
-        return _refused(recorded, _NOT_STEADY.format(*_off_by(replayed_ns / step_ns - 1)))
+    is_steady = once_program is None or abs(error) <= _MOST_ERROR
+    if baseline.basis == PROFILED and not is_steady:
+        return _refused(recorded, _NOT_STEADY.format(*_off_by(error)))
     return baseline
 
 
@@ -118,9 +125,9 @@ def _refused(baseline: Baseline, why: str) -> Baseline:
     return replace(baseline, program=None, not_calibrated=None, not_replayed=why)
 
 
-def _error_of(once_program: Program) -> float:
+def _error_of(once_program: Program, unchanged: Replayed) -> float:
     """By how much a program that runs once is off at its end, as a share of what it took."""
-    reached_ns = replay([once_program]).time_ns[:, 0] + once_program.moment_ns.min()
+    reached_ns = unchanged.time_ns[:, 0] + once_program.moment_ns.min()
     node = np.unique(once_program.target)
     recorded_ns = once_program.moment_ns[node].max()
     return float((reached_ns[node].max() - recorded_ns) / once_program.length_ns)
@@ -154,12 +161,15 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
     )
 
 
-def _programs(graph: Graph) -> tuple[Program, Program, tuple[int, ...]]:
-    """The program of a file, the same run once as it was recorded, and the numbers of its steps."""
+def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
+    """The program of a file, the same run once as it was recorded, and the numbers of its steps.
+
+    Without steps the program itself runs once, and there is no other.
+    """
     timeline, recorded = graph.host.timeline, record_program(graph)
     steps = typical_steps(timeline, len(recorded.program))
     if steps is None:
-        return recorded.program, recorded.program, ()
+        return recorded.program, None, ()
     first, last = steps
     numbers = tuple(step.number for step in timeline.steps[first : last + 1])
     return repeat(graph, recorded, first, last), once(graph, recorded, first, last), numbers

@@ -8,7 +8,9 @@ from tests.build import rows
 from tests.build.rows import US
 from tests.unit.simulate.loops import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tracelab.measures.steady import PROFILED, UNPROFILED
+from tracelab.simulate import baseline as baseline_module
 from tracelab.simulate.baseline import find_baseline
+from tracelab.simulate.replay import replay
 
 
 def test_steps_that_replay_as_they_were():
@@ -33,6 +35,25 @@ def test_without_steps_it_is_the_whole_trace_once():
     baseline = find_baseline(graph_of(*without_steps))
     assert (baseline.steps, baseline.is_share) == ((), True)
     assert baseline.error == pytest.approx(0, abs=0.02)
+
+
+def test_without_steps_it_is_replayed_a_single_time(monkeypatch):
+    # GIVEN kernels of 80 us in one stream that overlap, so that the replay is off
+    without_steps = [
+        rows.kernel(row.start, row.start + 80 * US, correlation=row.correlation)
+        if row.name == "gemm"
+        else row
+        for row in recorded_steps()
+        if not row.name.startswith("ProfilerStep")
+    ]
+    replayed = []
+    monkeypatch.setattr(
+        baseline_module, "replay", lambda programs: replayed.append(programs) or replay(programs)
+    )
+    baseline = find_baseline(graph_of(*without_steps))
+    # THEN that is said of the trace, and not that its steps are not steady
+    assert baseline.not_replayed.startswith("Replayed unchanged, the trace is ")
+    assert len(replayed) == 1
 
 
 def test_without_launches_there_is_nothing_to_replay():
@@ -117,8 +138,8 @@ class TestStepsThatAreNotSteady:
         assert baseline.program is None
         assert baseline.error == pytest.approx(395 / 3 / 123.2 - 1, abs=0.001)
         assert baseline.not_replayed == (
-            "The recorded steps would not go on as they began: a step is 6.9 % longer then than "
-            "the recorded ones."
+            "The recording is not in a steady state: repeated, its steps take 6.9 % longer than "
+            "recorded."
         )
 
     def test_without_the_profiler_they_are_compared_with_what_the_recorder_timed(self):
