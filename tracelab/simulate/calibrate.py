@@ -236,8 +236,10 @@ def _fitting_shares(
         for fit in fits
     ]
     faster = [fit.longest_ns / timed_ns / (1 - _SAME) for fit in fits]
-    # The larger the share, the faster: both run downwards.
-    least, most = (float(np.interp(1, ratio[::-1], shares[::-1])) for ratio in (slower, faster))
+    # The larger the share, the faster: as a rule both run downwards. Where one does not, the least
+    # share is the first that is not too slow, and the most the last that is not too fast.
+    least = float(np.interp(1, np.minimum.accumulate(slower)[::-1], shares[::-1]))
+    most = float(np.interp(1, np.maximum.accumulate(faster[::-1]), shares[::-1]))
     return least, max(least, most)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +19,12 @@ from tests.unit.simulate.loops import (
 )
 from tracelab.model.graph import Graph
 from tracelab.model.trace import Category
-from tracelab.simulate.calibrate import calibrate, count_recorded, without_profiler
+from tracelab.simulate.calibrate import (
+    _fitting_shares,
+    calibrate,
+    count_recorded,
+    without_profiler,
+)
 from tracelab.simulate.program import NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import repeat
@@ -230,6 +236,18 @@ def test_where_the_host_decides_the_gaps_of_graphs_may_be_the_profilers_or_not()
         for program in (calibration.program, *calibration.ends)
     ]
     assert gaps_ns == [[250, 1_600], [500, 1_600], [0, 1_600]]
+
+
+def test_all_shares_of_the_gaps_count_where_less_of_them_takes_longer_for_once():
+    # GIVEN a step of 100 us, and what it takes without a quarter more of the gaps each time: longer
+    # without a half of them than without a quarter
+    steps_us = (122, 82, 110, 90, 80)
+    fits = [SimpleNamespace(shortest_ns=us, longest_ns=us, host_ns=0) for us in steps_us]
+    least, most = _fitting_shares(fits, (0, 0.25, 0.5, 0.75, 1), timed_ns=100, measured_ns=100)
+    # THEN it takes 102 us first a half of the way from 122 to 82, and 98 us last three fifths of
+    # the way from 110 to 90
+    assert least == pytest.approx(0.25 / 2)
+    assert most == pytest.approx(0.5 + 0.25 * 3 / 5)
 
 
 def test_what_two_threads_record_counts_once_each():
