@@ -15,16 +15,20 @@ from tracelab.findings.context import Context
 from tracelab.intervals import clip, measure
 from tracelab.model.kernel_kinds import Kind
 
-_MOST = 0.5  # of the window, and of the multiprocessors
+_LEAST_TIME = 0.5  # of the window
+_MOST_BLOCKS = 0.5  # for each multiprocessor
 _ALONE = 0.001  # of the window may have two activities at once
-_MOST_READ = 2_000  # launches: so many have their arguments looked up
+_MOST_READ = 2_000  # launches: the first so many have their arguments looked up
 
 
 def few_blocks(context: Context) -> str:
-    """A sentence about the kernel that fills most of the window alone, if it has few blocks; or "".
+    """A sentence about the kernel that fills most of the file alone, if it has few blocks; or "".
 
-    It counts the blocks of all its launches: a block is on one multiprocessor.
+    It counts the blocks of each launch, of many only of the first ones: a block is on one
+    multiprocessor. Nothing is said of a single step.
     """
+    if context.window.step is not None:
+        return ""
     timeline, window, device = context.timeline, context.window, context.deciding_device
     count = timeline.trace.info.multiprocessors.get(device)
     is_here = timeline.select(device=device)
@@ -39,22 +43,24 @@ def few_blocks(context: Context) -> str:
     name_ns = np.bincount(name_index, weights=length_ns[rows])
     share = name_ns.max() / window.length_ns
     together_ns = int(length_ns[is_here].sum()) - busy_ns
-    chosen = rows[name_index == name_ns.argmax()]
-    if share < _MOST or together_ns > _ALONE * window.length_ns or len(chosen) > _MOST_READ:
+    if share < _LEAST_TIME or together_ns > _ALONE * window.length_ns:
         return ""
-    event_ids = timeline.event_id[chosen].tolist()
+    chosen = rows[name_index == name_ns.argmax()]
+    first = chosen[np.argsort(timeline.start_ns[chosen], kind="stable")][:_MOST_READ]
+    event_ids = timeline.event_id[first].tolist()
     arguments = context.arguments(event_ids)
     blocks = [_blocks(arguments[event_id]) for event_id in event_ids]
     known = [number for number in blocks if number is not None]
-    if len(known) < len(blocks) or max(known) > _MOST * count:
+    if len(known) < len(blocks) or max(known) > _MOST_BLOCKS * count:
         return ""
     least, most = min(known), max(known)
     number = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     what = "block leaves" if most == 1 else "blocks leave"
+    of_first = f"in its first {_MOST_READ:,} launches " if len(chosen) > _MOST_READ else ""
     return (
         f"For {100 * share:.1f} % of the time GPU {device} runs `{context.kernel_name(chosen[0])}` "
-        f"alone: its {number} {what} at least {count - most} of {count} multiprocessors to "
-        "independent work in another stream, or on another branch of its graph."
+        f"alone: {of_first}its {number} {what} at least {count - most} of {count} multiprocessors "
+        "to independent work in another stream, or on another branch of its graph."
     )
 
 

@@ -6,6 +6,7 @@ from tests.build import files
 from tests.build.files import US
 from tests.unit.findings.hand_made import work
 from tracelab import Options, analyze
+from tracelab.findings import few_blocks
 
 GPU = {"deviceProperties": [{"id": 0, "name": "NVIDIA H200", "numSms": 132}]}
 STEPS = 4
@@ -15,7 +16,7 @@ STEPS = 4
 def notes(tmp_path):
     """The notes on a file of steps with a kernel each, whose grids are given, and other work."""
 
-    def find(*grids, others=(), before=None):
+    def find(*grids, others=(), before=None, of_step=None):
         rows = []
         for number in range(STEPS):
             begin = 100 * number * US
@@ -31,7 +32,7 @@ def notes(tmp_path):
                 ),
             ]
         path = files.write(tmp_path / "hand.json", [*rows, *others], before=before or GPU)
-        report = analyze(path, Options(cache=False, prices=False))
+        report = analyze(path, Options(cache=False, prices=False, step=of_step))
         return [note.text for note in report.notes]
 
     return find
@@ -51,6 +52,16 @@ def test_grids_of_all_launches_count(notes):
     [text] = notes([8, 2, 1], [8, 4, 2])
     assert "its 16 to 64 blocks leave at least 68 of 132 multiprocessors" in text
     assert "its 1 block leaves at least 131 of 132" in notes([1, 1, 1])[0]
+
+
+def test_of_many_launches_only_the_first_are_looked_at(notes, monkeypatch):
+    monkeypatch.setattr(few_blocks, "_MOST_READ", 3)
+    [text] = notes([8, 1, 1], [9, 1, 1], [7, 1, 1], [67, 1, 1])
+    assert "alone: in its first 3 launches its 7 to 9 blocks leave at least 123 of 132" in text
+
+
+def test_nothing_is_said_of_a_single_step(notes):
+    assert notes([32, 1, 1], of_step=1) == []
 
 
 def test_half_of_the_multiprocessors_is_the_limit(notes):
