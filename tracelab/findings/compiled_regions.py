@@ -8,10 +8,23 @@ from tracelab.model.lookup import match_names
 from tracelab.model.nesting import Nesting
 from tracelab.model.trace import Category, Trace
 
-_COMPILED = re.compile(r"^(?:## Call CompiledFxGraph|Torch-Compiled Region)")
+_FUNCTION = re.compile(r"^Torch-Compiled Region")
+_CODE = re.compile(rf"{_FUNCTION.pattern}|^## Call CompiledFxGraph")
+
+
+def compiled_functions(trace: Trace) -> Nesting:
+    """The regions of every thread in which it ran a compiled function, as trees."""
+    return _regions(trace, _FUNCTION)
 
 
 def compiled_regions(trace: Trace) -> Nesting:
-    """The regions of every thread in which it ran such code, as trees."""
+    """The regions of every thread in which it ran such code, as trees.
+
+    Beside those of functions, those of their graphs, which the backward pass calls without one.
+    """
+    return _regions(trace, _CODE)
+
+
+def _regions(trace: Trace, name: re.Pattern[str]) -> Nesting:
     event_id = trace.of_category(Category.OPERATOR, Category.ANNOTATION)
-    return Nesting(trace, event_id[match_names(trace, event_id, _COMPILED.match)])
+    return Nesting(trace, event_id[match_names(trace, event_id, name.match)])

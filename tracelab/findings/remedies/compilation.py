@@ -6,6 +6,7 @@ import re
 
 import numpy as np
 
+from tracelab.findings.compiled_regions import compiled_functions
 from tracelab.findings.remedies.guards import (
     blocks,
     called_directly,
@@ -13,7 +14,6 @@ from tracelab.findings.remedies.guards import (
     counts_inside,
     every,
     named,
-    operators_named,
     recurring,
     recurs,
 )
@@ -28,7 +28,6 @@ from tracelab.model.driver_api import (
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import calls_of_name, groups_of
-from tracelab.model.nesting import Nesting
 from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 
 # What torch.compile records of itself; since 2.6 also around all of it, of the forward pass as
@@ -38,7 +37,6 @@ COMPILES = (
     r"|(?:compile_inner|_backward_impl|compile_fx_inner|create_aot_dispatcher_function"
     r"|entire_frame_compile|inductor_compile) \(dynamo_timed\)$"
 )
-_REGION = r"^Torch-Compiled Region"
 _FEWEST_LAUNCHES = 10  # of one compiled graph: fewer are no matter for a CUDA graph
 # An operator of cuDNN that has its plan takes below 0.2 ms of the host, one that makes it 5 to 80.
 _PLANNING_NS = 2_000_000
@@ -66,15 +64,12 @@ def _before_rest(graph: Graph, events: Int64Array) -> Int64Array:
 
     The rest of a function that a break cuts is compiled on its own, and called from its first part.
     """
-    timeline = graph.host.timeline
-    start_ns = timeline.trace.start_ns
-    regions = Nesting(timeline.trace, operators_named(timeline, _REGION))
+    trace = graph.host.timeline.trace
+    regions = compiled_functions(trace)
     is_inner = regions.parent_index != ABSENT
     last_ns = np.zeros(len(is_inner) + 1, dtype=np.int64)  # the last is for ABSENT
-    inner_ns = start_ns[regions.event_id[is_inner]]
-    np.maximum.at(last_ns, regions.parent_index[is_inner], inner_ns)
-    last_ns[-1] = 0
-    return chosen(events, last_ns[regions.innermost(events)] > start_ns[events])
+    np.maximum.at(last_ns, regions.parent_index[is_inner], regions.start_ns[is_inner])
+    return chosen(events, last_ns[regions.innermost(events)] > trace.start_ns[events])
 
 
 def _launches_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
