@@ -123,7 +123,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
             if not _is_reported(context, candidate, bound_ns):
                 continue
             device = _device(context, candidate, bound_ns)
-            if candidate.is_reported:
+            if candidate.becomes_finding:
                 finding = _finding(context, rule, candidate, device, bound_ns.get(device, 0))
                 findings.append((finding, candidate))
             if device in free:

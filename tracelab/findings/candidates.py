@@ -40,7 +40,7 @@ class Candidate(OneLine):
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
         is_typical: whether typical steps have it, so that it costs no more than they are idle
             without the profiler.
-        is_reported: whether it becomes a finding; else its time is nobody's.
+        becomes_finding: whether it becomes a finding; else its time is nobody's.
     """
 
     title: str
@@ -54,7 +54,7 @@ class Candidate(OneLine):
     edit: str | None = None
     remedy: Remedy | None = None
     is_typical: bool = True
-    is_reported: bool = True
+    becomes_finding: bool = True
 
 
 def only_one(texts: Sequence[str]) -> str:

@@ -401,6 +401,6 @@ def test_without_idle_in_typical_steps_there_is_nothing_to_report():
 
 
 def test_time_of_what_is_not_reported_is_nobodys():
-    silent = replace(candidate((0, 150)), is_reported=False)
+    silent = replace(candidate((0, 150)), becomes_finding=False)
     rules = (rule(306, silent), rule(101, candidate((100, 300))))
     assert [(x.rule, x.cost_ns, x.bound_ns) for x in findings_of(*rules)] == [("TL101", 200, 150)]

@@ -32,20 +32,20 @@ _FIX = (
 def find(context: Context) -> list[Candidate]:
     """The long idle times of which hardly another step has the like, together.
 
-    Those of a slow start of the recording are a candidate of their own, which is not reported: each
-    step has less of them, and a typical cost they are not either.
+    Those of a slow start of the recording are a candidate of their own, which becomes no finding:
+    each step has less of them, and a typical cost they are not either.
     """
     if len(context.steady_steps) < FEWEST_STEPS:
         return []
     stalls = {device: _irregular(context, device) for device in context.active_devices}
     of_start = context.bubbles.next_id[context.start_up.slow]
     return [
-        replace(candidate, is_reported=is_reported)
-        for is_reported in (True, False)
+        replace(candidate, becomes_finding=becomes_finding)
+        for becomes_finding in (True, False)
         for candidate in _candidate(
             context,
             {
-                device: x.only(np.isin(x.next_id, of_start) != is_reported)
+                device: x.only(np.isin(x.next_id, of_start) != becomes_finding)
                 for device, x in stalls.items()
             },
         )
