@@ -19,7 +19,7 @@ from tracelab.arrays import Frozen, read_only
 from tracelab.intervals import Int64Array
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.model.graph import Graph
-from tracelab.model.lookup import rows_of
+from tracelab.model.lookup import groups_of, rows_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
@@ -97,7 +97,7 @@ def _is_stalled(
 
     Args:
         timeline: the GPU activities in order.
-        launch_id: int64[l], the calls that launched in steps, by start.
+        launch_id: int64[l], the calls that launched in steps, by step and start.
         step_index: int32[l], the index of the step of each.
 
     Returns:
@@ -107,8 +107,8 @@ def _is_stalled(
     count = np.bincount(step_index, minlength=1)[step_index]  # of the launches of its step
     is_usual = np.zeros(len(launch_id), dtype=np.bool_)
     is_usual[:1] = True
-    for launches in np.unique(count).tolist():
-        of_step = np.flatnonzero(count == launches).reshape(-1, launches)
+    for launches, index in groups_of(count):
+        of_step = index.reshape(-1, launches)
         if len(of_step) >= _FEWEST_ALIKE:
             usual_ns = np.nanmedian(took_ns[of_step], axis=0)
             is_usual[of_step] |= took_ns[of_step] <= _STALLED * usual_ns
@@ -116,11 +116,15 @@ def _is_stalled(
 
 
 def _launches(timeline: Timeline) -> tuple[Int64Array, NDArray[np.int32]]:
-    """The calls that launched the activities of the steps, by start, and the index of the step."""
+    """The calls of all threads that launched in steps, and the index of the step of each.
+
+    They are ordered by step, and by start within each.
+    """
     rows = np.flatnonzero(timeline.step_index != ABSENT)
     launch_id, first = np.unique(timeline.launch_id[rows], return_index=True)
-    order = np.argsort(timeline.trace.start_ns[launch_id], kind="stable")
-    return launch_id[order], timeline.step_index[rows[first[order]]]
+    step_index = timeline.step_index[rows[first]]
+    order = np.lexsort((timeline.trace.start_ns[launch_id], step_index))
+    return launch_id[order], step_index[order]
 
 
 def _idle_since_ns(bubbles: Bubbles) -> Int64Array:

@@ -4,7 +4,7 @@ from itertools import accumulate
 
 import pytest
 
-from tests.build.rows import US, kernel, launch, step, trace
+from tests.build.rows import AUTOGRAD, MAIN, US, kernel, launch, step, trace
 from tracelab.intervals import union
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.start_up import start_up
@@ -16,10 +16,11 @@ from tracelab.options import PROFILER_STEP
 TAKES = 2  # us, a launch
 
 
-def program(*intervals_us, works_us=100, launches=1):
+def program(*intervals_us, works_us=100, launches=1, threads=(MAIN,), early_us=0):
     """Steps of kernels that work for so long, each launched so many us after the one before.
 
-    A step begins where the host ended the one before, and the first one 1 us before its launch.
+    A step begins where the host ended the one before, or earlier, and the first one 1 us before its
+    launch. The threads take turns to launch.
     """
     rows, free_us = [], 0
     launched_us = list(accumulate(intervals_us))
@@ -28,13 +29,18 @@ def program(*intervals_us, works_us=100, launches=1):
         of_step = launched_us[number * launches : (number + 1) * launches]
         ended_us = of_step[-1] + TAKES + 1
         rows.append(step(number, begun_us * US, ended_us * US))
-        begun_us = ended_us
-        for at_us in of_step:
+        begun_us = ended_us - early_us
+        for place, at_us in enumerate(of_step):
             correlation = len(rows)
             starts_us = max(free_us, at_us + TAKES)
             free_us = starts_us + works_us
             rows += [
-                launch(at_us * US, (at_us + TAKES) * US, correlation),
+                launch(
+                    at_us * US,
+                    (at_us + TAKES) * US,
+                    correlation,
+                    thread=threads[place % len(threads)],
+                ),
                 kernel(starts_us * US, free_us * US, correlation=correlation),
             ]
     return rows
@@ -82,10 +88,13 @@ def test_not_where_the_host_stalls(interval_us, expected):
     assert not_ahead == [(0, 3), *expected]
 
 
-def test_of_two_launches_in_a_step_each_has_its_own_usual_time():
+@pytest.mark.parametrize("threads", [(MAIN,), (MAIN, AUTOGRAD)], ids=["one thread", "two threads"])
+@pytest.mark.parametrize("early_us", [0, 20], ids=["one after another", "overlapping"])
+def test_of_two_launches_in_a_step_each_has_its_own_usual_time(threads, early_us):
     # GIVEN steps of two launches, 10 and 150 us after the one before. The kernels work for 100 us:
     # launched at 10 and 160, 170 and 320, 330 and 480 ... they start at 12, 162, 262, 362, ...
-    rows = program(10, 150, 10, 150, 10, 150, 10, 150, launches=2)
+    of_launches = (10, 150, 10, 150, 10, 150, 10, 150)
+    rows = program(*of_launches, launches=2, threads=threads, early_us=early_us)
 
     # THEN 150 us are nothing unusual at the second launch, though most take 10
     assert found(*rows) == ([(0, 3), (103, 153)], [])
