@@ -33,7 +33,7 @@ from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
 from tracelab.render.text.window_graph_idle import graph_idle
 from tracelab.render.text.window_idle import culprits, idle
-from tracelab.render.text.window_kernels import kernels, lines, modules, operators, phases
+from tracelab.render.text.window_kernels import what_ran
 from tracelab.render.text.window_overlap import overlap
 from tracelab.render.text.window_starts import latencies, starts
 from tracelab.render.text.window_times import streams, times
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from tracelab.render.html.file_part import FilePart
 
 TOP = 30  # kernels, lines, modules and operators
+_ORDER = ("phases", "kernels", "operators", "lines", "modules")
 _MOST_HEAT_ROWS, _MOST_STEPS = 64, 100
 
 
@@ -173,13 +174,7 @@ def _of_file(report: Report, rank: RankView, part: FilePart | None, suffix: str)
     )
     yield from made("blocking-calls", [blocking_calls(view)], of=of)
     yield from made("critical-path", critical_path(view), of=of)
-    yield from made("phases", phases(view))
-    for key, sections in (
-        ("kernels", kernels(view, TOP)),
-        ("operators", operators(view, TOP)),
-        ("lines", lines(view, TOP)),
-        ("modules", modules(view, TOP)),
-    ):
+    for key, sections in what_ran(view, TOP, _ORDER):
         yield from made(key, sections)
     yield from made("starts", [*starts(view), *latencies(view)], of=of)
     yield from made("other", other_tables(view), "Other tables", of=of)

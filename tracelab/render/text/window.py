@@ -8,7 +8,7 @@ from tracelab.render.text.window_blocking_calls import blocking_calls
 from tracelab.render.text.window_critical_path import critical_path
 from tracelab.render.text.window_graph_idle import graph_idle
 from tracelab.render.text.window_idle import culprits, idle
-from tracelab.render.text.window_kernels import kernels, lines, modules, operators, phases
+from tracelab.render.text.window_kernels import what_ran
 from tracelab.render.text.window_overlap import overlap
 from tracelab.render.text.window_starts import latencies, starts
 from tracelab.render.text.window_times import streams, times
@@ -27,11 +27,7 @@ def window_sections(view: View, top: int) -> list[Section]:
         *idle(view),
         *culprits(view),
         *graph_idle(view),
-        *phases(view),
-        *kernels(view, top),
-        *lines(view, top),
-        *modules(view, top),
-        *operators(view, top),
+        *(section for _, sections in what_ran(view, top) for section in sections),
         *streams(view),
         overlap(view),
         blocking_calls(view),

@@ -49,7 +49,108 @@ _OF_GRAPHS = (
 )
 
 
-def kernels(view: View, top: int) -> list[Section]:
+def what_ran(
+    view: View,
+    top: int,
+    order: Sequence[str] = ("phases", "kernels", "lines", "modules", "operators"),
+) -> list[tuple[str, list[Section]]]:
+    """The tables of what ran, by their names: a section each, or none without rows.
+
+    Below the first one with nodes of CUDA graphs stands where those count.
+
+    Args:
+        view: of the whole trace, or of one step.
+        top: how many kernels, lines, modules and operators to show.
+        order: the names, in the order in which they are shown.
+    """
+    sections = {
+        "phases": _phases(view),
+        "kernels": _kernels(view, top),
+        "lines": _lines(view, top),
+        "modules": _modules(view, top),
+        "operators": _operators(view, top),
+    }
+    work = {
+        "phases": view.phases,
+        "lines": view.lines,
+        "modules": view.modules,
+        "operators": view.operators,
+    }
+    of_graphs = [name for name in work if any(row.replay_basis for row in work[name])]
+    first = next((name for name in order if sections[name] and name in of_graphs), None)
+    return [
+        (name, [_about_graphs(x) for x in sections[name]] if name == first else sections[name])
+        for name in order
+    ]
+
+
+def busy_answer(view: View) -> str:
+    """What keeps the GPUs busy: which kernel, which phase.
+
+    Example: ``61.0 % of the GPU time is `gemm` (forward), and the backward pass launches 63.1 % of
+    it.``
+
+    Args:
+        view: of the whole trace, or of one step.
+
+    Returns:
+        one sentence; "" where the report has no kernels, or the window has no length.
+    """
+    named = [row for row in view.kernels if row.kind is not None]
+    if not named or view.scope.length_ns <= 0:
+        return ""
+    top = named[0]
+    phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
+    sentence = f"{_share_text(top.share)} of the GPU time is `{bare_name(top.name)}`{phase}"
+    most = max(view.phases, key=lambda row: row.gpu_ns, default=None)
+    if most is None or most.name not in _PHASE_WORDS:
+        return f"{sentence}."
+    share = _share_text(most.gpu_share)
+    return f"{sentence}, and {_PHASE_WORDS[most.name]} launches {share} of it."
+
+
+def _phases(view: View) -> list[Section]:
+    """Data loading, forward, backward, optimizer and the rest, in the order of a step."""
+    rows = view.phases
+    if not rows:
+        return []
+    notes = []
+    names = {row.name for row in rows}
+    if any(row.where == INFERRED for row in rows):
+        notes.append(
+            "The file does not mark the forward pass: what the main thread did before each "
+            "backward pass, since the phase before it, is taken for it."
+        )
+    elif names.isdisjoint(_NAMED_PHASES):
+        notes.append(
+            "The file does not mark the phases: record with_stack=True, or name them with "
+            'torch.profiler.record_function("forward").'
+        )
+    return [
+        Section(
+            f"Phases{_per(rows[0].sums.steps)}",
+            _about_times(rows),
+            columns=(
+                Column("phase", Fit.LABEL),
+                *_work_columns(rows),
+                Column("of host\ntime"),
+                Column("of GPU\ntime"),
+            ),
+            rows=tuple(
+                (
+                    _label(row.name, _origin(row)),
+                    *_work_cells(row),
+                    _share_text(row.host_share),
+                    _share_text(row.gpu_share),
+                )
+                for row in rows
+            ),
+            notes=tuple(notes),
+        )
+    ]
+
+
+def _kernels(view: View, top: int) -> list[Section]:
     """The GPU activities by name, the longest total first."""
     rows = view.kernels
     if not rows:
@@ -81,7 +182,7 @@ def kernels(view: View, top: int) -> list[Section]:
     ]
 
 
-def operators(view: View, top: int) -> list[Section]:
+def _operators(view: View, top: int) -> list[Section]:
     """The operators, that with the most time of the host or a GPU first."""
     rows = view.operators
     if not rows:
@@ -95,12 +196,12 @@ def operators(view: View, top: int) -> list[Section]:
                 (_label(row.name, row.where, _origin(row)), _calls_text(row), *_work_cells(row))
                 for row in rows[:top]
             ),
-            (*_left_out(rows, top, "operator", "operators"), *_about_graphs(view, rows)),
+            _left_out(rows, top, "operator", "operators"),
         )
     ]
 
 
-def lines(view: View, top: int) -> list[Section]:
+def _lines(view: View, top: int) -> list[Section]:
     """The lines of the program, that with the most time of the host or a GPU first."""
     rows = view.lines
     if not view.operators or "lines" not in view.tables:
@@ -120,12 +221,12 @@ def lines(view: View, top: int) -> list[Section]:
             tuple(
                 (_label(row.where, row.name, _origin(row)), *_work_cells(row)) for row in rows[:top]
             ),
-            (*_left_out(rows, top, "line", "lines"), *_about_graphs(view, rows)),
+            _left_out(rows, top, "line", "lines"),
         )
     ]
 
 
-def modules(view: View, top: int) -> list[Section]:
+def _modules(view: View, top: int) -> list[Section]:
     """The modules by class, that with the most time of the host or a GPU first."""
     if not view.modules:
         return []
@@ -150,76 +251,9 @@ def modules(view: View, top: int) -> list[Section]:
                 )
                 for row in rows[:top]
             ),
-            (*_left_out(rows, top, "module", "modules"), *_about_graphs(view, view.modules)),
+            _left_out(rows, top, "module", "modules"),
         )
     ]
-
-
-def phases(view: View) -> list[Section]:
-    """Data loading, forward, backward, optimizer and the rest, in the order of a step."""
-    rows = view.phases
-    if not rows:
-        return []
-    notes = []
-    names = {row.name for row in rows}
-    if any(row.where == INFERRED for row in rows):
-        notes.append(
-            "The file does not mark the forward pass: what the main thread did before each "
-            "backward pass, since the phase before it, is taken for it."
-        )
-    elif names.isdisjoint(_NAMED_PHASES):
-        notes.append(
-            "The file does not mark the phases: record with_stack=True, or name them with "
-            'torch.profiler.record_function("forward").'
-        )
-    notes += _about_graphs(view, rows)
-    return [
-        Section(
-            f"Phases{_per(rows[0].sums.steps)}",
-            _about_times(rows),
-            columns=(
-                Column("phase", Fit.LABEL),
-                *_work_columns(rows),
-                Column("of host\ntime"),
-                Column("of GPU\ntime"),
-            ),
-            rows=tuple(
-                (
-                    _label(row.name, _origin(row)),
-                    *_work_cells(row),
-                    _share_text(row.host_share),
-                    _share_text(row.gpu_share),
-                )
-                for row in rows
-            ),
-            notes=tuple(notes),
-        )
-    ]
-
-
-def busy_answer(view: View) -> str:
-    """What keeps the GPUs busy: which kernel, which phase.
-
-    Example: ``61.0 % of the GPU time is `gemm` (forward), and the backward pass launches 63.1 % of
-    it.``
-
-    Args:
-        view: of the whole trace, or of one step.
-
-    Returns:
-        one sentence; "" where the report has no kernels, or the window has no length.
-    """
-    named = [row for row in view.kernels if row.kind is not None]
-    if not named or view.scope.length_ns <= 0:
-        return ""
-    top = named[0]
-    phase = f" ({top.phase})" if top.phase in _NAMED_PHASES else ""
-    sentence = f"{_share_text(top.share)} of the GPU time is `{bare_name(top.name)}`{phase}"
-    most = max(view.phases, key=lambda row: row.gpu_ns, default=None)
-    if most is None or most.name not in _PHASE_WORDS:
-        return f"{sentence}."
-    share = _share_text(most.gpu_share)
-    return f"{sentence}, and {_PHASE_WORDS[most.name]} launches {share} of it."
 
 
 def _about_times(rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
@@ -264,11 +298,9 @@ def _origin(row: WorkMetrics) -> str | None:
     return row.replay_basis and ORIGINS.names[row.replay_basis]
 
 
-def _about_graphs(view: View, rows: Sequence[WorkMetrics]) -> tuple[str, ...]:
-    """What a table says of CUDA graphs: only the first one in which a node was captured."""
-    in_order = (view.phases, view.lines, view.modules, view.operators)
-    of_graphs = (table for table in in_order if any(row.replay_basis for row in table))
-    return (_OF_GRAPHS,) if next(of_graphs, None) is rows else ()
+def _about_graphs(section: Section) -> Section:
+    """The section with what tables say of CUDA graphs."""
+    return replace(section, notes=(*section.notes, _OF_GRAPHS))
 
 
 def _label(*parts: str | None) -> str:

@@ -215,6 +215,8 @@ def test_what_counts_where_is_said_below_the_first_table_alone():
 
     assert saying(report_of(phases=(row,), **tables)) == ["Phases"]
     assert saying(report_of(phases=(make_work("forward"),), **tables)) == ["Lines"]
+    # Lines are not shown without operators.
+    assert saying(report_of(lines=(row,), modules=(row,))) == ["Modules"]
 
 
 def test_modules_of_a_class_are_known_as_the_least_sure_one_is():
