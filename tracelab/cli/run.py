@@ -144,7 +144,7 @@ def _advice(count: int, skip: int, step_on: str | None) -> str:
     if count:
         longer = f"run it longer{', or with --skip 1' if skip > 1 else ''}"
         replayed = (
-            ". A step that is replayed as a CUDA graph calls no optimizer: "
+            "; if the optimizer's step is inside a CUDA graph, use "
             "--step-on torch.cuda:CUDAGraph.replay"
         )
         return longer + (replayed if step_on is None else "")

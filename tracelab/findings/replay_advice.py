@@ -28,7 +28,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.model.wording import describe
 
 GRAPH = "graph"  # the edit
-CAPTURABLE = "Adam and its kin need `capturable=True` to be in it."
+CAPTURABLE = "Adam and similar optimizers need `capturable=True` to be captured."
 _MOST_LOOKED_UP = 20_000  # launches: the place of most does not need all
 _COPIES = frozenset(("aten::_foreach_copy_", "aten::copy_"))
 _MARKS_SINCE = "2.1"  # `mark_static_address`

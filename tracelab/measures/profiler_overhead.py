@@ -1,5 +1,6 @@
-"""What windows would take without the profiler, which slows the host and nothing else.
+"""What windows would take without the profiler.
 
+It slows the host and, on the GPU, the nodes of CUDA graphs; only the host's part is counted here.
 Without it there is no beginning of a recording either, at which the host is not ahead yet.
 """
 
@@ -182,11 +183,11 @@ def _longer_ns(
     timeline: Timeline, windows: Sequence[Window], most_ns: float = math.inf
 ) -> Int64Array:
     """How much longer windows of steps of so many ns at most are than without the profiler."""
-    unprofiled_ns = timeline.trace.info.unprofiled_step_ns
-    if unprofiled_ns is None or not timeline.steps:
+    unprofiled_step_ns = timeline.trace.info.unprofiled_step_ns
+    if unprofiled_step_ns is None or not timeline.steps:
         return np.zeros(len(windows), dtype=np.int64)
     longer_ns = [
-        count * max(0, round(min(most_ns, window.length_ns / count) - unprofiled_ns))
+        count * max(0, round(min(most_ns, window.length_ns / count) - unprofiled_step_ns))
         for window, count in zip(windows, _step_counts(timeline, windows), strict=True)
     ]
     return np.array(longer_ns, dtype=np.int64)

@@ -112,8 +112,8 @@ class Recorder:
         done: whether the trace is written.
         reason: why not all is recorded, where that was not for the number of steps; else "".
         is_unwritable: whether that was because the file could not be written.
-        calls: how many calls of `step` fill the trace, as far as is known: it grows as short steps
-            are timed. A loop that is to end with the recording goes on until `over`.
+        calls: how many calls of `step` fill the trace. It grows while short steps are timed: loop
+            `while not recorder.over`, not over `range(recorder.calls)`.
         count: how many there were.
         created_s: when this recorder was made, seconds since the epoch.
         waits_are_resolved: whether every stream wait in the file names what it waited for; None

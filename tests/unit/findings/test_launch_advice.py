@@ -380,7 +380,8 @@ def test_an_optimizer_beside_replays_is_said_to_fit_into_a_graph(advice):
         "A step replays a graph and launches 15 times more, one by one, most of all in the "
         "optimizer, at `__add__` in train (train.py). Capture that in the graph, too: copies into "
         "its inputs as its first nodes, what uses its results as its last. `torch.cuda.graph` can "
-        "hold the optimizer, too. Adam and its kin need `capturable=True` to be in it."
+        "hold the optimizer, too. Adam and similar optimizers need "
+        "`capturable=True` to be captured."
     )
 
 

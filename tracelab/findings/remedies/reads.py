@@ -361,9 +361,9 @@ REMEDIES: tuple[Remedy, ...] = (
         id="synchronize-for-copy",
         name="a synchronize behind a copy to the host",
         title="",
-        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
-        "operator called and that an asynchronous copy to the host ends before, with nothing "
-        "launched in between.",
+        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
+        "called by an operator, which returns after an asynchronous copy to the host has ended, "
+        "with nothing launched between the two.",
         not_when="The program needs the values at once, as the actions of an environment.",
         fixes=(
             Instead(
@@ -385,8 +385,8 @@ REMEDIES: tuple[Remedy, ...] = (
         id="synchronize",
         name="a synchronize in the program",
         title="",
-        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` that no "
-        "operator called and that no asynchronous copy to the host ends before.",
+        shows="`cudaDeviceSynchronize`, `cudaStreamSynchronize` or `cudaEventSynchronize` not "
+        "called by an operator, with no asynchronous copy to the host before it.",
         not_when="The host must wait, as before it reads what a kernel wrote into its memory.",
         fixes=(
             Instead(
