@@ -20,7 +20,7 @@ def compiled_functions(trace: Trace) -> Nesting:
 def compiled_regions(trace: Trace) -> Nesting:
     """The regions of every thread in which it ran such code, as trees.
 
-    Beside those of functions, those of their graphs, which the backward pass calls without one.
+    Beside those of functions, those of graphs: a file may have these alone.
     """
     return _regions(trace, _CODE)
 
