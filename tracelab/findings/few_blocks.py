@@ -34,7 +34,7 @@ def few_blocks(context: Context) -> str:
     is_here = timeline.select(device=device)
     is_here &= context.is_inside(timeline.start_ns, timeline.end_ns)
     rows = np.flatnonzero(is_here & (timeline.kind == Kind.COMPUTE))
-    if not count or not len(rows):
+    if not count or not len(rows) or window.length_ns <= 0:
         return ""
     starts_ns = np.maximum(timeline.start_ns, window.start_ns)
     length_ns = np.minimum(timeline.end_ns, window.end_ns) - starts_ns

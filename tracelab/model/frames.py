@@ -63,6 +63,7 @@ _WRAPPERS = re.compile(
     r"|_dynamo/external_utils\.py\(\d+\): \w+"
     r"|_tensor\.py\(\d+\): wrapped"
     r")$"
+    r"|(?:^|/)tracelab/record/hooks\.py\(\d+\): called$"
 )
 
 # What Python does without a call of a name shows as the operator alone.
@@ -181,6 +182,8 @@ def is_wrapper(name: str) -> bool:
     """Whether a frame stands around the function that the program called, by a name of its own.
 
     >>> is_wrapper("torch/optim/optimizer.py(480): wrapper")
+    True
+    >>> is_wrapper("tracelab/record/hooks.py(58): called")
     True
     """
     return _WRAPPERS.search(name) is not None
