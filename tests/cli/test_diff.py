@@ -34,8 +34,8 @@ def test_first_line_is_the_verdict(tracelab):
     first = " ".join(ran.out.split("\n\n")[0].split())
     assert first == (
         "A step got 10.1 % shorter: 2.54 ms → 2.28 ms (2.42 ms → 2.35 ms without the profiler). "
-        "What changed: idle 202.0 µs → 37.44 µs; findings gone: TL101 `synchronize` and "
-        "TL201 `to` (host_sync)."
+        "What changed: idle 202.0 µs → 37.44 µs; findings gone: TL201 `to` (host_sync) and "
+        "TL101 `synchronize`."
     )
 
 
