@@ -34,6 +34,7 @@ from tracelab.measures.idle_culprits import idle_culprits
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.serialized_streams import SerializedStreams, serialized_streams
+from tracelab.measures.start_up import StartUp, start_up
 from tracelab.measures.what_ran import what_ran
 from tracelab.model.collectives import collectives
 from tracelab.model.graph import Graph, build_graph
@@ -93,7 +94,9 @@ class Analysis:
 _OF_APPLE = re.compile(r"aten::_?mps_")
 
 # The stages that the times of a window rest on.
-_FOR_WINDOW_TIMES = frozenset(("host", "graph", "blocking_calls", "bubbles", "exposed", "tables"))
+_FOR_WINDOW_TIMES = frozenset(
+    ("host", "graph", "blocking_calls", "bubbles", "start_up", "exposed", "tables")
+)
 
 
 def read(source: Source, options: Options) -> Trace:
@@ -224,6 +227,7 @@ def look_at(
     windows: tuple[Window, ...],
     rank: int,
     bubbles: Bubbles,
+    start_up: StartUp,
     idle_culprits: Int64Array,
     exposed: Exposed,
     serialized_streams: SerializedStreams,
@@ -247,6 +251,7 @@ def look_at(
         window=window,
         rank=rank,
         bubbles=bubbles,
+        start_up=start_up,
         idle_culprits=idle_culprits,
         exposed=exposed,
         serialized_streams=serialized_streams,
@@ -356,6 +361,7 @@ STAGES: tuple[Stage, ...] = (
     # measure
     Stage("blocking_calls", blocking_calls),
     Stage("bubbles", all_bubbles),
+    Stage("start_up", start_up),
     Stage("idle_culprits", idle_culprits),
     Stage("exposed", exposed),
     Stage("serialized_streams", serialized_streams),

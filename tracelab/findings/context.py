@@ -25,7 +25,7 @@ from tracelab.measures.profiler_overhead import (
     unprofiled_ns,
 )
 from tracelab.measures.serialized_streams import SerializedStreams
-from tracelab.measures.start_up import StartUp, start_up
+from tracelab.measures.start_up import StartUp
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.frames import event_as_shown
 from tracelab.model.graph import Graph
@@ -53,6 +53,7 @@ class Context(OneLine):
         window: the window to explain.
         rank: the file's rank.
         bubbles: the idle time of the whole file.
+        start_up: which of it is there because the recording had just begun.
         idle_culprits: int64[bubbles], event id of what kept the device idle, else ABSENT.
         exposed: the exposed communication and copies of the whole file.
         serialized_streams: which streams of a device ran one after the other, in the whole file.
@@ -69,6 +70,7 @@ class Context(OneLine):
     window: Window
     rank: int
     bubbles: Bubbles
+    start_up: StartUp
     idle_culprits: Int64Array
     exposed: Exposed
     serialized_streams: SerializedStreams
@@ -119,13 +121,13 @@ class Context(OneLine):
     @cached_property
     def profiler_overhead_ns(self) -> Mapping[int, int]:
         """By how much the recording made this window longer, by device, ns; 0 where unknown."""
-        overhead_ns = profiler_overhead_ns(self.graph, [self.window], self.bubbles)
+        overhead_ns = profiler_overhead_ns(self.graph, [self.window], self.bubbles, self.start_up)
         return {device: int(ns[0]) for device, ns in overhead_ns.items()}
 
     @cached_property
     def window_without_profiler_ns(self) -> int | None:
         """What this window would take without the profiler; None if unknown, or hardly less."""
-        return unprofiled_ns(self.graph, [self.window], self.bubbles)[0]
+        return unprofiled_ns(self.graph, [self.window], self.bubbles, self.start_up)[0]
 
     @cached_property
     def unprofiled_idle_ns(self) -> Mapping[int, int]:
@@ -134,11 +136,6 @@ class Context(OneLine):
         Empty where it is not known.
         """
         return unprofiled_idle_ns(self.timeline, self.window)
-
-    @cached_property
-    def start_up(self) -> StartUp:
-        """Which bubbles are there because the recording had just begun."""
-        return start_up(self.graph, self.bubbles)
 
     @cached_property
     def recording_idle(self) -> Mapping[int, Intervals]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array, measure_within
 from tracelab.measures.bubbles import Bubbles, Cause
-from tracelab.measures.start_up import start_up
+from tracelab.measures.start_up import StartUp
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.steps import Window
@@ -55,7 +55,7 @@ def active_devices(
 
 
 def profiler_overhead_ns(
-    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles
+    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, start_up: StartUp
 ) -> dict[int, Int64Array]:
     """By how much the recording made windows longer: the profiler, and what its start left idle.
 
@@ -66,6 +66,7 @@ def profiler_overhead_ns(
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
         bubbles: the idle time of the whole file.
+        start_up: which of it is there because the recording had just begun.
 
     Returns:
         device to int64[windows], ns, 0 where the profiler did not slow the host, or that is not
@@ -74,14 +75,24 @@ def profiler_overhead_ns(
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
     host_ns = _host_overhead_ns(timeline, windows, bubbles)
+    return _with_start_ns(timeline, windows, bubbles, start_up, host_ns)
+
+
+def _with_start_ns(
+    timeline: Timeline,
+    windows: Sequence[Window],
+    bubbles: Bubbles,
+    start_up: StartUp,
+    host_ns: dict[int, Int64Array],
+) -> dict[int, Int64Array]:
+    """By how much a slower host and the start of the recording made windows longer, by device."""
     if not any(ns.any() for ns in host_ns.values()):
         return host_ns
-    not_ahead = start_up(graph, bubbles).not_ahead
-    may_be_overhead = np.isin(bubbles.cause, _SLOW_HOST) | not_ahead
+    may_be_overhead = np.isin(bubbles.cause, _SLOW_HOST) | start_up.not_ahead
     longer_ns = _longer_ns(timeline, windows)
     overhead_ns = {}
     for device, ns in host_ns.items():
-        with_start_ns = ns + bubbles.within(device, not_ahead, windows)
+        with_start_ns = ns + bubbles.within(device, start_up.not_ahead, windows)
         idle_ns = bubbles.within(device, may_be_overhead, windows)
         most_ns = np.minimum(longer_ns, idle_ns)
         overhead_ns[device] = read_only(np.where(ns > 0, np.minimum(with_start_ns, most_ns), 0))
@@ -89,7 +100,7 @@ def profiler_overhead_ns(
 
 
 def unprofiled_ns(
-    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles
+    graph: Graph, windows: Sequence[Window] | None, bubbles: Bubbles, start_up: StartUp
 ) -> tuple[int | None, ...]:
     """What each window would take without the profiler, ns; None if unknown, or hardly less.
 
@@ -99,15 +110,17 @@ def unprofiled_ns(
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
         bubbles: the idle time of the whole file.
+        start_up: which of it is there because the recording had just begun.
     """
     timeline = graph.host.timeline
     windows = timeline.windows if windows is None else windows
     is_active = active_devices(graph, windows)
+    by_host_ns = _host_overhead_ns(timeline, windows, bubbles)
     host_ns, all_ns = (
         np.max([np.where(is_active[x], ns, 0) for x, ns in overhead.items()], axis=0, initial=0)
         for overhead in (
-            _host_overhead_ns(timeline, windows, bubbles),
-            profiler_overhead_ns(graph, windows, bubbles),
+            by_host_ns,
+            _with_start_ns(timeline, windows, bubbles, start_up, by_host_ns),
         )
     )
     return tuple(

@@ -14,6 +14,7 @@ from tracelab.measures.bubbles import Bubbles
 from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.profiler_overhead import unprofiled_ns
+from tracelab.measures.start_up import StartUp
 from tracelab.measures.window_times import DeviceMetrics, device_metrics
 from tracelab.model.graph import Graph
 from tracelab.model.steady import LeftOut
@@ -104,6 +105,7 @@ class SteadyMetrics(OneLine):
 def steady_steps(
     graph: Graph,
     bubbles: Bubbles,
+    start_up: StartUp,
     exposed: Exposed,
     blocking_calls: BlockingCallCosts,
     baseline: Replayed,
@@ -142,7 +144,7 @@ def steady_steps(
         baseline_error=baseline.error,
         not_replayed=baseline.not_replayed,
         devices=devices,
-        unprofiled_ns=unprofiled_ns(graph, [steady.window], bubbles)[0],
+        unprofiled_ns=unprofiled_ns(graph, [steady.window], bubbles, start_up)[0],
         not_calibrated=baseline.not_calibrated,
         replayed_steps=baseline.steps,
     )

@@ -13,6 +13,7 @@ from tracelab.measures.exposed import Exposed
 from tracelab.measures.measure import Measure, keyed_by
 from tracelab.measures.overlap import GraphStreamsTime, StreamTime, device_times
 from tracelab.measures.profiler_overhead import unprofiled_ns
+from tracelab.measures.start_up import StartUp
 from tracelab.model.constraints import REASONS
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
@@ -91,6 +92,7 @@ def window_times(
     graph: Graph,
     windows: Sequence[Window] | None,
     bubbles: Bubbles,
+    start_up: StartUp,
     exposed: Exposed,
     blocking_calls: BlockingCallCosts,
 ) -> tuple[WindowMetrics, ...]:
@@ -102,12 +104,13 @@ def window_times(
         graph: the file's dependencies.
         windows: what to measure; None for the whole trace and every step.
         bubbles: the idle time, at least of these windows.
+        start_up: which of it is there because the recording had just begun.
         exposed: the exposed communication and copies.
         blocking_calls: the blocking calls of the file.
     """
     windows = graph.host.timeline.windows if windows is None else windows
     devices = device_metrics(graph, windows, bubbles, exposed, blocking_calls)
-    unprofiled = unprofiled_ns(graph, windows, bubbles)
+    unprofiled = unprofiled_ns(graph, windows, bubbles, start_up)
     return tuple(
         WindowMetrics(0, window.step, window.start_ns, window.end_ns, of_window, without_profiler)
         for window, of_window, without_profiler in zip(windows, devices, unprofiled, strict=True)

@@ -13,6 +13,7 @@ from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.start_up import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import collectives
 from tracelab.model.source_lines import SourceLines
@@ -47,7 +48,8 @@ def steps_of(*rows, waits, clocks):
         Baseline(),
         {},
     )
-    windows = window_times(made, None, idle, alone, blocking_calls(made, idle))
+    start = start_up(made, idle)
+    windows = window_times(made, None, idle, start, alone, blocking_calls(made, idle))
     wait_ns = np.array(waits, dtype=np.int64) * US
     return rank_times(part, 0, clocks, wait_ns, windows).steps
 

@@ -22,6 +22,7 @@ from tracelab.measures.blocking_calls import blocking_call_rows, blocking_calls
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import device_times
+from tracelab.measures.start_up import start_up
 from tracelab.measures.window_times import window_times
 from tracelab.model.call_sites import CallSite
 from tracelab.model.source_lines import SourceLines
@@ -352,7 +353,9 @@ def test_a_steps_row_has_the_idle_in_the_step_whoever_caused_it(rows):
     measured, windows = blocking_calls(made), made.host.timeline.windows
     idle, calls = measured.attributed_idle, measured.calls
     found = list(blocking_call_rows(made, windows, measured))
-    times = window_times(made, windows, bubbles(made), exposed(made), measured)
+    all_idle = bubbles(made)
+    start = start_up(made, all_idle)
+    times = window_times(made, windows, all_idle, start, exposed(made), measured)
     for window, of_window in zip(windows, times, strict=True):
         of_calls = [row for row in found if row.step == window.step]
         caused_ns = after_ns = 0

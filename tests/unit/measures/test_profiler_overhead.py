@@ -13,6 +13,7 @@ from tracelab.measures.profiler_overhead import (
     unprofiled_idle_ns,
     unprofiled_ns,
 )
+from tracelab.measures.start_up import start_up
 from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host
@@ -48,8 +49,8 @@ def host_bound_steps():
 def measured(graph):
     """Overhead of device 0 and length without the profiler, both in ms, of each window."""
     idle = bubbles(graph)
-    overhead_ns = profiler_overhead_ns(graph, None, idle)[0]
-    lengths_ns = unprofiled_ns(graph, None, idle)
+    overhead_ns = profiler_overhead_ns(graph, None, idle, start_up(graph, idle))[0]
+    lengths_ns = unprofiled_ns(graph, None, idle, start_up(graph, idle))
     return (
         [ns / MS for ns in overhead_ns.tolist()],
         [None if ns is None else ns / MS for ns in lengths_ns],
@@ -129,10 +130,11 @@ def test_what_the_start_of_a_recording_leaves_idle_is_not_there_without_it():
     # before the host runs ahead. By the median of 103 the profiler made a step 13 us longer.
     graph, steady = recorded(0.09, *run_ahead_steps()), Window(None, 9 * US, 572 * US)
     idle = bubbles(graph)
+    start = start_up(graph, idle)
 
     # THEN nothing of the idle time is there without it, and no more than that was added
-    assert profiler_overhead_ns(graph, [steady], idle)[0].tolist() == [63 * US]
-    assert unprofiled_ns(graph, [steady], idle) == (500 * US,)
+    assert profiler_overhead_ns(graph, [steady], idle, start)[0].tolist() == [63 * US]
+    assert unprofiled_ns(graph, [steady], idle, start) == (500 * US,)
 
 
 def test_steps_are_no_shorter_than_without_the_profiler():
@@ -140,7 +142,9 @@ def test_steps_are_no_shorter_than_without_the_profiler():
     # and the start has 63, but 563 us are only 58 more than 505
     graph, steady = recorded(0.101, *run_ahead_steps()), Window(None, 9 * US, 572 * US)
 
-    assert profiler_overhead_ns(graph, [steady], bubbles(graph))[0].tolist() == [58 * US]
+    idle = bubbles(graph)
+    start = start_up(graph, idle)
+    assert profiler_overhead_ns(graph, [steady], idle, start)[0].tolist() == [58 * US]
 
 
 @pytest.mark.parametrize(("unprofiled_us", "idle_us"), [(104, 20), (100, 0), (90, 0)])

@@ -19,6 +19,7 @@ from tracelab.measures.measure import Measure, constrained
 from tracelab.measures.profiler_overhead import active_devices, profiler_overhead_ns
 from tracelab.measures.registry import MEASURES
 from tracelab.measures.serialized_streams import serialized_streams
+from tracelab.measures.start_up import start_up
 
 
 def test_every_measure_has_its_own_key():
@@ -59,8 +60,10 @@ def test_no_result_can_be_written_to():
         )
     )
     idle, host = bubbles(measured), measured.host
+    start = start_up(measured, idle)
     results = [
         idle,
+        start,
         device_gaps(host, 0),
         exposed(measured),
         serialized_streams(measured),
@@ -70,7 +73,7 @@ def test_no_result_can_be_written_to():
         *critical_paths(measured),
         idle_culprits(measured, idle),
         *active_devices(measured).values(),
-        *profiler_overhead_ns(measured, None, idle).values(),
+        *profiler_overhead_ns(measured, None, idle, start).values(),
     ]
 
     arrays = [array for result in results for array in _arrays(result)]

@@ -9,12 +9,15 @@ from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.overlap import DeviceTime, device_times
+from tracelab.measures.start_up import start_up
 from tracelab.measures.window_times import window_times
 
 
 def measured(*rows):
     made = graph(*rows)
-    return made, window_times(made, None, bubbles(made), exposed(made), blocking_calls(made))
+    idle = bubbles(made)
+    start = start_up(made, idle)
+    return made, window_times(made, None, idle, start, exposed(made), blocking_calls(made))
 
 
 @settings(derandomize=True, deadline=None, max_examples=50)
