@@ -78,18 +78,16 @@ def price_findings(
     together = Fix(TOGETHER, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
     *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
     by_index = dict(zip(fixes, alone, strict=True))
+    limits = _limits(baseline, context)
     findings = [
-        _with_saving(finding, by_index[i], _limit(edits, baseline, context))
+        _with_saving(finding, by_index[i], limits[_kernels_stay(edits)])
         if i in by_index
         else finding
         for i, (finding, edits) in enumerate(edited)
     ]
     steps = max(1, len(context.typical_steps))
     savings = _savings(
-        context,
-        baseline,
-        of_all if fixes else None,
-        _limit(together.edits, baseline, context),
+        context, baseline, of_all if fixes else None, limits[_kernels_stay(together.edits)]
     )
     return Priced(tuple(sorted(findings, key=lambda finding: order_of(finding, steps))), (savings,))
 
@@ -112,15 +110,22 @@ class _Limit(NamedTuple):
     share: float
 
 
-def _limit(edits: Iterable[Change], baseline: Baseline, context: Context) -> _Limit | None:
-    """What edits save at most; None where the predictions are without the profiler, or unknown."""
+def _limits(baseline: Baseline, context: Context) -> dict[bool, _Limit | None]:
+    """What can be saved at most, by whether kernels stay.
+
+    None where the predictions are without the profiler, or nothing is known of the step without it.
+    """
     unprofiled_ns = context.timeline.trace.info.unprofiled_step_ns
     beside_kernels_ns = most_saved_ns(context.timeline)
     if baseline.basis != PROFILED or unprofiled_ns is None or beside_kernels_ns is None:
-        return None
-    kernels_stay = all(isinstance(edit, Edit) and edit.kind not in _LESS_WORK for edit in edits)
-    most_ns = beside_kernels_ns if kernels_stay else round(unprofiled_ns)
-    return _Limit(most_ns, min(1.0, unprofiled_ns / (baseline.step_ns or unprofiled_ns)))
+        return {True: None, False: None}
+    share = min(1.0, unprofiled_ns / (baseline.step_ns or unprofiled_ns))
+    return {True: _Limit(beside_kernels_ns, share), False: _Limit(round(unprofiled_ns), share)}
+
+
+def _kernels_stay(edits: Iterable[Change]) -> bool:
+    """Whether the GPU has as much to do with some edits; a function may do anything."""
+    return all(isinstance(edit, Edit) and edit.kind not in _LESS_WORK for edit in edits)
 
 
 def _is_first_use(found: Iterable[Finding], context: Context) -> bool:

@@ -165,14 +165,19 @@ def test_block_whose_time_counts_says_its_steps(tmp_path, program):
     assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(0.1, abs=1e-6)
 
 
-def test_ranks_of_a_job_record_the_same_steps(tmp_path, monkeypatch, program):
-    monkeypatch.setenv("RANK", "0")
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+def fill(recorder, program):
+    """Steps of 0.1 ms of the host, until there are enough."""
     with recorder:
         while not recorder.over:
             program.step(0.1, 0)
             recorder.step()
+
+
+def test_ranks_of_a_job_record_the_same_steps(tmp_path, monkeypatch, program):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    fill(recorder, program)
     assert recorder.count == recorder.calls == 6 + 1 + 1
     assert metadata_of(recorder.path)["unprofiled_block_steps"] == "2"
 
@@ -180,10 +185,7 @@ def test_ranks_of_a_job_record_the_same_steps(tmp_path, monkeypatch, program):
 def test_without_a_gpu_no_more_steps_are_timed(tmp_path, monkeypatch, program):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
-    with recorder:
-        while not recorder.over:
-            program.step(0.1, 0)
-            recorder.step()
+    fill(recorder, program)
     assert recorder.count == recorder.calls == 6 + 1 + 1
     assert metadata_of(recorder.path)["unprofiled_block_steps"] == "2"
     assert program.device_lookups == 0
