@@ -1,27 +1,27 @@
 """What tests of every folder share: the command line as a function, a cache folder, GPU tests.
 
-What goes where: ``unit/`` mirrors the package, module by module; ``cli/`` runs each command as a
-user does; ``golden/`` compares whole reports of bundled and of real traces with what is known of
-them; ``reference/`` defines the measures once more, slowly; ``build/`` makes traces and reports by
-hand; ``programs/`` are recorded, ``benchmarks/`` are run by hand. Fixtures of one folder stand in
-its own ``conftest.py``, and makers that only its tests need in its ``hand_made.py``.
+``unit/`` mirrors the package, module by module; ``cli/`` runs each command as a user does;
+``golden/`` compares whole reports of bundled and of real traces with what is known of them;
+``frameworks/`` records real trainings; ``repository/`` holds the documents, the imports and the
+style; ``reference/`` defines the measures once more, slowly; ``build/`` makes traces and reports by
+hand; ``snapshots/`` holds screens as they were last read; ``programs/`` are recorded,
+``benchmarks/`` are run by hand. Fixtures of one folder stand in its own ``conftest.py``.
 """
 
 import os
+import re
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import settings
 
-from tests import bundled_traces
+from tests import bundled_traces, examples
 from tracelab.cli.main import main
 
-# How fast examples are made is a matter of the machine and of what else it does.
-settings.register_profile(
-    "any_machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
-)
-settings.load_profile("any_machine")
+settings.load_profile(examples.FEW)  # another one with --hypothesis-profile
+ROOT = Path(__file__).parent
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,28 @@ def reports_folder(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(bundled_traces.KEPT, str(folder / "reports"))
         yield
+
+
+@pytest.fixture(scope="module")
+def original_datadir(request):
+    """Where pytest-regressions keeps the snapshots of a module."""
+    module = request.path.relative_to(ROOT).with_suffix("")
+    return ROOT / "snapshots" / module.parent / module.name.removeprefix("test_")
+
+
+@pytest.fixture
+def snapshot(request, file_regression):
+    """Compare a text with the one that is kept: ``snapshot(text)``, with a name if there are more.
+
+    ``pytest --regen-all`` keeps the new texts.
+    """
+
+    def check(text, name=None):
+        parts = [request.node.name, *([name] if name else [])]
+        basename = re.sub(r"[^\w.-]+", "_", "-".join(parts)).removeprefix("test_").strip("_")
+        file_regression.check(text, basename=basename, encoding="utf-8")
+
+    return check
 
 
 @pytest.fixture

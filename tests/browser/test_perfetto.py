@@ -19,7 +19,7 @@ from tests.build.perfetto import (
     written,
 )
 from tests.bundled_traces import FOLDER
-from tests.real_traces import path_of
+from tests.shared_traces import path_of
 from tracelab.render.perfetto.times import as_read_ns
 from tracelab.report.schema import Report
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from tests.bundled_traces import PATHS
-from tests.real_traces import PATHS as REAL_PATHS, needs_real_traces
+from tests.shared_traces import PATHS as REAL_PATHS, needs_real_traces
 from tracelab.analysis import order
 from tracelab.model.graph import build_graph
 from tracelab.model.host import observe_host

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.bundled_traces import PATHS as BUNDLED, name_of
-from tests.real_traces import FOLDER, path_of
+from tests.shared_traces import FOLDER, path_of
 from tracelab.model.collectives import Group, Operation, collectives
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import build_timeline

@@ -11,7 +11,7 @@ import pytest
 from tests.benchmarks.collector_layout import differences, unexpected
 from tests.build.cupti_collector import LINK_BASE, Collector, load, rewritten, stream_order
 from tests.bundled_traces import files_of
-from tests.real_traces import path_of
+from tests.shared_traces import path_of
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from tests import bundled_traces
 from tests.benchmarks import latencies, unexplained_delays
-from tests.real_traces import FOLDER, PATHS, needs_real_traces
+from tests.shared_traces import FOLDER, PATHS, needs_real_traces
 from tracelab.model.latencies import LATENCIES, UNEXPLAINED_NS
 
 ROOT = Path(__file__).parents[2]

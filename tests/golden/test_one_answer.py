@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.real_traces import FOLDER, PATHS
+from tests.shared_traces import FOLDER, PATHS
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.critical_path import PathKind, critical_paths

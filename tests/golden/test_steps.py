@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.bundled_traces import FOLDER, PATHS, name_of, report_of
-from tests.real_traces import each_real_trace
+from tests.shared_traces import each_real_trace
 from tracelab import Options
 from tracelab.findings.finding import is_same_place
 

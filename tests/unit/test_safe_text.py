@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import orjson
 from hypothesis import given, strategies as st
 
-from tests.unit.render.text.hand_made import NASTY
+from tests.build.report_rows import NASTY
 from tracelab.safe_text import clean, json_bytes, visible, without_surrogates
 
 any_text = st.text(st.characters(codec=None, categories=None), max_size=20)

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from hypothesis import given, strategies as st
 
+from tests.build.report_rows import make_steady
 from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
-from tests.unit.render.text.hand_made import make_steady
 from tracelab import analyze
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Doubt, Side

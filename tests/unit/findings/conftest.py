@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import write
-from tests.unit.findings.hand_made import US
+from tests.build.finding_events import US
 from tracelab import Options, analyze
 from tracelab.findings.finding import INFO
 

@@ -4,8 +4,9 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.examples import examples
 from tracelab.findings.attribution import find_all
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Where
@@ -90,7 +91,7 @@ def lost_ticks(rules, device):
     }
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@examples(300)
 @given(random_rules(), st.integers(0, 2))
 def test_bounds_together_are_at_most_the_window_and_what_each_device_lost(rules, decides):
     findings = find_all(context_of(deciding_device=decides), rules)
@@ -102,7 +103,7 @@ def test_bounds_together_are_at_most_the_window_and_what_each_device_lost(rules,
         assert sum(x.bound_ns for x in findings) <= len(lost[decides])
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(random_rules())
 def test_each_bound_is_at_most_its_cost_and_the_best_come_first(rules):
     findings = findings_of(*rules)

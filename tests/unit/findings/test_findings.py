@@ -1,8 +1,7 @@
 """The rules together; each one alone is in ``rules/``."""
 
 from tests.build.files import US, call, copy, event_row, kernel, launch, python, read, step, write
-from tests.build.rows import D2H, H2D
-from tests.unit.findings.hand_made import (
+from tests.build.finding_events import (
     ALL_REDUCE,
     SMALL,
     clean,
@@ -10,6 +9,7 @@ from tests.unit.findings.hand_made import (
     serialized_kernels,
     work,
 )
+from tests.build.rows import D2H, H2D
 from tracelab import Options, analyze
 from tracelab.findings.finding import CRITICAL, INFO
 from tracelab.findings.registry import RULES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.render.text.hand_made import make_finding
+from tests.build.report_rows import make_finding
 from tracelab.errors import UsageError
 from tracelab.findings.finding import Where
 from tracelab.findings.fixes import choose_fixes, require_choices

@@ -11,7 +11,7 @@ import pytest
 
 from tests.build import files
 from tests.build.files import US
-from tests.unit.findings.hand_made import D2H_PAGEABLE, H2D_PAGEABLE
+from tests.build.finding_events import D2H_PAGEABLE, H2D_PAGEABLE
 from tracelab import Options, analyze
 from tracelab.findings.host_needs import Need, cannot_go, host_needs, with_moves
 from tracelab.findings.rule import Rule

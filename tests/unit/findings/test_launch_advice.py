@@ -10,7 +10,7 @@ import pytest
 
 from tests.build import files
 from tests.build.files import US
-from tests.unit.findings.hand_made import H2D_PAGEABLE, work
+from tests.build.finding_events import H2D_PAGEABLE, work
 from tracelab import Options, analyze
 from tracelab.findings.places import JOINT
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, step, write
-from tests.unit.findings.hand_made import work
+from tests.build.finding_events import work
 from tracelab import analyze
 
 

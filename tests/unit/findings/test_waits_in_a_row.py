@@ -11,7 +11,7 @@ import pytest
 
 from tests.build import files
 from tests.build.files import US
-from tests.unit.findings.hand_made import work
+from tests.build.finding_events import work
 from tracelab import Options, analyze
 
 STEP = 1_000

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.parts import (
     all_reduce,
@@ -14,7 +14,8 @@ from tests.build.parts import (
     send,
     shifted,
 )
-from tests.real_traces import needs_real_traces
+from tests.examples import examples
+from tests.shared_traces import needs_real_traces
 from tracelab.job.clocks import align
 from tracelab.job.collectives import match
 from tracelab.model.collectives import Group, Operation
@@ -271,7 +272,7 @@ def test_one_rank_is_its_own_reference():
     assert clocks.to_job_ns(0, np.array([1, 2])).tolist() == [1, 2]
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(st.data())
 def test_any_offsets_drifts_and_jumps_are_found(data):
     ranks = data.draw(st.integers(2, 4))

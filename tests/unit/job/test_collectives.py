@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.parts import (
     Op,
@@ -19,8 +19,9 @@ from tests.build.parts import (
     send,
     shifted,
 )
-from tests.real_traces import needs_real_traces
+from tests.examples import examples
 from tests.reference import matches as reference
+from tests.shared_traces import needs_real_traces
 from tracelab.job.clocks import align
 from tracelab.job.collectives import Basis, match
 from tracelab.model.collectives import Group, Operation
@@ -255,7 +256,7 @@ def test_all_operations_of_eight_ranks_without_process_groups_are_matched():
 
 
 @pytest.mark.parametrize("name", ["fsdp_prefetch", "pipeline_1f1b_many_4", "ddp_hook_side_stream"])
-@settings(derandomize=True, deadline=None, max_examples=20)
+@examples(20)
 @given(st.data())
 def test_recordings_cut_anywhere_are_matched_rightly_or_not_at_all(name, data):
     whole = parts_of_job(name)
@@ -272,7 +273,7 @@ def test_recordings_cut_anywhere_are_matched_rightly_or_not_at_all(name, data):
         assert {(rank, index + begins[rank]) for rank, index in each} in truth
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(st.data())
 def test_whole_steps_are_matched_as_by_definition(data):
     sizes = data.draw(st.lists(st.integers(1, 3), min_size=1, max_size=4))
@@ -326,7 +327,7 @@ def damaged_parts(draw):
     ]
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(damaged_parts())
 def test_each_operation_is_in_one_match_or_counted(parts):
     matches = match(parts)

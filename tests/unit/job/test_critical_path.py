@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.jobs import (
     KnownClocks,
@@ -20,6 +20,7 @@ from tests.build.jobs import (
 from tests.build.random_rows import random_rows
 from tests.build.rows import US, comm, graph, kernel, launch, step
 from tests.bundled_traces import PATHS
+from tests.examples import examples
 from tests.reference.job_path import slow_job_path
 from tests.reference.ticks import TICK, scaled
 from tracelab import Options, analyze
@@ -117,7 +118,7 @@ def assert_is_slow_path(path, ranks, offsets, meetings):
     assert [(each.rank, each.start_ns, each.end_ns) for each in path.stretches] == stretches
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_jobs())
 def test_path_is_the_one_that_a_slow_walk_finds(job):
     ranks, offsets, meetings = job
@@ -138,7 +139,7 @@ _turns = st.builds(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(st.data())
 def test_path_of_ranks_that_meet_often_is_the_one_that_a_slow_walk_finds(data):
     count, turns = data.draw(st.integers(2, 4)), data.draw(st.integers(1, 6))

@@ -3,10 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.jobs import Turn, job_of, one_clock
 from tests.build.rows import US
+from tests.examples import examples
 from tracelab.job.rank_program import first_steps
 from tracelab.job.replay import (
     MOST_RANKS,
@@ -146,7 +147,7 @@ def test_steps_that_only_some_ranks_repeat_are_left_out():
 WORK = st.lists(st.integers(600, 9_000), min_size=STEPS, max_size=STEPS)
 
 
-@settings(deadline=None, max_examples=30)
+@examples(30)
 @given(st.lists(WORK, min_size=2, max_size=4))
 def test_leveling_never_makes_a_job_longer(ranks):
     job = replayed(*ranks)

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.programs import comm, compute, rank_of
+from tests.examples import examples
 from tests.reference.replay import replay_one
 from tracelab.job.joined import join
 from tracelab.job.meetings import Meetings
@@ -147,7 +148,7 @@ def ranks_of_one_job(draw):
     return made, members
 
 
-@settings(deadline=None)
+@examples(100)
 @given(ranks_of_one_job())
 def test_ranks_take_no_less_together_than_each_alone(job):
     programs, members = job

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.jobs import Turn, job_of, matches_of, one_clock, part_of
 from tests.build.parts import all_reduce, part
 from tests.build.rows import US, call, comm, kernel, launch, python
+from tests.examples import examples
 from tracelab.job.lateness import BEFORE_RECORDING, culprit_of, find_lateness
 from tracelab.job.rank_part import Work
 from tracelab.job.waits import find_waits
@@ -183,7 +184,7 @@ def test_a_rank_that_waited_elsewhere_is_late_by_another_ones_fault():
 _TURNS = st.builds(Turn, st.integers(1, 60), idle=st.integers(0, 20), beside=st.integers(0, 60))
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(st.integers(2, 4), st.integers(1, 5), st.data())
 def test_what_made_a_rank_late_is_no_more_than_its_lateness(ranks, count, data):
     turns = [[data.draw(_TURNS) for _ in range(count)] for _ in range(ranks)]

@@ -3,10 +3,11 @@
 from collections import Counter
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import US, comm, graph, kernel, launch, python, step
+from tests.examples import examples
 from tests.reference.ticks import scaled
 from tracelab.job.path_part import NO_PATH, path_part
 from tracelab.measures.critical_path import PathKind, critical_paths
@@ -36,7 +37,7 @@ def walked(ways, node, since_ns):
     return {kind: length for kind, length in spent.items() if length}
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(random_rows())
 def test_ways_of_one_rank_make_its_own_critical_path(rows):
     made_graph = graph(*scaled(rows))

@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.pipelines import UNIT, gpipe, interleaved, job, one_f_one_b, zero_bubble
+from tests.examples import examples
 from tracelab.job.clocks import align
 from tracelab.job.pipeline import find_pipeline, theory_bubble
 from tracelab.job.waits import find_waits
@@ -228,7 +229,7 @@ def jobs(draw):
     return made, transfer * UNIT // 4, late * UNIT // 4
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(jobs())
 def test_times_of_any_schedule_are_those_of_its_account(case):
     made, transfer_ns, late_ns = case

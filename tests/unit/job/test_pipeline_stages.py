@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.pipelines import (
     Pass,
@@ -15,6 +15,7 @@ from tests.build.pipelines import (
     rank_that,
     zero_bubble,
 )
+from tests.examples import examples
 from tracelab.job.pipeline_stages import find_chains
 from tracelab.model.collectives import Group, Operation
 from tracelab.model.phases import Phase
@@ -33,7 +34,7 @@ def shown(parts):
     return chain.schedule, chain.microbatches, chain.chunks
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(
     st.sampled_from([(gpipe, "gpipe"), (one_f_one_b, "1f1b")]),
     st.permutations(range(5)),

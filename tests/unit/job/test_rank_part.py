@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -17,6 +17,7 @@ from tests.build.rows import (
     operator,
     step,
 )
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.job.rank_part import Work, rank_part
 from tracelab.measures.bubbles import bubbles
@@ -50,7 +51,7 @@ def in_us(*rows):
     return part_of(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(random_rows())
 def test_work_between_two_moments_adds_up_to_the_time_between_them(rows):
     account = Account(rows)

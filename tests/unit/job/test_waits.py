@@ -1,9 +1,10 @@
 """Wait and transfer, against the slow definition and by hand."""
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.jobs import KnownClocks, matches_of, one_clock
 from tests.build.parts import Op, all_reduce, part, receive, send
+from tests.examples import examples
 from tests.reference.waits import slow_waits
 from tracelab.job.waits import find_waits, waits_of_parts
 from tracelab.model.collectives import Operation
@@ -121,7 +122,7 @@ def _jobs(draw):
     return parts, matches, KnownClocks(offsets, residuals)
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(_jobs())
 def test_waits_are_those_of_the_slow_definition(job):
     parts, matches, clocks = job

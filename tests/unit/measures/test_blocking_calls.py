@@ -1,6 +1,6 @@
 from dataclasses import replace
 
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -17,6 +17,7 @@ from tests.build.rows import (
     python,
     step,
 )
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
 from tracelab.measures.blocking_calls import blocking_call_rows, blocking_calls
 from tracelab.measures.bubbles import bubbles
@@ -40,7 +41,7 @@ def costs(*rows):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_each_call_pays_what_the_definition_says_and_together_no_more_than_the_idle(rows):
     account, made_graph = Account(rows), graph(*scaled(rows))
@@ -346,7 +347,7 @@ def test_file_without_blocking_calls():
 # The rows of windows.
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@examples(100)
 @given(random_rows())
 def test_a_steps_row_has_the_idle_in_the_step_whoever_caused_it(rows):
     made = graph(*scaled(rows))

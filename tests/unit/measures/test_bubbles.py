@@ -2,7 +2,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -23,6 +23,7 @@ from tests.build.rows import (
     step,
     sync_row,
 )
+from tests.examples import examples
 from tests.reference.ticks import (
     TICK,
     Account,
@@ -57,7 +58,7 @@ def pieces(*rows, device=0):
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(
     st.one_of(
         random_rows(),
@@ -92,7 +93,7 @@ def test_every_idle_nanosecond_has_the_cause_of_the_definition(rows):
         assert causes == account.causes(device, awaited, reasons)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(random_rows())
 def test_causes_add_up_to_the_idle_of_every_window_and_reasons_to_the_unknown(rows):
     account, made_graph = Account(rows), graph(*scaled(rows))

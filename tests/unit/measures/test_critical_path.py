@@ -2,7 +2,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_replays import random_replays
 from tests.build.random_rows import random_rows
@@ -26,6 +26,7 @@ from tests.build.rows import (
     sync_row,
     trace,
 )
+from tests.examples import examples
 from tests.reference.ticks import beside_allocations, scaled
 from tests.reference.walks import Walks
 from tracelab.measures.critical_path import PathKind, critical_paths
@@ -63,7 +64,7 @@ def path(*rows, window=0):
 
 
 @pytest.mark.parametrize("unit", [100, 10_000])  # ns
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_path_through_replays_is_that_of_a_slow_walk_and_tiles_its_window(unit, data):
     rows, links = data.draw(random_replays(unit))
@@ -78,7 +79,7 @@ def test_path_through_replays_is_that_of_a_slow_walk_and_tiles_its_window(unit, 
     assert found.start_ns.tolist() == bounds[:-1]
 
 
-@settings(derandomize=True, deadline=None, max_examples=240)
+@examples(240)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
     made_graph = graph(*scaled(rows))
@@ -115,7 +116,7 @@ def test_segments_tile_every_window_and_lie_in_what_they_name(rows):
                 assert recorded.start_ns[event] <= start < end <= recorded.end_ns[event]
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_path_is_the_one_that_a_slow_walk_finds(rows):
     rows = scaled(rows)

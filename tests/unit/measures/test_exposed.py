@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -24,6 +24,7 @@ from tests.build.rows import (
     operator,
     python,
 )
+from tests.examples import examples
 from tests.reference.ticks import FAR, TICK, Account, far_away, scaled, wait, work
 from tracelab.measures.exposed import exposed
 from tracelab.measures.independent_work import Side, side_of_independent_work
@@ -90,7 +91,7 @@ def rows_of_all_directions(draw):
     return [*rows, operator(BACKWARD, 0, 60, thread=AUTOGRAD)] if draw(st.booleans()) else rows
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(rows_of_all_directions())
 def test_what_is_exposed_is_the_same_at_the_latest_times(rows):
     early, late = (exposed(graph(*x)) for x in (scaled(rows), far_away(scaled(rows))))
@@ -100,7 +101,7 @@ def test_what_is_exposed_is_the_same_at_the_latest_times(rows):
         assert getattr(late, column).tolist() == getattr(early, column).tolist()
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(rows_of_all_directions())
 def test_pieces_are_what_ran_unhidden(rows):
     # GIVEN
@@ -131,7 +132,7 @@ def test_pieces_are_what_ran_unhidden(rows):
         assert not ticks[time.device, Kind.MEMSET]
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(rows_of_all_directions())
 def test_bound_is_independent_work_that_exists_and_is_promised_once(rows):
     # GIVEN

@@ -3,9 +3,10 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.rows import AUTOGRAD, MAIN, US, host, kernel, launch, operator, python, trace
+from tests.examples import examples
 from tests.reference import gil
 from tracelab.measures.gil_waits import gil_waits
 from tracelab.model.host import observe_host
@@ -125,7 +126,7 @@ def nested_functions(draw, thread):
     return rows
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(nested_functions(MAIN), nested_functions(OTHER))
 def test_every_wait_is_that_of_the_definition(of_main, of_other):
     ticks = 10 * US

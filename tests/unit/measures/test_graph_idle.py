@@ -1,10 +1,11 @@
 """Idle time inside replays of CUDA graphs. Times of hand-made traces are ns."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_replays import random_replays
 from tests.build.rows import graph, host_node, kernel, launch
+from tests.examples import examples
 from tests.reference.graph_idle import Before, Sum, sums
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.graph_idle import GraphIdleMetrics, graph_idle_rows
@@ -18,7 +19,7 @@ def rows_of(*rows, links=(), windows=None):
 
 
 @pytest.mark.parametrize("unit", [100, 10_000])
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(data=st.data())
 def test_rows_add_up_to_the_idle_time_inside_graphs(unit, data):
     rows, links = data.draw(random_replays(unit))
@@ -39,7 +40,7 @@ def test_rows_add_up_to_the_idle_time_inside_graphs(unit, data):
     } == expected
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@examples(100)
 @given(random_replays())
 def test_causes_of_idle_time_add_up_with_dependencies(replays):
     rows, links = replays

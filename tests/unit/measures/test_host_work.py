@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.graphs import capture, eager, graph_programs, replay
 from tests.build.random_rows import LAST, random_rows
@@ -20,6 +20,7 @@ from tests.build.rows import (
     python,
     step,
 )
+from tests.examples import examples
 from tests.reference.host_work import BACKWARD, ENGINE, FRAMES, INPUT, PHASES, HostWork
 from tracelab.intervals import gaps, measure, union
 from tracelab.measures import ranking
@@ -494,7 +495,7 @@ def phase_rows(draw):
     st.lists(frames(), max_size=8),
     st.none() | clocks(),
 )
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 def test_all_tables_are_those_of_the_slow_model(rows, more, some_frames, clock):
     rows = [*rows, *more, *some_frames]
     made = graph(*rows)
@@ -524,7 +525,7 @@ def test_all_tables_are_those_of_the_slow_model(rows, more, some_frames, clock):
 
 
 @given(graph_programs(), st.lists(phase_rows(), max_size=6), st.lists(frames(), max_size=8))
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 def test_what_was_captured_counts_where_the_slow_model_says(rows, more, some_frames):
     rows = [*rows, *more, *some_frames]
     made = graph(*rows)
@@ -553,7 +554,7 @@ def test_what_was_captured_counts_where_the_slow_model_says(rows, more, some_fra
 
 
 @given(random_rows(), st.lists(phase_rows() | frames(), max_size=8))
-@settings(derandomize=True, deadline=None, max_examples=100)
+@examples(100)
 def test_every_table_adds_up(rows, more):
     made = graph(*rows, *more)
     timeline = made.host.timeline

@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.data_parallel import data_parallel
 from tests.build.files import (
@@ -26,6 +26,7 @@ from tests.build.rows import (
     launch as launch_row,
     sync_row as wait_row,
 )
+from tests.examples import examples
 from tests.reference.ticks import far_away, scaled
 from tracelab import analyze
 from tracelab.measures.bubbles import Cause, bubbles
@@ -193,7 +194,7 @@ def test_of_very_many_bubbles_the_longest_20_000_have_a_row():
     assert (row.cause, row.count, row.idle_ns) == ("launch", 20_000, 5 * 20_000)
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(random_rows())
 def test_culprits_are_the_same_at_the_latest_times(rows):
     early, late = (graph(*x) for x in (scaled(rows), far_away(scaled(rows))))

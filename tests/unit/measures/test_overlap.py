@@ -1,9 +1,10 @@
 from itertools import combinations
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import comm, copy, graph, kernel, memset
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.measures.overlap import (
     DeviceTime,
@@ -56,7 +57,7 @@ def _expected_device(account, device, window):
     }
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_rows())
 def test_device_times_are_those_of_the_definition(rows):
     account, made_graph = Account(rows), graph(*scaled(rows))
@@ -99,7 +100,7 @@ def _expected_overlaps(account, window):
                 yield a, b, len(inside[a]), len(inside[b]), len(inside[a] & inside[b])
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_rows())
 def test_overlaps_are_those_of_the_definition(rows):
     account, made_graph = Account(rows), graph(*scaled(rows))

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -16,6 +16,7 @@ from tests.build.rows import (
     operator,
     sync_row,
 )
+from tests.examples import examples
 from tests.reference.ticks import TICK, beside_allocations, scaled, wait, work
 from tests.reference.walks import Walks
 from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
@@ -34,7 +35,7 @@ def between(row, other, *rows, since):
     return blocker, blocking_call_id
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_blocker_is_the_one_that_a_slow_walk_finds(rows):
     rows = scaled(rows)

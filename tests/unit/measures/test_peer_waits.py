@@ -4,9 +4,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.rows import US, comm, communicates, graph, kernel, launch, step, timeline
+from tests.examples import examples
 from tests.reference.peer_waits import Collective, waits
 from tracelab.measures.exposed import exposed
 from tracelab.measures.peer_waits import peer_waits
@@ -99,7 +100,7 @@ COLLECTIVES = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(COLLECTIVES)
 def test_waits_are_those_of_a_slow_account(chosen):
     rows, expected, now, number = [], [], 10, 0

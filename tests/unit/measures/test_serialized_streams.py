@@ -1,10 +1,11 @@
 """Streams that ran serialized. Times are ticks of 10 us."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import call, graph, kernel
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled, wait, work
 from tracelab.measures.overlap_blockers import OverlapBlocker
 from tracelab.measures.serialized_streams import serialized_streams
@@ -39,7 +40,7 @@ def pieces(*rows):
     ]
 
 
-@settings(derandomize=True, deadline=None, max_examples=100)
+@examples(100)
 @given(random_rows())
 def test_one_stream_computed_while_the_other_was_blocked(rows):
     account, measured = Account(rows), graph(*scaled(rows))

@@ -1,7 +1,7 @@
 """Which collectives are small and in a row. Times are in microseconds."""
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.rows import (
     AUTOGRAD,
@@ -14,6 +14,7 @@ from tests.build.rows import (
     step,
     timeline,
 )
+from tests.examples import examples
 from tests.reference.small_collectives import Launched, saved
 from tracelab.measures.small_collectives import small_collectives
 from tracelab.model.trace import ABSENT
@@ -121,7 +122,7 @@ ITEMS = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None)
+@examples(100)
 @given(ITEMS)
 def test_small_collectives_are_those_of_a_slow_account(items):
     rows, kernels = program(*items)

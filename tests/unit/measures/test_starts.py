@@ -3,16 +3,17 @@
 from collections import Counter
 from dataclasses import replace
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import US, graph, kernel, launch, sync_row
+from tests.examples import examples
 from tests.reference.ticks import scaled
 from tracelab.measures.starts import starts
 from tracelab.model.constraints import Constraint
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_rows())
 def test_rows_are_those_of_the_binding_counted_one_by_one(rows):
     made_graph = graph(*scaled(rows))

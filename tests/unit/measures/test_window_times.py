@@ -1,9 +1,10 @@
 """The metrics of windows against those that they bring together."""
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import copy, graph, kernel, launch, step
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import Cause, bubbles
@@ -20,7 +21,7 @@ def measured(*rows):
     return made, window_times(made, None, idle, start, exposed(made), blocking_calls(made))
 
 
-@settings(derandomize=True, deadline=None, max_examples=50)
+@examples(50)
 @given(random_rows())
 def test_windows_bring_together_what_other_measures_say(rows):
     account = Account(rows)

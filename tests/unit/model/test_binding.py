@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_replays import random_replays
 from tests.build.random_rows import random_rows
@@ -23,6 +23,7 @@ from tests.build.rows import (
     memset,
     sync_row,
 )
+from tests.examples import examples
 from tests.reference.binding import Bindings
 from tests.reference.ticks import beside_allocations
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
@@ -82,7 +83,7 @@ def difference(made_graph):
 
 
 @pytest.mark.parametrize("unit", [1_000, 4_000, 10_000])  # ns; within latencies, and past them
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(st.one_of(random_rows(), beside_allocations(random_rows())))
 def test_binding_is_that_of_a_slow_account(unit, rows):
     in_ns = [replace(row, start=row.start * unit, end=row.end * unit) for row in rows]
@@ -91,7 +92,7 @@ def test_binding_is_that_of_a_slow_account(unit, rows):
 
 
 @pytest.mark.parametrize("unit", [100, 2_000, 10_000])  # ns
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(data=st.data())
 def test_binding_of_nodes_of_graphs_is_that_of_a_slow_account(unit, data):
     rows, links = data.draw(random_replays(unit))

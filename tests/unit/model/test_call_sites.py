@@ -1,6 +1,6 @@
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.rows import (
     AUTOGRAD,
@@ -14,6 +14,7 @@ from tests.build.rows import (
     timeline,
     trace,
 )
+from tests.examples import examples
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import build_timeline
@@ -405,7 +406,7 @@ _SPANS = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(_SPANS, st.integers(0, 20), st.integers(0, 5))
 def test_innermost_of_any_rows_is_the_last_begun_that_holds_the_call(spans, start, length):
     rows = [
@@ -447,7 +448,7 @@ class _Ordinals:
         return called, ordinal, count
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@examples(300)
 @given(_FRAMES, st.integers(0, 30), st.integers(0, 3))
 def test_call_of_any_frames_is_what_the_walk_from_the_own_function_inwards_meets(
     spans, start, length

@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
+from tests.examples import examples
 from tests.reference.origins import longest_run
 from tracelab.model.common_runs import CommonRun, longest_common_runs
 
@@ -54,7 +55,7 @@ def test_lengths_around_powers_of_two(length):
     assert runs(text, text[1:-1]) == [CommonRun(0, length, (1,))]
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(
     st.lists(st.integers(-1, 2), max_size=30),
     st.lists(st.lists(st.integers(0, 2), max_size=15), max_size=3),

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import networkx as nx
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -20,6 +20,7 @@ from tests.build.rows import (
     operator,
     sync_row,
 )
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.constraints import Reason
@@ -76,7 +77,7 @@ def test_calls_without_any_activity():
 # What must hold of every trace.
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@examples(80)
 @given(random_rows())
 def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
     dependencies = graph(*scaled(rows))
@@ -109,7 +110,7 @@ def test_graph_is_acyclic_and_no_edge_runs_against_time(rows):
             assert trace.end_ns[source] <= begun
 
 
-@settings(derandomize=True, deadline=None, max_examples=80)
+@examples(80)
 @given(random_rows())
 def test_every_dependency_is_an_edge_or_counted_as_against_time(rows):
     # GIVEN the dependencies that can be counted without looking at waits: every launch, every pair
@@ -157,7 +158,7 @@ def _inside_waits(account):
     return inside
 
 
-@settings(derandomize=True, deadline=None, max_examples=30)
+@examples(30)
 @given(random_rows())
 def test_window_graph_holds_all_that_is_seen_in_the_window(rows):
     dependencies = graph(*scaled(rows))

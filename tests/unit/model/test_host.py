@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -20,6 +20,7 @@ from tests.build.rows import (
     step,
     trace,
 )
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, beside_allocations, scaled
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.host import observe_host
@@ -38,13 +39,13 @@ def pairs(intervals):
     return list(zip(intervals.starts.tolist(), intervals.ends.tolist(), strict=True))
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_rows())
 def test_blocking_calls_are_those_of_the_definition(rows):
     assert blocking(*scaled(rows)) == Account(rows).blocking
 
 
-@settings(derandomize=True, deadline=None, max_examples=120)
+@examples(120)
 @given(beside_allocations(random_rows()))
 def test_calls_that_allocations_stalled_are_those_of_the_definition(rows):
     account, observed = Account(rows), host(*scaled(rows))

@@ -5,7 +5,7 @@ import pytest
 
 from tests.build.files import read
 from tests.build.rows import comm, copy, kernel, memset, operator, trace
-from tests.real_traces import COMMUNICATION, each_real_trace, path_of
+from tests.shared_traces import COMMUNICATION, each_real_trace, path_of
 from tracelab.errors import UsageError
 from tracelab.model.kernel_kinds import (
     Kind,

@@ -1,9 +1,10 @@
 """What nodes of CUDA graphs had to wait for, where the file has that. Times are ns."""
 
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_replays import random_replays
 from tests.build.rows import event_node, host_node, kernel, launch, timeline
+from tests.examples import examples
 from tests.reference.node_predecessors import Predecessors, Waited
 from tracelab.model.node_predecessors import find_node_predecessors
 from tracelab.model.trace import ABSENT
@@ -37,7 +38,7 @@ def waited(*rows, links):
     }
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@examples(300)
 @given(random_replays())
 def test_predecessors_are_those_of_a_slow_account(replays):
     rows, links = replays

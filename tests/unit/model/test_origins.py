@@ -7,7 +7,7 @@ import tracemalloc
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.graphs import (
     CALLS,
@@ -21,6 +21,7 @@ from tests.build.graphs import (
     replay,
 )
 from tests.build.rows import AUTOGRAD, H2D, MAIN, Node, call, copy, kernel, python, timeline
+from tests.examples import examples
 from tests.reference.origins import BEGIN, END, REPLAY, origins_of
 from tracelab.model.driver_api import is_graph_launch
 from tracelab.model.origins import Basis, origins
@@ -496,7 +497,7 @@ def test_without_replays_there_is_nothing_to_say():
 # --- the slow model ---
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(graph_programs())
 def test_the_slow_model_says_the_same(rows):
     def place_of(event):

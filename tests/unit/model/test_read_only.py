@@ -4,10 +4,11 @@ from functools import cached_property
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import graph
+from tests.examples import examples
 from tests.reference.ticks import scaled
 from tracelab.model.lookup import ByCorrelation
 from tracelab.model.nesting import Nesting
@@ -33,7 +34,7 @@ def writable(thing):
     ]
 
 
-@settings(derandomize=True, deadline=None, max_examples=20)
+@examples(20)
 @given(random_rows())
 def test_arrays_of_the_model_are_read_only(rows):
     dependencies = graph(*scaled(rows))

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -21,6 +21,7 @@ from tests.build.rows import (
     sync_row,
     timeline,
 )
+from tests.examples import examples
 from tests.reference.stream_waits import Replay
 from tests.reference.ticks import far_away, scaled
 from tracelab.model.graph import EdgeKind, EventLinks
@@ -398,7 +399,7 @@ def _reached_ns(timeline, rows):
     return np.array(ends, dtype=np.int64)
 
 
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(random_rows())
 def test_no_source_runs_against_time_and_every_wait_is_counted_once(rows):
     for kept in (rows, _without_records(rows)):
@@ -430,7 +431,7 @@ def test_no_source_runs_against_time_and_every_wait_is_counted_once(rows):
             assert (timeline.start_ns[waited] - _reached_ns(timeline, source) <= 35 * US).all()
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_rows())
 def test_waits_are_the_same_at_the_latest_times(rows):
     for kept in (rows, _without_records(rows)):
@@ -507,7 +508,7 @@ def handing_over(draw):
 
 
 @pytest.mark.parametrize("unit", [2_500, 10_000])  # ns; within the limits of delays, and past them
-@settings(derandomize=True, deadline=None, max_examples=150)
+@examples(150)
 @given(random_rows() | synchronizing() | handing_over())
 def test_waits_are_those_of_a_replay(unit, rows):
     for kept in (rows, _without_records(rows), _without_streams(rows)):

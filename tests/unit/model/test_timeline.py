@@ -2,7 +2,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.random_rows import random_rows
 from tests.build.rows import (
@@ -17,6 +17,7 @@ from tests.build.rows import (
     timeline,
     trace,
 )
+from tests.examples import examples
 from tests.reference.ticks import TICK, Account, scaled
 from tracelab.errors import UsageError
 from tracelab.intervals import measure
@@ -30,7 +31,7 @@ def windows(activities):
     return [(window.step, window.start_ns, window.end_ns) for window in activities.windows]
 
 
-@settings(derandomize=True, deadline=None, max_examples=60)
+@examples(60)
 @given(random_rows())
 def test_windows_and_steps_are_those_of_the_definition(rows):
     expected = Account(rows)
@@ -48,7 +49,7 @@ def test_windows_and_steps_are_those_of_the_definition(rows):
     assert all(a.end_ns <= b.start_ns for a, b in pairwise(activities.windows[1:]))
 
 
-@settings(derandomize=True, deadline=None, max_examples=40)
+@examples(40)
 @given(random_rows())
 def test_launch_is_the_outermost_call_with_the_correlation(rows):
     expected = Account(rows).launch
@@ -354,7 +355,7 @@ def test_selections():
 _GROUPS = st.lists(st.tuples(st.integers(ABSENT, 4), st.integers(0, 9)), max_size=30)
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(_GROUPS)
 def test_each_value_but_absent_comes_once_with_its_indexes(entries):
     values = np.array([group for group, _ in entries], dtype=np.int64)
@@ -368,7 +369,7 @@ def test_each_value_but_absent_comes_once_with_its_indexes(entries):
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(_GROUPS, _GROUPS)
 def test_last_in_group_is_the_last_entry_of_the_group_that_comes_before(side, entries, queries):
     entries.sort()

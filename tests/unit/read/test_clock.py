@@ -7,11 +7,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build import files
 from tests.build.files import annotation, kernel, launch, operator, write
 from tests.build.rows import US
+from tests.examples import examples
 from tracelab import analyze, read_trace
 from tracelab.errors import UnreadableInputError
 from tracelab.read.clock import Calls, has_long_pause, without_jumps
@@ -136,7 +137,7 @@ class TestWithoutJumps:
         fixed, jumps = without_jumps(start, start + US, is_work, none)
         assert (fixed.tolist(), jumps) == (start.tolist(), 0)
 
-    @settings(derandomize=True, deadline=None, max_examples=200)
+    @examples(200)
     @given(
         st.lists(st.integers(1, 400_000_000), min_size=2, max_size=30),
         st.integers(0, 28),
@@ -159,7 +160,7 @@ class TestWithoutJumps:
 
 
 class TestHasLongPause:
-    @settings(derandomize=True, deadline=None, max_examples=200)
+    @examples(200)
     @given(
         st.lists(st.tuples(st.integers(0, 8 * S), st.integers(0, 2 * S)), min_size=1, max_size=12)
     )

@@ -20,7 +20,7 @@ from tests.build.files import (
     thread_name,
     trace as trace_of,
 )
-from tests.unit.read.hand_made import ARRAYS, SCENE
+from tests.build.read_scene import ARRAYS, SCENE
 from tracelab.model.trace import ABSENT, Category, SparseColumn, Thread
 
 

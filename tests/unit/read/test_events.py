@@ -7,14 +7,15 @@ import random
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.files import (
     US,
     operator,
     trace as trace_of,
 )
-from tests.unit.read.hand_made import SCENE, assert_equal, read_bytes
+from tests.build.read_scene import SCENE, assert_equal, read_bytes
+from tests.examples import examples
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.read import json_array
 
@@ -119,7 +120,7 @@ def test_each_loss_is_counted_once_under_its_name(tmp_path, fault):
 KINDS = sorted({"good", *LEFT_OUT, *MENDED, *OTHERS} - {"no_phase", "a_number", "a_null", "a_list"})
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(
     st.lists(st.sampled_from(KINDS), max_size=20),
     st.sampled_from([", ", ",\n", ","]),

@@ -12,9 +12,10 @@ from unittest import mock
 
 import orjson
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.files import LAYOUTS, US, complete_event, damaged, kernel, text
+from tests.examples import examples
 from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array
 from tracelab.read.json_array import ArrayReader
@@ -74,7 +75,7 @@ element = st.fixed_dictionaries(
 keys = st.dictionaries(nasty_text.filter(lambda key: key != KEY), value, max_size=2)
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
+@examples(400)
 @given(
     st.lists(element | value, max_size=12),
     st.sampled_from(sorted(LAYOUTS)),
@@ -315,7 +316,7 @@ def test_the_array_ends_behind_its_damaged_last_event(end):
     assert (elements, losses) == ([json.loads(GOOD)], {"unparsable_events": 1})
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.sampled_from(sorted(LAYOUTS)),
     st.lists(

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from tests.build.files import US, complete_event, kernel, text
-from tests.unit.read.hand_made import read_bytes
+from tests.build.read_scene import read_bytes
 from tests.unit.read.test_cache import assert_equal
 from tracelab.model.messages import GroupText
 from tracelab.model.trace import ABSENT

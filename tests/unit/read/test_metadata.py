@@ -10,7 +10,7 @@ from tests.build.files import (
     read,
     write,
 )
-from tests.unit.read.hand_made import SCENE
+from tests.build.read_scene import SCENE
 from tracelab.model.file_info import FileInfo
 from tracelab.read.metadata import read_file_info
 from tracelab.read.streams import Source

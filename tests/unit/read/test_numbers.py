@@ -5,7 +5,7 @@ from __future__ import annotations
 from decimal import Decimal
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.files import (
     US,
@@ -13,7 +13,8 @@ from tests.build.files import (
     operator,
     trace as trace_of,
 )
-from tests.unit.read.hand_made import read_bytes
+from tests.build.read_scene import read_bytes
+from tests.examples import examples
 from tracelab.model.trace import ABSENT
 from tracelab.read.numbers import natural_number
 
@@ -51,7 +52,7 @@ BOOT_NS = 4_359_759_616_840_547  # one in the clock of the machine
 EDGE_NS = 2**43 * 1000
 
 
-@settings(derandomize=True, deadline=None, max_examples=250)
+@examples(250)
 @given(
     st.lists(
         st.tuples(

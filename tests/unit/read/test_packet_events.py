@@ -16,15 +16,16 @@ from typing import Any
 
 import pytest
 from google.protobuf.runtime_version import VersionError
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as protos
 
 from tests.build import collector_packets, cupti_collector
 from tests.build.collector_packets import STAGES, as_field, perfetto_trace
 from tests.build.cupti_collector import Collector, Row, Window, stream_order
 from tests.build.files import read
+from tests.build.read_scene import ARRAYS
 from tests.bundled_traces import FOLDER
-from tests.unit.read.hand_made import ARRAYS
+from tests.examples import examples
 from tracelab.errors import MissingSupportError, UnreadableInputError
 from tracelab.model.trace import Category, Trace
 from tracelab.read import packet_events
@@ -345,7 +346,7 @@ def windows(draw):
 
 
 @given(windows())
-@settings(deadline=None)
+@examples(100)
 def test_any_recording_comes_back(tmp_path_factory, recorded):
     """GIVEN any rows
     WHEN they are written as packets and read
@@ -635,7 +636,7 @@ def test_an_empty_file(tmp_path, pack):
 
 
 @given(st.binary(max_size=400), st.integers(0, 10_000))
-@settings(deadline=None)
+@examples(100)
 def test_no_damage_is_an_error_of_ours(tmp_path_factory, noise, place):
     """GIVEN a file with any bytes somewhere in it
     THEN it is read, or refused with a sentence."""

@@ -9,9 +9,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.files import US, kernel, operator, text
+from tests.examples import examples
 from tests.unit.read.test_cache import assert_equal
 from tracelab.errors import UnreadableInputError
 from tracelab.read import json_array, parallel
@@ -130,7 +131,7 @@ def test_losses_of_events_are_counted_in_parts_as_well(tmp_path):
     assert dict(cut.losses) == {"negative_durations": 93, "unknown_phases": 7}
 
 
-@settings(derandomize=True, deadline=None, max_examples=25)
+@examples(25)
 @given(st.integers(300, 5000), st.integers(100, 4000), st.integers(10, 500), st.booleans())
 def test_wherever_it_is_cut(tmp_path_factory, chunk_bytes, glance_bytes, piece_bytes, is_bare):
     events = [

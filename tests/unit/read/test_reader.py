@@ -12,7 +12,7 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build.files import (
     LAYOUTS,
@@ -26,8 +26,9 @@ from tests.build.files import (
     trace as trace_of,
     write,
 )
-from tests.real_traces import each_real_trace
-from tests.unit.read.hand_made import SCENE, assert_equal, read_bytes
+from tests.build.read_scene import SCENE, assert_equal, read_bytes
+from tests.examples import examples
+from tests.shared_traces import each_real_trace
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.read import json_array
@@ -190,7 +191,7 @@ def survives(folder: Path, content: bytes) -> None:
     assert "\n" not in said
 
 
-@settings(derandomize=True, deadline=None, max_examples=200)
+@examples(200)
 @given(
     st.sampled_from([b"", b"{", b"[", b'{"traceEvents": [', b'[{"ph":"X",']), st.binary(max_size=80)
 )
@@ -212,7 +213,7 @@ mutations = st.lists(
 )
 
 
-@settings(derandomize=True, deadline=None, max_examples=500)
+@examples(500)
 @given(mutations, st.sampled_from([64, 200, 1 << 19]))
 def test_mutations_raise_nothing_else(scratch, mutations, piece_bytes):
     """GIVEN a small trace with a few wrong bytes
@@ -221,7 +222,7 @@ def test_mutations_raise_nothing_else(scratch, mutations, piece_bytes):
         survives(scratch, damaged(SMALL, mutations))
 
 
-@settings(derandomize=True, deadline=None, max_examples=300)
+@examples(300)
 @given(
     st.lists(
         st.dictionaries(

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.build.files import US, kernel, launch, step, write
-from tests.real_traces import FOLDER, path_of
+from tests.shared_traces import FOLDER, path_of
 from tracelab import Options, analyze, load_report
 
 TRACES = Path(__file__).parents[3] / "traces"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.build.files import US, kernel, launch, operator, python, step, write
 from tests.bundled_traces import PATHS
-from tests.real_traces import FOLDER as REAL_FOLDER, needs_real_traces
+from tests.shared_traces import FOLDER as REAL_FOLDER, needs_real_traces
 from tracelab import analyze, load_report
 from tracelab.errors import UnreadableInputError
 from tracelab.options import Options

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.build import rows
+from tests.build.host_bound_loop import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tests.build.rows import US
-from tests.unit.simulate.loops import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.simulate import baseline as baseline_module
 from tracelab.simulate.baseline import find_baseline

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from tests.build import rows
-from tests.build.rows import AUTOGRAD, US
-from tests.unit.simulate.loops import (
+from tests.build.host_bound_loop import (
     EVENTS_A_STEP,
     STEP_US,
     graph_of,
     graph_steps,
     recorded_steps,
 )
+from tests.build.rows import AUTOGRAD, US
 from tracelab.model.graph import Graph
 from tracelab.model.trace import Category
 from tracelab.simulate.calibrate import (

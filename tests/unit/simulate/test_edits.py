@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from tests.build import rows
+from tests.build.repeated_scenes import scene
 from tests.build.rows import PAGEABLE_H2D, US
-from tests.unit.simulate.scenes import scene
 from tracelab.errors import UsageError
 from tracelab.simulate.edits import EDITS, Edit, parse_edit
 from tracelab.simulate.replay import replay

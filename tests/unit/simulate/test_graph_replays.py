@@ -4,8 +4,8 @@ import pytest
 
 from tests.build import replays, rows
 from tests.build.files import write
+from tests.build.repeated_scenes import scene
 from tests.build.rows import US
-from tests.unit.simulate.scenes import scene
 from tracelab import Options, analyze
 
 PROGRAMS = (

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.repeated_scenes import scene
 from tests.build.rows import US, kernel, launch, python
-from tests.unit.simulate.scenes import scene
 
 
 def step_with(*frames, gap=400 * US):

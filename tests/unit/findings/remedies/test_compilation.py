@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import AUTOGRAD, annotation, call, kernel, operator, python
-from tests.unit.findings.remedies.programs import recognized
 
 COMPILE = "_compile.compile_inner (dynamo_timed)"
 GRAPH = "## Call CompiledFxGraph fud64jsrxcxliekg7lptyw24yz5k ##"

@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import (
     D2H,
     H2D,
@@ -11,7 +12,6 @@ from tests.build.rows import (
     call,
     operator,
 )
-from tests.unit.findings.remedies.programs import recognized
 from tracelab.model.trace import Category
 
 PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"

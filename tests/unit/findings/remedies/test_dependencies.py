@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import PAGEABLE_H2D, Row, annotation, operator
-from tests.unit.findings.remedies.programs import recognized
 from tracelab.model.trace import Category
 
 PAGEABLE_D2H = "Memcpy DtoH (Device -> Pageable)"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import AUTOGRAD, call, operator, python
-from tests.unit.findings.remedies.programs import recognized
 
 CONVOLUTION = "aten::cudnn_convolution"
 

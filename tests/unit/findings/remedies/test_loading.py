@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import annotation, python
-from tests.unit.findings.remedies.programs import recognized
 
 NEXT = "torch/utils/data/dataloader.py(720): __next__"
 IN_PROCESS = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

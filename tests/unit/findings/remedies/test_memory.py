@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import call, python
-from tests.unit.findings.remedies.programs import recognized
 
 OTHER_THREAD = 1
 EMPTY_CACHE = "torch/cuda/memory.py(212): empty_cache"

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import annotation, python
-from tests.unit.findings.remedies.programs import recognized
 
 RUN_BACKWARD = "<built-in method run_backward of torch._C._EngineBase object at 0x7f>"
 

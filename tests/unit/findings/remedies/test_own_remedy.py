@@ -7,7 +7,7 @@ import textwrap
 import pytest
 
 from tests.build.files import US, operator, python, write
-from tests.unit.findings.hand_made import work
+from tests.build.finding_events import work
 from tracelab import Instead, Remedy, analyze
 from tracelab.findings import remedy as recipe
 

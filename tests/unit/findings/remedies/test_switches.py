@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.build.remedy_programs import recognized
 from tests.build.rows import AUTOGRAD, operator, python
-from tests.unit.findings.remedies.programs import recognized
 
 NODE = "autograd::engine::evaluate_function: AddmmBackward0"
 

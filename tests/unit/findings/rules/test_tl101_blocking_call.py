@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, annotation, call, copy, kernel, launch, operator, python
-from tests.unit.findings.hand_made import D2H_PAGEABLE, blocking, work
+from tests.build.finding_events import D2H_PAGEABLE, blocking, work
 from tracelab.findings.finding import WARNING
 
 

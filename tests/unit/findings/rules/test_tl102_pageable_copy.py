@@ -3,8 +3,8 @@
 import pytest
 
 from tests.build.files import US, call, copy, operator
+from tests.build.finding_events import D2H_PAGEABLE, H2D_PAGEABLE, work
 from tests.build.rows import H2D
-from tests.unit.findings.hand_made import D2H_PAGEABLE, H2D_PAGEABLE, work
 from tracelab.findings.finding import CRITICAL
 
 

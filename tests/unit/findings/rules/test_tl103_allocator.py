@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import HOST, US, call, kernel, launch, operator, python, step, thread_name
-from tests.unit.findings.hand_made import OTHER_THREAD, work
+from tests.build.finding_events import OTHER_THREAD, work
 from tracelab.findings.finding import CRITICAL, WARNING
 
 

@@ -1,8 +1,8 @@
 """TL201: a pinned copy of 50 us stands between 200 and 200 us of compute."""
 
 from tests.build.files import US, call, copy, operator
+from tests.build.finding_events import wait, work
 from tests.build.rows import D2H, H2D
-from tests.unit.findings.hand_made import wait, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, call, kernel, launch, python, step
-from tests.unit.findings.hand_made import ALL_REDUCE, wait, work
+from tests.build.finding_events import ALL_REDUCE, wait, work
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US
-from tests.unit.findings.hand_made import LARGE, SMALL, serialized_kernels, wait, work
+from tests.build.finding_events import LARGE, SMALL, serialized_kernels, wait, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 

@@ -1,7 +1,7 @@
 """TL204: compute, launched at 5 us in a stream free from 60 on, begins after the all-reduce."""
 
 from tests.build.files import US, kernel
-from tests.unit.findings.hand_made import ALL_REDUCE, work
+from tests.build.finding_events import ALL_REDUCE, work
 from tracelab.findings.finding import CRITICAL
 
 

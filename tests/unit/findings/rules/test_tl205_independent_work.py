@@ -1,7 +1,7 @@
 """TL205: two streams, 200 us each, that no event orders."""
 
 from tests.build.files import US, call
-from tests.unit.findings.hand_made import LARGE, SMALL, work
+from tests.build.finding_events import LARGE, SMALL, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, copy
-from tests.unit.findings.hand_made import P2P, wait, work
+from tests.build.finding_events import P2P, wait, work
 from tracelab.findings.finding import CRITICAL
 
 

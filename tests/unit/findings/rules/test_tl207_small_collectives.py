@@ -1,7 +1,7 @@
 """TL207: all-reduces of 4 kB, each of which takes 10 us."""
 
 from tests.build.files import US, kernel, launch, operator, step
-from tests.unit.findings.hand_made import ALL_REDUCE, OTHER_THREAD, work
+from tests.build.finding_events import ALL_REDUCE, OTHER_THREAD, work
 from tracelab.findings.finding import CRITICAL
 
 ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"

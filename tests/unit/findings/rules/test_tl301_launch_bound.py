@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, call, kernel, launch, operator, step
-from tests.unit.findings.hand_made import blocking, launched_one_by_one, work
+from tests.build.finding_events import blocking, launched_one_by_one, work
 from tracelab import Options
 from tracelab.findings.finding import CRITICAL, INFO, WARNING
 

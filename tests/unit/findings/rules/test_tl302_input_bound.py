@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, annotation, operator, python
-from tests.unit.findings.hand_made import LOADER, OTHER_THREAD, work
+from tests.build.finding_events import LOADER, OTHER_THREAD, work
 from tracelab.findings.finding import CRITICAL
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.build.files import US, kernel, text
-from tests.unit.findings.hand_made import clean
+from tests.build.finding_events import clean
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.findings.rules.tl901_damaged_file import RULE
 

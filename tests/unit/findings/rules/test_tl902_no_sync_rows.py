@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, call, complete_event, sync_row, thread_name
-from tests.unit.findings.hand_made import clean
+from tests.build.finding_events import clean
 from tracelab.findings.finding import INFO
 
 SYNC_CALL = call("cudaStreamSynchronize", 4 * US, 44 * US, correlation=8)

@@ -1,7 +1,7 @@
 """TL903: no Python."""
 
 from tests.build.files import US, call, kernel, launch, python, step, sync_row
-from tests.unit.findings.hand_made import clean
+from tests.build.finding_events import clean
 from tracelab.findings.finding import INFO
 
 

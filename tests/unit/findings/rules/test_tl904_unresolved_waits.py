@@ -1,7 +1,7 @@
 """TL904: waits that name no record."""
 
 from tests.build.files import US, call, event_row, sync_row
-from tests.unit.findings.hand_made import clean
+from tests.build.finding_events import clean
 from tracelab.findings.finding import INFO
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.build.files import US, kernel, launch
-from tests.unit.findings.hand_made import clean
+from tests.build.finding_events import clean
 from tracelab.findings.finding import WARNING
 
 

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 
 from tests.build.files import US, kernel
-from tests.unit.findings.hand_made import clean
+from tests.build.finding_events import clean
 from tracelab.findings.finding import WARNING
 from tracelab.findings.rules.tl908_impossible_times import RULE
 

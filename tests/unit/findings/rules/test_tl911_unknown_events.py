@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.build.files import complete_event, copy, kernel, launch, memset, write
+from tests.build.finding_events import clean
 from tests.build.rows import US
-from tests.unit.findings.hand_made import clean
 from tracelab import Options, analyze, load_report, write_page
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.render.text.files import all_losses

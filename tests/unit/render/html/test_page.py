@@ -14,8 +14,8 @@ import tracelab
 from tests.build import files as made
 from tests.build.files import US
 from tests.build.hostile import PAYLOADS, poisoned
+from tests.build.read_page import ReadPage
 from tests.bundled_traces import FOLDER, files_of, report_of
-from tests.unit.render.html.hand_made import ReadPage
 from tracelab import Options, load_report
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.html.finding_items import finding_items

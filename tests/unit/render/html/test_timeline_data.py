@@ -7,7 +7,7 @@ import pickle
 from functools import cache
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from tests.build.analyses import analysis_of
 from tests.build.files import write
@@ -16,6 +16,7 @@ from tests.build.graphs import COPY, capture, replay
 from tests.build.random_rows import random_rows
 from tests.build.rows import AUTOGRAD, call, kernel, launch, operator, python, step
 from tests.bundled_traces import FOLDER
+from tests.examples import examples
 from tests.reference.page_lanes import read_lanes
 from tracelab import Options, analyze_source, find_sources
 from tracelab.render.html import (
@@ -91,7 +92,7 @@ def test_sums_of_one_step_are_those_of_its_report():
 
 
 @given(random_rows())
-@settings(max_examples=30, suppress_health_check=[HealthCheck.too_slow])
+@examples(30)
 def test_sums_of_random_lanes_are_those_of_the_report(rows):
     assert_like_report(analysis_of(*rows))
 

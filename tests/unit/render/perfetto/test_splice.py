@@ -7,10 +7,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.build import files
 from tests.build.files import US
+from tests.examples import examples
 from tracelab.errors import OutputError, UnreadableInputError
 from tracelab.read.event_array import locate_events
 from tracelab.read.streams import Source
@@ -101,7 +102,7 @@ WHOLE = files.text(
 )
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.integers(0, len(WHOLE)))
 def test_a_file_that_breaks_off_is_closed_wherever_it_does(length):
     with TemporaryDirectory() as folder:

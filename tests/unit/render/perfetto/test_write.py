@@ -20,7 +20,7 @@ from tests.build.perfetto import (
     written,
 )
 from tests.bundled_traces import FOLDER
-from tests.real_traces import path_of
+from tests.shared_traces import path_of
 from tracelab.errors import OutputError
 from tracelab.render.perfetto import tracks_of
 

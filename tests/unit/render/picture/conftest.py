@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.render.picture.hand_made import EVENTS, make_trace
+from tests.build.pictures import EVENTS, make_trace
 from tracelab.model.timeline import build_timeline
 
 

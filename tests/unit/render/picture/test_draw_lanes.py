@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
 
-from tests.unit.render.picture.hand_made import (
+from tests.build.pictures import (
     COLUMNS,
     COPY,
     GEMM,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.unit.render.picture.hand_made import MS, draw, shapes_of, texts_of
+from tests.build.pictures import MS, draw, shapes_of, texts_of
 from tracelab.model.steps import Step
 from tracelab.render.picture.coverage import Grid
 from tracelab.render.picture.labels import step_labels
@@ -38,7 +38,7 @@ def test_labels_say_lane_share_and_names(timeline):
     texts = texts_of(draw(timeline))
     assert texts.count("cudaDeviceSynchronize") == 1
     expected = {
-        "hand_made.json.gz",
+        "step.json.gz",
         "GPU 0",
         "80 % busy",
         "stream 7",
@@ -60,4 +60,4 @@ def test_labels_say_lane_share_and_names(timeline):
 def test_a_title_replaces_the_files_name(timeline):
     texts = texts_of(draw(timeline, title="rank 3, step $5$"))
     assert "rank 3, step $5$" in texts
-    assert "hand_made.json.gz" not in texts
+    assert "step.json.gz" not in texts

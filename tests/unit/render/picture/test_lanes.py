@@ -5,7 +5,7 @@ import pytest
 
 from tests.build.files import read, write
 from tests.build.graph_rows import replayed
-from tests.unit.render.picture.hand_made import (
+from tests.build.pictures import (
     ALL_REDUCE,
     CALLS,
     COLUMNS,

@@ -1,6 +1,6 @@
 """The legend."""
 
-from tests.unit.render.picture.hand_made import MS, draw
+from tests.build.pictures import MS, draw
 
 
 def test_the_legend_lists_what_occurs_and_nothing_else(timeline):

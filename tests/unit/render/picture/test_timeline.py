@@ -6,8 +6,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.build.rows import graph_nodes_of, messages_of
-from tests.unit.render.picture.hand_made import (
+from tests.build.pictures import (
     ALL_REDUCE,
     COLUMNS,
     GEMM,
@@ -20,6 +19,7 @@ from tests.unit.render.picture.hand_made import (
     on_host,
     pixels_of,
 )
+from tests.build.rows import graph_nodes_of, messages_of
 from tracelab.errors import UsageError
 from tracelab.model.timeline import build_timeline
 from tracelab.model.trace import Trace

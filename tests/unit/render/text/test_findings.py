@@ -1,6 +1,6 @@
 """The verdict and the findings."""
 
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     make_finding,
     make_report,
     section_of,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from tests.build import job_rows as jobs
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     MS,
     make_finding,
     make_report,

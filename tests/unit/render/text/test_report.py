@@ -4,11 +4,10 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from rich.cells import cell_len
 
-from tests.real_traces import path_of
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     MS,
     NASTY,
     headlines_of,
@@ -22,6 +21,8 @@ from tests.unit.render.text.hand_made import (
     sections_of,
     titles_of,
 )
+from tests.examples import examples
+from tests.shared_traces import path_of
 from tracelab import analyze
 from tracelab.measures.overlap import StreamTime
 from tracelab.render.text.cells import (
@@ -239,7 +240,7 @@ class TestRenderText:
         assert "[31mX[5m[blink]Y[/]" in text
         assert all(x.count("\x1b[") == 2 * x.count("\x1b[0m") for x in text.splitlines())
 
-    @settings(max_examples=25, deadline=None)
+    @examples(25)
     @given(st.text(min_size=1, max_size=200))
     def test_any_name_fits(self, name):
         assert_fits(render_text(make_full_report(name), width=80, color=False), 80)

@@ -5,9 +5,7 @@ from dataclasses import replace
 import pytest
 from rich.cells import cell_len
 
-from tests.bundled_traces import FOLDER as TRACES, PATHS, files_of, name_of, report_of
-from tests.real_traces import FOLDER, each_real_trace
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     MS,
     make_device,
     make_finding,
@@ -17,6 +15,8 @@ from tests.unit.render.text.hand_made import (
     make_trace,
     make_window,
 )
+from tests.bundled_traces import FOLDER as TRACES, PATHS, files_of, name_of, report_of
+from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import analyze
 from tracelab.model.steady import LeftOut
 from tracelab.render.text.report import render_text, screen

@@ -1,6 +1,6 @@
 """Blocking calls with their places."""
 
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     MS,
     make_device,
     make_report,

@@ -1,6 +1,6 @@
 """What the critical path consists of."""
 
-from tests.unit.render.text.hand_made import MS, make_report, section_of, titles_of
+from tests.build.report_rows import MS, make_report, section_of, titles_of
 from tracelab.report.schema import (
     CriticalPathMetrics,
 )

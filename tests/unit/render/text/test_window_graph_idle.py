@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.render.text.hand_made import MS, make_report, section_of
+from tests.build.report_rows import MS, make_report, section_of
 from tracelab.measures.graph_idle import GraphIdleMetrics
 from tracelab.render.text.window import window_sections
 from tracelab.report.views import views_of

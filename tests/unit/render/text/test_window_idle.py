@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.render.text.hand_made import MS, make_device, make_report, make_window, section_of
+from tests.build.report_rows import MS, make_device, make_report, make_window, section_of
 from tracelab.report.schema import (
     CulpritMetrics,
 )

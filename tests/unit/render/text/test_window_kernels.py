@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     MS,
     make_device,
     make_report,

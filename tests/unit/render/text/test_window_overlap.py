@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.unit.render.text.hand_made import MS, make_device, make_report, make_window, section_of
+from tests.build.report_rows import MS, make_device, make_report, make_window, section_of
 from tracelab.render.text.window_overlap import selection_name
 from tracelab.report.schema import (
     OverlapMetrics,

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tests.unit.render.text.hand_made import MS, make_report, section_of, titles_of
+from tests.build.report_rows import MS, make_report, section_of, titles_of
 from tracelab.measures.latencies import LatencyMetrics
 from tracelab.measures.starts import StartMetrics
 

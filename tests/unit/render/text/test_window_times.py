@@ -1,6 +1,6 @@
 """How busy a window was, by kind and by stream."""
 
-from tests.unit.render.text.hand_made import (
+from tests.build.report_rows import (
     MS,
     make_device,
     make_report,

@@ -12,7 +12,7 @@ import pytest
 
 import tracelab
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "tracelab"
 # What these are made for must be installed; programs run when they are imported.
 NEED_OTHERS = ("tracelab.record.frameworks.", "tracelab.workloads.", "tracelab.__main__")

@@ -37,7 +37,7 @@ def make_trace(*events):
     strings, codes = np.unique(name, return_inverse=True)
     absent = np.full(len(start), -1, dtype=np.int64)
     return Trace(
-        path="somewhere/hand_made.json.gz",
+        path="somewhere/step.json.gz",
         origin_ns=0,
         start_ns=start.astype(np.int64),
         duration_ns=(end - start).astype(np.int64),

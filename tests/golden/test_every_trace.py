@@ -21,7 +21,7 @@ import pytest
 
 from tests import bundled_traces
 from tests.bundled_traces import PATHS as BUNDLED, name_of
-from tests.real_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
+from tests.shared_traces import COMMUNICATION, FOLDER, PATHS, each_real_trace, path_of
 from tracelab import load_report, window_graph
 from tracelab.intervals import clip, intersect, measure
 from tracelab.measures.bubbles import bubbles

@@ -8,7 +8,7 @@ import pytest
 
 import tracelab
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def modules_with_examples():
