@@ -1,6 +1,7 @@
-"""The bundled captures, and the reports that several tests share.
+"""The bundled captures, and what several tests ask of them.
 
-A report is made once in a run of the tests: the workers of a run keep them in one folder.
+What a function marked `shared` returns is made once in a run of the tests: the workers of a run
+keep it in one folder.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import copyreg
 import json
 import os
 import pickle
+from collections.abc import Callable
 from dataclasses import astuple
-from functools import cache
+from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
 
 from tracelab import Options, find_sources
 from tracelab.analysis import Analysis, analyze_source
@@ -30,10 +33,29 @@ KEPT = "TRACELAB_TESTS_REPORTS"
 copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))
 
 
-@cache
+def shared(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Let the workers of a run share what a function returns; its arguments must have a repr."""
+
+    @cache
+    def kept(*arguments: object) -> Any:
+        place = _place_of(make, arguments)
+        if place is not None and place.exists():
+            return pickle.loads(place.read_bytes())
+        made = make(*arguments)
+        _keep(made, place)
+        return made
+
+    return wraps(make)(kept)
+
+
 def report_of(*paths: Path, options: Options = DEFAULTS) -> Report:
     """The report of a file or of a job's files, bundled or not."""
-    results = [_result_of(path, options) for path in paths]
+    return _report_of(paths, options)
+
+
+@cache
+def _report_of(paths: tuple[Path, ...], options: Options) -> Report:
+    results = [_result_of(path, astuple(options)) for path in paths]
     return merge_results(results, [str(path) for path in paths], options)
 
 
@@ -41,7 +63,8 @@ def analysis_of(path: Path, options: Options = DEFAULTS) -> Analysis:
     """The analysis of a file, for more than its report, which is kept for other tests."""
     [source] = find_sources([str(path)])
     analysis = analyze_source(source, options)
-    _keep(FileResult(source, analysis.report, part=analysis.part), _place_of(path, options))
+    result = FileResult(source, analysis.report, part=analysis.part)
+    _keep(result, _place_of(_result_of, (path, astuple(options))))
     return analysis
 
 
@@ -61,28 +84,27 @@ def name_of(path: Path) -> str:
     return path.name.partition(".")[0]
 
 
-def _result_of(path: Path, options: Options) -> FileResult:
-    """What became of a file, alone or as a rank of its job: the same in both."""
-    place = _place_of(path, options)
-    if place is not None and place.exists():
-        return pickle.loads(place.read_bytes())
+@shared
+def _result_of(path: Path, options: tuple[object, ...]) -> FileResult:
+    """What became of a file, alone or as a rank of its job: the same in both.
+
+    Options are a tuple: their own repr is cut to a line.
+    """
     [source] = find_sources([str(path)])
-    result = analyze_file(source, options)
-    _keep(result, place)
-    return result
+    return analyze_file(source, Options(*options))
 
 
-def _place_of(path: Path, options: Options) -> Path | None:
-    """Where this run of the tests keeps what became of a file."""
+def _place_of(make: Callable[..., Any], arguments: tuple[object, ...]) -> Path | None:
+    """Where this run of the tests keeps what a function made of its arguments."""
     folder = os.environ.get(KEPT)
     if folder is None:
         return None
-    which = repr((str(path), astuple(options)))  # the repr of options is cut to a line
+    which = f"{make.__module__}.{make.__qualname__}{arguments!r}"
     return Path(folder) / f"{sha256(which.encode()).hexdigest()}.pickle"
 
 
-def _keep(result: FileResult, place: Path | None) -> None:
+def _keep(made: object, place: Path | None) -> None:
     if place is not None:
         own = place.with_suffix(f".{os.getpid()}")  # another worker may write the same now
-        own.write_bytes(pickle.dumps(result))
+        own.write_bytes(pickle.dumps(made))
         own.replace(place)

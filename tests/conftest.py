@@ -11,17 +11,19 @@ hand; ``snapshots/`` holds screens as they were last read; ``programs/`` are rec
 import os
 import re
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
-from tests import bundled_traces, examples
+from tests import bundled_traces, corpus, examples
 from tracelab.cli.main import main
 
 settings.load_profile(examples.FEW)  # another one with --hypothesis-profile
 ROOT = Path(__file__).parent
+LEFT = "left to make check: the time given by --until is over"
 
 
 @dataclass(frozen=True)
@@ -100,14 +102,58 @@ def tracelab(monkeypatch, capsys):
     return run
 
 
-def pytest_collection_modifyitems(items):
-    """Begin with what takes longest; skip what captures on a GPU where there is none."""
+def pytest_addoption(parser):
+    parser.addoption(
+        "--corpus",
+        choices=("small", "all"),
+        default="small",
+        help="the bundled captures to look at: those of tests/corpus.py, or all",
+    )
+    parser.addoption(
+        "--until",
+        type=float,
+        metavar="TIME",
+        help="skip the tests that have not begun by then, in seconds since 1970",
+    )
+
+
+def pytest_generate_tests(metafunc):
+    """Give `bundled_path` each file of the corpus, `capture` each name, `job` those of ranks."""
+    captures = corpus.chosen(metafunc.config.getoption("corpus"))
+    values = {
+        "bundled_path": [path for files in captures.values() for path in files],
+        "capture": list(captures),
+        "job": [name for name, files in captures.items() if len(files) > 1],
+    }
+    for name in values.keys() & set(metafunc.fixturenames):
+        ids = bundled_traces.name_of if name == "bundled_path" else None
+        metafunc.parametrize(name, values[name], ids=ids, scope="module")
+
+
+def pytest_collection_modifyitems(config, items):
+    """Begin with the longest; leave out what is about captures or GPUs that are not there."""
     # At the end it would keep one worker busy alone: of all tests the type checker takes longest.
     items.sort(key=lambda item: item.path.name != "test_quality.py")
+    if config.getoption("corpus") != "all":
+        whole = [item for item in items if item.get_closest_marker("whole_corpus")]
+        config.hook.pytest_deselected(items=whole)
+        items[:] = [item for item in items if item not in whole]
     on_gpu = [item for item in items if item.get_closest_marker("gpu")]
     if on_gpu and not _cuda_is_there():
         for item in on_gpu:
             item.add_marker(pytest.mark.skip(reason="this machine has no NVIDIA GPU, or no torch"))
+
+
+def pytest_runtest_setup(item):
+    until = item.config.getoption("until")
+    if until is not None and time.time() > until:
+        pytest.skip(LEFT)
+
+
+def pytest_terminal_summary(terminalreporter):
+    left = [x for x in terminalreporter.getreports("skipped") if LEFT in str(x.longrepr)]
+    if left:
+        terminalreporter.write_line(f"{len(left)} tests are left to make check: no time for them")
 
 
 def _cuda_is_there():

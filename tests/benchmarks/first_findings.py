@@ -1,4 +1,4 @@
-"""What the first screen says of each trace: ``python tests/benchmarks/first_findings.py``.
+"""What the first screen says of each trace: ``python -m tests.benchmarks.first_findings``.
 
 For each trace (arguments; by default the bundled ones, and those beside the repository where there
 are any) how long a steady step takes, how much of it the GPU works, and the first two findings, as
@@ -13,19 +13,25 @@ from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 
-from tracelab import analyze
+from tests.bundled_traces import report_of
 from tracelab.findings.finding import Finding
 from tracelab.render.text.cells import percent_text, time_text
 from tracelab.report.views import Scope, ranks_of
 
 ROOT = Path(__file__).parents[2]
 BESIDE = ROOT.parent / "shared" / "real_traces"
+HEAD = "| trace | steady step | GPU works | first finding | second finding |"
 _LONGEST = 90  # letters of a title
+
+
+def traces() -> list[Path]:
+    """The bundled ones, and those beside the repository."""
+    return [*sorted((ROOT / "traces").glob("*.json.gz")), *sorted(BESIDE.glob("**/*.json.gz"))]
 
 
 def row(path: Path) -> str:
     """The row of one trace."""
-    [rank] = ranks_of(analyze(path))
+    [rank] = ranks_of(report_of(path))
     scope = rank.main.scope
     about_time = (x for x in rank.main.findings if x.about == "program")
     first, second = (*(_cell(x, scope) for x in islice(about_time, 2)), "-", "-")[:2]
@@ -47,11 +53,7 @@ def _cell(finding: Finding, scope: Scope) -> str:
 
 
 def main(names: Sequence[str]) -> None:
-    given = [Path(name) for name in names]
-    for path in given or [
-        *sorted((ROOT / "traces").glob("*.json.gz")),
-        *sorted(BESIDE.glob("**/*.json.gz")),
-    ]:
+    for path in [Path(name) for name in names] or traces():
         print(row(path))
 
 

@@ -22,6 +22,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.bundled_traces import shared
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.graph import Graph
 from tracelab.model.stream_progress import StreamProgress
@@ -171,12 +172,18 @@ def captures() -> dict[str, list[str]]:
 
 def measure(without: Callable[[Trace], Trace] = without_records) -> dict[str, Score]:
     """The score of every capture with event records, by file."""
-    found = {}
-    for files in captures().values():
-        for file in files:
-            [source] = find_sources([str(TRACES / file)])
-            found[file] = score(read_trace(source), without)
-    return found
+    return {file: score_of(file, without) for files in captures().values() for file in files}
+
+
+def score_of(file: str, without: Callable[[Trace], Trace]) -> Score:
+    """The score of a bundled file."""
+    return _score_of(file, without.__name__)
+
+
+@shared
+def _score_of(file: str, without: str) -> Score:
+    [source] = find_sources([str(TRACES / file)])
+    return score(read_trace(source), globals()[without])
 
 
 def main() -> None:

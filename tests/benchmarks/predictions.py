@@ -10,22 +10,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import mean
 
-from tests.build.pairs import PAIRS, Outcome, outcome
+from tests.build.pairs import Outcome, outcomes
 
 HEAD = "| fix | defect | a step | edit | predicted | fixed | error | saved, predicted | saved |"
 
 
 def main() -> None:
-    outcomes = [found for pair in PAIRS if (found := outcome(pair)) is not None]
-    print("\n".join(table(outcomes)))
+    found = outcomes()
+    print("\n".join(table(found)))
     print()
-    print("\n".join(summary(outcomes)))
+    print("\n".join(summary(found)))
 
 
-def table(outcomes: Sequence[Outcome]) -> list[str]:
+def table(some: Sequence[Outcome]) -> list[str]:
     """The lines of a table in Markdown."""
     lines = [HEAD, "|---" * HEAD.count(" | ") + "|---|"]
-    for one in outcomes:
+    for one in some:
         predicted = one.prediction
         interval = f"{_ms(predicted.low_ns)} to {_ms(predicted.high_ns)}"
         cells = (
@@ -43,19 +43,19 @@ def table(outcomes: Sequence[Outcome]) -> list[str]:
     return lines
 
 
-def summary(outcomes: Sequence[Outcome]) -> list[str]:
+def summary(some: Sequence[Outcome]) -> list[str]:
     """One line for each sort of fix, and one for all."""
-    sorts = dict.fromkeys(one.pair.sort for one in outcomes)
-    groups = {sort: [one for one in outcomes if one.pair.sort == sort] for sort in sorts}
-    return [_summed(sort, some) for sort, some in {**groups, "all": list(outcomes)}.items()]
+    sorts = dict.fromkeys(one.pair.sort for one in some)
+    groups = {sort: [one for one in some if one.pair.sort == sort] for sort in sorts}
+    return [_summed(sort, group) for sort, group in {**groups, "all": list(some)}.items()]
 
 
-def _summed(name: str, outcomes: Sequence[Outcome]) -> str:
-    errors = [abs(one.error) for one in outcomes]
-    held = sum(one.holds for one in outcomes)
+def _summed(name: str, group: Sequence[Outcome]) -> str:
+    errors = [abs(one.error) for one in group]
+    held = sum(one.holds for one in group)
     return (
-        f"{name}: {len(outcomes)} fixes, mean error {mean(errors):.1%}, largest {max(errors):.1%}; "
-        f"{held} in the interval, whose mean width is {mean(x.width for x in outcomes):.0%}"
+        f"{name}: {len(group)} fixes, mean error {mean(errors):.1%}, largest {max(errors):.1%}; "
+        f"{held} in the interval, whose mean width is {mean(x.width for x in group):.0%}"
     )
 
 

@@ -15,6 +15,7 @@ from dataclasses import astuple, dataclass, replace
 import numpy as np
 
 from tests.benchmarks.inferred_waits import TRACES, captures, without_records, without_streams
+from tests.bundled_traces import shared
 from tracelab import build_graph, build_timeline, find_sources, observe_host, read_trace
 from tracelab.model.constraints import Constraint
 from tracelab.model.graph import EdgeKind, Graph
@@ -86,12 +87,21 @@ def score(trace: Trace, without: Callable[[Trace], Trace] = without_rows) -> Sco
 
 def measure(without: Callable[[Trace], Trace] = without_rows) -> dict[str, Score]:
     """The score of the captures with event records, by workload."""
-    found = {}
-    for workload, files in captures().items():
-        sources = find_sources([str(TRACES / file) for file in files])
-        scores = (score(read_trace(source), without) for source in sources)
-        found[workload] = sum(scores, start=Score())
-    return found
+    return {
+        workload: sum((score_of(file, without) for file in files), start=Score())
+        for workload, files in captures().items()
+    }
+
+
+def score_of(file: str, without: Callable[[Trace], Trace] = without_rows) -> Score:
+    """The score of a bundled file."""
+    return _score_of(file, without.__name__)
+
+
+@shared
+def _score_of(file: str, without: str) -> Score:
+    [source] = find_sources([str(TRACES / file)])
+    return score(read_trace(source), globals()[without])
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tests.bundled_traces import files_of, report_of
+from tests.bundled_traces import files_of, report_of, shared
 from tracelab import Report, WhatIf, whatif
 from tracelab.report.schema import Prediction
 
@@ -135,11 +135,15 @@ class Outcome:
         return (self.prediction.high_ns - self.prediction.low_ns) / self.prediction.step_ns
 
 
-def outcome(pair: Pair) -> Outcome | None:
-    """Predict a pair's fix from the capture of its defect; None where that is not replayed."""
+def outcomes() -> list[Outcome]:
+    """Those of all pairs."""
+    return list(map(outcome, PAIRS))
+
+
+@shared
+def outcome(pair: Pair) -> Outcome:
+    """Predict a pair's fix from the capture of its defect."""
     found = _whatif(pair)
-    if not found.predictions:
-        return None
     return Outcome(
         pair, found.basis, found.predictions[-1], step_ns(report_of(*files_of(pair.fix)))
     )

@@ -1,13 +1,13 @@
-"""The replay of unchanged steps against what was measured, on real captures."""
+"""The replay of unchanged steps against the measured ones, on real captures."""
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 import numpy as np
+import pytest
 
-from tests.bundled_traces import PATHS
+from tests.bundled_traces import PATHS, name_of, shared
 from tests.shared_traces import PATHS as REAL_PATHS, needs_real_traces
 from tracelab.analysis import order
 from tracelab.model.graph import build_graph
@@ -20,10 +20,12 @@ from tracelab.simulate.recorded import record_program
 from tracelab.simulate.repeat import repeat, typical_steps
 from tracelab.simulate.replay import replay
 
+LARGEST = 0.02, 0.01  # of the replayed step, and of the starts in it, as shares of the step
 
-@cache
-def replayed(path: Path) -> tuple[float, float] | None:
-    """By how much the replayed step is off, and starts in it in the median, as shares of the step.
+
+@shared
+def errors_of(path: Path) -> tuple[float, float] | None:
+    """By how much the replayed step is off, and the median start in it, as shares of the step.
 
     None for a file without steps or launches.
     """
@@ -42,18 +44,38 @@ def replayed(path: Path) -> tuple[float, float] | None:
     return abs(replayed.step_ns[0] / measured_ns - 1), apart_ns / measured_ns
 
 
-def check(paths: list[Path]) -> None:
-    errors = [error for path in paths if (error := replayed(path)) is not None]
-    assert errors
-    assert np.mean([of_step <= 0.02 for of_step, _ in errors]) >= 0.9
-    # Starts within 1 % of the step, in the median trace as in most.
-    assert np.mean([of_starts <= 0.01 for _, of_starts in errors]) >= 0.9
+def check(paths):
+    errors = np.array([errors for path in paths if (errors := errors_of(path)) is not None])
+    assert (np.mean(errors <= LARGEST, axis=0) >= 0.9).all()
 
 
-def test_bundled_captures_replay_as_they_were():
+# Captures that replay worse: most are replays of CUDA graphs, whose nodes the profiler slows.
+OFF = {
+    "accumulation_no_sync_rank0",
+    "data_parallel_one_gpu",
+    "graphs_decoded_whole",
+    "graphs_parts",
+    "graphs_recorded_once",
+    "graphs_whole",
+    "graphs_work_seldom",
+    "launches_graph",
+    "peer_copy_both",
+    "prefetch_copy_stream_synchronize",
+    "two_streams_small_graph",
+}
+
+
+def test_capture_replays_as_it_was(bundled_path):
+    errors = errors_of(bundled_path)
+    assert (name_of(bundled_path) in OFF) == bool(np.any(np.greater(errors, LARGEST)))
+
+
+@pytest.mark.whole_corpus
+def test_most_captures_replay_as_they_were():
     check(PATHS)
 
 
 @needs_real_traces
+@pytest.mark.whole_corpus
 def test_so_do_those_and_the_traces_from_elsewhere_together():
     check([*PATHS, *REAL_PATHS])

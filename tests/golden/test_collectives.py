@@ -35,7 +35,6 @@ def counts(path):
     return Counter(Operation(operation).name for operation in found.operation.tolist())
 
 
-@pytest.mark.parametrize("job", sorted(JOBS))
 def test_every_operation_of_a_job_has_its_kernel_and_its_peer(job):
     """GIVEN all ranks of a bundled job
     THEN every kernel has operations, every operator that moves something is one of them, and what

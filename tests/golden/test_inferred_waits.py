@@ -5,42 +5,64 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.inferred_waits import Score, captures, measure, without_streams
+from tests.benchmarks.inferred_waits import (
+    Score,
+    captures,
+    score_of,
+    without_records,
+    without_streams,
+)
 from tracelab import analyze, analyze_source, find_sources, window_graph
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def scores():
-    return measure()
+RECORDED = sorted(file for files in captures().values() for file in files)
+HOW = (without_records, without_streams)
 
 
-def test_inferred_waits_are_right_and_complete(scores):
-    total = sum(scores.values(), start=Score())
-    assert total.delayed > 3_000
-    assert total.precision >= 0.995
-    assert total.recall >= 0.965
-    assert total.same >= 0.9995 * total.activities > 45_000
+def total(how, files=RECORDED):
+    return sum((score_of(file, how) for file in files), start=Score())
 
 
-def test_no_workload_is_far_below_the_total(scores):
+def test_of_a_capture_hardly_any_wait_is_inferred_wrongly(bundled_path):
+    if bundled_path.name not in RECORDED:
+        pytest.skip("its waits name no records")
+    blind, named = (score_of(bundled_path.name, how) for how in HOW)
+    assert blind.precision >= 0.94
+    assert blind.recall >= 0.69  # sends and receives of a pipeline
+    assert named.precision >= 0.98
+    assert named.recall >= 0.95
+    # What delayed nothing is a dependency, too.
+    assert named.wrong == 0
+
+
+@pytest.mark.whole_corpus
+def test_inferred_waits_are_right_and_complete():
+    found = total(without_records)
+    assert found.delayed > 3_000
+    assert found.precision >= 0.995
+    assert found.recall >= 0.965
+    assert found.same >= 0.9995 * found.activities > 45_000
+
+
+@pytest.mark.whole_corpus
+def test_no_workload_is_far_below_the_total():
     for files in captures().values():
-        of_workload = sum((scores[file] for file in files), start=Score())
+        of_workload = total(without_records, files)
         assert of_workload.precision >= 0.97
         assert of_workload.recall >= 0.94
 
 
+@pytest.mark.whole_corpus
 def test_a_wait_that_names_the_call_that_recorded_is_nearly_exact():
-    total = sum(measure(without_streams).values(), start=Score())
-    assert total.inferred > 5_000
-    assert total.precision >= 0.995
-    assert total.recall >= 0.995
-    assert total.same >= 0.9999 * total.activities > 45_000
-    # What delayed nothing is a dependency, too.
-    assert total.wrong == 0
-    assert total.implied < 0.01 * total.recorded
-    assert total.matching >= 0.9 * total.recorded > 6_000
+    found = total(without_streams)
+    assert found.inferred > 5_000
+    assert found.precision >= 0.995
+    assert found.recall >= 0.995
+    assert found.same >= 0.9999 * found.activities > 45_000
+    assert found.implied < 0.01 * found.recorded
+    assert found.matching >= 0.9 * found.recorded > 6_000
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,7 @@ def test_other_gpus_are_no_slower():
         assert 0 < longest_ns <= 26_000
 
 
+@pytest.mark.whole_corpus
 def test_what_is_unexplained_in_the_captures():
     shares = {
         bundled_traces.name_of(path): unexplained_delays.share_of(bundled_traces.report_of(path))

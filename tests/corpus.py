@@ -1,0 +1,67 @@
+"""The captures that the default run looks at, chosen so that little is lost.
+
+``python -m tests.corpus`` prints ``corpus.txt`` anew: a greedy set cover of all bundled captures, over every
+workload (with a planted defect, where one is bundled), every rule and cause found in any of them,
+recorded and plain files, and 1, 2 and 4 ranks. ``pytest --corpus=all`` looks at all captures.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.bundled_traces import FOLDER, MANIFEST, report_of
+
+CAPTURES: dict[str, tuple[Path, ...]] = {}
+LINES = {}  # of the manifest, by capture
+for _line in MANIFEST:
+    _first = _line["files"][0].split(".")[0]
+    _name = _first if len(_line["files"]) == 1 else _first.rpartition("_rank")[0]
+    CAPTURES[_name] = tuple(FOLDER / file for file in _line["files"])
+    LINES[_name] = _line
+
+# Each capture of the default run, and what it adds to those above it.
+SMALL = dict(
+    line.split(": ") for line in Path(__file__).with_suffix(".txt").read_text().splitlines()
+)
+
+
+def chosen(which: str) -> dict[str, tuple[Path, ...]]:
+    """The files of each capture of a corpus, "small" or "all", in the manifest's order."""
+    return {name: files for name, files in CAPTURES.items() if which == "all" or name in SMALL}
+
+
+def features(name: str) -> set[str]:
+    """What a capture can show, each a word or two.
+
+    >>> sorted(features("events_item"))
+    ['TL101 host_sync', 'TL910 inflated_host_times', 'events', 'one rank, recorded']
+    """
+    line, files = LINES[name], CAPTURES[name]
+    ranks = {1: "one rank", 2: "2 ranks", 4: "4 ranks"}[len(files)]
+    how = "plain" if "--plain" in line["arguments"] else "recorded"
+    found = {f"{finding.rule} {finding.cause}" for finding in report_of(*files).findings}
+    has_planted = any(
+        other["expect"]["findings"] for other in MANIFEST if other["workload"] == line["workload"]
+    )
+    if line["expect"]["findings"] or not has_planted:
+        found.add(line["workload"])
+    return found | {f"{ranks}, {how}"}
+
+
+def choose() -> dict[str, str]:
+    """Captures that have every feature, the one with most new ones first, fewest files if equal."""
+    shown = {name: features(name) for name in CAPTURES}
+    missing = set().union(*shown.values())
+    chosen = {}
+    while missing:
+        best = max(
+            sorted(shown), key=lambda name: (len(shown[name] & missing), -len(CAPTURES[name]))
+        )
+        chosen[best] = "; ".join(sorted(shown[best] & missing))
+        missing -= shown[best]
+    return chosen
+
+
+if __name__ == "__main__":
+    for name, reason in choose().items():
+        print(f"{name}: {reason}")

@@ -1,0 +1,195 @@
+"""Every document that holds figures, written anew: ``make documents``, or ``python -m tests.documents``.
+
+A document is its own template: tables are found by their first line, screens by their block. Rows of
+traces that are not here (those of other people's GPUs stand beside the repository) stay as they are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from unittest import mock
+
+from tests import corpus
+from tests.benchmarks import first_findings, predictions, remedies
+from tests.build import capture_tables, pairs
+from tests.build.pipelines_measured import PIPELINES, pipeline_row
+from tests.bundled_traces import PATHS
+from tests.golden.test_steps import tells_the_story
+from tracelab.cli.main import main as command_line
+from tracelab.render import glossary, remedies as remedies_page
+from tracelab.report import json_schema
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "tracelab" / "docs"
+_TEXT = re.compile(r"(?<=^```text\n).*?(?=^```)", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document with figures.
+
+    Attributes:
+        path: of the file.
+        renew: from its text to the text with the figures of today.
+    """
+
+    path: Path
+    renew: Callable[[str], str]
+
+    @property
+    def name(self) -> str:
+        return str(self.path.relative_to(ROOT))
+
+
+def with_table(text: str, head: str, rows: Iterable[str], *, keeps_others: bool = False) -> str:
+    """Replace the rows below a table's first line; rows with other first cells may stay.
+
+    >>> with_table("| a |\\n|---|\\n| `x` | 1 |\\n| `y` | 2 |\\n", "| a |", ["| `x` | 3 |"])
+    '| a |\\n|---|\\n| `x` | 3 |\\n'
+    """
+    before, line, after = text.partition(f"{head}\n")
+    assert line, f"no table begins with {head}"
+    below = re.match(r"\|[-|]+\|\n((?:\|.*\n)*)", after)
+    assert below is not None, f"no rows below {head}"
+    new = list(rows)
+    if keeps_others:
+        first_cells = {row.split(" | ")[0] for row in new}
+        new += [row for row in below[1].splitlines() if row.split(" | ")[0] not in first_cells]
+    rest = after[below.end() :]
+    return "".join((before, line, after[: below.start(1)], *(f"{row}\n" for row in new), rest))
+
+
+def with_lines(text: str, lines: Iterable[str]) -> str:
+    """Replace the lines that differ from these in their numbers alone.
+
+    >>> with_lines("3 of 4\\n", ["2 of 4"])
+    '2 of 4\\n'
+    """
+    for line in lines:
+        pattern = re.sub(r"\d+", r"\\d+", re.escape(line))
+        text, count = re.subn(f"^{pattern}$", lambda _, line=line: line, text, flags=re.MULTILINE)
+        assert count == 1, f"{count} lines are like {line!r}"
+    return text
+
+
+def with_screens(text: str, *screens: str) -> str:
+    """Replace blocks of text by what is printed, from each part's first line on, as many lines."""
+    printed = iter(screens)
+
+    def renewed(block: re.Match[str]) -> str:
+        lines = next(printed).splitlines()
+        parts = block[0].split("[...]\n")
+        return "[...]\n".join(_same_part(part, lines) for part in parts)
+
+    return _TEXT.sub(renewed, text)
+
+
+def _same_part(part: str, lines: list[str]) -> str:
+    body = part.strip("\n").splitlines()
+    begin = lines.index(body[0])
+    return "\n".join(lines[begin : begin + len(body)]) + part[len(part.rstrip("\n")) :]
+
+
+def printed_by(*arguments: str) -> str:
+    """What a command prints, run where the documents run it."""
+    printed = io.StringIO()
+    names = [f"traces/{x}.pt.trace.json.gz" if x[0] != "-" else x for x in arguments[1:]]
+    environment = {key: value for key, value in os.environ.items() if key != "COLUMNS"}
+    with (
+        contextlib.chdir(ROOT),
+        mock.patch("sys.argv", ["tracelab", arguments[0], *names]),
+        mock.patch.dict(os.environ, environment, clear=True),
+        contextlib.redirect_stdout(printed),
+        contextlib.suppress(SystemExit),
+    ):
+        command_line()
+    return printed.getvalue()
+
+
+def _readme(text: str) -> str:
+    trace = "prefetch_copy_stream_synchronize"
+    return with_screens(text, printed_by("analyze", trace), printed_by("analyze", trace, "--full"))
+
+
+def _jobs(text: str) -> str:
+    ranks = [f"straggler_more_work_rank{rank}" for rank in (0, 1)]
+    stages = [f"pipeline_1f1b_few_4_rank{rank}" for rank in range(4)]
+    return with_screens(
+        text, printed_by("analyze", *ranks), printed_by("analyze", "--full", *stages)
+    )
+
+
+def _findings(text: str) -> str:
+    head = "| capture | above info by what fixes save | 2 % or more attributed |"
+    text = with_table(text, head, map(capture_tables.found_row, corpus.LINES.values()))
+    head = "| defect | fix | rules | attributed | shorter |"
+    text = with_table(text, head, map(capture_tables.pair_row, capture_tables.PAIRS))
+    head = (
+        "| bundled pipeline | schedule | theory | measured | imbalance | transfer | host | rest |"
+    )
+    return with_table(text, f"{head} smallest microbatch |", map(pipeline_row, PIPELINES))
+
+
+def _first_findings(text: str) -> str:
+    count = sum(map(tells_the_story, PATHS))
+    text = re.sub(
+        r"in \d+ of the \d+ bundled traces", f"in {count} of the {len(PATHS)} bundled traces", text
+    )
+    rows = map(first_findings.row, first_findings.traces())
+    return with_table(text, first_findings.HEAD, rows, keeps_others=True)
+
+
+def _predictions(text: str) -> str:
+    outcomes = pairs.outcomes()
+    head, _, *rows = predictions.table(outcomes)
+    return with_lines(with_table(text, head, rows), predictions.summary(outcomes))
+
+
+def _remedies_measured(text: str) -> str:
+    found = remedies.outcomes()
+    head, _, *rows = remedies.table(found)
+    return with_lines(with_table(text, head, rows), [remedies.summary(found)])
+
+
+def _workloads(text: str) -> str:
+    for gpus, begin in ((1, "| workload, one GPU |"), (2, "| workload, several GPUs |")):
+        lines = [x for x in corpus.LINES.values() if min(x["gpus"], 2) == gpus]
+        [head] = [line for line in text.splitlines() if line.startswith(begin)]
+        text = with_table(text, head, map(capture_tables.workload_row, lines))
+    return text
+
+
+DOCUMENTS = (
+    Document(ROOT / "README.md", _readme),
+    Document(ROOT / "workloads" / "README.md", _workloads),
+    Document(DOCS / "findings.md", _findings),
+    Document(DOCS / "first_findings.md", _first_findings),
+    Document(DOCS / "glossary.md", lambda _: glossary.markdown()),
+    Document(DOCS / "jobs.md", _jobs),
+    Document(DOCS / "remedies.md", lambda _: remedies_page.markdown()),
+    Document(DOCS / "remedies_measured.md", _remedies_measured),
+    Document(DOCS / "whatif.md", _predictions),
+    Document(
+        ROOT / "tracelab" / "report" / "report.schema.json",
+        lambda _: json.dumps(json_schema.json_schema(), indent=2) + "\n",
+    ),
+)
+
+
+def main() -> None:
+    for document in DOCUMENTS:
+        text = document.path.read_text(encoding="utf-8")
+        renewed = document.renew(text)
+        print(f"{'same' if renewed == text else 'changed':8} {document.name}")
+        document.path.write_text(renewed, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
