@@ -1,7 +1,6 @@
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 
@@ -58,7 +57,11 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
 @without_gpu
 @pytest.mark.parametrize(
     "options",
-    [[], ["--step-on", "step"], ["--step-on", "my_region"]],
+    [
+        [],
+        pytest.param(["--step-on", "step"], marks=pytest.mark.frameworks),
+        pytest.param(["--step-on", "my_region"], marks=pytest.mark.frameworks),
+    ],
     ids=lambda options: options[-1:] or "-",
 )
 def test_steps_are_found_and_recorded(run, tmp_path, options):
@@ -140,7 +143,7 @@ def test_whole_run_has_no_steps(tracelab):
     assert "--whole" in ran.err
 
 
-@pytest.mark.parametrize("first", [0, 17])
+@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.frameworks), 17])
 def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     # GIVEN a script with a profiler of its own, from its start or when the other one is warming up
     script = tmp_path / "train.py"
@@ -168,50 +171,6 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     assert len(messages) == 1
     assert "runs its own profiler" in messages[0]
     assert ran.returncode == 2
-
-
-# Training scripts as they are written, small enough for a CPU.
-
-
-@without_gpu
-@pytest.mark.parametrize(
-    ("program", "needed", "arguments", "says"),
-    [
-        (
-            "image_classifier.py",
-            (),
-            "--batch-size 2 --size 16 --width 8 --blocks 1 --workers 0 --steps 24",
-            "20: loss ",
-        ),
-        (
-            "language_model.py",
-            (),
-            "--batch-size 2 --length 8 --width 16 --heads 2 --layers 1 --accumulate 2 --steps 24",
-            "20: loss ",
-        ),
-        (
-            "trainer_finetune.py",
-            ("transformers", "accelerate"),
-            "--batch-size 2 --length 16 --hidden 64 --layers 1 --steps 24",
-            "steps a second",
-        ),
-    ],
-    ids=lambda value: value if isinstance(value, str) and value.endswith(".py") else "",
-)
-def test_usual_training_scripts_run_unchanged(tmp_path, program, needed, arguments, says):
-    for library in needed:
-        pytest.importorskip(library, reason=f"{library} is not installed")
-    script = Path(__file__).parents[1] / "programs" / program
-    command = [sys.executable, "-m", "tracelab", "run", str(script), *arguments.split()]
-    ran = subprocess.run(
-        command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=300
-    )
-    assert ran.returncode == 4, ran.stderr
-    assert says in ran.stdout
-    assert "there is no GPU here" in ran.stderr
-    [source] = find_sources([str(tmp_path / "tracelab-run")])
-    steps = [name for name in read_trace(source).strings if name.startswith("ProfilerStep#")]
-    assert steps == [f"ProfilerStep#{number}" for number in (2, 3, 4, 5)]
 
 
 def test_a_full_disk_is_an_output_that_cannot_be_written(run, tmp_path):
