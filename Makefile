@@ -1,11 +1,16 @@
-# `make check` is what CI runs: the tests hold the linter, the types and the layering as well.
-# It also fails where the tests run too little of the package (pyproject.toml says how little).
+# `make test` is the README's test command. `make check` runs all that there is: every bundled capture,
+# all examples, trainings with the real libraries, other Pythons; it fails where the tests run too
+# little of the package (pyproject.toml says how little). Linter, types and layers are tests as well.
 PYTHON ?= python
 
-.PHONY: check coverage lint types layers format schema glossary remedies
+.PHONY: test check coverage lint types layers format snapshots documents
+
+test:
+	$(PYTHON) -m pytest -n auto
 
 check:
-	$(PYTHON) -m pytest -n auto --cov
+	.ci/other_pythons
+	$(PYTHON) -m pytest -n auto --corpus=all --hypothesis-profile=all -m "" --cov
 
 # What the unit tests alone run of the package, with the lines that they leave out.
 coverage:
@@ -25,11 +30,11 @@ format:
 	$(PYTHON) -m ruff check --fix .
 	$(PYTHON) -m ruff format .
 
-schema:
-	$(PYTHON) -m tracelab.report.json_schema > tracelab/report/report.schema.json
+# Screens and sentences that tests compare, written as they are today.
+snapshots:
+	$(PYTHON) -m pytest -n auto --snapshot-update --corpus=all tests/unit tests/cli tests/browser tests/golden
 
-glossary:
-	$(PYTHON) -m tracelab.render.glossary > tracelab/docs/glossary.md
-
-remedies:
-	$(PYTHON) -m tracelab.render.remedies > tracelab/docs/remedies.md
+# Every document that holds figures, written with those of today.
+documents:
+	$(PYTHON) -m tests.documents
+	$(PYTHON) tests/golden/test_notebooks.py

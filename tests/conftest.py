@@ -4,13 +4,15 @@
 ``golden/`` compares whole reports of bundled and of real traces with what is known of them;
 ``frameworks/`` records real trainings; ``repository/`` holds the documents, the imports and the
 style; ``reference/`` defines the measures once more, slowly; ``build/`` makes traces and reports by
-hand; ``snapshots/`` holds screens as they were last read; ``programs/`` are recorded,
-``benchmarks/`` are run by hand. Fixtures of one folder stand in its own ``conftest.py``.
+hand; ``programs/`` are recorded, ``benchmarks/`` are run by hand. Screens and sentences are kept in
+``__snapshots__`` next to their tests; ``pytest --snapshot-update`` writes them anew. Fixtures of one
+folder stand in its own ``conftest.py``.
 """
 
 import os
 import re
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +24,6 @@ from tests import bundled_traces, corpus, examples
 from tracelab.cli.main import main
 
 settings.load_profile(examples.FEW)  # another one with --hypothesis-profile
-ROOT = Path(__file__).parent
 LEFT = "left to make check: the time given by --until is over"
 
 
@@ -55,26 +56,25 @@ def reports_folder(tmp_path_factory):
         yield
 
 
-@pytest.fixture(scope="module")
-def original_datadir(request):
-    """Where pytest-regressions keeps the snapshots of a module."""
-    module = request.path.relative_to(ROOT).with_suffix("")
-    return ROOT / "snapshots" / module.parent / module.name.removeprefix("test_")
-
-
 @pytest.fixture
-def snapshot(request, file_regression):
-    """Compare a text with the one that is kept: ``snapshot(text)``, with a name if there are more.
+def snapshot(snapshot, tmp_path_factory):
+    """Texts as they were last read: ``assert text == snapshot``; folders of this machine replaced.
 
-    ``pytest --regen-all`` keeps the new texts.
+    ``pytest --snapshot-update`` keeps the new texts.
     """
+    names = {
+        f"{re.escape(str(tmp_path_factory.getbasetemp()))}/[^/\\s]+": "TMP",
+        f"{re.escape(tempfile.gettempdir())}/[^/\\s]+": "TMP",
+        re.escape(str(Path(__file__).parents[1])): "ROOT",
+    }
 
-    def check(text, name=None):
-        parts = [request.node.name, *([name] if name else [])]
-        basename = re.sub(r"[^\w.-]+", "_", "-".join(parts)).removeprefix("test_").strip("_")
-        file_regression.check(text, basename=basename, encoding="utf-8")
+    def replaced(data, **_):
+        if isinstance(data, str):
+            for pattern, name in names.items():
+                data = re.sub(pattern, name, data)
+        return data
 
-    return check
+    return snapshot(matcher=replaced)
 
 
 @pytest.fixture
@@ -118,12 +118,12 @@ def pytest_addoption(parser):
 
 
 def pytest_generate_tests(metafunc):
-    """Give `bundled_path` each file of the corpus, `capture` each name, `job` those of ranks."""
+    """Give `bundled_path` each file of the corpus, `bundled_capture` each name."""
     captures = corpus.chosen(metafunc.config.getoption("corpus"))
     values = {
         "bundled_path": [path for files in captures.values() for path in files],
-        "capture": list(captures),
-        "job": [name for name, files in captures.items() if len(files) > 1],
+        "bundled_capture": list(captures),
+        "bundled_job": [name for name, files in captures.items() if len(files) > 1],
     }
     for name in values.keys() & set(metafunc.fixturenames):
         ids = bundled_traces.name_of if name == "bundled_path" else None

@@ -1,8 +1,8 @@
 """The captures that the default run looks at, chosen so that little is lost.
 
-``python -m tests.corpus`` prints ``corpus.txt`` anew: a greedy set cover of all bundled captures, over every
-workload (with a planted defect, where one is bundled), every rule and cause found in any of them,
-recorded and plain files, and 1, 2 and 4 ranks. ``pytest --corpus=all`` looks at all captures.
+``python -m tests.corpus`` prints ``corpus.txt`` anew: a greedy set cover of all bundled captures,
+over every workload (with a planted defect, where one is bundled), every rule and cause found in any
+of them, recorded and plain files, and 1, 2 and 4 ranks. ``pytest --corpus=all`` looks at all.
 """
 
 from __future__ import annotations

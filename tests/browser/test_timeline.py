@@ -7,6 +7,7 @@ from collections import Counter
 import pytest
 
 from tests.build.lane_page import NONE, Lane, page_of
+from tests.figures import figures
 
 IDLE = ("host_blocked", "launch")
 GPU = ("compute", "comm", "copy", "memset")
@@ -427,33 +428,23 @@ def test_the_view_stays_in_the_time_there_is(opened):
 # What the mouse does
 
 
-def test_hovering_says_all_that_is_known(opened):
+def test_hovering_says_all_that_is_known(opened, snapshot):
     page = opened("#t=0-10000")
     page.mouse.move(*place(page, "stream:0/7", 3500))
-    assert details(page) == (
-        "void gemm_kernel<float>(int)\nkind compute · duration 1 µs · start 3 µs"
-        " · on GPU 0 stream 7 · operator aten::mm · line train.py:7 forward"
-        " · launched by cudaLaunchKernel (thread 1), which began 500 ns before"
-        " · waited for its launch"
-    )
+    assert figures(details(page)) == ["1 µs", "3 µs", "0", "7", "1", "500 ns"]
+    assert details(page) == snapshot
     page.mouse.move(*place(page, "stream:0/8", 3600))
-    assert details(page).endswith(
-        "waited for an event: gemm_kernel (GPU 0 stream 7); started 1.5 µs after that ended"
-    )
+    assert {"0", "7", "1.5 µs"} <= {*figures(details(page))}
+    assert details(page) == snapshot
     page.mouse.move(*place(page, "idle:0", 5000))
-    assert details(page) == (
-        "host blocked (in a call)\nduration 2 µs · start 4 µs · on GPU 0 idle · "
-        "ended by copy_kernel (GPU 0 stream 7) · "
-        "which was launched by cudaLaunchKernel (thread 1)"
-    )
+    assert figures(details(page)) == ["2 µs", "4 µs", "0", "0", "7", "1"]
+    assert details(page) == snapshot
     page.mouse.move(*place(page, "host:0", 5000))
-    assert details(page) == (
-        "cudaStreamSynchronize\nkind blocking · duration 1.5 µs · start 4 µs · on thread 1 · "
-        "line train.py:7 forward · idle time that it caused 1.5 µs · "
-        "waited for gemm_kernel (GPU 0 stream 7)"
-    )
+    assert figures(details(page)) == ["1.5 µs", "4 µs", "1", "1.5 µs", "0", "7"]
+    assert details(page) == snapshot
     page.mouse.move(*place(page, "host:0", 5650))
-    assert "launched copy_kernel (GPU 0 stream 7), which started 400 ns later" in details(page)
+    assert {"0", "7", "400 ns"} <= {*figures(details(page))}
+    assert details(page) == snapshot
 
 
 def test_lines_lead_to_the_launch_and_to_what_was_waited_for(opened):
@@ -541,7 +532,7 @@ def test_a_click_on_a_rank_opens_and_closes_it(opened):
 # What the keyboard does
 
 
-def test_the_keyboard_alone_reaches_every_activity(opened):
+def test_the_keyboard_alone_reaches_every_activity(opened, snapshot):
     page = opened("#t=0-10000")
     for _ in range(20):
         page.keyboard.press("Tab")
@@ -552,7 +543,8 @@ def test_the_keyboard_alone_reaches_every_activity(opened):
     page.keyboard.press("ArrowDown")
     assert details(page).startswith("launch\nduration 1 µs · start 2 µs")
     page.keyboard.press("j")
-    assert details(page).startswith("void gemm_kernel<float>(int)\nkind compute · duration 1 µs")
+    assert {"1 µs"} <= {*figures(details(page))}
+    assert details(page) == snapshot
     page.keyboard.press("ArrowRight")
     assert details(page).startswith("copy_kernel")
     assert page.get_attribute("#details", "aria-live") == "polite"
@@ -721,11 +713,9 @@ def test_painting_takes_as_long_for_many_activities_as_for_few(open_page, tmp_pa
     assert max(painted) < 100
 
 
-def test_data_that_are_cut_off_are_said_to_be(open_page, tmp_path):
+def test_data_that_are_cut_off_are_said_to_be(open_page, tmp_path, snapshot):
     file = write(tmp_path, crowd_meta(10), [crowd(10)])
     file.write_text(file.read_text().replace('"count":10,', '"count":11,'))
     page = open_page(file, expects=["the timeline's data is cut off"])
     wait_until(page, "document.getElementById('timeline-note').textContent")
-    assert page.inner_text("#timeline-note") == (
-        "The timeline cannot be shown here: the timeline's data is cut off"
-    )
+    assert page.inner_text("#timeline-note") == snapshot

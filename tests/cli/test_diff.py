@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
+from tests.figures import figures
+
 TRACES = Path(__file__).parents[2] / "traces"
 
 
@@ -28,15 +30,12 @@ def compared(tracelab, before, after, *options):
     return json.loads(tracelab("diff", before, after, *options, "--json", "-").out)
 
 
-def test_first_line_is_the_verdict(tracelab):
+def test_first_line_is_the_verdict(tracelab, snapshot):
     ran = tracelab("diff", WAITS, FREE)
     assert (ran.code, ran.err) == (0, "")
     first = " ".join(ran.out.split("\n\n")[0].split())
-    assert first == (
-        "A step got 10.1 % shorter: 2.54 ms → 2.28 ms (2.42 ms → 2.35 ms without the profiler). "
-        "What changed: idle 202.0 µs → 37.44 µs; findings gone: TL201 `to` (host_sync) and "
-        "TL101 `synchronize`."
-    )
+    assert figures(first) == ["10.1 %", "2.54 ms", "2.28 ms", "2.35 ms", "202.0 µs", "37.44 µs"]
+    assert first == snapshot
 
 
 def test_json_holds_what_changed(tracelab):
@@ -101,11 +100,11 @@ def test_limit_that_is_none_is_wrong_usage(tracelab, limit):
     assert tracelab("diff", WAITS, FREE, f"--max-regression={limit}").code == 2
 
 
-def test_too_few_steps_are_no_regression(tracelab):
+def test_too_few_steps_are_no_regression(tracelab, snapshot):
     options = ["--step-on", "^ProfilerStep#[23]$"]
     ran = tracelab("diff", FREE, WAITS, *options, "--max-regression", "5")
     assert ran.code == 0
-    assert "Cannot tell whether a step got shorter or longer" in ran.err
+    assert ran.err == snapshot
     out = compared(tracelab, FREE, WAITS, *options)
     assert (out["verdict"], out["ranks"][0]["basis"]) == ("cannot tell", "step")
 
@@ -211,10 +210,11 @@ def test_ranks_are_compared_one_by_one(tracelab, tmp_path):
     assert "several" in ran.err
 
 
-def test_more_ranks_than_fit_have_their_table(tracelab):
+def test_more_ranks_than_fit_have_their_table(tracelab, snapshot):
     pattern = TRACES / "pipeline_*_few_4_rank*"
     out = tracelab("diff", pattern, pattern).out
-    assert "the slowest of 8: no change beyond the noise" in out
+    assert {"8"} <= {*figures(out)}
+    assert out == snapshot
     assert "compare its files alone" in out
 
 

@@ -35,10 +35,10 @@ def test_a_family_lists_its_rules(tracelab):
 
 
 @pytest.mark.parametrize("word", ["edge", "EDGE", "trace boundary", "trace-boundary"])
-def test_a_word_is_known_by_its_key_and_by_what_the_report_calls_it(tracelab, word):
+def test_a_word_is_known_by_its_key_and_by_what_the_report_calls_it(tracelab, word, snapshot):
     ran = tracelab("explain", word)
-    assert ran.out.splitlines()[0] == 'edge: a cause of idle time, shown as "trace boundary"'
-    assert "Before the GPU's first activity in the file, or after its last." in ran.out
+    assert ran.out.splitlines()[0] == snapshot
+    assert ran.out == snapshot
 
 
 def test_a_word_with_several_meanings_has_all_of_them(tracelab):
@@ -66,19 +66,14 @@ def test_a_group_is_listed(tracelab):
     assert "  host_busy (CPU-bound): " in out
 
 
-def test_an_unknown_word_is_wrong_usage_and_names_those_like_it(tracelab):
+def test_an_unknown_word_is_wrong_usage_and_names_those_like_it(tracelab, snapshot):
     ran = tracelab("explain", "exposed", "TL104")
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.startswith(
-        "tracelab: 'TL104' is not a word or rule of tracelab; did you mean TL101 or TL102 or "
-    )
+    assert ran.err == snapshot
     assert "did you mean exposed?" in tracelab("explain", "exposd").err
 
 
-def test_a_word_like_no_other(tracelab):
+def test_a_word_like_no_other(tracelab, snapshot):
     ran = tracelab("explain", "qqqqq")
     assert ran.code == 2
-    assert ran.err == (
-        "tracelab: 'qqqqq' is not a word or rule of tracelab. "
-        "`tracelab explain` lists all of them\n"
-    )
+    assert ran.err == snapshot

@@ -155,7 +155,8 @@ class TestErrorsOfOurs:
         assert self.run(monkeypatch, KeyError("stream\n7")) == 70
         [details] = tmp_path.iterdir()
         err = capsys.readouterr().err
-        assert err.startswith("tracelab: this is a bug in tracelab, not in your input: KeyError")
+        assert "a bug in tracelab" in err
+        assert "KeyError" in err
         assert "report it" in err
         assert str(details) in err
         assert err.count("\n") == 1
@@ -173,9 +174,9 @@ class TestErrorsOfOurs:
         assert self.run(monkeypatch, ModuleNotFoundError("No module named 'numpy'")) == 4
         assert capsys.readouterr().err.startswith("tracelab: No module named 'numpy': ")
 
-    def test_lack_of_memory_is_none(self, monkeypatch, capsys):
+    def test_lack_of_memory_is_none(self, monkeypatch, capsys, snapshot):
         assert self.run(monkeypatch, MemoryError()) == 3
-        assert capsys.readouterr().err == "tracelab: there is not enough memory for this\n"
+        assert capsys.readouterr().err == snapshot
 
 
 def test_the_closed_descriptor_is_not_taken_for_a_file(tmp_path):

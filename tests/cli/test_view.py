@@ -98,15 +98,13 @@ def test_a_launcher_ends_it_in_silence():
     assert "Traceback" not in told
 
 
-def test_over_ssh_the_tunnel_is_said_first_and_no_browser_opens_there():
+def test_over_ssh_the_tunnel_is_said_first_and_no_browser_opens_there(snapshot):
     with viewing(
         ITEM, "--no-prices", SSH_CONNECTION="10.0.0.9 50000 10.0.0.1 22", DISPLAY=":10"
     ) as process:
         _, told = end(process)
     first, command = told.splitlines()
-    assert first == (
-        "tracelab: over SSH: run this on your own machine, then open the address there"
-    )
+    assert first == snapshot
     assert re.fullmatch(r"tracelab:     ssh -L (\d+):127\.0\.0\.1:\1 \S+@\S+", command)
 
 

@@ -193,7 +193,8 @@ def test_diff_with_the_saved_prediction_says_what_became_of_it(tracelab, tmp_pat
     assert tracelab("whatif", PREFETCH, "--fix", "1", "--json", file).code == 0
     ran = tracelab("diff", file, AHEAD)
     text = " ".join(ran.out.split())
-    assert "TL201 `to` in one_stream (workloads/prefetch.py:38): predicted to save 1." in text
+    assert "TL201 `to` in one_stream" in text
+    assert "predicted to save 1." in text
     assert ", measured 1." in text
     found = json.loads(tracelab("diff", file, AHEAD, "--json", "-").out)
     [prediction] = found["predictions"]

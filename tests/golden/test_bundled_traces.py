@@ -151,8 +151,8 @@ EXPECTATIONS = (
 )
 
 
-def test_capture_is_what_its_line_says(capture):
-    line = corpus.LINES[capture]
+def test_capture_is_what_its_line_says(bundled_capture):
+    line = corpus.LINES[bundled_capture]
     assert failures(EXPECTATIONS, line, report_of_line(line)) == []
 
 

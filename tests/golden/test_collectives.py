@@ -35,17 +35,17 @@ def counts(path):
     return Counter(Operation(operation).name for operation in found.operation.tolist())
 
 
-def test_every_operation_of_a_job_has_its_kernel_and_its_peer(job):
+def test_every_operation_of_a_job_has_its_kernel_and_its_peer(bundled_job):
     """GIVEN all ranks of a bundled job
     THEN every kernel has operations, every operator that moves something is one of them, and what
     one rank sends to another is what that one receives from it."""
     sent, received = Counter(), Counter()
-    for rank, path in JOBS[job].items():
+    for rank, path in JOBS[bundled_job].items():
         timeline, found = operations_of(path)
         trace = timeline.trace
         assert set(found.row) == set((timeline.kind == Kind.COMM).nonzero()[0])
-        names = ("1", "2") if job.startswith("two_groups") else ("0",)
-        ranks = tuple(range(len(JOBS[job])))
+        names = ("1", "2") if bundled_job.startswith("two_groups") else ("0",)
+        ranks = tuple(range(len(JOBS[bundled_job])))
         assert set(found.groups) == {Group(name, ranks, len(ranks)) for name in names}
         issued = [
             event
@@ -65,7 +65,7 @@ def test_every_operation_of_a_job_has_its_kernel_and_its_peer(job):
             else:
                 assert peer == ABSENT
     assert sent == received
-    assert bool(sent) == job.startswith("pipeline")
+    assert bool(sent) == bundled_job.startswith("pipeline")
 
 
 def test_bundled_jobs_have_every_kind_of_kernel():

@@ -20,8 +20,8 @@ def test_every_captured_pitfall_that_was_timed_tells_something():
     assert [x["files"] for x in pitfalls if told_of(x) is None] == silent
 
 
-def test_a_pitfall_costs_something_and_its_fix_is_worth_saying(capture):
-    if (one := measured(LINES[capture])) is not None:
+def test_a_pitfall_costs_something_and_its_fix_is_worth_saying(bundled_capture):
+    if (one := measured(LINES[bundled_capture])) is not None:
         assert one.saved_ms > 0
         assert one.predicted_ms is None or one.predicted_ms.value > 0
 

@@ -84,4 +84,4 @@ def test_no_word_stands_twice_in_a_group_and_meanings_are_phrases(group):
 
 
 def test_document_is_what_the_table_makes():
-    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), "run `make glossary`"
+    assert DOCUMENT.read_text(encoding="utf-8") == markdown(), "make documents"

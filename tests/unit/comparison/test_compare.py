@@ -10,6 +10,7 @@ from hypothesis import given, strategies as st
 from tests.build.report_rows import make_steady
 from tests.build.reports import report as hand_made
 from tests.build.rows import graph, kernel
+from tests.figures import figures
 from tracelab import analyze
 from tracelab.comparison.compare import compare
 from tracelab.comparison.diff import AFTER, BEFORE, NUMBER, ORDER, Doubt, Side
@@ -229,10 +230,10 @@ def test_a_single_steady_step_tells_only_what_is_large(after, verdict):
     assert "single steady step" in render_diff(found, **PLAIN)
 
 
-def test_few_steps_that_lie_apart_cannot_be_told():
+def test_few_steps_that_lie_apart_cannot_be_told(snapshot):
     found = diff(report([STEP, 2 * STEP]), report([STEP * 3 // 2] * 2))
     assert found.ranks[0].doubts == (Doubt.SPREAD,)
-    assert headline(found).startswith("Cannot tell whether a step got shorter or longer: ")
+    assert headline(found) == snapshot
     assert found.regressed(0) == ()
 
 
@@ -291,7 +292,7 @@ def test_streams_without_a_namesake_are_paired_by_how_busy_they_are():
     assert "no namesake" in text
 
 
-def test_nearly_empty_streams_of_graphs_are_one_row():
+def test_nearly_empty_streams_of_graphs_are_one_row(snapshot):
     # GIVEN 18 and 16 of them, at work for 20 and 22 us of a step; one number is a stream of its own
     def with_graphs(numbers, busy, alone):
         together = GraphStreamsTime(tuple(numbers), busy, len(numbers))
@@ -309,7 +310,8 @@ def test_nearly_empty_streams_of_graphs_are_one_row():
     text = render_diff(diff(before, after), **PLAIN)
     assert "  18 → 16 streams of CUDA graphs  20.00 µs  22.00 µs" in text
     one_line = " ".join(text.split())
-    assert "What differs: 18 → 16 streams of CUDA graphs 20.00 µs → 22.00 µs." in one_line
+    assert {"18", "16", "20.00 µs", "22.00 µs"} <= {*figures(one_line)}
+    assert one_line == snapshot
 
 
 @pytest.mark.parametrize("is_new", [True, False])
@@ -350,7 +352,7 @@ def test_tables_of_the_package_are_not_compared_row_by_row():
     assert [rank.tables for rank in diff(found, found).ranks] == [{}]
 
 
-def test_findings_are_gone_new_changed_or_the_same():
+def test_findings_are_gone_new_changed_or_the_same(snapshot):
     trace = 3 * STEP
     before = report(
         [STEP] * 3,
@@ -377,9 +379,8 @@ def test_findings_are_gone_new_changed_or_the_same():
     assert found["changed"].beyond_noise
     assert not found["same"].beyond_noise  # 1 % is not more than 1 %
     assert not found["new"].beyond_noise
-    assert "finding gone: TL101 `gone`; finding changed: TL101 `changed` 10.0 % → 5.0 %." in (
-        verdict(only(before, after))
-    )
+    assert {"10.0 %", "5.0 %"} <= {*figures(verdict(only(before, after)))}
+    assert verdict(only(before, after)) == snapshot
 
 
 def test_finding_about_the_trace_is_no_difference():
@@ -397,7 +398,7 @@ def test_bounds_of_one_key_add_up():
     assert "2 findings: It waits" in render_diff(diff(twice, report([STEP] * 3)), **PLAIN)
 
 
-def test_shares_of_findings_are_those_of_the_report():
+def test_shares_of_findings_are_those_of_the_report(snapshot):
     """27.3 % in `tracelab analyze`: of the steady steps without the profiler, not of the trace."""
     name = str(TRACES / "inline_loader_numpy.pt.trace.json.gz")
     [rank] = compare(name, name).ranks
@@ -406,13 +407,13 @@ def test_shares_of_findings_are_those_of_the_report():
     assert loading.before_share == loading.after_share
     assert rank.before_scope == rank.after_scope == "the steady steps"
     changed = diff(report([STEP] * 3, findings=[finding(bound=90_000)]), report([STEP] * 3))
-    assert "Before and after: the share of the trace attributed" in render_diff(changed, **PLAIN)
+    assert render_diff(changed, **PLAIN) == snapshot
 
 
-def test_findings_that_would_look_alike_are_told_apart_by_their_cause():
+def test_findings_that_would_look_alike_are_told_apart_by_their_cause(snapshot):
     busy = replace(finding(bound=90_000), cause="slow_host")
     found = diff(report([STEP] * 3, findings=[finding(bound=60_000), busy]), report([STEP] * 3))
-    assert "TL101 `item` (host-bound work) and TL101 `item` (host_sync)" in headline(found)
+    assert headline(found) == snapshot
 
 
 def test_tables_use_the_names_of_the_report():
@@ -575,7 +576,7 @@ def test_kernels_of_both_sides():
     assert "a 50.00 µs → 0" in headline(found)
 
 
-def test_a_kernel_that_came_or_went_is_no_noise_however_short():
+def test_a_kernel_that_came_or_went_is_no_noise_however_short(snapshot):
     """10 ns in a trace of 100 µs."""
     long = [kernel(0, 50_000, "long"), kernel(50_000, 99_000, "long")]
     before = kernel_times(graph(*long, kernel(99_000, 99_010, "a")))
@@ -589,7 +590,8 @@ def test_a_kernel_that_came_or_went_is_no_noise_however_short():
         ("long", ""),
     ]
     text = render_diff(found, **PLAIN)
-    assert "The time of none of 3 changed by more than the noise" in text
+    assert {"3"} <= {*figures(text)}
+    assert text == snapshot
     assert re.search(r"a +1 → 0 +10 ns +0 +-10 ns +gone, below the noise", text)
     assert re.search(r"b +0 → 1 +0 +20 ns +\+20 ns +new, below the noise", text)
 

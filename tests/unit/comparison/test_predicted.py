@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.figures import figures
 from tracelab.comparison.predicted import prediction_diffs
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.render.text.diff_predictions import predicted, predictions
@@ -20,40 +21,34 @@ def diffs(*foreseen, basis=PROFILED, profiled=(100, 77), unprofiled=(90, 70)):
     return prediction_diffs(whatif, *times)
 
 
-def test_saving_is_of_the_step_with_the_profiler():
+def test_saving_is_of_the_step_with_the_profiler(snapshot):
     [diff] = diffs(WAIT)
     assert (diff.saves_ns, diff.saves_low_ns, diff.saves_high_ns) == (22 * US, 19 * US, 24 * US)
     assert (diff.measured_ns, diff.holds) == (23 * US, True)
-    assert predicted([diff]) == [
-        "TL101: predicted to save 22.0 µs (19.0 to 24.0), measured 23.0 µs, inside the interval."
-    ]
+    assert figures(predicted([diff])) == ["22.0 µs", "24.0", "23.0 µs"]
+    assert predicted([diff]) == snapshot
 
 
-def test_saving_is_of_the_step_without_the_profiler_where_that_was_predicted():
+def test_saving_is_of_the_step_without_the_profiler_where_that_was_predicted(snapshot):
     [diff] = diffs(WAIT, basis=UNPROFILED, unprofiled=(90, 75))
     assert (diff.measured_ns, diff.holds) == (15 * US, False)
-    assert predicted([diff]) == [
-        "TL101: predicted to save 22.0 µs (19.0 to 24.0), measured 15.0 µs without the profiler, "
-        "outside the interval."
-    ]
+    assert figures(predicted([diff])) == ["22.0 µs", "24.0", "15.0 µs"]
+    assert predicted([diff]) == snapshot
 
 
 @pytest.mark.parametrize("unprofiled", [(None, 70), (90, None)])
-def test_nothing_was_measured_where_a_side_knows_only_the_profiled_step(unprofiled):
+def test_nothing_was_measured_where_a_side_knows_only_the_profiled_step(unprofiled, snapshot):
     [diff] = diffs(WAIT, basis=UNPROFILED, unprofiled=unprofiled)
     assert (diff.measured_ns, diff.holds) == (None, None)
-    assert predicted([diff]) == [
-        "TL101: predicted to save 22.0 µs (19.0 to 24.0) without the profiler, which was not "
-        "measured on both sides."
-    ]
+    assert figures(predicted([diff])) == ["22.0 µs", "24.0"]
+    assert predicted([diff]) == snapshot
 
 
-def test_step_may_get_longer():
+def test_step_may_get_longer(snapshot):
     [diff] = diffs(SLOWER, profiled=(100, 151))
     assert (diff.saves_ns, diff.measured_ns) == (-50 * US, -51 * US)
-    assert predicted([diff]) == [
-        "scale=2: predicted to save -50.0 µs, measured -51.0 µs, outside the interval."
-    ]
+    assert figures(predicted([diff])) == ["2", "-50.0 µs", "-51.0 µs"]
+    assert predicted([diff]) == snapshot
 
 
 def test_several_predictions_have_a_table_and_the_sentence_is_of_the_last():

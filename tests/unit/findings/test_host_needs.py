@@ -168,10 +168,10 @@ def test_what_is_said_about_a_place():
     assert not cannot_go(read)
 
 
-def test_findings_say_what_can_be_moved(tmp_path):
+def test_findings_say_what_can_be_moved(tmp_path, snapshot):
     report = analyze(files.write(tmp_path / "hand.json", rollout(steps=4)))
     by_call = {x.where.call: x for x in report.findings if x.rule == "TL102"}
-    assert by_call["cpu"].fix.startswith("The host needs this value at once, as an environment")
+    assert by_call["cpu"].fix == snapshot
     assert (by_call["cpu"].remedy, by_call["cpu"].edit) == ("read-for-next-input", None)
     # What the host just computed cannot be copied one step ahead.
     assert "It cannot be copied ahead" in by_call["to"].fix

@@ -31,7 +31,7 @@ def test_a_late_second_launch_is_of_the_start(report_of):
     [note] = report.notes
     [steady] = report.steady
     share = 55 * US / (steady.end_ns - steady.start_ns)
-    assert f"For {100 * share:.1f} % of the time GPU 0 is idle because the recording" in note.text
+    assert f"For {100 * share:.1f} % of the time" in note.text
 
 
 def test_a_host_that_is_ahead_at_once_leaves_nothing_to_say(report_of):

@@ -66,13 +66,10 @@ def findings(tmp_path):
     return find
 
 
-def test_waits_in_a_row_have_one_edit_and_one_price(findings):
+def test_waits_in_a_row_have_one_edit_and_one_price(findings, snapshot):
     found = findings(steps())
     assert found["one"].edit == f"{ONE} + {OTHER}"
-    assert found["one"].fix.endswith(
-        "Change it together with `synchronize` in other (train.py): each of them would wait "
-        "instead of the other, and only all together save this."
-    )
+    assert found["one"].fix == snapshot
     # Without both the two kernels of 400 us follow one another, with short pauses; the host needs
     # less, 1,000 - 403 - 2.
     assert found["one"].saves_ns == pytest.approx((STEP - 800) * US, abs=8 * US)

@@ -8,6 +8,7 @@ from hypothesis import given, strategies as st
 from tests.build.jobs import Turn, job_of, one_clock
 from tests.build.rows import US
 from tests.examples import examples
+from tests.figures import figures
 from tracelab.job.rank_program import first_steps
 from tracelab.job.replay import (
     MOST_RANKS,
@@ -112,9 +113,10 @@ def change(programs):
     return Change(programs, programs, programs)
 
 
-def test_a_job_of_many_ranks_is_not_replayed():
+def test_a_job_of_many_ranks_is_not_replayed(snapshot):
     job = replayed(*[100] * (MOST_RANKS + 1))
-    assert job.baseline.not_replayed == "A job of more than 16 ranks is not replayed."
+    assert figures(job.baseline.not_replayed) == ["16"]
+    assert job.baseline.not_replayed == snapshot
     assert predict_job(job, [change({})]) == ()
 
 
@@ -129,7 +131,7 @@ def test_what_keeps_one_rank_from_a_replay_keeps_the_job():
     )
 
 
-def test_steps_that_only_some_ranks_repeat_are_left_out():
+def test_steps_that_only_some_ranks_repeat_are_left_out(snapshot):
     parts, matches = job_of([1_000] * STEPS, [1_500] * STEPS, is_replayed=True)
     waits = find_waits(parts, matches, one_clock(2))
     [short] = {part.program.steps for part in parts}
@@ -139,9 +141,7 @@ def test_steps_that_only_some_ranks_repeat_are_left_out():
     assert job.baseline.replayed_ns / US == pytest.approx(1_510, abs=ABOUT)
     other = replace(parts[1].program, steps=tuple(number + 1 for number in short))
     job = replay_job([parts[0], replace(parts[1], program=other)], [None] * 2, matches, waits)
-    assert job.baseline.not_replayed == (
-        "The steps that can be replayed are not the same on all ranks."
-    )
+    assert job.baseline.not_replayed == snapshot
 
 
 WORK = st.lists(st.integers(600, 9_000), min_size=STEPS, max_size=STEPS)

@@ -280,7 +280,7 @@ def test_files_without_steps_do_not_say_how_many_microbatches_a_step_has():
     assert chain.why == "the files have no steady steps in common"
 
 
-def test_a_step_in_which_a_gradient_is_missing_is_of_no_known_schedule():
+def test_a_step_in_which_a_gradient_is_missing_is_of_no_known_schedule(snapshot):
     parts = job(gpipe, 3, 4).parts
     peer_rank = parts[2].peer_rank.copy()
     peer_rank[-1] = ABSENT
@@ -289,7 +289,7 @@ def test_a_step_in_which_a_gradient_is_missing_is_of_no_known_schedule():
     chain = chain_of(parts)
 
     assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why == "not every activation is answered by a gradient"
+    assert chain.why == snapshot
 
 
 def test_a_rank_whose_messages_are_not_recorded_is_in_no_pipeline():
@@ -341,8 +341,8 @@ def test_v_shaped_schedule_of_torch_is_not_known():
 
 
 @pytest.mark.parametrize("name", TORCH)
-def test_two_ranks_do_not_tell_chunks_without_phases(name):
+def test_two_ranks_do_not_tell_chunks_without_phases(name, snapshot):
     chain = chain_of(of_torch(name, has_phases=False))
 
     assert (chain.schedule, chain.microbatches) == ("unknown", None)
-    assert chain.why.endswith("the files do not say which pass sends what")
+    assert chain.why == snapshot

@@ -311,12 +311,9 @@ def test_a_path_that_does_not_exist(tmp_path, name):
     assert refusal(path) == f"{path or repr(path)}: {reason}"
 
 
-def test_a_folder_without_json(tmp_path):
+def test_a_folder_without_json(tmp_path, snapshot):
     touch(tmp_path, "notes.txt")
-    assert (
-        refusal(tmp_path)
-        == f"{tmp_path}: the folder holds no .json or .pftrace file, packed or not"
-    )
+    assert refusal(tmp_path) == snapshot
 
 
 def test_a_folder_that_cannot_be_listed(tmp_path, monkeypatch):

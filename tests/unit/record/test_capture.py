@@ -131,10 +131,10 @@ def test_capture_without_a_report_says_why(tmp_path):
     assert "there is no GPU here" in cap._repr_html_()
 
 
-def test_capture_that_goes_on_says_how_far_it_is(tmp_path):
+def test_capture_that_goes_on_says_how_far_it_is(tmp_path, snapshot):
     with profiling.capture(tmp_path / "x.pt.trace.json") as cap:
         loop(cap, 3)
-        assert cap._repr_html_() == "<p>3 of 22 steps completed; the report follows the last.</p>"
+        assert cap._repr_html_() == snapshot
         loop(cap, 19)
 
 
@@ -169,13 +169,16 @@ def test_a_failing_analysis_does_not_end_the_training(tmp_path, capsys, monkeypa
         loop(cap, cap.calls + 1)
     assert (cap.count, cap.exit_code) == (cap.calls + 1, 70)
     message = capsys.readouterr().err
-    assert "a bug in tracelab, not in your input: ZeroDivisionError" in message
+    assert "a bug in tracelab" in message
+    assert "ZeroDivisionError" in message
     assert f"recorded {tmp_path / 'x.json'}, but the analysis failed" in message
     [details] = (tmp_path / "details").glob("tracelab-error-*")
     assert "ZeroDivisionError" in details.read_text()
 
 
-def test_a_result_that_cannot_be_printed_does_not_end_the_training(tmp_path, capsys, monkeypatch):
+def test_a_result_that_cannot_be_printed_does_not_end_the_training(
+    tmp_path, capsys, monkeypatch, snapshot
+):
     def fail(*_, **__):
         raise OutputError("cannot write the result to stdout: no space left on device")
 
@@ -183,7 +186,7 @@ def test_a_result_that_cannot_be_printed_does_not_end_the_training(tmp_path, cap
     with profiling.capture(tmp_path / "x.json", skip=1, print_report=True) as cap:
         loop(cap, cap.calls + 1)
     assert (cap.count, cap.exit_code) == (cap.calls + 1, 5)
-    assert "x.json, but: cannot write the result to stdout" in capsys.readouterr().err
+    assert capsys.readouterr().err == snapshot
 
 
 @pytest.fixture
@@ -277,7 +280,7 @@ def test_nothing_begins_before_the_first_call(tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_at_the_programs_end_what_there_is_is_told(tmp_path):
+def test_at_the_programs_end_what_there_is_is_told(tmp_path, snapshot):
     program = """
         import tracelab
         @tracelab.profile_step
@@ -292,4 +295,4 @@ def test_at_the_programs_end_what_there_is_is_told(tmp_path):
         check=True,
     )
     assert done.stdout == ""
-    assert "tracelab: there were 3 steps, too few to record any" in done.stderr
+    assert done.stderr == snapshot

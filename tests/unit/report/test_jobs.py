@@ -265,12 +265,13 @@ def test_text_of_files_that_are_no_job_speaks_of_files(tracelab, save, tmp_path)
 
     text = tracelab("analyze", tmp_path).out
 
-    assert "Not one job: each is a job of one rank (if they are its ranks, pass --job)." in text
+    assert "Not one job: " in text
+    assert "pass --job" in text
     assert "rank  file" not in text
     assert "rank  file" in tracelab("analyze", tmp_path, "--job").out
     # The chapters of so many files are left out, and the text says so.
     full = tracelab("analyze", tmp_path, "--full").out
-    assert "For the details of one file, analyze it alone." in full
+    assert "analyze it alone" in full
     assert "Ranks" not in full
     assert "Ranks" in tracelab("analyze", tmp_path, "--full", "--job").out
 
@@ -296,21 +297,21 @@ def test_four_stages_of_a_bundled_pipeline():
     )
 
 
-def test_ranks_of_two_bundled_runs():
+def test_ranks_of_two_bundled_runs(snapshot):
     is_job, why, recordings = bundled("ddp_hook_no_hook_rank0", "ddp_hook_side_stream_rank1")
 
     assert (is_job, recordings) == (False, ((0,), (1,)))
-    assert why.startswith("they were not recorded at the same time: ddp_hook_side_stream_rank1 ")
+    assert why == snapshot
 
 
-def test_the_same_rank_of_two_bundled_runs():
+def test_the_same_rank_of_two_bundled_runs(snapshot):
     is_job, why, _ = bundled("ddp_hook_no_hook_rank0", "ddp_hook_side_stream_rank0")
 
     assert not is_job
-    assert why.startswith("rank 0 is in several files: ddp_hook_no_hook_rank0 and ")
+    assert why == snapshot
 
 
-def test_folder_of_bundled_traces(tmp_path):
+def test_folder_of_bundled_traces(tmp_path, snapshot):
     """GIVEN two jobs of two ranks, one rank of another, and a program of one process
     THEN each of the complete jobs is one recording, and only the single rank misses another."""
     for name in (
@@ -324,18 +325,17 @@ def test_folder_of_bundled_traces(tmp_path):
         file = f"{name}.pt.trace.json.gz"
         (tmp_path / file).symlink_to(TRACES / file)
 
-    assert decided(str(tmp_path)) == (
-        False,
-        "the number of ranks differs: 2 in 5 files and not given in 1 file",
-        ((0, 1), (2, 3), (4,), (5,)),
-    )
+    is_job, why, recordings = decided(str(tmp_path))
+    assert (is_job, recordings) == (False, ((0, 1), (2, 3), (4,), (5,)))
+    assert why == snapshot
     assert missing(str(tmp_path)) == [4]
 
 
-def test_programs_of_one_process_are_no_job():
+def test_programs_of_one_process_are_no_job(snapshot):
     is_job, why, _ = bundled("events_item", "events_wait")
 
-    assert (is_job, why) == (False, "nothing says which rank events_item and events_wait are")
+    assert not is_job
+    assert why == snapshot
 
 
 def test_eight_real_ranks():

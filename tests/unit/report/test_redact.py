@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.figures import figures
 from tracelab.findings.remedies import REMEDIES
 from tracelab.options import Options
 from tracelab.pages import part_of_page
@@ -115,13 +116,14 @@ def test_findings_keep_their_line_and_their_edit():
     assert report.provenance.paths == ("trace",)
 
 
-def test_files_are_called_by_their_rank_or_their_number():
+def test_files_are_called_by_their_rank_or_their_number(snapshot):
     ranks = analyze(sorted(TRACES.glob("straggler_more_work_rank*")), OPTIONS)
     assert [trace.path for trace in redacted(ranks).traces] == ["rank 0", "rank 1"]
     apart = analyze([TRACES / f"events_{x}.pt.trace.json.gz" for x in ("item", "wait")], OPTIONS)
     shared = redacted(apart)
     assert [trace.path for trace in shared.traces] == ["trace 0", "trace 1"]
-    assert shared.provenance.job.why == "nothing says which rank trace 0 and trace 1 are"
+    assert figures(shared.provenance.job.why) == ["0", "1"]
+    assert shared.provenance.job.why == snapshot
 
 
 def test_files_that_could_not_be_read_are_numbered(tmp_path):

@@ -7,13 +7,14 @@ import pytest
 from tests.build import rows
 from tests.build.host_bound_loop import EVENTS_A_STEP, STEP_US, graph_of, recorded_steps
 from tests.build.rows import US
+from tests.figures import figures
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.simulate import baseline as baseline_module
 from tracelab.simulate.baseline import find_baseline
 from tracelab.simulate.replay import replay
 
 
-def test_steps_that_replay_as_they_were():
+def test_steps_that_replay_as_they_were(snapshot):
     baseline = find_baseline(graph_of(*recorded_steps()))
     assert baseline.program is not None
     assert baseline.steps == (1, 2, 3)
@@ -21,7 +22,7 @@ def test_steps_that_replay_as_they_were():
     assert (baseline.error, baseline.not_replayed, baseline.is_share) == (0, None, False)
     # A stock recording: with the profiler.
     assert baseline.basis == PROFILED
-    assert baseline.not_calibrated.startswith("The file does not say what a step takes without")
+    assert baseline.not_calibrated == snapshot
 
 
 def test_one_step_is_repeated():
@@ -56,13 +57,13 @@ def test_without_steps_it_is_replayed_a_single_time(monkeypatch):
     assert len(replayed) == 1
 
 
-def test_without_launches_there_is_nothing_to_replay():
+def test_without_launches_there_is_nothing_to_replay(snapshot):
     baseline = find_baseline(graph_of(rows.kernel(0, 10 * US), rows.kernel(20 * US, 30 * US)))
     assert baseline.program is baseline.error is None
-    assert baseline.not_replayed == "The file has no calls that launch its GPU work."
+    assert baseline.not_replayed == snapshot
 
 
-def test_typical_steps_without_launches_have_nothing_to_replay():
+def test_typical_steps_without_launches_have_nothing_to_replay(snapshot):
     # GIVEN a step of 300 us that launches a kernel, and two of 100 us that launch nothing
     rows_of_steps = [
         rows.step(0, 0, 300 * US),
@@ -73,10 +74,10 @@ def test_typical_steps_without_launches_have_nothing_to_replay():
     ]
     baseline = find_baseline(graph_of(*rows_of_steps))
     assert baseline.program is baseline.error is None
-    assert baseline.not_replayed == "The typical steps of the file launch no GPU work."
+    assert baseline.not_replayed == snapshot
 
 
-def test_late_starts_that_nothing_explains():
+def test_late_starts_that_nothing_explains(snapshot):
     # GIVEN a kernel in each step that starts 32.112 us after its launch, though its stream was idle
     some = [
         rows.kernel(row.start + 30 * US, row.end + 30 * US, correlation=row.correlation)
@@ -86,13 +87,12 @@ def test_late_starts_that_nothing_explains():
     ]
     baseline = find_baseline(graph_of(*some))
     assert baseline.program is None
-    assert baseline.not_replayed == (
-        "Work starts late on the GPU for 32.1 % of the step, and the file does not show why."
-    )
+    assert figures(baseline.not_replayed) == ["32.1 %"]
+    assert baseline.not_replayed == snapshot
     assert baseline.error == 0
 
 
-def test_a_wait_for_something_that_is_not_in_the_file():
+def test_a_wait_for_something_that_is_not_in_the_file(snapshot):
     # GIVEN an event synchronize of 22 us in each step, during which no kernel ends
     some = recorded_steps(kernel_us=2)
     for number in range(4):
@@ -102,9 +102,8 @@ def test_a_wait_for_something_that_is_not_in_the_file():
         )
     baseline = find_baseline(graph_of(*some))
     assert baseline.program is None
-    assert baseline.not_replayed == (
-        "The host waits for 22.0 % of the step for something that the file does not show."
-    )
+    assert figures(baseline.not_replayed) == ["22.0 %"]
+    assert baseline.not_replayed == snapshot
 
 
 def test_a_replay_that_is_off():
@@ -131,16 +130,14 @@ class TestStepsThatAreNotSteady:
         for row in recorded_steps(kernel_us=60)
     )
 
-    def test_with_the_profiler_nothing_is_predicted(self):
+    def test_with_the_profiler_nothing_is_predicted(self, snapshot):
         # GIVEN the host ahead of the GPU, so that the recorded steps take what the GPU needs
         baseline = find_baseline(graph_of(*self.some))
         # THEN one after the other they would take (300 + 95) / 3 us, 6.9 % more than 123.2
         assert baseline.program is None
         assert baseline.error == pytest.approx(395 / 3 / 123.2 - 1, abs=0.001)
-        assert baseline.not_replayed == (
-            "The recording is not in a steady state: repeated, its steps take 6.9 % longer than "
-            "recorded."
-        )
+        assert figures(baseline.not_replayed) == ["6.9 %"]
+        assert baseline.not_replayed == snapshot
 
     def test_without_the_profiler_they_are_compared_with_what_the_recorder_timed(self):
         # GIVEN a recorder that timed 60 such steps
@@ -164,20 +161,17 @@ class TestWithoutTheProfiler:
         assert baseline.step_ns == pytest.approx(self.host_us * US, abs=50)
         assert baseline.loose == ()
 
-    def test_a_host_whose_time_no_cost_explains(self):
+    def test_a_host_whose_time_no_cost_explains(self, snapshot):
         baseline = find_baseline(graph_of(*recorded_steps(), host_us=STEP_US / 10))
         # THEN it is of the step with it, and the fastest host is possible as well
         assert (baseline.basis, baseline.step_ns) == (PROFILED, STEP_US * US)
-        assert baseline.not_calibrated == (
-            "Without the profiler the host took 10.00 µs a step, but 62.00 µs in the replay: "
-            "predictions are of the step with it."
-        )
+        assert figures(baseline.not_calibrated) == ["10.00 µs", "62.00 µs"]
+        assert baseline.not_calibrated == snapshot
         assert len(baseline.loose) == 1
 
-    def test_a_step_whose_gpu_took_longer_without_it(self):
+    def test_a_step_whose_gpu_took_longer_without_it(self, snapshot):
         graph = graph_of(*recorded_steps(), host_us=self.host_us, step_us=300)
         baseline = find_baseline(graph)
         assert baseline.basis == PROFILED
-        assert baseline.not_calibrated.startswith(
-            "Without the profiler the program took 300.00 µs a step, but 1"
-        )
+        assert {"300.00 µs", "1"} <= {*figures(baseline.not_calibrated)}
+        assert baseline.not_calibrated == snapshot

@@ -40,4 +40,4 @@ def test_fixes_are_from_the_newest_to_the_oldest(remedy):
 
 
 def test_the_page_is_made_from_the_table():
-    assert PAGE.read_text(encoding="utf-8") == markdown(), "make remedies"
+    assert PAGE.read_text(encoding="utf-8") == markdown(), "make documents"

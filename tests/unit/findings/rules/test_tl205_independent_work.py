@@ -5,7 +5,7 @@ from tests.build.finding_events import LARGE, SMALL, work
 from tracelab.findings.finding import CRITICAL, INFO
 
 
-def test_streams_serialized_by_the_host(findings):
+def test_streams_serialized_by_the_host(findings, snapshot):
     # The host waits until 212 before it launches the side stream's work, which begins at 216. That
     # idle is the call's; the 200 us before it, in which both could have run, are not.
     rows = [
@@ -18,10 +18,7 @@ def test_streams_serialized_by_the_host(findings):
 
     assert (turns.rule, turns.cause, turns.severity) == ("TL205", "host_sync", CRITICAL)
     assert turns.bound_ns == 200 * US
-    assert turns.title == (
-        "`cudaStreamSynchronize`: scan begins only after another stream's scan, which it does not "
-        "wait for"
-    )
+    assert turns.title == snapshot
     assert (blocked.rule, blocked.bound_ns) == ("TL101", 6 * US)
 
 

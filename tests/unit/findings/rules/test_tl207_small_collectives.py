@@ -2,6 +2,7 @@
 
 from tests.build.files import US, kernel, launch, operator, step
 from tests.build.finding_events import ALL_REDUCE, OTHER_THREAD, work
+from tests.figures import figures
 from tracelab.findings.finding import CRITICAL
 
 ACCUMULATE = "autograd::engine::evaluate_function: torch::autograd::AccumulateGrad"
@@ -51,17 +52,14 @@ def test_all_but_one_of_a_row_cost_their_latency(summaries):
     ]
 
 
-def test_says_how_many_there_are_and_what_is_their_latency(findings):
+def test_says_how_many_there_are_and_what_is_their_latency(findings, snapshot):
     [finding] = [x for x in findings(*one_after_another(count=21)) if x.rule == "TL207"]
 
-    assert finding.title == (
-        f"{ALL_REDUCE}: many small collectives in a row, each of which costs a latency"
-    )
+    assert finding.title == snapshot
     assert finding.where.count == 20
-    assert finding.fix.startswith("Send them as one: pack the tensors into one flat buffer")
-    assert finding.fix.endswith(
-        "20 of them in the trace take 10 µs each, of which 10 µs are needed however little is sent."
-    )
+    assert finding.fix == snapshot
+    assert {"20", "10 µs"} <= {*figures(finding.fix)}
+    assert finding.fix == snapshot
     assert finding.edit is None
 
 

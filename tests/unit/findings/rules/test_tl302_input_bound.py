@@ -63,11 +63,11 @@ def prepared_by(*frames):
         "PIL/Image.py(900): resize",
     ],
 )
-def test_loader_in_the_launching_thread_is_named_by_its_function(findings, function):
+def test_loader_in_the_launching_thread_is_named_by_its_function(findings, function, snapshot):
     [finding] = [x for x in findings(*prepared_by(function)) if x.rule == "TL302"]
 
     assert finding.bound_ns == 9 * MS
-    assert finding.title.startswith("The GPU waits for data that the launching thread loads, ")
+    assert finding.title == snapshot
     assert "thread that launches" in finding.fix
     assert "pin" not in finding.fix
 

@@ -7,6 +7,7 @@ import pytest
 from tests.build.files import complete_event, copy, kernel, launch, memset, write
 from tests.build.finding_events import clean
 from tests.build.rows import US
+from tests.figures import figures
 from tracelab import Options, analyze, load_report, write_page
 from tracelab.findings.finding import INFO, WARNING
 from tracelab.render.text.files import all_losses
@@ -54,7 +55,7 @@ def about(report):
     return {x.cause: (x.severity, x.title) for x in report.findings if x.rule == "TL911"}
 
 
-def test_names_that_do_not_exist_yet_are_in_the_report(tracelab, tmp_path):
+def test_names_that_do_not_exist_yet_are_in_the_report(tracelab, tmp_path, snapshot):
     """GIVEN a category, a kind of copy, of memory and of waits that nobody has heard of
     THEN each is named on the first screen, in the full report, on the page and in the JSON."""
     path = write(tmp_path / "tomorrow.json", [*clean(), *TOMORROW])
@@ -68,25 +69,7 @@ def test_names_that_do_not_exist_yet_are_in_the_report(tracelab, tmp_path):
         ("unknown_waits", "Warp Sync", 1, (), 0),
     }
     # 6 of about 250 us of busy time; 20 and 40 of 60 us of copies.
-    assert about(report) == {
-        "unknown_categories": (
-            WARNING,
-            "12 events of unknown categories on GPUs are in no figure: `graph_foo_node` (12)",
-        ),
-        "copies_without_direction": (
-            WARNING,
-            "The file does not say the direction of 33 % of the copy time, so TL102 and TL201 "
-            "cannot judge it: "
-            "`Memcpy (copy kind XtoY)` (1)",
-        ),
-        "unknown_memories": (
-            WARNING,
-            "The file does not say what kind of memory 67 % of the copy time uses, so TL102 cannot "
-            "judge it: "
-            "`Memcpy HtoD (quantum -> Device)` (1)",
-        ),
-        "unknown_waits": (INFO, "1 wait of an unknown kind is in no figure: `Warp Sync` (1)"),
-    }
+    assert about(report) == snapshot
     write_page(path, tmp_path / "page.html")
     page = (tmp_path / "page.html").read_text()
     screen = " ".join(tracelab("analyze", path).out.split())
@@ -169,7 +152,7 @@ def test_hostile_names_are_text(tracelab, tmp_path):
     assert len(analyze(long).traces[0].loss_names[0].name) == 200
 
 
-def test_names_of_several_files_are_counted_together(tracelab, tmp_path):
+def test_names_of_several_files_are_counted_together(tracelab, tmp_path, snapshot):
     """GIVEN two files with 1 and 2 events of a category each, and others beside them
     THEN the first screen names the worst and says how many others there are; losses are summed."""
     paths = [
@@ -187,9 +170,8 @@ def test_names_of_several_files_are_counted_together(tracelab, tmp_path):
     left_out = "events of categories that tracelab does not know were left out: `foo` (3)"
     assert ("3", left_out, "in 2 of 2 files") in section.rows
     screen = " ".join(tracelab("analyze", *paths).out.split())
-    assert (
-        "2 events of unknown categories on GPUs are in no figure: `foo` (2), also in 1 other file"
-    ) in screen
+    assert {"2", "1"} <= {*figures(screen)}
+    assert screen == snapshot
     assert screen.count("unknown categories") == 1
 
 

@@ -142,7 +142,7 @@ def test_times_beyond_32_bits_are_exact():
 # --- what is said of each ---
 
 
-def test_an_activity_says_its_name_operator_launch_and_what_it_waited_for():
+def test_an_activity_says_its_name_operator_launch_and_what_it_waited_for(snapshot):
     rows = (
         operator("aten::mm", 0, 9),
         launch(2, 4, 1),
@@ -158,9 +158,7 @@ def test_an_activity_says_its_name_operator_launch_and_what_it_waited_for():
     assert [short[x] for x in columns["name"]] == ["gemm", "gemm", ""]
     assert [x if x is None else names[x] for x in columns["op"]] == ["aten::mm", "aten::mm", None]
     assert columns["call"] == [0, 1, None]
-    assert (
-        data.meta["reasons"][columns["why"][1]] == "the end of the activity before it in its stream"
-    )
+    assert data.meta["reasons"][columns["why"][1]] == snapshot
     assert columns["source"][1] == 0
     assert lanes["host:0"].columns["start"] == [2, 5]
     assert lanes["idle:0"].columns["row"] == [1, 2]
@@ -433,7 +431,7 @@ def test_what_does_not_fit_is_there_in_some_steps_and_in_bins_elsewhere(
     assert {*host.columns["start"]} <= {*every_host.columns["start"]}
 
 
-def test_an_activity_of_a_graph_says_where_it_was_captured():
+def test_an_activity_of_a_graph_says_where_it_was_captured(snapshot):
     rows = (
         python("model.py(7): forward", 0, 90),
         *capture(0, ["a", COPY]),
@@ -444,10 +442,7 @@ def test_an_activity_of_a_graph_says_where_it_was_captured():
     data, lanes = page_of(analysis_of(*rows))
     names = data.meta["names"]
     captured = lanes["stream:0/7"].columns["captured"]
-    assert [x if x is None else names[x] for x in captured] == [
-        *["captured at `aten::mm` in forward (model.py)"] * 2,
-        None,
-    ]
+    assert [x if x is None else names[x] for x in captured] == snapshot
 
 
 def test_without_graphs_no_lane_has_a_column_for_them():

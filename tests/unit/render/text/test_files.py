@@ -16,6 +16,7 @@ from tests.build.report_rows import (
     sections_of,
     titles_of,
 )
+from tests.figures import figures
 from tracelab.model.steady import LeftOut
 from tracelab.render.text.report import chapters
 from tracelab.render.text.sections import Tone
@@ -63,7 +64,7 @@ class TestHeader:
     def test_a_rank_that_the_file_gives_needs_no_remark(self):
         assert sections_of(make_report())[1].lines[0] == "rank 0"
 
-    def test_losses_stand_before_the_first_number(self):
+    def test_losses_stand_before_the_first_number(self, snapshot):
         # GIVEN a damaged file
         losses = {"truncated": 1, "activities_without_launch": 1968, "of_tomorrow": 2}
         report = make_report(traces=(make_trace(losses=losses, event_links=EventLinks(0, 7, 0)),))
@@ -73,9 +74,9 @@ class TestHeader:
         assert section.tone is Tone.WARNING
         assert [row[0] for row in section.rows] == ["", "1,968", "2", "7"]
         assert section.rows[0][1].startswith("the file is truncated")
-        assert section.rows[1][1].startswith("GPU activities whose launch is not in the file")
+        assert section.rows[1][1] == snapshot
         assert section.rows[2][1] == "of_tomorrow"
-        assert section.rows[3][1].startswith("stream waits whose event record was inferred")
+        assert section.rows[3][1] == snapshot
         assert titles_of(report).index("Losses") < titles_of(report).index("Whole trace")
 
     def test_a_file_without_loss_has_no_such_section(self):
@@ -171,7 +172,7 @@ class TestSteps:
     def test_twenty_steps_are_all_shown(self):
         assert len(section_of(make_report(*make_steps([1] * 20)), "Steps").rows) == 20
 
-    def test_of_many_the_first_the_slowest_and_the_last(self):
+    def test_of_many_the_first_the_slowest_and_the_last(self, snapshot):
         # GIVEN 30 steps with slow ones in the middle, at the beginning and at the end
         lengths = [1] * 30
         for slow in (2, 13, 14, 15, 29):
@@ -183,11 +184,9 @@ class TestSteps:
             *(13, 14, 15),
             *(25, 26, 27, 28, 29),
         ]
-        assert section.notes == (
-            "Shown are the first 5, the slowest 5 and the last 5 of 30 steps; 17 are left out.",
-            "The shortest takes 1.00 ms, the longest 5.00 ms.",
-        )
+        assert figures(section.notes) == ["5,", "5", "5", "30", "17", "1.00 ms", "5.00 ms"]
+        assert section.notes == snapshot
 
-    def test_no_steps_are_said_in_words(self):
+    def test_no_steps_are_said_in_words(self, snapshot):
         lines = section_of(make_report(), "Steps").lines
-        assert lines == (r"No step in the file: nothing is named like ^Step#\d+$",)
+        assert lines == snapshot

@@ -99,7 +99,7 @@ class TestRanks:
         ]
         assert section.rows[0][5:8] == ("4 ns", "3 ns", "2 ns")
 
-    def test_of_files_that_are_no_job_only_what_room_is_for(self):
+    def test_of_files_that_are_no_job_only_what_room_is_for(self, snapshot):
         device = make_device(comm_ns=4, exposed_comm_ns=3, copy_ns=2)
         windows = (make_window(device, rank=0), make_window(rank=1))
         traces = (make_trace(path="a.json"), make_trace(rank=1, path="b.json"))
@@ -110,7 +110,7 @@ class TestRanks:
         titles = ["file", "window", "busy", "idle", "biggest\nidle cause"]
         assert [x.title for x in section.columns] == titles
         assert [row[0] for row in section.rows] == ["a", "b"]
-        assert section.notes == ("Not one job: they are not (if they are its ranks, pass --job).",)
+        assert section.notes == snapshot
         assert [x.title for x in chapters(report)] == ["", "a.json", "b.json"]
 
     def test_of_more_than_four_only_the_summary(self):

@@ -1,5 +1,6 @@
 """The words of predictions."""
 
+from tests.figures import figures
 from tracelab.findings.fixes import NO_EDIT
 from tracelab.findings.places import TOGETHER
 from tracelab.measures.steady import PROFILED, UNPROFILED
@@ -34,32 +35,27 @@ def test_each_change_stands_below_the_step_as_it_is():
     )
 
 
-def test_what_predictions_are_of_and_how_good_the_replay_is():
-    assert opening(whatif(WAIT)) == (
-        "A step takes 100.0 µs with the profiler; predictions are of that. Replayed without a "
-        "change, it is 0.4 % longer."
-    )
-    assert opening(whatif(WAIT, basis=UNPROFILED, error=-0.012)) == (
-        "A step takes 100.0 µs without the profiler; predictions are of that. Replayed without a "
-        "change, it is 1.2 % shorter."
-    )
-    assert opening(whatif(WAIT, error=0.0)).endswith("Replayed without a change, it takes as long.")
-    assert opening(whatif(WAIT, error=None, is_of_trace=True)) == (
-        "The trace has no steps: all of it, 100.0 µs, is replayed once."
-    )
+def test_what_predictions_are_of_and_how_good_the_replay_is(snapshot):
+    assert figures(opening(whatif(WAIT))) == ["100.0 µs", "0.4 %"]
+    assert opening(whatif(WAIT)) == snapshot
+    assert figures(opening(whatif(WAIT, basis=UNPROFILED, error=-0.012))) == ["100.0 µs", "1.2 %"]
+    assert opening(whatif(WAIT, basis=UNPROFILED, error=-0.012)) == snapshot
+    assert opening(whatif(WAIT, error=0.0)) == snapshot
+    assert figures(opening(whatif(WAIT, error=None, is_of_trace=True))) == ["100.0 µs"]
+    assert opening(whatif(WAIT, error=None, is_of_trace=True)) == snapshot
 
 
-def test_trace_that_cannot_be_replayed_says_why():
+def test_trace_that_cannot_be_replayed_says_why(snapshot):
     found = whatif(error=None, not_replayed="The file has no calls that launch its GPU work.")
-    assert opening(found) == "No predictions: the file has no calls that launch its GPU work."
+    assert opening(found) == snapshot
     assert len(sections(found)) == 1
 
 
-def test_nothing_to_predict_is_said():
-    assert opening(whatif()) == "No finding has a change whose effect a replay can predict."
+def test_nothing_to_predict_is_said(snapshot):
+    assert opening(whatif()) == snapshot
 
 
-def test_reason_stands_once_with_all_that_it_is_about():
+def test_reason_stands_once_with_all_that_it_is_about(snapshot):
     def because(name, reason):
         return Prediction(name, (), (2,), 100 * US, 100 * US, 100 * US, 100 * US, reason)
 
@@ -70,13 +66,7 @@ def test_reason_stands_once_with_all_that_it_is_about():
         because("pin", "how fast is not known; pin matches nothing in these steps"),
         because(TOGETHER, "how fast is not known; together is less"),
     )
-    assert table(found).notes == (
-        "TL306 and TL305: its fix is not a change that can be replayed.",
-        "TL101: no saving is predicted: what follows needs the value at once.",
-        "pin: how fast is not known.",
-        "pin: pin matches nothing in these steps.",
-        "all together: together is less.",
-    )
+    assert table(found).notes == snapshot
 
 
 def test_long_lists_of_edits_are_left_to_the_json():
