@@ -5,8 +5,8 @@
 ``frameworks/`` records real trainings; ``repository/`` holds the documents, the imports and the
 style; ``reference/`` defines the measures once more, slowly; ``build/`` makes traces and reports by
 hand; ``programs/`` are recorded, ``benchmarks/`` are run by hand. Screens and sentences are kept in
-``__snapshots__`` next to their tests; ``pytest --snapshot-update`` writes them anew. Fixtures of one
-folder stand in its own ``conftest.py``.
+``__snapshots__`` next to their tests; ``pytest --snapshot-update`` writes them anew. Fixtures of a
+single folder stand in its own ``conftest.py``.
 """
 
 import os
