@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.viewers import Catapult, Perfetto, Viewers
+from tests.browser.viewers import TIMEOUT_MS, Catapult, Perfetto, Viewers
 
 HERE = Path(__file__).parent
 EXECUTABLES = ("chromium-headless-shell", "chromium", "google-chrome")
@@ -84,6 +84,7 @@ class Pages:
         is_address = isinstance(where, str) and where.startswith("http")
         address = where if is_address else Path(where).resolve().as_uri()
         opened = self._browser.new_context(**{"viewport": VIEWPORT, **context})
+        opened.set_default_timeout(TIMEOUT_MS)
         page = opened.new_page()
         heard = self.heard[page] = []
         self._expected[page] = tuple(expects)

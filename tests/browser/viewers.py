@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 MOST_OPEN = 3
-TIMEOUT_MS = 120_000
+TIMEOUT_MS = 300_000  # only ends what hangs: no busy machine takes so long
 
 # Integers of SQL come as BigInt, which does not cross to Python; all of ours are below 2**53.
 QUERY = """async text => {
@@ -114,6 +114,7 @@ class Viewers:
         self._context = self.browser.new_context(
             viewport={"width": 1440, "height": 900}, service_workers="block"
         )
+        self._context.set_default_timeout(TIMEOUT_MS)
         self._context.route(lambda url: not url.startswith(self.address), _refuse)
         return self
 

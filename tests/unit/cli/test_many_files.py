@@ -1,7 +1,7 @@
 import os
 import signal
 import sys
-import time
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -74,7 +74,6 @@ def test_maps_on_a_dask_cluster():
 def die(source):
     if source.rank == 1:
         os.kill(os.getpid(), signal.SIGKILL)  # as the system does where memory is short
-    time.sleep(0.01)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGKILL")
@@ -84,7 +83,8 @@ def test_a_process_that_is_killed_is_told():
 
 
 def wait(source):
-    time.sleep(60 if source.rank else 0)
+    if source.rank:
+        threading.Event().wait()  # for as long as the process is there
 
 
 def test_an_error_here_does_not_wait_for_the_others(monkeypatch):
@@ -92,7 +92,5 @@ def test_an_error_here_does_not_wait_for_the_others(monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("tracelab.cli.progress.Bar.end_file", interrupt)
-    begun = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         map_files(wait, [Source("a", 0, named=True), *SOURCES], spec="processes", jobs=2)
-    assert time.monotonic() - begun < 30

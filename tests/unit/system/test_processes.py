@@ -34,37 +34,37 @@ def large_or_fault(number):
 
 
 def test_a_fault_does_not_wait_for_a_result_that_nobody_reads():
-    begun = time.monotonic()
     with open_processes(2) as run, pytest.raises(ValueError, match="is damaged") as fault:
         list(run(large_or_fault, [1, 2, 2, 2]))
-    assert time.monotonic() - begun < 30
     assert "in large_or_fault" in "".join(fault.value.__notes__)  # where, in that process
 
 
-def small_then_dies_at_writing(number):
+def small_then_dies_at_writing(number, pipe):
     if number == 0:
         return b""
+    os.open(pipe, os.O_WRONLY)  # open until the process is dead
     threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGKILL)).start()
     return bytes(LARGE)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="it has no SIGKILL")
-def test_half_a_result_is_the_end_of_its_process():
+def test_half_a_result_is_the_end_of_its_process(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
     with open_processes(2) as run:
-        results = run(small_then_dies_at_writing, [0, 1])
+        results = run(small_then_dies_at_writing, [0, 1], [pipe, pipe])
         assert next(results) == b""
-        time.sleep(1)  # nobody reads what the other one writes, and it is killed at that
+        pipe.read_bytes()  # nobody reads what the other one writes, and it is killed at that
         with pytest.raises(UnreadableInputError, match="a process was killed"):
             next(results)
 
 
 def return_or_go_on(number):
-    time.sleep(3600 * number)
+    if number:
+        threading.Event().wait()
     return number
 
 
 def test_those_that_still_work_are_ended_with_the_block():
-    begun = time.monotonic()
     with open_processes(3) as run:
         assert next(run(return_or_go_on, [0, 1, 1])) == 0
-    assert time.monotonic() - begun < 30
