@@ -73,9 +73,10 @@ def test_a_click_on_a_finding_shows_its_evidence(open_page, path, meta):
 def test_the_address_holds_the_view(open_page, path):
     first = ready(open_page(path))
     first.click("li.finding[data-finding='2'] button.show")
+    shown = first.url
     first.focus("#lanes")
     first.keyboard.press("w")
-    first.wait_for_timeout(400)  # the address follows a little later than the view
+    first.wait_for_url(lambda url: url != shown)  # the address follows a little later than the view
     fragment = first.url.partition("#")[2]
 
     second = ready(open_page(path))

@@ -80,7 +80,9 @@ def clicked(page, name, nth=0):
 
 def wait_until_given(page):
     """Wait until Perfetto has answered and has the trace; how it loads that is not ours."""
-    page.wait_for_function("document.getElementById('perfetto-status').textContent === ''")
+    from playwright.sync_api import expect
+
+    expect(page.locator("#perfetto-status")).to_be_empty(timeout=TIMEOUT_MS)
 
 
 def visible_ns(window, trace):

@@ -59,8 +59,8 @@ without_gpu = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a G
     "options",
     [
         [],
-        pytest.param(["--step-on", "step"], marks=pytest.mark.frameworks),
-        pytest.param(["--step-on", "my_region"], marks=pytest.mark.frameworks),
+        pytest.param(["--step-on", "step"], marks=pytest.mark.slow),
+        pytest.param(["--step-on", "my_region"], marks=pytest.mark.slow),
     ],
     ids=lambda options: options[-1:] or "-",
 )
@@ -81,6 +81,7 @@ def test_program_can_end_with_the_recording(run, tmp_path):
     assert recorded_steps(tmp_path) == 1
 
 
+@pytest.mark.slow
 @without_gpu
 def test_exception_in_the_script_is_its_own(run):
     ran = run(more=["--fail"])
@@ -89,6 +90,7 @@ def test_exception_in_the_script_is_its_own(run):
     assert "recorded" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_fork_of_the_script_ends_as_it_would(tmp_path):
     # GIVEN a script whose child ends by itself, before the script's own first step
     script = tmp_path / "train.py"
@@ -107,6 +109,7 @@ def test_a_fork_of_the_script_ends_as_it_would(tmp_path):
     assert ran.stderr.count("no step completed") == 1
 
 
+@pytest.mark.slow
 def test_too_few_steps_are_told(run):
     ran = run(steps=7)
     assert ran.returncode == 2
@@ -114,6 +117,7 @@ def test_too_few_steps_are_told(run):
     assert "--skip 1" in ran.stderr
 
 
+@pytest.mark.slow
 def test_script_without_a_step_is_told(run, snapshot):
     ran = run("--step-on", "nothing_like_it")
     assert ran.returncode == 2
@@ -121,6 +125,7 @@ def test_script_without_a_step_is_told(run, snapshot):
     assert ran.stderr == snapshot
 
 
+@pytest.mark.slow
 def test_function_that_no_module_has_is_told(run):
     ran = run("--step-on", "textwrap:no_such")
     assert ran.returncode == 2
@@ -145,7 +150,7 @@ def test_whole_run_has_no_steps(tracelab):
     assert "--whole" in ran.err
 
 
-@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.frameworks), 17])
+@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 17])
 def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     # GIVEN a script with a profiler of its own, from its start or when the other one is warming up
     script = tmp_path / "train.py"

@@ -18,12 +18,12 @@ WAIT = TRACES / "events_wait.pt.trace.json.gz"
 
 PRINTING = [
     ("--help",),
-    ("--version",),
-    ("analyze", "--help"),
-    ("analyze", ITEM),
+    pytest.param(("--version",), marks=pytest.mark.slow),
+    pytest.param(("analyze", "--help"), marks=pytest.mark.slow),
+    pytest.param(("analyze", ITEM), marks=pytest.mark.slow),
     ("analyze", ITEM, "--json", "-"),
-    ("check", ITEM, "--max-idle", "50"),
-    ("diff", ITEM, WAIT),
+    pytest.param(("check", ITEM, "--max-idle", "50"), marks=pytest.mark.slow),
+    pytest.param(("diff", ITEM, WAIT), marks=pytest.mark.slow),
     ("explain", "TL101"),
     ("workload", "--list"),
 ]

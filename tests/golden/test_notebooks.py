@@ -13,6 +13,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+FIRST = "first_trace_in_five_minutes"
 SECONDS_PER_CELL = 300  # of a machine that does much else; a cell takes a few
 KERNEL_FOLDERS = ("IPYTHONDIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "TMPDIR")
 LARGEST_FILE = 500_000
@@ -73,7 +74,13 @@ def test_all_are_there():
     ]
 
 
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, marks=[pytest.mark.slow] if path.stem != FIRST else [], id=path.stem)
+        for path in NOTEBOOKS
+    ],
+)
 def test_it_runs_and_prints_what_is_kept(path, tmp_path):
     before = sorted(FOLDER.rglob("*"))
     kept = _printed(_read(path))

@@ -72,7 +72,7 @@ def starts(graph: Graph, windows: Sequence[Window]) -> Iterator[StartMetrics]:
         for device, (is_on, delays) in of_device.items():
             is_here = is_on & (start_ns >= window.start_ns) & (start_ns < window.end_ns)
             reaches_into = is_unexplained & (start_ns > window.start_ns)
-            reaches_into &= since_ns < window.end_ns
+            reaches_into &= (since_ns < window.end_ns) & (window.length_ns > 0)
             counts = np.bincount(binding.constraint[is_here], minlength=len(Constraint)).tolist()
             [unexplained_ns] = measure_within(delays, [window.start_ns], [window.end_ns]).tolist()
             yield StartMetrics(

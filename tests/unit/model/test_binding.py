@@ -1,7 +1,6 @@
 """What each activity waited for. Times of hand-made traces are microseconds."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -42,8 +41,6 @@ from tracelab.model.stream_progress import StreamProgress
 from tracelab.model.stream_queues import StreamQueues
 from tracelab.model.stream_waits import resolve_waits
 from tracelab.model.trace import ABSENT
-
-TRACES = sorted((Path(__file__).parents[3] / "traces").glob("*.json.gz"))
 
 
 def difference(made_graph):
@@ -100,9 +97,8 @@ def test_binding_of_nodes_of_graphs_is_that_of_a_slow_account(unit, data):
     assert difference(graph(*rows, node_links=links)) == []
 
 
-@pytest.mark.parametrize("path", TRACES, ids=lambda path: path.name.split(".")[0])
-def test_binding_of_bundled_traces_is_that_of_a_slow_account(path):
-    [source] = find_sources([str(path)])
+def test_binding_of_bundled_traces_is_that_of_a_slow_account(bundled_path):
+    [source] = find_sources([str(bundled_path)])
 
     assert difference(build_graph(observe_host(build_timeline(read_trace(source))))) == []
 

@@ -16,6 +16,7 @@ from tests.build.files import US
 from tests.build.hostile import PAYLOADS, poisoned
 from tests.build.read_page import ReadPage
 from tests.bundled_traces import FOLDER, files_of, report_of
+from tests.figures import figures
 from tracelab import Options, load_report
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.html.finding_items import finding_items
@@ -115,12 +116,16 @@ def test_numbers_of_a_steady_step(snapshot):
         "GPU work in it",
         "predicted with the fixes",
     ]
+    assert values[::2] == ["32.38 ms", "31.56 ms", "22.12 ms", "22.79 ms"]
+    assert figures(values[1::2]) == ["5", "0", "68.3 %", "8.70 ms", "13.1", "31.5 ms"]
+    assert "(4.26 to 13.1)" in values[7]
     assert values == snapshot
 
 
 def test_one_step():
     read = page("events_item", step=3)
-    assert "Step 3 takes 2.83 ms; a steady step takes 2.83 ms." in read.text
+    assert "Step 3 takes 2.83 ms" in read.text
+    assert "steady step takes 2.83 ms" in read.text
     assert next(x.text for x in read.all("dt")) == "step 3"
 
 

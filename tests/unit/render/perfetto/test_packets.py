@@ -143,13 +143,13 @@ def test_a_truncated_trace_gets_its_tracks_after_what_is_whole(tmp_path, files):
 
 
 @pytest.mark.parametrize(
-    ("file", "name", "sentence"),
+    ("file", "name", "message"),
     [
-        (0, "found.json", "is a Perfetto trace: with its tracks it can be written to .pftrace"),
-        (1, "found.pftrace", "is JSON: with its tracks it can be written to .json or .json.gz"),
+        (0, "found.json", r"is a Perfetto trace.* \.pftrace\b"),
+        (1, "found.pftrace", r"is JSON.* \.json or \.json\.gz\b"),
     ],
 )
-def test_a_name_of_the_other_format_is_refused(tmp_path, files, file, name, sentence):
-    with pytest.raises(UsageError, match=sentence):
+def test_a_name_of_the_other_format_is_refused(tmp_path, files, file, name, message):
+    with pytest.raises(UsageError, match=message):
         tracelab.write_perfetto(files[file], tmp_path / name)
     assert not (tmp_path / name).exists()

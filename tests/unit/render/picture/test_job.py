@@ -125,6 +125,7 @@ class TestLanes:
         assert "rank 1 is late" in texts
         [below] = [text for text in texts if "agree within" in text]
         assert figures(below) == ["1", "2", "20.0 ms", "5.00 µs"]
+        assert "(15.0 µs)" in below
         assert below == snapshot
 
     def test_which_of_the_recorded_steps_are_drawn(self):

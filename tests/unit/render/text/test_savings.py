@@ -62,13 +62,16 @@ def test_each_finding_says_what_its_fix_saves_and_the_verdict_what_all_do(snapsh
         "2.20 ms",
         "2.40",
     ]
+    assert "(3.00 to 5.00)" in lines_of(report)[5]
+    assert "(1.90 to 2.40)" in lines_of(report)[9]
     assert lines_of(report)[5:10] == snapshot
 
 
 def test_without_the_profiler_the_step_is_not_profiled():
     of_all = savings(basis="unprofiled", edits=("load=0",))
     lines = lines_of(report_of(saving(4 * MS, 3 * MS, 5 * MS), of_all=of_all))
-    assert "The fix below saves 4.00 ms (3.00 to 5.00) of a 10.0 ms step." in lines
+    assert any("saves 4.00 ms (3.00 to 5.00) of a 10.0 ms step" in line for line in lines)
+    assert not any("profiled" in line for line in lines)
 
 
 @pytest.mark.parametrize(
@@ -90,9 +93,9 @@ def test_of_a_trace_without_steps_savings_are_shares(snapshot):
     of_all = savings((MS, MS // 2, 2 * MS), is_of_trace=True)
     report = report_of(saving(MS, MS // 2, 2 * MS), of_all=of_all, steady=False)
     text = "\n".join(lines_of(report))
-    assert {"10.0 %", "20.0"} <= {*figures(text)}
-    assert text == snapshot
+    assert "save 10.0 % (5.0 to 20.0)" in text
     assert "1. saves 10.0 %" in text
+    assert text == snapshot
 
 
 def test_some_have_a_share_instead(snapshot):
@@ -117,8 +120,6 @@ def test_why_nothing_is_predicted(snapshot):
     of_all = savings((None, None, None), edits=(), step_ns=None, not_replayed=why)
     lines = lines_of(report_of(make_finding(), of_all=of_all))
     assert lines == snapshot
-    text = " ".join(lines)
-    assert text == snapshot
 
 
 def test_no_saving_has_its_reason(snapshot):

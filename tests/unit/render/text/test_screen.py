@@ -15,7 +15,7 @@ from tests.build.report_rows import (
     make_trace,
     make_window,
 )
-from tests.bundled_traces import FOLDER as TRACES, PATHS, files_of, name_of, report_of
+from tests.bundled_traces import files_of, report_of
 from tests.figures import figures
 from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import analyze
@@ -58,6 +58,8 @@ class TestVerdict:
             "20.0 %",
             "2 %",
         ]
+        assert "(80.0 %)" in lines_of(report)[4]
+        assert "CPU-bound (20.0 %)" in lines_of(report)[5]
         assert lines_of(report)[3:7] == snapshot
 
     def test_steps_together_say_something_else_than_the_median_step(self, snapshot):
@@ -65,6 +67,7 @@ class TestVerdict:
         device = make_device(busy_ns=19 * MS, idle_ns=MS, bubbles={"input": MS})
         differs = make_steady_report(device, gpu_floor_ns=9_900_000)
         assert {"2", "5.0 %"} <= {*figures(lines_of(differs))}
+        assert "data loading (5.0 %)" in text_of(differs)
         assert lines_of(differs) == snapshot
         # WHEN / THEN little idle time is not worth a word where they say the same
         assert "it is idle" not in text_of(make_steady_report(device, gpu_floor_ns=9_500_000))
@@ -76,10 +79,10 @@ class TestVerdict:
             idle_by_calls_ns=6 * MS,
             bubbles={"input": 5 * MS, "host_blocked": MS},
         )
-        assert {"2", "30.0 %"} <= {
-            *figures(lines_of(make_steady_report(device, gpu_floor_ns=7 * MS)))
-        }
-        assert lines_of(make_steady_report(device, gpu_floor_ns=7 * MS)) == snapshot
+        lines = lines_of(make_steady_report(device, gpu_floor_ns=7 * MS))
+        assert {"2", "30.0 %"} <= {*figures(lines)}
+        assert "data loading (25.0 %)" in "\n".join(lines)
+        assert lines == snapshot
 
     def test_what_it_takes_without_the_profiler(self, snapshot):
         report = make_steady_report(unprofiled_step_ns=9_800_000)
@@ -100,7 +103,7 @@ class TestVerdict:
         lines = lines_of(report)
         assert figures(lines[3]) == ["5.00 ms", "10.00 ms"]
         assert lines[3] == snapshot
-        assert "GPU 0 works 2.00 ms of that (40.0 %): what a step would" in text_of(report)
+        assert "2.00 ms of that (40.0 %)" in text_of(report)
         assert text_of(report) == snapshot
         assert [line[:14] for line in lines if line.startswith("1.")] == ["1. up to 10.0 "]
 
@@ -124,25 +127,23 @@ class TestVerdict:
     def test_without_steps_it_is_about_the_whole_trace(self, snapshot):
         report = make_report(findings=(make_finding(),))
         text = text_of(report)
-        assert {"10.00 ms"} <= {*figures(text)}
-        assert text == snapshot
-        assert {"1", "40.0 %"} <= {*figures(text)}
+        assert {"10.00 ms", "1", "40.0 %"} <= {*figures(text)}
         assert text == snapshot
 
     def test_without_steady_steps_too(self):
-        assert "No step is known to be steady, so this is" in text_of(make_report(*make_steps([5])))
+        assert "known to be steady" in text_of(make_report(*make_steps([5])))
 
     def test_the_step_that_was_asked_for(self, snapshot):
         report = make_report(make_window(step=7), steady=(make_steady(),))
         assert figures(lines_of(report)[3:5]) == ["7", "10.00 ms", "10.00 ms", "0", "10.00 ms"]
+        assert "(100 %)" in lines_of(report)[4]
         assert lines_of(report)[3:5] == snapshot
 
     def test_of_several_gpus_the_busiest_decides(self):
         devices = [make_device(i, busy_ns=busy * MS) for i, busy in enumerate([10, 16, 5])]
-        assert lines_of(make_steady_report(*devices))[4:6] == [
-            "GPU 1 works 8.00 ms of it (80.0 %; GPU 0 50.0 % and GPU 2 25.0 %): what a",
-            "step would take if the GPU never waited.",
-        ]
+        line = lines_of(make_steady_report(*devices))[4]
+        assert line.startswith("GPU 1 works 8.00 ms")
+        assert "(80.0 %; GPU 0 50.0 % and GPU 2 25.0 %)" in line
 
     def test_of_many_gpus_one_is_named(self):
         devices = [make_device(i, busy_ns=(20 - i) * MS) for i in range(8)]
@@ -157,9 +158,7 @@ class TestVerdict:
     def test_what_is_not_overlapped(self, snapshot):
         device = make_device(busy_ns=20 * MS, exposed_comm_ns=8 * MS, exposed_copy_ns=MS)
         text = text_of(make_steady_report(device)).replace("\n", " ")
-        assert {"40.0 %"} <= {*figures(text)}
-        assert text == snapshot
-        assert {"5.0 %", "2"} <= {*figures(text)}
+        assert {"40.0 %", "5.0 %", "2"} <= {*figures(text)}
         assert text == snapshot
 
     def test_steps_without_a_length_of_their_own(self, snapshot):
@@ -177,6 +176,7 @@ class TestFindings:
     def test_two_or_three_lines_each(self, snapshot):
         report = make_steady_report(findings=(make_finding(),))
         assert figures(lines_of(report)[6:10]) == ["1", "20.0 %"]
+        assert lines_of(report)[8].split()[0] == "TL101"
         assert lines_of(report)[6:10] == snapshot
 
     def test_color_means_severity(self):
@@ -294,14 +294,16 @@ class TestJob:
             "20.0 %",
             "1",
         ]
+        largest = [line.split("%", 1)[1].strip() for line in lines_of(report)[7:9]]
+        assert largest == ["-", "TL101 up to 20.0 %"]
         assert lines_of(report) == snapshot
 
     def test_a_rank_that_differs_is_named(self, snapshot):
         device = make_device(busy_ns=12 * MS, idle_ns=12 * MS)
         text = text_of(self.make_job(4, devices=(device,), step_ns=12 * MS, end_ns=24 * MS))
         assert {"3", "12.00 ms", "10.00 ms"} <= {*figures(text)}
+        assert "10.00 ms (rank 0) to 12.00 ms (rank 3)" in text
         assert text == snapshot
-        assert "A steady step takes 10.00 ms (rank 0) to 12.00 ms (rank 3)." in text
 
     def test_steps_are_recorded_ones_though_the_profiler_slows_down_only_one_rank(self, snapshot):
         times = {"unprofiled_step_ns": 9 * MS}
@@ -377,6 +379,7 @@ class TestJob:
             "10.00 ms",
             "100 %",
         ]
+        assert "TL101 up to 40.0 %" in lines_of(report)[5]
         assert lines_of(report)[2:7] == snapshot
 
     def test_a_report_of_an_earlier_version_does_not_know(self, snapshot):
@@ -392,17 +395,12 @@ def assert_is_a_screen(report):
         assert max(map(cell_len, lines)) <= width
 
 
-@pytest.mark.parametrize("path", PATHS, ids=name_of)
-def test_every_bundled_trace_fits(path):
-    assert_is_a_screen(report_of(path))
+def test_a_bundled_trace_fits(bundled_path):
+    assert_is_a_screen(report_of(bundled_path))
 
 
-JOBS = {path.name.rpartition("_rank")[0] for path in TRACES.glob("*_rank0.*")}
-
-
-@pytest.mark.parametrize("job", sorted(JOBS))
-def test_every_bundled_job_fits(job):
-    assert_is_a_screen(report_of(*files_of(job)))
+def test_a_bundled_job_fits(bundled_job):
+    assert_is_a_screen(report_of(*files_of(bundled_job)))
 
 
 @each_real_trace
