@@ -21,7 +21,11 @@ from tracelab.read.reader import read_trace
 from tracelab.read.streams import Source
 
 
-@pytest.fixture(scope="module", params=[PLAIN, STACKS], ids=["operators", "stacks"])
+@pytest.fixture(
+    scope="module",
+    params=[PLAIN, pytest.param(STACKS, marks=pytest.mark.slow)],
+    ids=["operators", "stacks"],
+)
 def sources(request, tmp_path_factory):
     """The same program recorded for a while, and for four times as long."""
     once, longer = (tmp_path_factory.mktemp("work") / name for name in ("once", "longer"))
