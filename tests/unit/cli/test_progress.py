@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import gzip
 import io
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
 import threading
-from contextlib import suppress
-from pathlib import Path
+from contextlib import contextmanager, suppress
 
 import pytest
 
-from tests.benchmarks.large_traces import PLAIN, repeat
 from tests.build.files import US, operator, text
 from tracelab.cli import progress as progress_module
 from tracelab.cli.progress import Bar, progress
+from tracelab.read.parallel import CHUNK_BYTES
 from tracelab.read.reader import read_trace
 from tracelab.read.sources import size_of
 from tracelab.read.streams import Source, watched
 
 MB = 1_000_000
+needs_pipes = pytest.mark.skipif(sys.platform == "win32", reason="it has no named pipes")
 
 
 class Terminal(io.StringIO):
@@ -146,66 +147,94 @@ def test_the_size_of_what_is_not_there_is_not_known():
     assert size_of(Source("https://example.com/a.json", None, named=True)) == 0
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory):
-    """A folder of two ranks, each of which takes longer than a moment."""
-    folder = tmp_path_factory.mktemp("large")
-    for rank in range(2):
-        repeat(PLAIN, 150 * MB, folder / f"rank{rank}.pt.trace.json")
+# Run by every process as it starts: one that reads for another process says so, by a byte in a
+# pipe, as soon as it opens a trace, and reads nothing of it.
+STOP_AT_READING = """
+import multiprocessing, os, signal, sys
+
+pipe = os.open(os.environ["AT_READING"], os.O_WRONLY)  # open for as long as the process is there
+
+def stop(event, arguments):
+    is_trace = event == "open" and str(arguments[0]).endswith(".pt.trace.json")
+    if is_trace and multiprocessing.parent_process() is not None:
+        os.write(pipe, b".")
+        while True:
+            signal.pause()
+
+sys.addaudithook(stop)
+"""
+
+
+@pytest.fixture
+def endless(tmp_path, monkeypatch):
+    """A folder of two ranks that two processes never finish to read, the first in chunks."""
+    folder, start = tmp_path / "endless", tmp_path / "start"
+    folder.mkdir()
+    start.mkdir()
+    event = json.dumps(operator("o", 0, US)).encode() + b",\n"
+    content = b"[%b{}]" % (event * (4 * CHUNK_BYTES // len(event) + 1))
+    (folder / "rank0.pt.trace.json").write_bytes(content)
+    (folder / "rank1.pt.trace.json").write_bytes(b"[%b{}]" % event)
+    (start / "sitecustomize.py").write_text(STOP_AT_READING)
+    monkeypatch.setenv("PYTHONPATH", str(start), prepend=os.pathsep)
+    monkeypatch.setenv("AT_READING", str(tmp_path / "at_reading"))
+    os.mkfifo(tmp_path / "at_reading")
     return folder
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
+@contextmanager
+def both_reading(folder):
+    """The time from when two processes read; none of the program's is there after it."""
+    with open(folder.parent / "at_reading", "rb", buffering=0) as pipe:
+        assert pipe.read(1) + pipe.read(1) == b".."
+        yield
+        os.set_blocking(pipe.fileno(), False)
+        assert pipe.read() == b""  # where a process were left, it were None
+
+
+@needs_pipes
 @pytest.mark.parametrize("name", ["rank0.pt.trace.json", ""], ids=["one file", "a folder"])
-def test_ctrl_c_ends_all_and_leaves_nothing(large, tmp_path, name):
-    """GIVEN an analysis in a terminal
-    WHEN somebody presses Ctrl-C as soon as its bar is drawn
-    THEN it does not go on to its outputs, and neither processes nor files are left."""
+def test_ctrl_c_ends_all_and_leaves_nothing(endless, tmp_path, monkeypatch, name):
+    """GIVEN an analysis in a terminal whose reading never ends
+    WHEN somebody presses Ctrl-C once two processes read and the bar is drawn
+    THEN it does not wait for them, and neither processes nor files are left."""
     import pty
 
-    path = large / name
-    command = [sys.executable, "-m", "tracelab", "analyze", str(path)]
-    outputs = ["--json", str(tmp_path / "out.json"), "--png", str(tmp_path / "out.png")]
+    (own := tmp_path / "own").mkdir()
+    outputs = ["--json", str(own / "out.json"), "--png", str(own / "out.png")]
+    arguments = ["analyze", "--jobs", "2", str(endless / name), *outputs]
+    for variable, value in {"XDG_CACHE_HOME": str(own), "TERM": "xterm", "COLUMNS": "100"}.items():
+        monkeypatch.setenv(variable, value)
     process, terminal = pty.fork()
     if process == 0:
         # Tests that run in the background of a shell inherit that Ctrl-C is ignored.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-        os.environ |= {"XDG_CACHE_HOME": str(tmp_path), "TERM": "xterm", "COLUMNS": "100"}
-        os.execv(command[0], command + outputs)
+        os.execv(sys.executable, [sys.executable, "-m", "tracelab", *arguments])
     said = b""
-    while not (b"reading" in said or b"analyzing" in said):
-        said += os.read(terminal, 65536)
-    os.write(terminal, b"\x03")
-    with suppress(OSError):  # the other side is closed
-        while more := os.read(terminal, 65536):
-            said += more
-    _, status = os.waitpid(process, 0)
+    with both_reading(endless):
+        while b"reading" not in said:
+            said += os.read(terminal, 65536)
+        os.write(terminal, b"\x03")
+        with suppress(OSError):  # the other side is closed
+            while more := os.read(terminal, 65536):
+                said += more
+        _, status = os.waitpid(process, 0)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(status) == 130
     assert b"Traceback" not in said
-    assert not _running(str(path))
-    left = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert {file.suffix for file in left} <= {".columns"}  # whole ones are of use the next time
+    assert [file for file in own.rglob("*") if file.is_file()] == []
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
-def test_a_job_that_is_ended_ends_its_processes(large):
-    command = [sys.executable, "-m", "tracelab", "analyze", "--no-cache", str(large)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    while len(_running(str(large))) < 3:
-        assert process.poll() is None
-    process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate()
+@needs_pipes
+def test_a_job_that_is_ended_ends_its_processes(endless):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tracelab", "analyze", "--no-cache", "--jobs", "2", str(endless)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with both_reading(endless):
+        process.send_signal(signal.SIGTERM)
+        _, errors = process.communicate()
     assert process.returncode == 143
     assert "Traceback" not in errors
-    assert not _running(str(large))
-
-
-def _running(path: str) -> list[str]:
-    """The processes that have this path on their command line."""
-    lines = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with suppress(OSError):  # it is over
-            words = (process / "cmdline").read_bytes().split(b"\0")
-            lines.append(" ".join(map(os.fsdecode, words)))
-    return [line for line in lines if "tracelab analyze" in line and path in line]
