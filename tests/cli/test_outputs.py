@@ -6,7 +6,8 @@ import json
 import os
 import resource
 import shutil
-import subprocess
+import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -128,25 +129,24 @@ def test_what_cannot_be_written_is_told_before_anything_is_read(tracelab, tmp_pa
 @pytest.mark.parametrize(
     "before", [pytest.param(None, marks=pytest.mark.slow), b"a good older result"]
 )
-def test_a_full_disk_changes_nothing(tmp_path, arguments, endings, before):
+def test_a_full_disk_changes_nothing(tracelab, tmp_path, monkeypatch, arguments, endings, before):
     """GIVEN a limit of 2 KB on the size of a file, as a disk that becomes full
     THEN what was there is there as it was, nothing is beside it, and the exit code is 5."""
     output = tmp_path / f"out.{endings}"
     if before is not None:
         output.write_bytes(before)
 
-    def limit():
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, 2_000))
-
-    ran = commands.tracelab(
-        *(str(x).replace("OUT", str(tmp_path / "out")) for x in arguments),
-        "--no-cache",
-        preexec_fn=limit,
-        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MPLCONFIGDIR": str(tmp_path.parent)},
-    )
-    assert ran.returncode == 5
-    assert b"cannot write" in ran.stderr
-    assert b"file too large" in ran.stderr
+    command = [str(x).replace("OUT", str(tmp_path / "out")) for x in arguments]
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before_limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, before_limit[1]))
+    try:
+        ran = tracelab(*command, "--no-cache")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before_limit)
+    assert ran.code == 5
+    assert "cannot write" in ran.err
+    assert "file too large" in ran.err
     assert [(x.name, x.read_bytes()) for x in tmp_path.iterdir()] == (
         [] if before is None else [(output.name, before)]
     )
@@ -187,15 +187,25 @@ def test_a_pipe_from_which_nobody_reads_is_told(tracelab, tmp_path, command):
     assert pipe.is_fifo()
 
 
-def test_a_pipe_takes_a_result(tmp_path):
-    pipe, copy = tmp_path / "out.json", tmp_path / "copy.json"
+def test_a_pipe_takes_a_result(tracelab, tmp_path):
+    pipe = tmp_path / "out.json"
     os.mkfifo(pipe)
-    with open(copy, "wb") as stream:
-        reader = subprocess.Popen(["cat", pipe], stdout=stream)
-        ran = commands.tracelab("analyze", ITEM, "--json", pipe)
-        assert reader.wait() == 0
-    assert ran.returncode == 0
-    assert json.loads(copy.read_text())["schema"] == "tracelab.report/1"
+    reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # before the command looks for a reader
+    writing = os.open(pipe, os.O_WRONLY)  # so that the end is where this is closed
+    os.set_blocking(reading, True)
+    read = []
+
+    def read_all():
+        with open(reading, "rb") as stream:
+            read.append(stream.read())
+
+    reader = threading.Thread(target=read_all)
+    reader.start()
+    ran = tracelab("analyze", ITEM, "--json", pipe)
+    os.close(writing)
+    reader.join()
+    assert (ran.code, ran.err) == (0, "")
+    assert json.loads(read[0])["schema"] == "tracelab.report/1"
 
 
 @pytest.mark.parametrize(
@@ -211,9 +221,11 @@ def test_an_open_file_is_written_from_where_it_stands(tmp_path, name):
     log = tmp_path / "log"
     log.write_text("older\n")
     with open(log, "ab") as stream:
-        ran = commands.tracelab("timeline", ITEM, "-o", tmp_path / "t.png", stdout=stream)
-        ran = commands.tracelab("analyze", ITEM, "--json", name, stdout=stream)
-    assert (ran.returncode, ran.stderr) == (0, b"")
+        ran = commands.tracelab(
+            "analyze", ITEM, "--json", name, "--png", tmp_path / "t.png", stdout=stream
+        )
+    assert ran.returncode == 0
+    assert ran.stderr.count(b"\n") == 1  # of the picture
     assert log.read_text().startswith('older\n{\n  "schema"')
     assert log.read_text().endswith(commands.tracelab("analyze", ITEM).stdout.decode())
 

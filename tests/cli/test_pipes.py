@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -66,6 +67,7 @@ def test_what_comes_out_of_a_pipe_is_read_as_a_file_is(tracelab, monkeypatch, pi
     """GIVEN a trace that is read more than once, from a pipe, which can be read only once."""
     monkeypatch.chdir(pipe.parent)
     (pipe.parent / "pyproject.toml").write_text("[tool.tracelab.check]\nmax-idle = 50\n")
+    monkeypatch.setattr(streams, "PATIENCE_S", math.inf)
     writer = threading.Thread(target=lambda: pipe.write_bytes(ITEM.read_bytes()))
     writer.start()
     ran = tracelab(command[0], pipe, *command[1:])
@@ -77,16 +79,19 @@ def test_what_comes_out_of_a_pipe_is_read_as_a_file_is(tracelab, monkeypatch, pi
 
 
 def test_a_writer_who_is_silent_for_long_is_waited_for(tracelab, monkeypatch, pipe):
-    monkeypatch.setattr(streams, "PATIENCE_S", 0.05)
+    """GIVEN a writer who is there, and silent for ten times as many pauses as one is waited for"""
+    pauses, is_over = itertools.count(1), threading.Event()
+    monkeypatch.setattr(streams, "PATIENCE_S", 5 * streams._PAUSE_S)
+    monkeypatch.setattr(streams.time, "sleep", lambda _: next(pauses) == 50 and is_over.set())
+    writing = os.open(pipe, os.O_RDWR)  # no reader is there yet
 
     def write():
-        with open(pipe, "wb") as stream:
-            time.sleep(0.5)
+        is_over.wait()
+        with open(writing, "wb") as stream:
             stream.write(ITEM.read_bytes())
 
     writer = threading.Thread(target=write)
     writer.start()
-    time.sleep(0.2)  # it has opened the pipe, or waits for somebody to
     ran = tracelab("analyze", pipe)
     writer.join()
     assert (ran.code, ran.err) == (0, "")
