@@ -58,7 +58,7 @@ def reports_folder(tmp_path_factory):
 
 @pytest.fixture
 def snapshot(snapshot, tmp_path_factory):
-    """Texts as they were last read: ``assert text == snapshot``; folders of this machine replaced.
+    """Texts as they were last read: ``assert text == snapshot``; folders and torch of this machine replaced.
 
     ``pytest --snapshot-update`` keeps the new texts.
     """
@@ -66,6 +66,7 @@ def snapshot(snapshot, tmp_path_factory):
         f"{re.escape(str(tmp_path_factory.getbasetemp()))}/[^/\\s]+": "TMP",
         f"{re.escape(tempfile.gettempdir())}/[^/\\s]+": "TMP",
         re.escape(str(Path(__file__).parents[1])): "ROOT",
+        r"\btorch \d+\.\d+\S*": "torch VERSION",
     }
 
     def replaced(data, **_):

@@ -48,7 +48,7 @@ def harmless_page(tmp_path_factory):
     return page
 
 
-@pytest.fixture(params=["hostile_page", "hostile_job"])
+@pytest.fixture(params=["hostile_page", pytest.param("hostile_job", marks=pytest.mark.slow)])
 def path(request):
     return request.getfixturevalue(request.param)
 

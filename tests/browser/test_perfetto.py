@@ -40,7 +40,13 @@ TRACES = {
 }
 
 
-@pytest.fixture(scope="module", params=TRACES)
+def some(*names: str) -> list[object]:
+    """Parameters of these traces; by default the short one and the odd clock are looked at."""
+    fast = ("prefetch", "since_1970")
+    return [pytest.param(x, marks=() if x in fast else pytest.mark.slow) for x in names]
+
+
+@pytest.fixture(scope="module", params=some(*TRACES))
 def exported(request, tmp_path_factory) -> tuple[str, Path, Report]:
     """A trace, the same with our tracks, and its report."""
     path = TRACES[request.param]()
@@ -73,7 +79,9 @@ def test_every_slice_of_ours_is_read_as_written(perfetto, exported):
 
 
 # Times since 1970 are read up to 256 ns off, those of the file as well.
-@pytest.mark.parametrize("exported", [x for x in TRACES if x != "since_1970"], indirect=True)
+@pytest.mark.parametrize(
+    "exported", some("prefetch", "train_step", "ddp_rank1", "amd"), indirect=True
+)
 def test_tracks_are_the_figures_of_the_report(perfetto, exported):
     path, out, report = exported
     origin_ns = tracelab.read_trace(path).origin_ns
@@ -146,7 +154,7 @@ def test_our_process_has_its_name_and_counters(perfetto, exported):
     assert len(counters) == len(gpus)
 
 
-@pytest.mark.parametrize("exported", ["train_step", "ddp_rank1", "since_1970"], indirect=True)
+@pytest.mark.parametrize("exported", some("train_step", "ddp_rank1", "since_1970"), indirect=True)
 def test_catapult_shows_the_same(catapult, exported):
     path, out, _ = exported
     before, after = catapult(path), catapult(out)

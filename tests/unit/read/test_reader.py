@@ -36,6 +36,7 @@ from tracelab.read.reader import read_arguments, read_trace
 from tracelab.read.streams import Source
 
 
+@pytest.mark.slow
 @each_real_trace
 def test_times_of_real_traces_equal_their_digits(real_trace):
     """GIVEN a real trace
@@ -56,6 +57,7 @@ def test_times_of_real_traces_equal_their_digits(real_trace):
     assert [events[i] for i in trace.file_index] == complete
 
 
+@pytest.mark.slow
 @each_real_trace
 def test_real_traces_survive_being_saved_again_and_being_cut(tmp_path, real_trace):
     """GIVEN a real trace, minified by another tool, and the first half of that file
@@ -298,6 +300,7 @@ def test_arguments_of_a_few_events(tmp_path):
     assert read_arguments(source, [10**9]) == {}
 
 
+@pytest.mark.slow
 @each_real_trace
 def test_arguments_of_real_traces(real_trace):
     source = Source(str(real_trace), None, True)
