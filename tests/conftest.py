@@ -58,7 +58,7 @@ def reports_folder(tmp_path_factory):
 
 @pytest.fixture
 def snapshot(snapshot, tmp_path_factory):
-    """Texts as they were last read: ``assert text == snapshot``; folders and torch of this machine replaced.
+    """Texts as they were last read: ``assert text == snapshot``, without names of this machine.
 
     ``pytest --snapshot-update`` keeps the new texts.
     """
