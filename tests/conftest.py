@@ -63,9 +63,9 @@ def snapshot(snapshot, tmp_path_factory):
     ``pytest --snapshot-update`` keeps the new texts.
     """
     names = {
+        re.escape(str(Path(__file__).parents[1])): "ROOT",
         f"{re.escape(str(tmp_path_factory.getbasetemp()))}/[^/\\s]+": "TMP",
         f"{re.escape(tempfile.gettempdir())}/[^/\\s]+": "TMP",
-        re.escape(str(Path(__file__).parents[1])): "ROOT",
         r"\btorch \d+\.\d+\S*": "torch VERSION",
     }
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 import tracelab
-from tests.browser.using import drag, ready, shown, view
+from tests.browser.using import drag, ready, shown, view, wait_until, wheel
 from tests.bundled_traces import FOLDER, report_of
 
 TRACE = FOLDER / "train_step_sinful.pt.trace.json.gz"
@@ -107,23 +107,21 @@ def test_the_wheel_scrolls_the_page_until_the_timeline_is_clicked(open_page, pat
     page = ready(open_page(path))
     before = view(page)
     page.locator("#lanes").hover()
-    page.mouse.wheel(0, 200)
-    page.wait_for_function("scrollY > 0 || document.querySelector('#lanes-scroll').scrollTop > 0")
+    wheel(page, 200)
+    wait_until(page, "scrollY || document.querySelector('#lanes-scroll').scrollTop")
     assert view(page) == before
 
     page.evaluate("scrollTo(0, 0)")
     page.keyboard.down("Control")
-    page.mouse.wheel(0, -200)
+    wheel(page, -200)
     page.keyboard.up("Control")
     closer = view(page)
     assert closer[1] - closer[0] < before[1] - before[0]
 
     page.locator("#lanes").click(position={"x": 600, "y": 60})
-    page.mouse.wheel(0, -200)
-    page.wait_for_function(
-        "length => tracelabTimeline.view[1] - tracelabTimeline.view[0] < length",
-        arg=closer[1] - closer[0],
-    )
+    wheel(page, -200)
+    closest = view(page)
+    assert closest[1] - closest[0] < closer[1] - closer[0]
 
 
 def test_everything_can_be_reached_by_keys(open_page, path, meta):

@@ -27,6 +27,24 @@ def view(page: Any) -> list[int]:
     return page.evaluate("tracelabTimeline.view")
 
 
+def wait_until(page: Any, expression: str) -> None:
+    """Look at each frame; Playwright's own wait evaluates text, which a page's policy forbids."""
+    page.evaluate(
+        "new Promise(done => { const look = () => "
+        f"({expression}) ? done() : requestAnimationFrame(look); look(); }})"
+    )
+
+
+def wheel(page: Any, down: float) -> None:
+    """Turn the wheel; the page has heard of it and drawn a frame since."""
+    page.evaluate(
+        "window.wheeled = 0; addEventListener('wheel', () => requestAnimationFrame("
+        "() => requestAnimationFrame(() => { wheeled = 1; })), {once: true, capture: true})"
+    )
+    page.mouse.wheel(0, down)
+    wait_until(page, "wheeled")
+
+
 def shown(page: Any) -> str:
     """What is said of the activity that is pointed at or chosen."""
     return page.inner_text("#details")
