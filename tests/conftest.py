@@ -45,6 +45,14 @@ def cache_folder(tmp_path_factory):
 
 
 @pytest.fixture(scope="session", autouse=True)
+def compiled_modules():
+    """Programs that tests start keep what they compiled: each anew is a third of their time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def reports_folder(tmp_path_factory):
     """Reports that several tests share are kept for all workers of a run."""
     folder = tmp_path_factory.getbasetemp()
