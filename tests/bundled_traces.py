@@ -12,7 +12,7 @@ import os
 import pickle
 from collections.abc import Callable
 from dataclasses import astuple
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +20,11 @@ from typing import Any
 
 from tracelab import Options, find_sources
 from tracelab.analysis import Analysis, analyze_source
+from tracelab.findings.registry import RULES
+from tracelab.findings.remedies import REMEDIES
+from tracelab.measures.registry import MEASURES
 from tracelab.options import DEFAULTS
+from tracelab.read.streams import Source
 from tracelab.report.schema import Report
 from tracelab.reports import FileResult, analyze_file, merge_results
 
@@ -66,6 +70,20 @@ def analysis_of(path: Path, options: Options = DEFAULTS) -> Analysis:
     result = FileResult(source, analysis.report, part=analysis.part)
     _keep(result, _place_of(_result_of, (path, astuple(options))))
     return analysis
+
+
+def analyze_once(source: Source, options: Options = DEFAULTS, **which: Any) -> Analysis:
+    """`analyze_source`; a worker asks it once about a bundled trace with the same options."""
+    usual = {"measures": MEASURES, "rules": RULES, "remedies": REMEDIES}
+    if which != usual or Path(source.path).parent != FOLDER:
+        return analyze_source(source, options, **which)
+    return _analysis_of(source, astuple(options), Path.cwd())
+
+
+@lru_cache(maxsize=32)
+def _analysis_of(source: Source, options: tuple[object, ...], _: Path) -> Analysis:
+    """An analysis made in a current folder: there the program's source is looked for."""
+    return analyze_source(source, Options(*options))
 
 
 def files_of(name: str) -> tuple[Path, ...]:

@@ -80,6 +80,7 @@ def test_a_capture_of_some_steps_can_be_mailed(some_steps):
     assert page.stat().st_size < 300 * KB
 
 
+@pytest.mark.slow
 def test_a_long_capture_stays_within_its_budget(many_steps):
     """The columns are cut to their budget, and the rest grows with the list of steps alone."""
     page, activities = many_steps
@@ -90,6 +91,7 @@ def test_a_long_capture_stays_within_its_budget(many_steps):
     assert MOST_BYTES * OF_BASE64 + rest < 3.5 * MB
 
 
+@pytest.mark.slow
 def test_a_job_of_eight_ranks_stays_within_its_budget(folder):
     page, _ = written(folder, "fsdp_prefetch_plain_rank0", 2, ranks=8)
     assert MOST_BYTES_OF_JOB * OF_BASE64 + without_columns(page) < 2 * MB

@@ -78,6 +78,7 @@ def two_kernels(tmp_path_factory):
     return files.write(tmp_path_factory.mktemp("traces") / "two.json.gz", events)
 
 
+@pytest.mark.slow
 def test_perfetto_answers_in_sql(perfetto, two_kernels):
     opened = perfetto(two_kernels)
     rows = opened.sql("select name, dur from slice order by ts")
@@ -91,12 +92,14 @@ def test_perfetto_answers_in_sql(perfetto, two_kernels):
     assert perfetto(two_kernels) is opened
 
 
+@pytest.mark.slow
 def test_perfetto_says_what_it_dropped(perfetto, tmp_path):
     overlapping = [files.kernel(0, 5 * US), files.kernel(3 * US, 8 * US)]
     stats = perfetto(files.write(tmp_path / "overlapping.json", overlapping)).stats
     assert stats == {"slice_drop_overlapping_complete_event": 1}
 
 
+@pytest.mark.slow
 def test_catapult_says_what_it_read(catapult, two_kernels):
     model = catapult(two_kernels)
     assert model.flows == 1

@@ -107,7 +107,9 @@ def handlers(page):
     )
 
 
-@pytest.mark.parametrize("has_policy", [True, False], ids=["policy", "no policy"])
+@pytest.mark.parametrize(
+    "has_policy", [True, pytest.param(False, marks=pytest.mark.slow)], ids=["policy", "no policy"]
+)
 def test_nothing_of_a_name_runs_or_becomes_an_element(
     open_page, path, harmless_page, has_policy, tmp_path
 ):

@@ -41,9 +41,8 @@ TRACES = {
 
 
 def some(*names: str) -> list[object]:
-    """Parameters of these traces; by default the short one and the odd clock are looked at."""
-    fast = ("prefetch", "since_1970")
-    return [pytest.param(x, marks=() if x in fast else pytest.mark.slow) for x in names]
+    """Parameters of these traces; by default the short one is looked at."""
+    return [pytest.param(x, marks=() if x == "prefetch" else pytest.mark.slow) for x in names]
 
 
 @pytest.fixture(scope="module", params=some(*TRACES))
@@ -154,7 +153,9 @@ def test_our_process_has_its_name_and_counters(perfetto, exported):
     assert len(counters) == len(gpus)
 
 
-@pytest.mark.parametrize("exported", some("train_step", "ddp_rank1", "since_1970"), indirect=True)
+@pytest.mark.parametrize(
+    "exported", some("prefetch", "train_step", "ddp_rank1", "since_1970"), indirect=True
+)
 def test_catapult_shows_the_same(catapult, exported):
     path, out, _ = exported
     before, after = catapult(path), catapult(out)

@@ -58,6 +58,7 @@ def own_slices(opened: Perfetto) -> list[dict]:
     )
 
 
+@pytest.mark.slow
 def test_the_file_s_own_slices_are_read_as_before(perfetto, files):
     before, after = map(perfetto, files)
     assert own_slices(before) == own_slices(after)
@@ -78,6 +79,7 @@ def test_what_our_tests_write_is_what_perfetto_reads(perfetto, files, recorded):
     }
 
 
+@pytest.mark.slow
 def test_perfetto_pairs_calls_that_touch_by_time(perfetto, tmp_path):
     """GIVEN calls from 0 to 5, 5 to 9 and 9 to 11, written as PyTorch's collector does
     THEN tracelab reads their lengths, and Perfetto gives them each other's ends."""

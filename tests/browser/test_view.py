@@ -142,6 +142,7 @@ def test_perfetto_opens_the_whole_trace(open_served, viewers):
         clicked(page, "Open in Perfetto")
 
 
+@pytest.mark.slow
 def test_each_rank_has_a_window_and_a_clock_of_its_own(open_served, viewers):
     # Rank 1 began 2 ms later on the page's clock, and its clock runs faster between known moments.
     late = ServedTrace(
@@ -202,6 +203,7 @@ def test_it_is_said_when_the_window_is_closed_before_perfetto_is_there(open_serv
         page.get_by_text("Perfetto did not get the trace: its window was closed").wait_for()
 
 
+@pytest.mark.slow
 def test_the_finding_of_a_real_page_is_shown_where_its_evidence_is(open_served, viewers, tmp_path):
     [result] = [
         analyze_file(source, Options(cache=False), then=viewed)

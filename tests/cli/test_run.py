@@ -75,6 +75,7 @@ def test_steps_are_found_and_recorded(run, tmp_path, options):
 
 
 @without_gpu
+@pytest.mark.slow
 def test_program_can_end_with_the_recording(run, tmp_path):
     ran = run("--stop-after", "--skip", "1", "--steps", "1", steps=10_000_000)
     assert ran.stdout == ""
@@ -151,6 +152,7 @@ def test_whole_run_has_no_steps(tracelab):
 
 
 @pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 17])
+@pytest.mark.slow
 def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     # GIVEN a script with a profiler of its own, from its start or when the other one is warming up
     script = tmp_path / "train.py"
@@ -180,6 +182,7 @@ def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     assert ran.returncode == 2
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_output_that_cannot_be_written(run, tmp_path):
     """GIVEN a limit on the size of a file that no trace keeps to, as a disk that becomes full"""
     import resource

@@ -95,6 +95,7 @@ def test_verify_compares_with_the_manifest(tracelab, monkeypatch, tmp_path):
 
 
 @pytest.mark.usefixtures("captures_are_bundled")
+@pytest.mark.slow
 def test_verify_can_be_limited_to_a_workload_and_a_variant(tracelab):
     ran = tracelab("workload", "straggler", "--verify", "--gpus", 2)
     assert ran.out.splitlines()[-1] == "5 passed, 0 failed"
@@ -142,6 +143,7 @@ def test_command_that_says_nothing_is_still_told(monkeypatch, tracelab):
 
 
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU here")
+@pytest.mark.slow
 def test_without_gpus_every_rank_of_the_bundled_job_is_offered(tracelab):
     ran = tracelab("workload", "ddp_hook", "--variant", "side_stream")
     assert ran.code == 4

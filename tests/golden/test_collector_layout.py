@@ -30,6 +30,7 @@ def test_both_layouts_give_one_report(name):
 
 
 @pytest.mark.parametrize("name", ["hta_simple_add", "tracelens_h100_qwen05b"])
+@pytest.mark.slow
 def test_both_layouts_give_one_report_of_a_real_trace(name):
     assert unexpected(differences([Path(path_of(name))])) == {}
 

@@ -42,6 +42,7 @@ def test_what_is_typical_is_far_from_late(samples):
 
 
 @needs_real_traces
+@pytest.mark.slow
 def test_other_gpus_are_no_slower():
     paths = [*PATHS, *sorted(FOLDER.glob("*/*.json.gz"))]
     complete = [str(path) for path in paths if "sampled" not in path.name]

@@ -87,6 +87,7 @@ def test_arrivals_and_waits_are_the_planted_ones(report, planted):
     assert {metrics.last_rank for metrics in late} == {5}
 
 
+@pytest.mark.slow
 def test_even_ranks_have_no_straggler(tmp_path):
     job = analyze(plant(tmp_path, straggler=5, lateness_ns=0).paths, OPTIONS).job
     assert job.stragglers == ()

@@ -44,6 +44,7 @@ def test_median_step_tells_the_story_of_the_capture_or_says_why_not(bundled_path
 
 
 @each_real_trace
+@pytest.mark.slow
 def test_so_does_that_of_a_trace_from_elsewhere(real_trace):
     if report_of(real_trace).steady:
         tells_the_story(real_trace)

@@ -65,6 +65,7 @@ def test_reading_decodes_many_events_a_call(sources):
     assert for_one_more(counted) < 0.5  # 0.23 and 0.25 when this was set
 
 
+@pytest.mark.slow
 def test_the_analysis_calls_little_for_a_gpu_activity(sources):
     """They are a twelfth of the events, so one call for each event would be twelve more."""
     analyze_source(sources[0], Options(cache=False))  # imports, and what is worked out once
@@ -89,6 +90,7 @@ def test_an_event_takes_a_few_words_of_memory(sources):
     assert for_one_more(counted) < 50  # bytes; 35 and 30
 
 
+@pytest.mark.slow
 def test_what_was_kept_is_opened_without_copying_it(sources, tmp_path, monkeypatch):
     monkeypatch.setattr(cache, "folder", lambda: tmp_path)
     monkeypatch.setattr(cache, "SMALLEST_FILE_BYTES", 0)

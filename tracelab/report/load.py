@@ -6,8 +6,9 @@ import keyword
 import re
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass, make_dataclass
+from functools import cache
 from os import PathLike
 from typing import Any, overload
 
@@ -164,6 +165,10 @@ def _rows_of_unknown(key: str, rows: list[Any]) -> tuple[Any, ...]:
     return tuple(row_type(**{name: row.get(name) for name in names}) for row in rows)
 
 
+# The types are texts; to evaluate them takes longer than to build what they say.
+_hints_of: Callable[[Any], dict[str, Any]] = cache(typing.get_type_hints)
+
+
 def _build(kind: Any, value: Any) -> Any:
     """Turn decoded JSON into the dataclass, tuple, mapping or plain value that a type says.
 
@@ -171,7 +176,7 @@ def _build(kind: Any, value: Any) -> Any:
         AttributeError, KeyError, TypeError: it is nothing of that type.
     """
     if is_dataclass(kind):
-        hints = typing.get_type_hints(kind)
+        hints = _hints_of(kind)
         # A key that later versions added has a default; a report of before has no such key.
         present = [x.name for x in fields(kind) if x.name in value or x.default is MISSING]
         return kind(**{name: _build(hints[name], value[name]) for name in present})  # type: ignore[operator]

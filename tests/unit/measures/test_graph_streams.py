@@ -108,6 +108,7 @@ def test_the_union_is_exact_and_the_overlap_table_has_it_as_one_side():
     ]
 
 
+@pytest.mark.slow
 def test_a_report_keeps_every_stream_and_loses_none(tmp_path):
     """GIVEN 300 streams with two nodes of each of 20 replays
     THEN none is left out of the overlap table, each is in the JSON, and pairs of them on request.

@@ -93,6 +93,7 @@ def test_one_byte_of_a_large_header_in_every_layout(layout):
     assert metadata["rank"] == 3
 
 
+@pytest.mark.slow
 def test_the_loss_is_told_and_the_rank_is_kept(tracelab, tmp_path):
     content = gzip.decompress((TRACES / "fsdp_item_rank1.pt.trace.json.gz").read_bytes())
     place = content.index(b"deviceProperties")

@@ -206,6 +206,7 @@ def job(monkeypatch, tmp_path):
     return run
 
 
+@pytest.mark.slow
 def test_first_rank_speaks_for_all(job, tmp_path, capsys):
     job(1)
     assert capsys.readouterr().out == ""
@@ -218,6 +219,7 @@ def test_first_rank_speaks_for_all(job, tmp_path, capsys):
     assert "x_rank1.pt.trace.json.gz" in printed.err
 
 
+@pytest.mark.slow
 def test_files_of_an_earlier_run_are_left_out(job, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(profiling, "LONGEST_WAIT_S", 0.0)
     job(1)

@@ -424,6 +424,7 @@ def test_file_says_how_it_was_made_and_what_that_cost(tmp_path):
     assert float(about["profiled_host_step_ms"]) > 0
 
 
+@pytest.mark.slow
 def test_stacks_are_recorded_on_request(tmp_path):
     path = tmp_path / "cpu.pt.trace.json"
     recorder = Recorder(path, steps=1, warmup=1, stacks=True)
@@ -454,6 +455,7 @@ def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(tmp_path, mo
     assert not any(name.startswith("tracelab/record") for name in scopes)
 
 
+@pytest.mark.slow
 def test_what_is_stored_of_the_source_is_limited(tmp_path, monkeypatch):
     (tmp_path / "my_large_program.py").write_text("def step(x):\n" + "    x.item()\n" * 40_000)
     monkeypatch.syspath_prepend(tmp_path)

@@ -338,6 +338,7 @@ def test_programs_of_one_process_are_no_job(snapshot):
     assert why == snapshot
 
 
+@pytest.mark.slow
 def test_eight_real_ranks():
     folder = FOLDER / "param_dlrm_8ranks"
     if not folder.exists():

@@ -272,6 +272,7 @@ def test_a_rank_without_windows_is_damage(tmp_path, rank):
 
 
 @needs_real_traces
+@pytest.mark.slow
 def test_report_of_eight_ranks_is_of_the_schema():
     folder = REAL_FOLDER / "param_dlrm_8ranks"
 

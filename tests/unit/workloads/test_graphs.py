@@ -85,6 +85,7 @@ def test_parts_together_are_the_whole(graphs):
     assert torch.equal(result, whole(rows))
 
 
+@pytest.mark.slow
 def test_pieces_of_the_decoder_are_its_step(graphs):
     import torch
 

@@ -129,6 +129,7 @@ def test_a_gap_of_a_millisecond_in_which_nothing_is_launched_is_told_apart(summa
     assert summaries(*rows) == [("TL301", cause, CRITICAL, gap + 2)]
 
 
+@pytest.mark.slow
 def test_of_very_many_gaps_the_longest_20_000_say_where_most_time_is_lost(findings):
     # GIVEN 8,000 gaps of 5 us in an addition, 12,000 of 4 us in a multiplication, and 9,000 of 1 us
     # in an addition again: 48 ms in the multiplication, 40 in the long gaps of the addition, 49 in

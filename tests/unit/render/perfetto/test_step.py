@@ -69,6 +69,7 @@ def test_what_overlaps_the_step_is_kept_with_its_launches(layout, tmp_path):
         assert json.loads(out.read_bytes())["name"] == "x"
 
 
+@pytest.mark.slow
 def test_each_kept_event_has_its_bytes(tmp_path):
     path = FOLDER / "train_step_sinful.pt.trace.json.gz"
     report = written(path, out := tmp_path / "out.json", step=4)

@@ -55,6 +55,7 @@ def test_tracks_are_the_figures_of_the_report(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", REAL)
+@pytest.mark.slow
 def test_tracks_of_other_peoples_traces(name, tmp_path):
     path = path_of(name)
     report = written(path, out := tmp_path / "out.json")

@@ -115,6 +115,7 @@ def test_the_caption_says_what_is_shown(timeline, snapshot):
     assert caption(rows, far, None, 4).endswith("low bars: busy share of one pixel (75.2 ms)")
 
 
+@pytest.mark.slow
 def test_of_too_many_lanes_the_busiest_stay_in_order():
     events = [on_gpu(GEMM, 0, 1 + i % 7, stream=i) for i in range(420)]
     timeline = build_timeline(make_trace(*events))

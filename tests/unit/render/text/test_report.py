@@ -194,7 +194,9 @@ def make_full_report(name="a_name", *, several=True):
 
 
 class TestRenderText:
-    @pytest.mark.parametrize("width", WIDTHS)
+    @pytest.mark.parametrize(
+        "width", [80, *(pytest.param(x, marks=pytest.mark.slow) for x in WIDTHS[1:])]
+    )
     @pytest.mark.parametrize("several", [False, True])
     def test_everything_fits_and_no_number_is_cut(self, width, several):
         # GIVEN a report in which everything occurs

@@ -1,0 +1,14 @@
+"""What the commands' tests share."""
+
+import pytest
+
+from tests.bundled_traces import analyze_once
+
+
+@pytest.fixture(autouse=True)
+def known_analyses(monkeypatch):
+    """Commands that run in this process analyze each bundled trace once with the same options.
+
+    What they read themselves is shown by commands in processes of their own and by copies.
+    """
+    monkeypatch.setattr("tracelab.reports.analyze_source", analyze_once)
