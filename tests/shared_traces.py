@@ -10,10 +10,17 @@ FOLDER = Path(__file__).parents[1] / ".." / "shared" / "real_traces"
 PATHS = sorted(FOLDER.glob("*.json.gz"))
 
 needs_real_traces = pytest.mark.skipif(not PATHS, reason=f"no real traces in {FOLDER}")
-# Where there are none, one parameter that is skipped says so.
+# Above a megabyte each takes as long as ten others. Where there is none, one is skipped, and why.
 each_real_trace = pytest.mark.parametrize(
     "real_trace",
-    [pytest.param(path, id=path.name.removesuffix(".json.gz")) for path in PATHS]
+    [
+        pytest.param(
+            path,
+            id=path.name.removesuffix(".json.gz"),
+            marks=pytest.mark.slow if path.stat().st_size > 1_000_000 else (),
+        )
+        for path in PATHS
+    ]
     or [pytest.param(None, marks=needs_real_traces)],
 )
 
