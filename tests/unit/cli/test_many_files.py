@@ -64,7 +64,7 @@ def test_maps_on_a_dask_cluster():
         threads_per_worker=1,
         processes=False,
         protocol="tcp://",
-        dashboard_address=None,
+        dashboard_address=":0",  # any port: None is the usual one, which another cluster may have
     )
     with cluster:
         spec = cluster.scheduler_address.replace("tcp://", "dask://")
