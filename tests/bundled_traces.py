@@ -6,7 +6,6 @@ keep it in one folder.
 
 from __future__ import annotations
 
-import copyreg
 import json
 import os
 import pickle
@@ -15,7 +14,6 @@ from dataclasses import astuple
 from functools import cache, lru_cache, wraps
 from hashlib import sha256
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from tracelab import Options, find_sources
@@ -33,8 +31,6 @@ MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
 PATHS = sorted(FOLDER.glob("*.json.gz"))
 # Where the reports of a run of the tests are kept; conftest.py says so.
 KEPT = "TRACELAB_TESTS_REPORTS"
-
-copyreg.pickle(MappingProxyType, lambda mapping: (MappingProxyType, (dict(mapping),)))
 
 
 def shared(make: Callable[..., Any]) -> Callable[..., Any]:

@@ -37,30 +37,20 @@ class Ran:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def cache_folder(tmp_path_factory):
-    """What commands keep of the files that they read goes where the tests' files are."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
-        yield
+def environment(tmp_path_factory):
+    """What commands keep of the files that they read goes where the tests' files are.
 
-
-@pytest.fixture(scope="session", autouse=True)
-def compiled_modules():
-    """Programs that tests start keep what they compiled: each anew is a third of their time."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def reports_folder(tmp_path_factory):
-    """Reports that several tests share are kept for all workers of a run."""
+    Reports that several tests share are kept for all workers of a run, and programs that tests
+    start keep what they compiled: compiling it anew is a third of their time.
+    """
     folder = tmp_path_factory.getbasetemp()
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent  # of the folders of all workers
     (folder / "reports").mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(bundled_traces.KEPT, str(folder / "reports"))
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
         yield
 
 

@@ -151,7 +151,7 @@ def test_whole_run_has_no_steps(tracelab):
     assert "--whole" in ran.err
 
 
-@pytest.mark.parametrize("first", [pytest.param(0, marks=pytest.mark.slow), 17])
+@pytest.mark.parametrize("first", [0, 17])
 @pytest.mark.slow
 def test_a_script_that_profiles_itself_keeps_its_profile(tmp_path, first):
     # GIVEN a script with a profiler of its own, from its start or when the other one is warming up
