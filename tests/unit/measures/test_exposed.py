@@ -628,6 +628,23 @@ def test_piece_that_delayed_nothing_takes_no_room_from_the_next():
     ]
 
 
+def test_second_piece_has_only_the_work_that_the_first_leaves():
+    # GIVEN an all-reduce from 20 to 40 whose compute is launched late, twice; after it 12 ticks of
+    # compute are left that could have run beside it
+    rows = [
+        *work(10, 20, 0, 1, name="first"),
+        *work(20, 40, 1, 2, maker=comm, stream=20),
+        *work(30, 33, 29, 3, name="second"),
+        *work(50, 62, 49, 4, name="third"),
+    ]
+
+    # THEN 10 of them overlap the first piece, and 2 the second, which is 7 long
+    assert [x[1:] for x in exposed_pieces(*rows)] == [
+        (20, 30, OverlapBlocker.LATE_LAUNCH, "second", 10),
+        (33, 40, OverlapBlocker.LATE_LAUNCH, "third", 2),
+    ]
+
+
 def test_of_work_launched_before_the_recording_nobody_knows_what_waited_for_it():
     # The collective runs alone in [20, 50), and has no launch; nothing comes after it.
     rows = [launch(0, 1, 1), kernel(5, 20, correlation=1), comm(20, 50, stream=9)]

@@ -72,6 +72,10 @@ def test_other_layouts_are_the_same(tmp_path, options):
 def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
     events = [{"ph": "B", "name": "outer", "pid": 1, "tid": 1, "ts": 0}]
     events += [operator(f"o{i}", 10 * i * US, (10 * i + 5) * US) for i in range(6000)]
+    # In the last part: other threads' events lie between those of the second pair.
+    events += [{"ph": "B", "name": "late", "pid": 1, "tid": 2, "ts": 99_000}]
+    events += [operator("between", 99_000 * US, 99_001 * US)]
+    events += [{"ph": "E", "pid": 1, "tid": 2, "ts": 99_500}]
     events += [{"ph": "E", "pid": 1, "tid": 1, "ts": 100_000}]
     path = tmp_path / "trace.json"
     path.write_text(json.dumps({"traceEvents": events}))
@@ -80,6 +84,7 @@ def test_begin_and_end_in_different_parts_find_each_other(tmp_path):
     assert_equal(whole, cut)
     assert whole.name_of(0) == "outer"
     assert int(whole.duration_ns[0]) == 100_000_000
+    assert [cut.name_of(i) for i in range(len(cut))][-2:] == ["late", "between"]
 
 
 def many(*last, count=6000):

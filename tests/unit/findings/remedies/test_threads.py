@@ -1,5 +1,7 @@
 """Python threads that launch, wait for one another, or have the GIL."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,16 @@ def test_launches_after_waits_for_the_gil_have_its_remedy():
 
     late = [rows[event_id] for event_id in found]
     assert [row.start // US for row in late] == [1_020 + 1_000 * i for i in range(9)]
+
+
+def test_share_of_time_with_the_gil_counts_from_the_first_launch():
+    # All of it happens ten minutes after the first event of the file.
+    rows = [
+        replace(row, start=row.start + 600_000_000 * US, end=row.end + 600_000_000 * US)
+        for row in launches_every_ms(*tokenizes((0, 10_000)))
+    ]
+
+    assert len(places(*rows, python("import", 0, 1, thread=OTHER))["gil-contention"]) == 9
 
 
 @pytest.mark.parametrize(

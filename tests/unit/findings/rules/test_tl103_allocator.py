@@ -57,6 +57,18 @@ def test_memory_that_few_steps_ask_for_and_nobody_gives_back_is_a_first_use(find
     assert "TL103" not in [rule for rule, _ in rules]
 
 
+def test_only_step_that_frees_and_allocates_is_no_first_use(findings):
+    rows = [
+        step(0, 0, 400 * US),
+        *work(10 * US, 110 * US, launched=0, correlation=1),
+        call("cudaFree", 4 * US, 112 * US),
+        call("cudaMalloc", 113 * US, 130 * US),
+        *work(135 * US, 335 * US, launched=132 * US, correlation=2),
+    ]
+
+    assert ("TL103", 25 * US) in [(x.rule, x.bound_ns) for x in findings(*rows)]
+
+
 def test_is_silent_where_the_queue_is_full(summaries):
     rows = [
         *work(10 * US, 110 * US, launched=0, correlation=1),

@@ -165,6 +165,22 @@ def test_what_could_not_be_used_and_what_is_missing_is_said_above(tmp_path):
     assert "broken.json" in banners[0]
 
 
+def test_tables_of_steps_count_the_steps_that_they_leave_out(tmp_path):
+    # 120 steps with a gap of 5 us before the next kernel; tables show 100.
+    events = [
+        event
+        for i in range(120)
+        for event in (
+            made.step(i, 10 * i * US, (10 * i + 10) * US),
+            made.launch(10 * i * US, (10 * i + 1) * US, i + 1),
+            made.kernel((10 * i + 2) * US, (10 * i + 7) * US, correlation=i + 1),
+        )
+    ]
+    read = ReadPage(render_page(tracelab.analyze(made.write(tmp_path / "steps.json", events))))
+
+    assert set(re.findall(r"and ([\d,]+) more steps", read.text)) == {"20"}
+
+
 def test_a_saved_report_has_the_same_page(tmp_path):
     # GIVEN a report and what became of it in a file
     path = tmp_path / "report.json"

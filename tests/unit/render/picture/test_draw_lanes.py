@@ -120,3 +120,24 @@ def test_a_lone_microsecond_is_seen_in_the_picture(tmp_path):
     assert pixels[bottom, LEFT + COLUMNS // 2] == pytest.approx(
         to_rgb(PAINTS[Mark.COMPUTE].fill), abs=0.02
     )
+
+
+def test_names_lie_within_their_kernels():
+    # Kernels of 42, 70 ... 182 pixels, one every 16 ms.
+    lengths_ms = np.arange(42, 200, 28) * 100 / COLUMNS
+    starts_ms = np.arange(len(lengths_ms)) * 16.0
+    events = [
+        on_gpu("vectorized_elementwise_kernel", start, start + length)
+        for start, length in zip(starts_ms, lengths_ms, strict=True)
+    ]
+    figure = draw(build_timeline(make_trace(*events)), blocking_calls=NO_CALLS)
+    (axes,) = figure.axes
+    named = [x for x in axes.texts if x.get_text().startswith("vect")]
+    assert named
+    for text in named:
+        box = text.get_window_extent()
+        left, right = axes.transData.inverted().transform([(box.x0, box.y0), (box.x1, box.y1)])[
+            :, 0
+        ]
+        index = np.searchsorted(starts_ms * MS, left, side="right") - 1
+        assert right <= (starts_ms[index] + lengths_ms[index]) * MS

@@ -213,6 +213,11 @@ class TestHeatMap:
         numbers = [text.get_text() for text in panel.texts]
         assert numbers[:4] == ["40", "40", "80", "80"]
 
+    def test_ranks_stand_left_of_the_first_panel_only(self):
+        panels = [axes for axes in draw(JOB, WORKS).axes if axes.images]
+        written = [{text.get_text() for text in panel.texts} for panel in panels]
+        assert [{"rank 0", "rank 1"} <= texts for texts in written] == [True, False, False, False]
+
     def test_of_very_many_steps_neighbors_share_a_column(self):
         steps = tuple(range(2000))
         job = jobs.job(jobs.rank_times(0, steps=steps), jobs.rank_times(1, steps=steps))
