@@ -98,9 +98,9 @@ def test_launches_after_waits_for_the_gil_have_its_remedy():
 
 
 def test_share_of_time_with_the_gil_counts_from_the_first_launch():
-    # All of it happens ten minutes after the first event of the file.
+    later = 600_000_000 * US  # ten minutes after the first event of the file
     rows = [
-        replace(row, start=row.start + 600_000_000 * US, end=row.end + 600_000_000 * US)
+        replace(row, start=row.start + later, end=row.end + later)
         for row in launches_every_ms(*tokenizes((0, 10_000)))
     ]
 

@@ -6,17 +6,17 @@ from tests.build.files import HOST, US, call, kernel, launch, operator, python, 
 from tests.build.finding_events import OTHER_THREAD, work
 from tracelab.findings.finding import CRITICAL, WARNING
 
+FREES_AND_ALLOCATES = (
+    *work(10 * US, 110 * US, launched=0, correlation=1),
+    call("cudaFree", 4 * US, 112 * US),
+    operator("aten::empty", 112 * US, 131 * US),
+    call("cudaMalloc", 113 * US, 130 * US),
+    *work(135 * US, 335 * US, launched=132 * US, correlation=2),
+)
+
 
 def test_allocator(findings):
-    rows = [
-        *work(10 * US, 110 * US, launched=0, correlation=1),
-        call("cudaFree", 4 * US, 112 * US),
-        operator("aten::empty", 112 * US, 131 * US),
-        call("cudaMalloc", 113 * US, 130 * US),
-        *work(135 * US, 335 * US, launched=132 * US, correlation=2),
-    ]
-
-    [finding] = findings(*rows)
+    [finding] = findings(*FREES_AND_ALLOCATES)
 
     assert (finding.rule, finding.cause, finding.severity) == ("TL103", "allocator", WARNING)
     assert finding.bound_ns == 25 * US
@@ -58,15 +58,9 @@ def test_memory_that_few_steps_ask_for_and_nobody_gives_back_is_a_first_use(find
 
 
 def test_only_step_that_frees_and_allocates_is_no_first_use(findings):
-    rows = [
-        step(0, 0, 400 * US),
-        *work(10 * US, 110 * US, launched=0, correlation=1),
-        call("cudaFree", 4 * US, 112 * US),
-        call("cudaMalloc", 113 * US, 130 * US),
-        *work(135 * US, 335 * US, launched=132 * US, correlation=2),
-    ]
+    found = findings(step(0, 0, 400 * US), *FREES_AND_ALLOCATES)
 
-    assert ("TL103", 25 * US) in [(x.rule, x.bound_ns) for x in findings(*rows)]
+    assert ("TL103", 25 * US) in [(x.rule, x.bound_ns) for x in found]
 
 
 def test_is_silent_where_the_queue_is_full(summaries):

@@ -213,7 +213,7 @@ class TestHeatMap:
         numbers = [text.get_text() for text in panel.texts]
         assert numbers[:4] == ["40", "40", "80", "80"]
 
-    def test_ranks_stand_left_of_the_first_panel_only(self):
+    def test_ranks_are_written_at_the_first_panel_only(self):
         panels = [axes for axes in draw(JOB, WORKS).axes if axes.images]
         written = [{text.get_text() for text in panel.texts} for panel in panels]
         assert [{"rank 0", "rank 1"} <= texts for texts in written] == [True, False, False, False]
