@@ -9,15 +9,15 @@ from __future__ import annotations
 import json
 import os
 import pickle
-from collections.abc import Callable
-from dataclasses import astuple
-from functools import cache, lru_cache, wraps
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, fields, replace
+from functools import cache, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from tracelab import Options, find_sources
-from tracelab.analysis import Analysis, analyze_source
+from tracelab.analysis import STAGES, Analysis, analyze_source
 from tracelab.findings.registry import RULES
 from tracelab.findings.remedies import REMEDIES
 from tracelab.measures.registry import MEASURES
@@ -25,6 +25,7 @@ from tracelab.options import DEFAULTS
 from tracelab.read.streams import Source
 from tracelab.report.schema import Report
 from tracelab.reports import FileResult, analyze_file, merge_results
+from tracelab.stages import Stage, run_stages
 
 FOLDER = Path(__file__).parents[1] / "traces"
 MANIFEST = json.loads((FOLDER / "manifest.json").read_text())["traces"]
@@ -60,26 +61,37 @@ def _report_of(paths: tuple[Path, ...], options: Options) -> Report:
 
 
 def analysis_of(path: Path, options: Options = DEFAULTS) -> Analysis:
-    """The analysis of a file, for more than its report, which is kept for other tests."""
+    """The analysis of a file, for more than its report."""
     [source] = find_sources([str(path)])
-    analysis = analyze_source(source, options)
-    result = FileResult(source, analysis.report, part=analysis.part)
-    _keep(result, _place_of(_result_of, (path, astuple(options))))
-    return analysis
+    return analyze_source(source, options)
 
 
-def analyze_once(source: Source, options: Options = DEFAULTS, **which: Any) -> Analysis:
-    """`analyze_source`; a worker asks it once about a bundled trace with the same options."""
-    usual = {"measures": MEASURES, "rules": RULES, "remedies": REMEDIES}
-    if which != usual or Path(source.path).parent != FOLDER:
-        return analyze_source(source, options, **which)
-    return _analysis_of(source, astuple(options), Path.cwd())
+_USUAL = {"measures": MEASURES, "rules": RULES, "remedies": REMEDIES, "stages": STAGES}
 
 
-@lru_cache(maxsize=32)
-def _analysis_of(source: Source, options: tuple[object, ...], _: Path) -> Analysis:
-    """An analysis made in a current folder: there the program's source is looked for."""
-    return analyze_source(source, Options(*options))
+def run_stages_once(stages: Sequence[Stage], given: Mapping[str, Any]) -> dict[str, Any]:
+    """`run_stages`; a worker asks it once about a bundled trace with the same options.
+
+    The report is kept for all workers: `report_of` finds it.
+    """
+    source, options = given.get("source"), given.get("options")
+    is_bundled = source is not None and Path(source.path).parent == FOLDER
+    if not is_bundled or given != _USUAL | {"source": source, "options": options}:
+        return run_stages(stages, given)
+    programs = Path("workloads").resolve()  # their source is looked for here
+    is_here = programs.exists()
+    return _stages_run(source, astuple(replace(options, cache=True)), programs if is_here else None)
+
+
+@cache
+def _stages_run(
+    source: Source, options: tuple[object, ...], programs: Path | None
+) -> dict[str, Any]:
+    results = run_stages(STAGES, _USUAL | {"source": source, "options": Options(*options)})
+    result = FileResult(source, results["report"], part=results["part"])
+    if programs is not None:
+        _keep(result, _place_of(_result_of, (Path(source.path), options)))
+    return {field.name: results[field.name] for field in fields(Analysis)}
 
 
 def files_of(name: str) -> tuple[Path, ...]:

@@ -51,6 +51,7 @@ def environment(tmp_path_factory):
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
         patch.setenv(bundled_traces.KEPT, str(folder / "reports"))
         patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setattr("tracelab.analysis.run_stages", bundled_traces.run_stages_once)
         yield
 
 
@@ -131,8 +132,11 @@ def pytest_generate_tests(metafunc):
 
 def pytest_collection_modifyitems(config, items):
     """Begin with the longest; leave out what is about captures or GPUs that are not there."""
-    # At the end it would keep one worker busy alone: of all tests the type checker takes longest.
-    items.sort(key=lambda item: item.path.name != "test_quality.py")
+    # At the end one would keep one worker busy alone; and what looks at whole analyses keeps their
+    # reports for others.
+    longest = ["test_quality.py", "test_every_trace.py", "test_diff_truth.py"]
+    places = {name: place for place, name in enumerate(longest)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
     if config.getoption("corpus") != "all":
         whole = [item for item in items if item.get_closest_marker("whole_corpus")]
         config.hook.pytest_deselected(items=whole)

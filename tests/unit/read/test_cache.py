@@ -103,11 +103,12 @@ def test_what_is_not_known_is_kept_with_its_names(tmp_path, reads):
 @pytest.mark.parametrize(
     "name", ["train_step_sinful.pt.trace.json.gz", "fsdp_item_rank1.pt.trace.json.gz"]
 )
-def test_reports_are_the_same_with_and_without_it(name, entries):
+def test_reports_are_the_same_with_and_without_it(name, entries, tmp_path):
     """Except for what is read of the file again, all that is measured comes from the columns."""
-    plain = analyze(str(TRACES / name), Options(cache=False))
+    trace = shutil.copy(TRACES / name, tmp_path)
+    plain = analyze(trace, Options(cache=False))
     assert entries() == []
-    kept, opened = analyze(str(TRACES / name)), analyze(str(TRACES / name))
+    kept, opened = analyze(trace), analyze(trace)
     assert len(entries()) == 1
     assert plain.to_json() == kept.to_json() == opened.to_json()
 
