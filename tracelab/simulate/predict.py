@@ -60,11 +60,14 @@ class Fix(OneLine):
         edits: the changes, made one after the other; beside an `Edit` any function from a program
             to another one.
         findings: indices of the findings that it is of.
+        after: changes that are made before, of other findings: what is predicted is what these
+            ones add.
     """
 
     name: str
     edits: tuple[Change, ...]
     findings: tuple[int, ...] = ()
+    after: tuple[Change, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,7 +80,7 @@ class Prediction(OneLine):
     Attributes:
         name, findings: of the fix.
         edits: its changes as they are written.
-        step_ns: ns, the step as it is.
+        step_ns: ns, the step as it is; with the changes that the fix comes after.
         predicted_ns: ns, the step with the fix.
         low_ns, high_ns: ns, between which it is expected.
         reason: why nothing better can be said, a clause; None where there is nothing to say.
@@ -124,14 +127,24 @@ def _predict_some(
     bases: Sequence[Program], step_ns: int, sites: Sites, fixes: Sequence[Fix]
 ) -> Iterator[Prediction]:
     """Predictions of some fixes, in one replay."""
-    edited = [[apply_changes(fix.edits, base, sites) for base in bases] for fix in fixes]
+    starts = {
+        after: [apply_changes(after, base, sites).program for base in bases]
+        for after in dict.fromkeys(fix.after for fix in fixes)
+    }
+    edited = [
+        [apply_changes(fix.edits, start, sites) for start in starts[fix.after]] for fix in fixes
+    ]
+    begun = [program for of_after in starts.values() for program in of_after]
     wanted = [program for of_fix in edited for program in _programs(of_fix)]
-    base_ns, *replayed_ns = np.split(
-        _replayed([*bases, *wanted]),
-        np.arange(len(bases), len(bases) + len(wanted), _PER_BASE * len(bases)),
-    )
-    for fix, of_fix, of_programs_ns in zip(fixes, edited, replayed_ns, strict=True):
-        yield _prediction(step_ns, fix, of_fix, base_ns, of_programs_ns)
+    replayed_ns = _replayed([*bases, *begun, *wanted])
+    base_ns, begun_ns, wanted_ns = np.split(replayed_ns, np.cumsum((len(bases), len(begun))))
+    start_ns = dict(zip(starts, begun_ns.reshape(-1, len(bases)), strict=True))
+    of_fixes_ns = wanted_ns.reshape(len(fixes), -1)
+    for fix, of_fix, of_programs_ns in zip(fixes, edited, of_fixes_ns, strict=True):
+        of_start_ns = start_ns[fix.after]
+        # Without changes before it is the step as it is.
+        from_ns = round(step_ns * (int(of_start_ns[0]) / int(base_ns[0])))
+        yield _prediction(from_ns, fix, of_fix, of_start_ns, of_programs_ns)
 
 
 def describe(change: Change) -> str:
@@ -189,10 +202,10 @@ def _prediction(
     """What the replays say of a fix.
 
     Args:
-        step_ns: the measured step.
+        step_ns: the measured step, with the changes before.
         fix: the fix.
         edited: what it made of each baseline.
-        base_ns: the replayed step of each baseline.
+        base_ns: the replayed step of each baseline, with the changes before.
         replayed_ns: those of `_programs`.
     """
     # By how much the replay is off without a change, it is with one, in proportion.

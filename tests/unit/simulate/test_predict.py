@@ -102,3 +102,21 @@ def test_without_a_replay_there_are_no_predictions():
     the_scene = synchronized()
     nothing = Baseline(not_replayed="The file has no steady steps.")
     assert predict(nothing, the_scene.sites, [Fix("all", (parse_edit("unblock"),))]) == ()
+
+
+def test_a_fix_after_others_is_worth_what_it_adds():
+    # GIVEN a read, and kernels that take a fifth less: both together, and one after the other
+    the_scene, unblock, scale = synchronized(), parse_edit("unblock"), parse_edit("scale=0.8")
+    first, together, added = predict(
+        baseline_of(the_scene),
+        the_scene.sites,
+        [
+            Fix("first", (unblock,)),
+            Fix("together", (unblock, scale)),
+            Fix("added", (scale,), after=(unblock,)),
+        ],
+    )
+    # THEN it starts from where the first ends, ends where both do, and lists its own edit alone
+    assert (added.step_ns, added.predicted_ns) == (first.predicted_ns, together.predicted_ns)
+    assert added.edits == ("scale=0.8",)
+    assert added.low_ns <= added.predicted_ns <= added.high_ns
