@@ -7,13 +7,15 @@ edges from the repetition before lead from the times of that one, which the firs
 
 from __future__ import annotations
 
-from tracelab.simulate.program import NEVER, Program, Via
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
 Times = dict[int, int]
 
 
 def replay_one(program: Program, base: Program, repetitions: int = 4) -> tuple[int, Times]:
     """What a step of a program takes, ns, and when each node was last reached, ns.
+
+    A program that runs once has ended with its last activity.
 
     A node to which the base's own repetition has no edge begins the first one: at 0, or, in a
     program that runs once, when it was reached in the recording. A node that cannot be reached is
@@ -35,7 +37,10 @@ def replay_one(program: Program, base: Program, repetitions: int = 4) -> tuple[i
         times.append(_once(program, times[-1], begun if number == 0 else {}))
     last = times[-1]
     since = times[-2] if program.is_repeated else dict.fromkeys(last, 0)
-    longer_ns = [last[node] - since[node] for node in last.keys() & since.keys()]
+    counted = last.keys() & since.keys()
+    if not program.is_repeated:
+        counted = {node for node in counted if program.kind[node] == NodeKind.ACTIVITY}
+    longer_ns = [last[node] - since[node] for node in counted]
     return max(longer_ns, default=NEVER) // program.steps, last
 
 

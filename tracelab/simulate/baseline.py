@@ -26,7 +26,7 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
-from tracelab.simulate.repeat import once, repeat, typical_steps
+from tracelab.simulate.repeat import once, repeat, typical_steps, whole
 from tracelab.simulate.replay import Replayed, replay
 
 _MOST_ERROR = 0.02  # of the measured step; beyond that an edited replay predicts nothing
@@ -97,12 +97,8 @@ def find_baseline(graph: Graph) -> Baseline:
     step_ns = program.length_ns // program.steps
     unchanged = replay([program])
     replayed_ns = int(unchanged.step_ns[0])
-    once_error = (
-        _error_of(program, unchanged)
-        if once_program is None
-        else _error_of(once_program, replay([once_program]))
-    )
     error = replayed_ns / step_ns - 1
+    once_error = error if once_program is None else _error_of(once_program, replay([once_program]))
     recorded = Baseline(
         program=program,
         steps=numbers,
@@ -169,7 +165,7 @@ def _programs(graph: Graph) -> tuple[Program, Program | None, tuple[int, ...]]:
     timeline, recorded = graph.host.timeline, record_program(graph)
     steps = typical_steps(timeline, len(recorded.program))
     if steps is None:
-        return recorded.program, None, ()
+        return whole(graph, recorded), None, ()
     first, last = steps
     numbers = tuple(step.number for step in timeline.steps[first : last + 1])
     return repeat(graph, recorded, first, last), once(graph, recorded, first, last), numbers

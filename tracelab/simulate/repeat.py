@@ -14,7 +14,7 @@ from tracelab.model.latencies import previous_index
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.program import NODE_COLUMNS, Program, Via
+from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program, Via
 from tracelab.simulate.recorded import Recorded
 
 # A step so much longer than the median one is not typical.
@@ -93,6 +93,36 @@ def repeat(graph: Graph, recorded: Recorded, first_step: int, last_step: int) ->
         is_repeated=True,
     )
     return _with_wraps(graph, program, node[wrapped], first_step, last_step)
+
+
+def whole(graph: Graph, recorded: Recorded) -> Program:
+    """A file without steps as a program that runs once, in the window that its figures are of.
+
+    That begins with the first GPU activity. What the host did before is as it was, whatever is
+    changed, and of a call that began before only the rest counts.
+
+    Args:
+        graph: the file's dependencies.
+        recorded: its program.
+    """
+    program, window = recorded.program, graph.host.timeline.windows[0]
+    is_before = (program.kind != NodeKind.ACTIVITY) & (program.moment_ns <= window.start_ns)
+    since_ns = np.maximum(program.moment_ns - window.start_ns, 0)
+    from_before = is_before[program.source]
+    arrival_ns = program.moment_ns[program.source] + program.latency_ns - window.start_ns
+    latency_ns = np.where(from_before, np.maximum(arrival_ns, 0), program.latency_ns)
+    is_inside = ~is_before[program.target]
+    return replace(
+        program,
+        cost_ns=np.where(is_before, 0, np.minimum(program.cost_ns, since_ns)),
+        moment_ns=window.start_ns + since_ns,
+        source=program.source[is_inside],
+        target=program.target[is_inside],
+        via=program.via[is_inside],
+        lag=program.lag[is_inside],
+        latency_ns=latency_ns[is_inside],
+        length_ns=window.length_ns,
+    )
 
 
 def once(graph: Graph, recorded: Recorded, first_step: int, last_step: int) -> Program:

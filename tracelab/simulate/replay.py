@@ -19,7 +19,7 @@ from tracelab.arrays import Frozen
 from tracelab.intervals import Int64Array
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.blocks import Block, order_in_blocks
-from tracelab.simulate.program import NEVER, Program, Via
+from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 
 # The first repetition finds nothing before it; from the third on each takes as long as the last.
 REPETITIONS = 4
@@ -33,7 +33,7 @@ class Replayed(Frozen):
 
     Attributes:
         step_ns: int64[p], ns, what a step takes; of programs that run once, all of it, since the
-            first node was reached in the recording.
+            first node was reached in the recording until the last activity has ended.
         time_ns: int64[n, p], ns, when each node was reached in the last repetition.
 
     Example row of three programs: ``step_ns=[9_500_000, 9_100_000, 8_000_000]``.
@@ -102,10 +102,12 @@ def _replay(programs: Sequence[Program], base: Program, repetitions: int) -> Rep
         _run(time_ns, order.blocks, origin, weight_ns, along_ns, earliest_ns)
         earliest_ns = np.full_like(earliest_ns, NEVER)
     reached_ns, since_ns = time_ns[:node_count], time_ns[node_count:]
+    counts = np.ones((node_count, 1), dtype=np.bool_)
     if not base.is_repeated:
         since_ns = np.zeros_like(reached_ns)
+        counts[:, 0] = (base.kind == NodeKind.ACTIVITY)[order.node]
     # What takes longest decides, also where something that nothing waits for is ahead of it yet.
-    is_reached = (reached_ns > NEVER // 2) & (since_ns > NEVER // 2)
+    is_reached = counts & (reached_ns > NEVER // 2) & (since_ns > NEVER // 2)
     step_ns = np.where(is_reached, reached_ns - since_ns, NEVER).max(axis=0) // base.steps
     return Replayed(step_ns, time_ns[order.position])
 

@@ -11,7 +11,7 @@ import pytest
 
 from tests.build import files
 from tests.build.rows import US
-from tracelab import Options, analyze, load_report
+from tracelab import RULES, Options, analyze, load_report
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where, with_saving
 from tracelab.findings.prices import NO_PLACE, NOT_IN_STEPS
@@ -108,9 +108,31 @@ def test_findings_of_one_step_save_what_they_save_of_a_steady_step(report_of):
 
 
 def test_without_steps_savings_are_of_the_trace(report_of):
-    [savings] = report_of(steps(steps_are_named=False)).savings
+    report = report_of(steps(steps_are_named=False))
+    [savings] = report.savings
     assert savings.is_of_trace
-    assert savings.step_ns == pytest.approx(5 * STEP * US, abs=10 * US)
+    # From the first kernel, 5 us after the host began, to the end of the last.
+    assert savings.step_ns == report.windows[0].length_ns == (5 * STEP - 5) * US
+
+
+def test_what_the_host_did_before_the_first_kernel_is_nobodys_saving(report_of):
+    # GIVEN no steps, and 3 ms of allocation before the first launch
+    before = [
+        files.python("train.py(3): train", 0, 2_999 * US),
+        files.call("cudaMalloc", 10, 2_998 * US),
+    ]
+    later = [event | {"ts": event["ts"] + 3_000 * US} for event in steps(steps_are_named=False)]
+    allocate = rule_of("remove:cudaMalloc", function="train", file="train.py")
+    plain = report_of(steps(steps_are_named=False))
+    # WHEN
+    report = report_of([*before, *later], rules=(*RULES, allocate))
+    # THEN all savings are those of the trace without it, and to leave it out saves nothing
+    assert report.windows[0].length_ns == plain.windows[0].length_ns
+    [mine] = [finding for finding in report.findings if finding.rule == "MY1"]
+    assert mine.saves_ns == mine.saves_high_ns == 0
+    assert [x.saves_ns for x in report.findings if x.rule == "TL101"] == [
+        x.saves_ns for x in plain.findings if x.rule == "TL101"
+    ]
 
 
 def test_a_trace_without_launches_says_why(report_of):
