@@ -735,6 +735,12 @@ FINDING_FIELDS = Group(
         Term("evidence", "ids of the events that show it, the most expensive first"),
         Term("fix", "what to change"),
         Term("about", "`program`, or `trace` for what the file itself lacks"),
+        Term(
+            "role",
+            "`specific`: the fix changes one place; `generic`: it asks for a rebuilding, such as a "
+            "CUDA graph; `rest`: that comes after the specific fixes, and its saving is what it "
+            "adds to them; `aside`: no typical step has it",
+        ),
     ),
 )
 

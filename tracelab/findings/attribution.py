@@ -12,11 +12,14 @@ import numpy as np
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
+    ASIDE,
     REPORTED_SHARE,
     REPORTED_SHARE_NOT_ACTIONABLE,
     Finding,
     call_site_of,
+    in_order,
     severity_of,
+    with_rest,
 )
 from tracelab.findings.places import edit_text
 from tracelab.findings.rule import Rule
@@ -106,7 +109,7 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     it costs nothing there, on the one where it costs most.
 
     Returns:
-        the findings, those with the largest bound first.
+        the findings in the order of `in_order`.
     """
     # What the profiler's own code cost is no finding's, nor what the recording began with.
     ledger = _Ledger(
@@ -129,12 +132,21 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
             if device in free:
                 taken = {number: _earliest(free[number], bound_ns[number]) for number in free}
                 ledger = ledger.after(context, candidate, taken, device)
-    return tuple(
-        sorted(
-            _joined(context, findings),
-            key=lambda finding: (-finding.bound_ns, -finding.cost_ns, finding.rule),
-        )
-    )
+    found = _joined(context, findings)
+    specific_ns = sum(x.bound_ns for x in found if not x.is_generic and x.role != ASIDE)
+    late = with_rest(found, specific_ns, sum(x.bound_ns for x in found))
+    return in_order(late, steps_of(context), step_ns_of(context))
+
+
+def steps_of(context: Context) -> int:
+    """How many steps the bounds of a window's findings are of."""
+    return max(1, len(context.typical_steps))
+
+
+def step_ns_of(context: Context) -> float:
+    """One of these steps, without the profiler where that is known, ns."""
+    length_ns = context.window_without_profiler_ns or context.window.length_ns
+    return length_ns / steps_of(context)
 
 
 def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> list[Finding]:
@@ -263,6 +275,7 @@ def _finding(
         edit=edit_text(remedy.edit_of_finding if remedy else candidate.edit, candidate.where),
         remedy=remedy.id if remedy else None,
         source=remedy.documented if remedy else None,
+        role=candidate.role,
     )
 
 

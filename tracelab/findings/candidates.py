@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from tracelab.arrays import OneLine
-from tracelab.findings.finding import Where
+from tracelab.findings.finding import SPECIFIC, Where
 from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Intervals
 from tracelab.model.call_sites import CallSite
@@ -40,6 +40,7 @@ class Candidate(OneLine):
         remedy: what to write instead, where a pitfall is recognized: its title, fix and edit count.
         is_typical: whether typical steps have it, so that it costs no more than they are idle
             without the profiler.
+        role: as in `Finding`: "generic", where its fix asks for a rebuilding.
         becomes_finding: whether it becomes a finding; else its time is nobody's.
     """
 
@@ -54,6 +55,7 @@ class Candidate(OneLine):
     edit: str | None = None
     remedy: Remedy | None = None
     is_typical: bool = True
+    role: str = SPECIFIC
     becomes_finding: bool = True
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from tracelab.arrays import OneLine
@@ -9,12 +10,15 @@ from tracelab.measures.measure import constrained
 from tracelab.model.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
+# The place of a finding among the others.
+SPECIFIC, GENERIC, REST, ASIDE = "specific", "generic", "rest", "aside"
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
 
 # Shares of the window, or of the step, that a finding is about.
 CRITICAL_SHARE, WARNING_SHARE = 0.1, 0.02
 REPORTED_SHARE = 0.001  # less is not reported
 REPORTED_SHARE_NOT_ACTIONABLE = 0.02  # where nothing can be done
+COVERED_SHARE = 1 / 3  # of what all fixes save: then fixes of one place come before a rebuilding
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -85,6 +89,10 @@ class Finding(OneLine):
         source: where that is documented.
         saves_reason: why a replay says nothing about its edit, in one word; None where it does, and
             without a replay.
+        role: "specific", where the fix changes one place; "generic", where it asks for a
+            rebuilding, such as a CUDA graph of a step; "rest", where that comes after the specific
+            fixes, and saves what it adds to them; "aside", where it is of no typical step, so that
+            nothing is to be done yet.
     """
 
     rule: str = field(metadata=constrained(pattern="^[A-Z]+[0-9]+$"))
@@ -111,6 +119,22 @@ class Finding(OneLine):
     saves_reason: str | None = field(default=None, metadata=_ADDED)
     remedy: str | None = field(default=None, metadata=_ADDED)
     source: str | None = field(default=None, metadata=_ADDED)
+    role: str = field(
+        default=SPECIFIC,
+        metadata={**_ADDED, **constrained(enum=[SPECIFIC, GENERIC, REST, ASIDE])},
+    )
+
+    @property
+    def is_generic(self) -> bool:
+        """Tell whether its fix asks for a rebuilding, rather than for a change of one place."""
+        return self.role in (GENERIC, REST)
+
+    @property
+    def headline(self) -> str:
+        """Its title, which says whether other findings come before it."""
+        if self.role != REST:
+            return self.title
+        return f"After that: {self.title[:1].lower()}{self.title[1:]}"
 
 
 def call_site_of(where: Where) -> CallSite:
@@ -145,9 +169,10 @@ def severity_of(time_ns: float, of_ns: float, spread_ns: float = 0) -> str:
 def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) -> Finding:
     """A finding with what its edit saves, judged by that.
 
-    Where that may be anything from next to nothing to an alarm, the attributed share, by which it
-    was judged before, is all that is known. Where it may be nothing at all, it is no worse than
-    either of the two says.
+    Where a saving may be anything from next to nothing to an alarm, the attributed share, by which
+    it was judged before, is all that is known. What may save nothing at all is no alarm by its
+    saving: it is a warning where a change of one place has the share of one as well, which is
+    measured.
 
     Args:
         finding: as it is judged by its share.
@@ -158,7 +183,8 @@ def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) 
     is_open = low_ns < WARNING_SHARE * step_ns and high_ns >= CRITICAL_SHARE * step_ns
     severity = severity_of(saves_ns, step_ns, finding.spread_ns or 0)
     if low_ns <= 0:
-        severity = max(severity, finding.severity, key=(CRITICAL, WARNING, INFO).index)
+        is_alarm = INFO not in (severity, finding.severity) and not finding.is_generic
+        severity = WARNING if is_alarm else INFO
     elif is_open:
         severity = finding.severity
     return replace(
@@ -170,15 +196,58 @@ def with_saving(finding: Finding, step_ns: int, saved_ns: tuple[int, int, int]) 
     )
 
 
-def order_of(finding: Finding, steps: int) -> tuple[float, int, int, str]:
-    """By what findings are sorted: what their fix saves of a step, or what is attributed to them.
+def order_of(finding: Finding, share: float) -> tuple[object, ...]:
+    """By what findings are sorted and numbered everywhere.
+
+    First is what saves 2 % of a step or more, and of that a change of one place before the rest
+    that a rebuilding adds. What has no such price comes next, by what it saves or by its share;
+    then what is of no typical step or saves nothing, and what is about the trace.
 
     Args:
         finding: one of a window.
-        steps: how many steady steps the window has; 1 of a window that is none.
+        share: what its fix saves of a step, or else what is attributed to it, 0 to 1.
     """
-    worth_ns = finding.bound_ns / steps if finding.saves_ns is None else finding.saves_ns
-    return -worth_ns, -finding.bound_ns, -finding.cost_ns, finding.rule
+    return (
+        finding.about == "trace",
+        finding.role == ASIDE or finding.saves_ns == 0,
+        finding.saves_ns is None or share < WARNING_SHARE,
+        finding.role == REST,
+        -share,
+        -finding.bound_ns,
+        -finding.cost_ns,
+        finding.rule,
+    )
+
+
+def in_order(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
+    """Findings of one window and rank in the order of `order_of`.
+
+    Args:
+        findings: in any order.
+        steps: how many steady steps the window has; 1 of a window that is none.
+        step_ns: the length of one of them, ns.
+    """
+
+    def key(finding: Finding) -> tuple[object, ...]:
+        saves_ns = finding.saves_ns
+        worth_ns = finding.bound_ns / max(1, steps) if saves_ns is None else saves_ns
+        return order_of(finding, worth_ns / max(1, step_ns))
+
+    return tuple(sorted(findings, key=key))
+
+
+def with_rest(
+    findings: Iterable[Finding], specific_ns: float, all_ns: float
+) -> tuple[Finding, ...]:
+    """Findings, the generic ones as the rest where the others cover enough of what all save.
+
+    Args:
+        findings: those of one rank.
+        specific_ns: what the specific ones save together, or their share, ns.
+        all_ns: the same of all.
+    """
+    role = REST if specific_ns > 0 and specific_ns >= COVERED_SHARE * all_ns else GENERIC
+    return tuple(replace(x, role=role) if x.is_generic else x for x in findings)
 
 
 def is_same_place(finding: Finding, other: Finding) -> bool:

@@ -8,12 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from tracelab.errors import UsageError
-from tracelab.findings.finding import Finding, call_site_of
+from tracelab.findings.finding import REST, Finding, call_site_of
 from tracelab.findings.places import JOINT, TOGETHER
 from tracelab.findings.prices import changes_in, edits_of
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.edits import Edit
 from tracelab.simulate.predict import Fix, Prediction, describe as describe_change, predict
 from tracelab.simulate.sites import Sites
 
@@ -55,7 +56,22 @@ def predict_choices(
 ) -> tuple[Prediction, ...]:
     """What the step would take with each; of one that changes nothing the reason says why."""
     predictions = predict(baseline, sites, fixes)
-    return tuple(x if x.edits else _unchanged(x, findings) for x in predictions)
+    return tuple(
+        _of_whole(x, baseline.step_ns or x.step_ns) if x.edits else _unchanged(x, findings)
+        for x in predictions
+    )
+
+
+def _of_whole(prediction: Prediction, step_ns: int) -> Prediction:
+    """A prediction of the step as it is; what comes after other changes saves what it adds."""
+    before_ns = step_ns - prediction.step_ns
+    return replace(
+        prediction,
+        step_ns=step_ns,
+        predicted_ns=prediction.predicted_ns + before_ns,
+        low_ns=prediction.low_ns + before_ns,
+        high_ns=prediction.high_ns + before_ns,
+    )
 
 
 def predictions_of(
@@ -134,11 +150,21 @@ def _of_edit(edit: str | Callable[[Any], Any]) -> Fix:
 
 
 def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
-    """The edits of some findings, as far as a replay says something about them."""
-    edits = dict.fromkeys(
-        edit for i in indices if findings[i].saves_reason is None for edit in edits_of(findings[i])
-    )
-    return Fix(name, tuple(edits), tuple(indices))
+    """The edits of some findings, as far as a replay says something about them.
+
+    Those of a finding that comes after others are made on top of theirs.
+    """
+    edits = _edits(findings[i] for i in indices)
+    if all(findings[i].role != REST for i in indices):
+        return Fix(name, edits, tuple(indices))
+    after = _edits(finding for finding in findings if not finding.is_generic)
+    return Fix(name, tuple(x for x in edits if x not in after), tuple(indices), after)
+
+
+def _edits(findings: Iterable[Finding]) -> tuple[Edit, ...]:
+    """The edits of some findings that a replay says something about, each once."""
+    priced = (finding for finding in findings if finding.saves_reason is None)
+    return tuple(dict.fromkeys(edit for finding in priced for edit in edits_of(finding)))
 
 
 def _name(finding: Finding) -> str:

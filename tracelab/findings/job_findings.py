@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container, Iterable, Sequence
 from dataclasses import replace
 
@@ -19,7 +20,7 @@ from tracelab.findings.finding import (
     WARNING_SHARE,
     Finding,
     call_site_of,
-    order_of,
+    in_order,
     severity_of,
 )
 from tracelab.findings.rules import tl202_comm_overlap
@@ -76,9 +77,11 @@ def find_in_job(
         ]
         if of_pipeline is not None and of_pipeline.rank == part.rank:
             of_job.append(of_pipeline)
+        is_steady = part.steps.is_steady
+        steps = max(1, int(is_steady.sum()))
+        length_ns = int((part.steps.end_ns - part.steps.start_ns)[is_steady].sum())
         of_job = [replace(finding, step=step) for finding in of_job]
-        steps = max(1, int(part.steps.is_steady.sum()))
-        found += sorted((*of_job, *remaining), key=lambda finding: order_of(finding, steps))
+        found += in_order((*of_job, *remaining), steps, length_ns / steps)
     return tuple(found)
 
 
@@ -118,12 +121,14 @@ def of_the_job(
         steady: the steady steps of the files.
     """
     by_rank = {row.rank: row for row in steady}
-    return tuple(
-        finding
-        if finding.saves_ns is None or finding.rank in deciding
-        else _by_share(finding, by_rank.get(finding.rank))
-        for finding in findings
-    )
+    ordered: list[Finding] = []
+    for rank, own in itertools.groupby(findings, key=lambda finding: finding.rank):
+        row = by_rank.get(rank)
+        kept = (x if x.saves_ns is None or rank in deciding else _by_share(x, row) for x in own)
+        steps = max(1, len(row.steps)) if row else 1
+        step_ns = (row.unprofiled_ns or row.length_ns) / steps if row else 0
+        ordered += in_order(kept, steps, step_ns)
+    return tuple(ordered)
 
 
 def _by_share(finding: Finding, steady: SteadyMetrics | None) -> Finding:

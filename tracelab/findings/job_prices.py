@@ -6,8 +6,8 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tracelab.findings.finding import Finding, order_of, with_saving
-from tracelab.findings.places import JOINT, TOGETHER
+from tracelab.findings.finding import REST, Finding, in_order, with_rest, with_saving
+from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER
 from tracelab.findings.prices import changes_in
 from tracelab.findings.savings import Savings
 from tracelab.job.explain import MORE_WORK
@@ -36,11 +36,12 @@ def price_in_job(
     """
     step_ns = job.baseline.step_ns
     assert step_ns is not None  # it is replayed
-    by_text = {
-        finding.edit: finding.cause
+    by_edit = {
+        finding.edit: finding
         for finding in findings
         if finding.edit is not None and finding.saves_reason is None
     }
+    by_text = {text: finding.cause for text, finding in by_edit.items()}
     changes = [
         _change(text, changes_in(text), cause, ranks, job) for text, cause in by_text.items()
     ]
@@ -52,7 +53,13 @@ def price_in_job(
     together = _change(
         TOGETHER, [edit for text in by_text for edit in changes_in(text)], "", ranks, job
     )
-    *alone, predicted_together = predict_job(job, [*changes, *of_main, together])
+    texts = [text for text, x in by_edit.items() if not x.is_generic]
+    specific = _change(
+        ALL_SPECIFIC, [edit for text in texts for edit in changes_in(text)], "", ranks, job
+    )
+    *alone, predicted_specific, predicted_together = predict_job(
+        job, [*changes, *of_main, specific, together]
+    )
     saved = [_saved_ns(predicted, step_ns) for predicted in alone]
     on_all = dict(zip(by_text, saved, strict=False))
     on_main = dict(zip(by_text, saved[len(by_text) :], strict=True))
@@ -68,7 +75,16 @@ def price_in_job(
         else finding
         for finding in findings
     )
-    saves_ns, low_ns, high_ns = _saved_ns(predicted_together, step_ns)
+    specific_saved, together_saved = (
+        _saved_ns(x, step_ns) for x in (predicted_specific, predicted_together)
+    )
+    if any(x.is_generic and x.saves_ns is not None for x in priced):
+        priced = with_rest(priced, specific_saved[0], together_saved[0])
+    rest = _added_ns(together_saved, specific_saved)
+    priced = tuple(
+        with_saving(x, step_ns, rest) if x.role == REST and x.saves_ns else x for x in priced
+    )
+    saves_ns, low_ns, high_ns = together_saved
     rows = tuple(
         replace(
             row,
@@ -82,7 +98,11 @@ def price_in_job(
         for row in savings
     )
     steps = len(job.baseline.steps)
-    return tuple(sorted(priced, key=lambda x: (x.rank, order_of(x, steps)))), rows
+    return tuple(
+        finding
+        for rank in sorted({x.rank for x in priced})
+        for finding in in_order((x for x in priced if x.rank == rank), steps, step_ns)
+    ), rows
 
 
 def predict_in_job(

@@ -9,6 +9,7 @@ from tracelab.findings.finding import Where
 
 JOINT = " + "  # between the edits of one finding
 TOGETHER = "all together"  # the name of all changes at once
+ALL_SPECIFIC = "all of one place"  # the name of those of findings that are not generic
 PLACE = "{place}"  # in the edit of a candidate
 # Not `re.escape`: it escapes blanks and hyphens as well, which nobody wants to read.
 _SPECIAL, _ESCAPED = re.compile(r"[][.^$*+?{}()|\\]"), r"\\\g<0>"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, NamedTuple
@@ -11,9 +11,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
+from tracelab.findings.attribution import steps_of
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO, Finding, call_site_of, order_of, with_saving
-from tracelab.findings.places import JOINT, TOGETHER, places_of
+from tracelab.findings.finding import (
+    INFO,
+    REST,
+    Finding,
+    call_site_of,
+    in_order,
+    with_rest,
+    with_saving,
+)
+from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
 from tracelab.findings.rules import tl305_first_use
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
@@ -43,8 +52,7 @@ class Priced(OneLine):
     """The findings of a file with what they save, and what they save together.
 
     Attributes:
-        findings: those that save most first; those that a replay says nothing about by the share
-            that is attributed to them.
+        findings: in the order of `in_order`.
         savings: one row; none where nothing was to be replayed.
     """
 
@@ -75,27 +83,54 @@ def price_findings(
         for i, (finding, edits) in enumerate(edited)
         if edits and finding.saves_reason is None
     }
-    together = Fix(TOGETHER, tuple(dict.fromkeys(x for fix in fixes.values() for x in fix.edits)))
-    *alone, of_all = predict(baseline, sites, [*fixes.values(), together])
-    by_index = dict(zip(fixes, alone, strict=True))
+    specific = _joint(fix for i, fix in fixes.items() if not found[i].is_generic)
+    # A change that both make is made once.
+    rests = {
+        i: replace(
+            fix, edits=tuple(x for x in fix.edits if x not in specific.edits), after=specific.edits
+        )
+        for i, fix in fixes.items()
+        if found[i].is_generic and specific.edits
+    }
+    together = _joint([specific, *fixes.values()])
+    predictions = predict(baseline, sites, [*fixes.values(), *rests.values(), specific, together])
+    *alone, of_specific, of_all = predictions
     limits = _limits(baseline, context)
+
+    def priced(finding: Finding, fix: Fix, prediction: Prediction) -> Finding:
+        limit = limits[_kernels_stay(fix.edits)]
+        return with_saving(finding, _step_ns(baseline, limit), saved_ns(prediction, limit))
+
+    by_index = dict(zip(fixes, alone, strict=False))
     findings = [
-        _with_saving(finding, by_index[i], limits[_kernels_stay(edits)])
-        if i in by_index
-        else finding
-        for i, (finding, edits) in enumerate(edited)
+        priced(finding, fixes[i], by_index[i]) if i in by_index else finding
+        for i, (finding, _) in enumerate(edited)
     ]
-    steps = max(1, len(context.typical_steps))
     savings = _savings(
         context, baseline, of_all if fixes else None, limits[_kernels_stay(together.edits)]
     )
-    return Priced(tuple(sorted(findings, key=lambda finding: order_of(finding, steps))), (savings,))
+    if rests:
+        specific_ns, *_ = saved_ns(of_specific, limits[_kernels_stay(specific.edits)])
+        findings = list(with_rest(findings, specific_ns, savings.saves_ns or 0))
+    for i, prediction in zip(rests, alone[len(fixes) :], strict=True):
+        if findings[i].role == REST:
+            findings[i] = priced(findings[i], fixes[i], prediction)
+    return Priced(in_order(findings, steps_of(context), baseline.step_ns), (savings,))
 
 
-def _with_saving(finding: Finding, prediction: Prediction, limit: _Limit | None) -> Finding:
-    """A finding with what its edit saves, judged by the step without the profiler if it limits."""
-    share = 1.0 if limit is None else limit.share
-    return with_saving(finding, round(share * prediction.step_ns), saved_ns(prediction, limit))
+def _joint(fixes: Iterable[Fix]) -> Fix:
+    return Fix(TOGETHER, _all_of(fix.edits for fix in fixes))
+
+
+def _all_of(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
+    """All changes of some fixes, each once."""
+    return tuple(dict.fromkeys(change for changes in groups for change in changes))
+
+
+def _step_ns(baseline: Baseline, limit: _Limit | None) -> int:
+    """The step that a saving is a share of, without the profiler where that limits it, ns."""
+    step_ns = baseline.step_ns or 0
+    return step_ns if limit is None else round(limit.share * step_ns)
 
 
 class _Limit(NamedTuple):
@@ -153,7 +188,9 @@ def changed_programs(
             JOINT.join(map(describe, changes)): changes
             for changes in map(changes_in, options.edits)
         }
-    by_text[TOGETHER] = tuple(dict.fromkeys(edit for edits in by_text.values() for edit in edits))
+    generic = {finding.edit for finding in findings if finding.is_generic}
+    specific = _all_of(edits for text, edits in by_text.items() if text not in generic)
+    by_text |= {ALL_SPECIFIC: specific, TOGETHER: _all_of([specific, *by_text.values()])}
     return {text: apply_changes(edits, baseline.program, sites) for text, edits in by_text.items()}
 
 

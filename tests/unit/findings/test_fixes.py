@@ -4,7 +4,7 @@ import pytest
 
 from tests.build.report_rows import make_finding
 from tracelab.errors import UsageError
-from tracelab.findings.finding import Where
+from tracelab.findings.finding import REST, Where
 from tracelab.findings.fixes import choose_fixes, require_choices
 from tracelab.findings.prices import changes_in
 from tracelab.simulate.edits import Edit
@@ -35,6 +35,12 @@ def chosen(findings, *fixes, edits=()):
 
 def test_number_counts_from_one(findings):
     assert chosen(findings, "1") == [("TL101 `item` in train (train.py:40)", (WAIT,), (0,))]
+
+
+def test_what_comes_after_others_is_made_on_top_of_their_changes():
+    graph = make_finding("TL301", edit="unblock:train.py:40 + graph", role=REST)
+    [fix] = choose_fixes([make_finding("TL101", edit="unblock:train.py:40"), graph], ["2"], [])
+    assert (fix.edits, fix.after) == ((Edit("graph"),), (WAIT,))
 
 
 def test_rule_is_all_its_findings_as_far_as_a_replay_says_something_about_them(findings):

@@ -6,6 +6,7 @@ runs from 515 to 915. Without the read the GPU never waits: a step takes 800, an
 """
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,16 @@ from tests.build import files
 from tests.build.rows import US
 from tracelab import RULES, Options, analyze, load_report
 from tracelab.findings.candidates import Candidate
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding, Where, with_saving
+from tracelab.findings.finding import (
+    CRITICAL,
+    GENERIC,
+    INFO,
+    SPECIFIC,
+    WARNING,
+    Finding,
+    Where,
+    with_saving,
+)
 from tracelab.findings.prices import NO_PLACE, NOT_IN_STEPS
 from tracelab.findings.rule import Rule
 
@@ -152,14 +162,16 @@ def test_a_saved_report_keeps_what_was_predicted(report_of, tmp_path):
 # --- places ---
 
 
-def rule_of(edit, **where):
-    """A rule that finds one thing, with this edit, at this place."""
+def rule_of(edit, *, id="MY1", role=SPECIFIC, is_all=True, **where):
+    """A rule that finds one thing, with this edit, at this place; it has all idle time, or none."""
 
     def find(context):
-        lost = {0: context.idle(0)}
-        return [Candidate("Title", "cause", Where(count=1, **where), lost=lost, edit=edit)]
+        lost = {0: context.idle(0)} if is_all else {}
+        severity = None if is_all else WARNING
+        here = Where(count=1, **where)
+        return [Candidate("Title", "cause", here, (), "", lost, {}, severity, edit, role=role)]
 
-    return Rule(id="MY1", name="", matters="", decides="", find=find)
+    return Rule(id=id, name="", matters="", decides="", find=find)
 
 
 def finding_of(report_of, rule, **more):
@@ -204,6 +216,37 @@ def test_what_saves_nothing_is_for_information(report_of):
     assert finding.severity == INFO
 
 
+# --- a rebuilding, behind changes of one place ---
+
+
+def roles_of(report_of, specific, generic):
+    """Rules, their findings' roles and savings in us, of steps with two reads."""
+    rules = [
+        rule_of(specific, id="ONE1", is_all=False, operator="aten::item", function="read"),
+        rule_of(generic, id="ALL1", role=GENERIC),
+    ]
+    report = report_of(steps(functions=("read", "look")), rules=rules)
+    return {x.rule: (x.role, x.saves_ns // US) for x in of_program(report)}, report.savings[0]
+
+
+def test_a_rebuilding_saves_what_it_adds_to_the_changes_of_one_place(report_of):
+    # The first read costs 115 us of a step, the second nothing that is left without the first.
+    both, savings = roles_of(
+        report_of, "unblock:read.item", "unblock:read.item + unblock:look.item"
+    )
+    assert list(both) == ["ONE1", "ALL1"]
+    assert both["ONE1"] == ("specific", pytest.approx(115, abs=8))
+    assert both["ALL1"] == ("rest", pytest.approx(0, abs=8))
+    assert savings.saves_ns == pytest.approx(115 * US, abs=8 * US)
+
+
+def test_a_rebuilding_is_first_where_changes_of_one_place_save_less_than_a_third(report_of):
+    both, _ = roles_of(report_of, "unblock:look.item", "unblock:read.item")
+    assert list(both) == ["ALL1", "ONE1"]
+    assert both["ALL1"] == ("generic", pytest.approx(115, abs=8))
+    assert both["ONE1"] == ("specific", pytest.approx(0, abs=8))
+
+
 # --- severity ---
 
 
@@ -233,7 +276,8 @@ def finding(severity=WARNING, spread_ns=None):
         ((20, 15, 30), 25, INFO),  # steps differ by more
         ((0, 0, 99), None, INFO),
         ((1, 1, 100), None, WARNING),  # it may be anything: by its share
-        ((100, 0, 200), None, WARNING),  # it may be nothing: no worse than by its share
+        ((100, 0, 200), None, WARNING),  # it may be nothing: a warning if its share is one
+        ((19, 0, 200), None, INFO),
         ((0, 0, 100), None, INFO),
     ],
 )
@@ -241,6 +285,12 @@ def test_severity_is_that_of_the_saving(saved, spread, severity):
     judged = with_saving(finding(spread_ns=spread), 1_000, saved)
     assert judged.severity == severity
     assert (judged.saves_ns, judged.saves_low_ns, judged.saves_high_ns) == saved
+
+
+def test_a_rebuilding_that_may_save_nothing_is_no_alarm_whatever_its_share():
+    generic = replace(finding(CRITICAL), role=GENERIC)
+    assert with_saving(generic, 1_000, (300, 0, 600)).severity == INFO
+    assert with_saving(generic, 1_000, (300, 200, 600)).severity == CRITICAL
 
 
 def test_a_report_of_before_there_were_predictions_loads(report_of, tmp_path):

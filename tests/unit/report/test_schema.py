@@ -118,6 +118,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "saves_reason",
         "remedy",
         "source",
+        "role",
     ]
     window = data["windows"][0]
     assert (window["rank"], window["step"]) == (3, None)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO, WARNING_SHARE
+from tracelab.findings.finding import GENERIC, INFO, SPECIFIC, WARNING_SHARE
 from tracelab.findings.launch_advice import advise
 from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
@@ -203,7 +203,8 @@ def _candidate(
     name, call_site, evidence = _top_culprit(context, is_chosen, remedy)
     at = "before" if way.cause == _SLOW_HOST.cause and _is_launch(name) else "at"
     fix, edit = way.fix, way.edit
-    if way == _LAUNCH_BOUND and remedy is None:
+    is_generic = way == _LAUNCH_BOUND and remedy is None
+    if is_generic:
         fix, edit = advise(context, max(map(measure, lost.values())))
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
     left = {device: _without_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
@@ -219,6 +220,7 @@ def _candidate(
         fix=fix,
         edit=edit,
         remedy=remedy,
+        role=GENERIC if is_generic else SPECIFIC,
         lost=lost,
         limit_ns={
             device: measure(idle) * left[device][0] // late_ns[device]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tracelab.findings.candidates import MOST_EVIDENCE, Candidate, grouped, where
 from tracelab.findings.context import Context
-from tracelab.findings.finding import INFO
+from tracelab.findings.finding import ASIDE, INFO
 from tracelab.findings.rule import Rule
 from tracelab.intervals import Int64Array, Intervals
 from tracelab.measures.bubbles import Cause
@@ -77,6 +77,7 @@ def _candidate(context: Context, stalls: Mapping[int, _Stalls]) -> list[Candidat
             severity_override=INFO,
             remedy=remedy,
             is_typical=False,
+            role=ASIDE,
         )
     ]
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from tracelab.arrays import OneLine
-from tracelab.findings.finding import Finding, call_site_key
+from tracelab.findings.finding import Finding, call_site_key, order_of
 from tracelab.findings.remedies import REMEDIES
 from tracelab.render.text.cells import (
     FINDING_CAUSE_NAMES,
@@ -97,15 +97,15 @@ def finding_items(report: Report, ranks: Sequence[RankView], *, about: str) -> l
         groups[(*call_site_key(finding), *([] if finding.where.line else [finding.title]))].append(
             (finding, scope)
         )
-    ordered = [sorted(group, key=_worth) for group in groups.values()]
+    ordered = [sorted(group, key=_order) for group in groups.values()]
     return [
-        _group(numbers, group, len(ranks)) for group in sorted(ordered, key=lambda x: _worth(x[0]))
+        _group(numbers, group, len(ranks)) for group in sorted(ordered, key=lambda x: _order(x[0]))
     ]
 
 
-def _worth(pair: tuple[Finding, Scope]) -> tuple[float, int]:
+def _order(pair: tuple[Finding, Scope]) -> tuple[object, ...]:
     finding, scope = pair
-    return -scope.share_of(finding), -finding.cost_ns
+    return order_of(finding, scope.share_of(finding))
 
 
 def _group(
@@ -141,7 +141,7 @@ def _item(number: int, finding: Finding, scope: Scope, on: str = "") -> FindingI
         severity=finding.severity,
         price=amount(finding, scope) if is_of_time else "",
         interval=interval(finding, scope) if is_of_time else "",
-        title=finding.title,
+        title=finding.headline,
         rule=tuple(filter(None, (finding.rule, finding.remedy))),
         facts=tuple(_facts(finding, scope)) if is_of_time else (),
         fix=" ".join(filter(None, [reason, finding.fix])),

@@ -68,7 +68,7 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
         "saves_high_ns": finding.saves_high_ns,
     }
     texts = {
-        "finding": f"{number}. {finding.title}",
+        "finding": f"{number}. {finding.headline}",
         "price": price if finding.saves_ns is None else saving_in_full(finding, scope),
         "where": describe(
             call_site_of(finding.where), finding.where.api or finding.where.activity or ""
@@ -89,7 +89,9 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
         arguments["cites"] = Texts(places.name.index[place_row[first]], places.name.table)
     cause = FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)
     track = Track(
-        label=shorten(f"{number} {price}: {finding.rule} {clean(finding.title)}", _LONGEST_LABEL),
+        label=shorten(
+            f"{number} {price}: {finding.rule} {clean(finding.headline)}", _LONGEST_LABEL
+        ),
         category="finding",
         start_ns=shown.starts,
         end_ns=shown.ends,

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from tracelab.findings.finding import CRITICAL, INFO, WARNING, Finding
+from tracelab.findings.finding import (
+    ASIDE,
+    CRITICAL,
+    INFO,
+    REST,
+    WARNING,
+    WARNING_SHARE,
+    Finding,
+)
 from tracelab.render.text.cells import percent_text
 from tracelab.render.text.savings import REASONS, interval, of_what, saving
 from tracelab.render.text.sections import Line, Span, Tone
@@ -22,9 +30,15 @@ _SMALL = 0.005  # of a step: less is not worth a place on the first screen
 
 
 def worth_showing(finding: Finding, scope: Scope) -> bool:
-    """Whether the first screen has a place for a finding."""
-    is_small = finding.about == "trace" or scope.share_of(finding) < _SMALL
-    return is_large(finding, scope) or not is_small
+    """Tell whether the first screen has a place for a finding.
+
+    It has none for what may save nothing, unless that is much or is the rest behind others; nor for
+    what is of no typical step, of which a line speaks.
+    """
+    if finding.about == "trace" or finding.role == ASIDE:
+        return False
+    least = WARNING_SHARE if finding.saves_low_ns == 0 and finding.role != REST else 0
+    return is_large(finding, scope) or scope.share_of(finding) >= max(least, _SMALL)
 
 
 def amount(finding: Finding, scope: Scope) -> str:
@@ -124,7 +138,7 @@ def _packed(labels: Sequence[str]) -> list[str]:
 
 def _title(finding: Finding, room: int) -> list[str]:
     """The title in two lines at most; names are shortened before anything is left out."""
-    text = f"{clean(finding.title)}."
+    text = f"{clean(finding.headline)}."
     for most in _LONGEST_NAMES:
         lines = wrap(text, room)
         if len(lines) <= _TITLE_LINES:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from tracelab.findings.finding import WARNING, Finding
+from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.rules import tl911_unknown_events
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
@@ -61,6 +61,10 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
         for text in (not_predicted(scope) if worth else [])
         for line in text_lines(text, width, 2, Tone.DIM)
     ]
+    aside = [finding for finding in about_time if finding.role == ASIDE]
+    notes += [
+        line for finding in aside[:1] for line in text_lines(_aside(finding), width, 1, Tone.DIM)
+    ]
     # First fixes are shortened, then findings are left out.
     most = min(MOST_FINDINGS, len(worth))
     sizes = [(most, 3), (most, 2), *((count, 1) for count in range(most, -1, -1))]
@@ -70,13 +74,18 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
             number = rank.main.findings.index(finding) + 1
             share = amount(finding, scope)
             shown += finding_lines(number, finding, scope, share, width=width, fix_lines=fix_lines)
-        left_out = [*left_out_steps(rank), *smaller(len(about_time) - count)]
+        left_out = [*left_out_steps(rank), *smaller(len(about_time) - count - len(aside))]
         lacks = lacking(rank.main.findings, [rank.trace])
         foot = [*notes, *unpredicted, *foot_lines(left_out, lacks, worth[:count], width)]
         lines = [*head, *shown, *([_BLANK] if shown else []), *foot]
         if len(lines) <= MOST_LINES:
             break
     return lines
+
+
+def _aside(finding: Finding) -> str:
+    """A line about what is of no typical step."""
+    return f"Not in every step: {finding.title[:1].lower()}{finding.title[1:]} ({finding.rule})."
 
 
 def title_line(before: str, path: str, width: int) -> Line:

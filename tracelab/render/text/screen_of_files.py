@@ -9,7 +9,7 @@ from pathlib import PurePath
 from statistics import median
 
 from tracelab.arrays import OneLine
-from tracelab.findings.finding import INFO, Finding, call_site_key
+from tracelab.findings.finding import INFO, Finding, call_site_key, order_of
 from tracelab.read.file_names import short_names
 from tracelab.render.text.cells import PART, counted, percent_text, time_text
 from tracelab.render.text.files import hardware
@@ -318,7 +318,7 @@ def _range(figures: Sequence[tuple[float, str, int]]) -> str:
 
 
 def _groups(rows: Sequence[_Row]) -> list[_Group]:
-    """The findings about time of all ranks, each call site once, the largest share first."""
+    """The findings about time of all ranks, each call site once, in the order of `order_of`."""
     by_site: dict[tuple[object, ...], list[tuple[Finding, Scope]]] = defaultdict(list)
     for row in rows:
         for finding in row.rank.main.findings:
@@ -326,13 +326,13 @@ def _groups(rows: Sequence[_Row]) -> list[_Group]:
                 by_site[call_site_key(finding)].append((finding, row.scope))
     groups = []
     for found in by_site.values():
-        ascending = sorted(found, key=lambda x: (x[1].share_of(x[0]), x[0].cost_ns))
-        finding, scope = ascending[-1]
-        by_rank = {x.rank: scope.share_of(x) for x, scope in ascending}  # the largest of each
+        ordered = sorted(found, key=lambda x: order_of(x[0], x[1].share_of(x[0])))
+        finding, scope = ordered[0]
+        by_rank = {x.rank: scope.share_of(x) for x, scope in reversed(ordered)}  # the first of each
         groups.append(
             _Group(finding, scope, tuple(sorted(by_rank)), min(by_rank.values()), found[0][0])
         )
-    return sorted(groups, key=lambda x: (-x.scope.share_of(x.finding), -x.finding.cost_ns))
+    return sorted(groups, key=lambda x: order_of(x.finding, x.scope.share_of(x.finding)))
 
 
 def _shares_of(groups: Sequence[_Group]) -> str:

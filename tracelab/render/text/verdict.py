@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
-from tracelab.findings.finding import INFO, Finding
+from tracelab.findings.finding import ASIDE, INFO, Finding
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.render.text.cells import (
@@ -51,8 +51,10 @@ def verdict(rank: RankView) -> list[str]:
 
 def is_large(finding: Finding, scope: Scope) -> bool:
     """Whether a finding is an alarm, or is about much time though nothing can be done about it."""
-    if finding.about == "trace":
+    if finding.about == "trace" or finding.role == ASIDE:
         return False
+    if finding.saves_ns is not None:
+        return finding.severity != INFO or scope.share_of(finding) >= _LARGE
     return finding.severity != INFO or finding.cost_ns >= _LARGE * scope.length_ns
 
 

@@ -109,7 +109,7 @@ def test_some_have_a_share_instead(snapshot):
 def test_numbers_are_those_of_the_report():
     # GIVEN a second finding that is too small for the first screen
     small = saving(10 * US, 0, 20 * US, severity="info", cost_ns=MS // 10)
-    large = saving(0, 0, 0, severity="info")
+    large = make_finding("TL202", severity="info")
     report = report_of(saving(MS, MS, MS), small, large)
     # WHEN / THEN the third one has its number
     assert [line[:2] for line in lines_of(report) if line[1:2] == "."] == ["1.", "3."]

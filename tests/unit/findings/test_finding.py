@@ -1,0 +1,71 @@
+"""The order of findings, and how severe they are. A step takes 1,000 ns."""
+
+import pytest
+
+from tests.build.report_rows import make_finding
+from tracelab.findings.finding import ASIDE, GENERIC, REST, in_order, with_rest
+
+STEP = 1_000
+
+
+def priced(rule, saves_ns, **more):
+    return make_finding(rule, saves_ns=saves_ns, saves_low_ns=0, saves_high_ns=saves_ns, **more)
+
+
+def ids(*findings, steps=1):
+    return [x.rule for x in in_order(findings, steps, STEP)]
+
+
+def test_a_change_of_one_place_comes_before_the_rest_that_a_rebuilding_adds():
+    graph, read = priced("TL301", 500, role=REST), priced("TL101", 20)
+    assert ids(graph, read) == ["TL101", "TL301"]
+
+
+def test_a_rebuilding_that_is_no_rest_has_its_place_by_what_it_saves():
+    graph, read = priced("TL301", 500, role=GENERIC), priced("TL101", 20)
+    assert ids(read, graph) == ["TL301", "TL101"]
+
+
+def test_nothing_without_a_price_stands_above_what_saves_two_percent():
+    # 900 of 1,000 is attributed to the first; what the others save is 2.0 and 1.9 % of a step.
+    unpriced = make_finding("TL202", bound_ns=900, saves_ns=None)
+    assert ids(unpriced, priced("TL101", 20)) == ["TL101", "TL202"]
+    assert ids(unpriced, priced("TL101", 19)) == ["TL202", "TL101"]
+    assert ids(unpriced, priced("TL301", 20, role=REST)) == ["TL301", "TL202"]
+
+
+def test_shares_are_of_all_steps():
+    # 300 in three steps is 100 of a step, less than 150.
+    unpriced = make_finding("TL202", bound_ns=300, saves_ns=None)
+    other = make_finding("TL205", bound_ns=450, saves_ns=None)
+    assert ids(unpriced, other, priced("TL101", 10), steps=3) == ["TL205", "TL202", "TL101"]
+
+
+def test_what_is_of_no_typical_step_or_saves_nothing_is_last_but_for_what_the_trace_lacks():
+    stall = make_finding("TL306", bound_ns=900, role=ASIDE)
+    lacks = make_finding("TL903", about="trace")
+    small = make_finding("TL202", bound_ns=1)
+    nothing = priced("TL102", 0, bound_ns=800)
+    assert ids(lacks, stall, nothing, small) == ["TL202", "TL306", "TL102", "TL903"]
+
+
+@pytest.mark.parametrize(
+    ("specific_ns", "role"),
+    # Of 300 that all save, a third is 100.
+    [(100, REST), (99, GENERIC), (0, GENERIC)],
+)
+def test_a_rebuilding_is_the_rest_where_others_cover_a_third(specific_ns, role):
+    findings = [make_finding("TL101"), make_finding("TL301", role=GENERIC)]
+    assert [x.role for x in with_rest(findings, specific_ns, 300)] == ["specific", role]
+
+
+def test_the_rest_of_nothing_is_none():
+    [graph] = with_rest([make_finding("TL301", role=REST)], 0, 0)
+    assert graph.role == GENERIC
+
+
+def test_headline_says_what_comes_after_others():
+    title = "The host launches too slowly"
+    assert make_finding("TL301", title=title, role=GENERIC).headline == title
+    rest = make_finding("TL301", title=title, role=REST).headline
+    assert rest == f"After that: {title.replace('The', 'the')}"
