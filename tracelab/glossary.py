@@ -539,10 +539,10 @@ TERMS = Group(
         ),
         Term(
             "caused idle",
-            "the GPU's idle time while a call blocked, and from its return until new work reached "
-            "the GPU",
+            "the GPU's idle time while a call blocked, and as much of it after the call, until new "
+            "work reached the GPU, as the call delayed the host",
             "This is what a blocking call costs. A call that blocks while the GPU is busy costs "
-            "nothing.",
+            "nothing, unless the host is late after it.",
         ),
         Term("idle by blocking", "the idle time that blocking calls caused"),
         Term(

@@ -416,41 +416,58 @@ class Account:
         return Cause.UNKNOWN, Reason.HOST_NOT_RECORDED
 
     def costs(self):
-        """Blocking call to the idle that it caused, in ticks, over all devices."""
-        rows, cost = self.rows, dict.fromkeys(self.blocking, 0)
+        """Blocking call to the idle that it caused, in ticks, over all devices.
+
+        That is while it blocked, and after it for as many ticks as it blocked beside other work:
+        the last of those is paid for first, and none twice.
+        """
+        cost = dict.fromkeys(self.blocking, 0)
+        for device in self.devices:
+            held_up = list(self._held_up_before_gaps(device))
+            idle = {t for start, end, by in held_up for t in by if start <= t < end}
+            for start, end, by in held_up:
+                owed = [by[t] for t in sorted(by) if t < start and t not in idle]
+                for t in range(start, end):
+                    if t in by:
+                        cost[by[t]] += 1
+                    elif owed:
+                        cost[owed.pop()] += 1
+        return cost
+
+    def _held_up_before_gaps(self, device):
+        """Each bubble that the host ended: start, end, and which call held the launch up when."""
+        launches = [
+            self.launched_at(self.launch[i]) for i in self.of(device) if self.launch[i] is not None
+        ]
+        for start, end, after in self.gaps(device):
+            next_launch = self.launch[after]
+            if next_launch is not None and not self._is_inside_replay(start, next_launch):
+                yield start, end, self._held_up(end, next_launch, launches)
+
+    def _held_up(self, end, next_launch, launches):
+        """Tick to the call by which a launch was held up then, of several by the first.
+
+        It is since the launch before, and until it is made; a blocking copy's until it starts.
+        """
+        by, rows, launched = {}, self.rows, self.launched_at(next_launch)
+        before = max((moment for moment in launches if moment < launched), default=0)
+        thread, order = rows[next_launch].thread, list(self.blocking)
         # Since when, until when and in which thread a host stall was, and through which call.
         stalls = [(rows[i].start, rows[i].end, rows[i].thread, i) for i in self.blocking]
         stalls += [(since, rows[i].end, rows[i].thread, j) for since, j, i in self.stalled]
-        stalls.sort(key=lambda stall: stall[0])
-        for device in self.devices:
-            launches = [
-                self.launched_at(self.launch[i])
-                for i in self.of(device)
-                if self.launch[i] is not None
-            ]
-            for start, end, after in self.gaps(device):
-                next_launch = self.launch[after]
-                if next_launch is None or self._is_inside_replay(start, next_launch):
-                    continue
-                delaying = [s for s in stalls if self._stands_before(s, next_launch, launches)]
-                for t in range(start, end):
-                    begun = [call for since, *_, call in delaying if since <= t]
-                    if begun:
-                        cost[begun[-1]] += 1
-        return cost
+        times = [
+            (max(since, before), order.index(i), end if i == next_launch else min(until, launched))
+            for since, until, stalled, i in stalls
+            if i == next_launch or self._waits_for(thread, stalled, since)
+        ]
+        for since, index, until in sorted(times):
+            for t in range(since, until):
+                by.setdefault(t, order[index])
+        return by
 
-    def _stands_before(self, stall, next_launch, launches):
-        """Whether a stall delayed a launch: nothing reached the device in between."""
-        since, until, thread, call = stall
-        launch_row, launched = self.rows[next_launch], self.launched_at(next_launch)
-        if call != next_launch and since >= launched:
-            return False
-        if any(until <= moment < launched for moment in launches):
-            return False
-        return thread == launch_row.thread or (
-            thread in self.launching
-            and (
-                launch_row.thread == WATCHDOG
-                or not self._is_recorded({launch_row.thread}, since, _is_activity)
-            )
+    def _waits_for(self, thread, stalled, since):
+        """Whether a thread that launches waits for another one's stall, or makes it itself."""
+        return thread == stalled or (
+            stalled in self.launching
+            and (thread == WATCHDOG or not self._is_recorded({thread}, since, _is_activity))
         )

@@ -264,17 +264,17 @@ def test_blocking_calls_are_summed_by_place_the_dearest_first(tmp_path):
     # WHEN
     report = analyze(write(tmp_path / "t.json", events))
 
-    # THEN each .item() costs [20, 44) of its step, the copy [164, 166) before itself and [172, 182)
-    # after it
+    # THEN each .item() costs the 12 us that it blocks of the idle [20, 44) of its step, the copy
+    # [164, 166) before itself and [172, 182) after it
     found = [
         (x.step, x.operator, x.kind, x.count, x.blocked_ns, x.caused_idle_ns) for x in report.syncs
     ]
     assert found == [
-        (None, "aten::item", "stream", 2, 24 * US, 48 * US),
+        (None, "aten::item", "stream", 2, 24 * US, 24 * US),
         (None, "aten::to", "copy", 1, 27 * US, 12 * US),
-        (1, "aten::item", "stream", 1, 12 * US, 24 * US),
-        (2, "aten::item", "stream", 1, 12 * US, 24 * US),
+        (1, "aten::item", "stream", 1, 12 * US, 12 * US),
         (2, "aten::to", "copy", 1, 27 * US, 12 * US),
+        (2, "aten::item", "stream", 1, 12 * US, 12 * US),
     ]
 
 

@@ -1,12 +1,4 @@
-"""Which host calls blocked, where in the program, and how much GPU idle each one caused.
-
-A blocking call costs nothing while the GPU has work. Its cost is the time in which a device was
-idle while the call blocked, and from its return until work launched after it reached the device.
-Where several calls stand in one bubble, each is attributed the time from its own start to the start
-of the next. A call costs nothing where the thread that launched next was busy itself when it began.
-An allocation that stalled another thread's call counts for that thread, too, from when both had
-begun until that call returned, as if the thread had made it itself.
-"""
+"""Which host calls blocked, where in the program, and how much GPU idle each one caused."""
 
 from __future__ import annotations
 
@@ -17,43 +9,18 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.arrays import Frozen, OneLine, concatenated
+from tracelab.arrays import Frozen, OneLine
 from tracelab.intervals import Int64Array
-from tracelab.measures.bubbles import Gaps, device_gaps, inside_replays
-from tracelab.measures.host_stalls import HostStalls, host_stalls, waits_for
+from tracelab.measures.attributed_idle import AttributedIdle, attributed_idle
 from tracelab.measures.measure import Measure, constrained
 from tracelab.model.blocking_calls import Blocking, BlockingCalls
 from tracelab.model.call_sites import CallSite, call_sites
 from tracelab.model.graph import EdgeKind, Graph
-from tracelab.model.host import Host
-from tracelab.model.lookup import expand_ranges, groups_of
+from tracelab.model.lookup import groups_of
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.steps import Window
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Trace
-
-
-@dataclass(frozen=True, slots=True, eq=False, repr=False)
-class AttributedIdle(Frozen):
-    """Which stretches of idle time are attributed to which call; disjoint on each device.
-
-    Attributes:
-        call_index: intp[c], index into the blocking calls.
-        device_number: int32[c].
-        start_ns, end_ns: int64[c], ns, never empty.
-
-    Example row: ``(call_index=2, device_number=0, start_ns=400, end_ns=900)``.
-    """
-
-    call_index: NDArray[np.intp]
-    device_number: NDArray[np.int32]
-    start_ns: Int64Array
-    end_ns: Int64Array
-
-    @property
-    def length_ns(self) -> Int64Array:
-        """int64[c], ns."""
-        return self.end_ns - self.start_ns
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -73,8 +40,8 @@ class BlockingCallCosts(Frozen):
         call_sites: where each call was made.
 
     Example row: ``(step_index=3, blocked_ns=700, caused_idle_ns=300, idle_after_ns=100,
-    awaited_id=17)``: the call blocked for 700 ns, in 200 of which a device was idle; so it was for
-    another 100 ns until new work reached it.
+    awaited_id=17)``: the call blocked for 700 ns, in 200 of which a device was idle; of the idle
+    after it, it caused another 100 ns.
     """
 
     calls: BlockingCalls
@@ -85,14 +52,6 @@ class BlockingCallCosts(Frozen):
     attributed_idle: AttributedIdle
     awaited_id: Int64Array
     call_sites: tuple[CallSite, ...]
-
-
-_NO_IDLE = AttributedIdle(
-    call_index=np.zeros(0, dtype=np.intp),
-    device_number=np.zeros(0, dtype=np.int32),
-    start_ns=np.zeros(0, dtype=np.int64),
-    end_ns=np.zeros(0, dtype=np.int64),
-)
 
 
 def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCallCosts:
@@ -106,7 +65,7 @@ def blocking_calls(graph: Graph, lines: SourceLines | None = None) -> BlockingCa
     """
     host, timeline = graph.host, graph.host.timeline
     calls = host.blocking_calls
-    idle = concatenated([_NO_IDLE, *(_attributed_idle(host) if len(calls) else ())])
+    idle = attributed_idle(host)
     caused_idle_ns = np.zeros(len(calls), dtype=np.int64)
     np.add.at(caused_idle_ns, idle.call_index, idle.length_ns)
     idle_after_ns = np.zeros(len(calls), dtype=np.int64)
@@ -147,73 +106,6 @@ def _awaited_id(graph: Graph) -> Int64Array:
     order = np.argsort(trace.end_ns[activity_id], kind="stable")
     last_id = dict(zip(call_id[order].tolist(), activity_id[order].tolist(), strict=True))
     return np.array([last_id.get(call, ABSENT) for call in calls.event_id.tolist()], dtype=np.int64)
-
-
-def _attributed_idle(host: Host) -> list[AttributedIdle]:
-    """The idle time of each device that blocking calls caused."""
-    stalls = host_stalls(host)
-    return [_attributed_idle_of(host, stalls, device) for device in host.timeline.device_numbers]
-
-
-def _attributed_idle_of(host: Host, stalls: HostStalls, device: int) -> AttributedIdle:
-    idle = device_gaps(host, device)
-    gap_index, stall_index = _stalls_before_gaps(host, stalls, idle, device)
-    order = np.lexsort((stall_index, stalls.start_ns[stall_index], gap_index))
-    gap_index, stall_index = gap_index[order], stall_index[order]
-    stall_start_ns = stalls.start_ns[stall_index]
-    until_ns = idle.end_ns[gap_index]
-    followed = np.flatnonzero(gap_index[1:] == gap_index[:-1])
-    until_ns[followed] = stall_start_ns[followed + 1]
-    start_ns = np.maximum(stall_start_ns, idle.start_ns[gap_index])
-    end_ns = np.minimum(until_ns, idle.end_ns[gap_index])
-    is_idle = end_ns > start_ns
-    call_index = stalls.call_index[stall_index[is_idle]]
-    return AttributedIdle(
-        call_index=call_index.astype(np.intp),
-        device_number=np.full(len(call_index), device, dtype=np.int32),
-        start_ns=start_ns[is_idle],
-        end_ns=end_ns[is_idle],
-    )
-
-
-def _stalls_before_gaps(
-    host: Host, stalls: HostStalls, idle: Gaps, device: int
-) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pairs: index of a gap, index of a host stall that delayed the launch which ends it.
-
-    A stall stands before a gap if no work for the device was launched between the two, and the work
-    that was launched next had not reached the device before it: a graph's nodes wait for no host.
-    """
-    timeline, calls = host.timeline, host.blocking_calls
-    is_launched = timeline.select(device=device) & (timeline.launch_id != ABSENT)
-    launched_ns = np.sort(host.launched_ns[timeline.launch_id[is_launched]])
-    # Of one thread's stalls, in order and none inside another, those before a gap are neighbors.
-    launched_gaps = np.flatnonzero((idle.launch_id != ABSENT) & ~inside_replays(timeline, idle))
-    next_ns = host.launched_ns[idle.launch_id[launched_gaps]]
-    previous_ns = np.concatenate(([ABSENT], launched_ns))[np.searchsorted(launched_ns, next_ns)]
-    gaps, stalls_before = [], []
-    for group in stalls.groups:
-        first = np.searchsorted(stalls.end_ns[group], previous_ns, side="right")
-        last = np.searchsorted(stalls.start_ns[group], next_ns)
-        range_index, position = expand_ranges(first, last)
-        gap_index, stall_index = launched_gaps[range_index], group[position]
-        launching_thread = timeline.trace.thread_index[idle.launch_id[gap_index]]
-        # Of each thread at once: of thousands that block side by side, hardly any is waited for.
-        is_awaited = waits_for(
-            host, launching_thread, stalls.thread_index[stall_index], stalls.start_ns[stall_index]
-        )
-        gaps.append(gap_index[is_awaited])
-        stalls_before.append(stall_index[is_awaited])
-    # The launch of a blocking copy is a blocking call itself, and stands before its own gap.
-    blocking_gaps = np.flatnonzero(np.isin(idle.launch_id, calls.event_id))
-    by_event = np.argsort(calls.event_id)
-    own_index = by_event[
-        np.searchsorted(calls.event_id, idle.launch_id[blocking_gaps], sorter=by_event)
-    ]
-    return (
-        np.concatenate((*gaps, blocking_gaps)),
-        np.concatenate((*stalls_before, own_index)),
-    )
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -20,6 +20,7 @@ from tracelab.intervals import (
     Int64Array,
     Intervals,
     gaps,
+    intersect,
     measure_within,
     overlapping_pairs,
     union,
@@ -72,9 +73,17 @@ class Bubbles(Frozen):
     reason: NDArray[np.int8]
     next_id: Int64Array
 
-    def by_cause(self, device: int, windows: Sequence[Window]) -> list[dict[str, int]]:
-        """Idle of one device per window: cause in small letters to ns, every cause listed."""
-        totals = {cause: self.within(device, self.cause == cause, windows) for cause in Cause}
+    def by_cause(
+        self, device: int, windows: Sequence[Window], part: Intervals | None = None
+    ) -> list[dict[str, int]]:
+        """Idle of one device per window: cause in small letters to ns, every cause listed.
+
+        Args:
+            device: its number.
+            windows: what to measure.
+            part: the time that is asked about; None for all.
+        """
+        totals = {cause: self.within(device, self.cause == cause, windows, part) for cause in Cause}
         return [
             {cause.name.lower(): int(total_ns[i]) for cause, total_ns in totals.items()}
             for i in range(len(windows))
@@ -93,12 +102,17 @@ class Bubbles(Frozen):
         ]
 
     def within(
-        self, device: int, is_chosen: NDArray[np.bool_], windows: Sequence[Window]
+        self,
+        device: int,
+        is_chosen: NDArray[np.bool_],
+        windows: Sequence[Window],
+        part: Intervals | None = None,
     ) -> Int64Array:
         """Idle of one device in each window, of the chosen pieces (bool[k]): int64[windows], ns."""
         is_wanted = is_chosen & (self.device_number == device)
+        pieces = union(self.start_ns[is_wanted], self.end_ns[is_wanted])
         return measure_within(
-            union(self.start_ns[is_wanted], self.end_ns[is_wanted]),
+            pieces if part is None else intersect(pieces, part),
             [window.start_ns for window in windows],
             [window.end_ns for window in windows],
         )

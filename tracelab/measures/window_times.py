@@ -29,8 +29,8 @@ class DeviceMetrics(OneLine):
     Attributes:
         blocking_comm_ns, blocking_copy_ns: the exposed time that the next compute waited for.
         bubbles: idle by cause.
-        idle_by_calls_ns: the idle that blocking calls caused, while they blocked or until new work
-            arrived after them.
+        idle_by_calls_ns: the idle that blocking calls caused, while they blocked or after them.
+        bubbles_by_calls: the same by cause, causes without any left out.
         unknown_reasons: the idle of cause "unknown", by why it is.
         graph_streams: those of the streams that only carry a few nodes of CUDA graphs each, where
             they are so many that they are shown as one; else None.
@@ -60,6 +60,9 @@ class DeviceMetrics(OneLine):
     )
     unknown_reasons: Mapping[str, int] = field(metadata=keyed_by(REASONS, complete=False))
     idle_by_calls_ns: int = field(default=0, metadata={"added": True})
+    bubbles_by_calls: Mapping[str, int] = field(
+        default_factory=dict, metadata={"added": True, **keyed_by(Cause, complete=False)}
+    )
     graph_streams: GraphStreamsTime | None = field(default=None, metadata={"added": True})
 
 
@@ -139,9 +142,9 @@ def device_metrics(
         for kind in (Kind.COMM, Kind.COPY)
     )
     idle = blocking_calls.attributed_idle
-    by_calls_ns = {
-        number: measure_within(
-            union(idle.start_ns[on_device], idle.end_ns[on_device]), start_ns, end_ns
+    by_calls = {
+        number: bubbles.by_cause(
+            number, windows, union(idle.start_ns[on_device], idle.end_ns[on_device])
         )
         for number in device_numbers
         for on_device in [idle.device_number == number]
@@ -154,7 +157,12 @@ def device_metrics(
                 blocking_copy_ns=int(copy_ns[times.device][i]),
                 bubbles=causes[times.device][i],
                 unknown_reasons=reasons[times.device][i],
-                idle_by_calls_ns=int(by_calls_ns[times.device][i]),
+                idle_by_calls_ns=sum(by_calls[times.device][i].values()),
+                bubbles_by_calls={
+                    cause: time_ns
+                    for cause, time_ns in by_calls[times.device][i].items()
+                    if time_ns
+                },
             )
             for times in of_window
         )

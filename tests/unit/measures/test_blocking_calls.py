@@ -89,15 +89,16 @@ def around(*rows, thread=MAIN):
     ]
 
 
-def test_idle_while_blocked_and_until_work_arrives_again():
-    # The call blocks in [5, 30): idle from 10 to 30, and then until the next kernel at 60: 50 ns.
-    assert costs(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 50}
+def test_idle_while_blocked_and_after_it_as_far_as_it_delayed_the_host():
+    # The call blocks in [5, 30), and the GPU is idle in [10, 60). Without the call, the host would
+    # have launched at 25 instead of at 50: 25 ns of the 50 are the call's, 20 of them beside it.
+    assert costs(*around(call("cudaStreamSynchronize", 5, 30))) == {4: 25}
 
 
 def test_idle_after_the_call_is_told_apart_and_what_it_waited_for():
-    # Of the 50 ns, 20 are while it blocks and 30 after. It waited for the kernel that ended at 10.
+    # Of the 25 ns, 20 are while it blocks and 5 after. It waited for the kernel that ended at 10.
     measured = blocking_calls(graph(*around(call("cudaDeviceSynchronize", 5, 30))))
-    assert measured.idle_after_ns.tolist() == [30]
+    assert measured.idle_after_ns.tolist() == [5]
     assert measured.awaited_id.tolist() == [1]
 
 
@@ -106,15 +107,58 @@ def test_blocking_copy_waits_for_its_own_copy():
     assert blocking_calls(graph(*rows)).awaited_id.tolist() == [1]
 
 
-def test_call_that_begins_in_the_bubble_pays_from_its_beginning():
-    assert costs(*around(call("cudaStreamSynchronize", 20, 30))) == {4: 40}
+def test_call_that_begins_in_the_bubble_pays_for_itself_alone():
+    assert costs(*around(call("cudaStreamSynchronize", 20, 30))) == {4: 10}
 
 
-def test_two_calls_in_one_bubble_share_it():
-    # The first from the bubble's start at 10 to 25, where the second begins; that until 60.
+def test_short_call_does_not_pay_for_the_long_one_that_follows():
+    # In us: the GPU is idle in [10, 700_000), the host blocks for 0.5 ms, and launches for 628 ms.
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 10, correlation=1),
+        call("cudaStreamSynchronize", 5, 505),
+        operator("aten::conv1d", 600, 699_990),
+        launch(629_000, 699_990, 2),
+        kernel(700_000, 700_005, correlation=2),
+    ]
+    assert costs(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {2: 500 * US}
+
+
+def test_call_that_drains_a_long_queue_pays_for_the_launches_behind_it():
+    # GIVEN 40 ns in which the call blocks while the GPU works, and 25 ns of launching after it
+    rows = [
+        launch(0, 1, 1),
+        kernel(1, 50, correlation=1),
+        call("cudaDeviceSynchronize", 10, 51),
+        launch(75, 76, 2),
+        kernel(80, 90, correlation=2),
+    ]
+
+    # THEN it costs all that is idle: without it these launches would run beside the first kernel
+    assert costs(*rows) == {2: 30}
+
+
+def test_two_calls_in_one_bubble_pay_for_what_each_delayed():
+    # The first blocks in [5, 20), 10 ns of it in the bubble, and 5 ns until the second begins at
+    # 25; that blocks for 1 ns, and delayed the host by no more.
     rows = around(call("cudaStreamSynchronize", 5, 20), call("cudaFree", 25, 26))
 
-    assert costs(*rows) == {4: 15, 5: 35}
+    assert costs(*rows) == {4: 15, 5: 1}
+
+
+def test_what_an_early_call_delayed_is_still_owed_behind_a_later_one():
+    # GIVEN a call that blocks in [0, 12) beside the kernel, one in [14, 16), and idle in [16, 60)
+    rows = [
+        launch(0, 0, 1),
+        kernel(0, 16, correlation=1),
+        call("cudaStreamSynchronize", 0, 12),
+        call("cudaStreamSynchronize", 14, 16),
+        launch(50, 55, 2),
+        kernel(60, 70, correlation=2),
+    ]
+
+    # THEN the host is late by 14 ns, of which the first call has 12
+    assert costs(*rows) == {2: 12, 3: 2}
 
 
 def busy_while_blocked(next_start):
@@ -152,17 +196,17 @@ def test_work_that_was_launched_before_the_call_is_not_late_through_it():
 
 def test_work_launched_between_the_call_and_the_bubble_acquits_the_call():
     # The call ends at 5; what was launched at 6 ran in [20, 30). The bubble from 30 on is not the
-    # call's, the one before 20 is: from 10 to 20.
+    # call's; of the one before 20 it has as much as it blocked, 3 ns.
     rows = around(
         call("cudaStreamSynchronize", 2, 5), launch(6, 7, 3), kernel(20, 30, correlation=3)
     )
 
-    assert costs(*rows) == {4: 10}
+    assert costs(*rows) == {4: 3}
 
 
 def test_the_gaps_inside_a_replay_are_not_caused_by_the_call_before_it():
-    # The graph of two nodes is launched at 20: the GPU idles from 10 to 30 until it begins, which
-    # the call from 2 to 15 causes, and from 40 to 50 between its nodes.
+    # The graph of two nodes is launched at 20. The GPU idles from 10 to 30 until it begins: of that
+    # the call from 2 to 15 causes 13 ns. It also idles from 40 to 50, between the nodes.
     rows = [
         launch(0, 1, 1),
         kernel(1, 10, correlation=1),
@@ -172,7 +216,7 @@ def test_the_gaps_inside_a_replay_are_not_caused_by_the_call_before_it():
         kernel(50, 60, correlation=2),
     ]
 
-    assert costs(*rows) == {2: 20}
+    assert costs(*rows) == {2: 13}
 
 
 def test_launch_that_is_not_in_the_file_charges_nobody():
@@ -188,7 +232,7 @@ def test_idle_after_the_last_activity_charges_nobody():
 
 
 def test_call_holds_up_every_device():
-    # Device 1 idles from 20 to 61: 41 ns beside the 50 of device 0.
+    # It blocks for 25 ns, and device 1 idles from 20 to 61, device 0 from 10 to 60.
     rows = around(
         call("cudaDeviceSynchronize", 5, 30),
         launch(1, 2, 3),
@@ -197,7 +241,7 @@ def test_call_holds_up_every_device():
         kernel(61, 70, device=1, correlation=4),
     )
 
-    assert costs(*rows) == {4: 50 + 41}
+    assert costs(*rows) == {4: 25 + 25}
 
 
 def test_call_of_another_thread_counts_where_the_launching_thread_did_nothing():
@@ -206,7 +250,7 @@ def test_call_of_another_thread_counts_where_the_launching_thread_did_nothing():
         call("cudaStreamSynchronize", 5, 30), operator("Backward", 40, 56), thread=AUTOGRAD
     )
 
-    assert costs(*rows) == {4: 50}
+    assert costs(*rows) == {4: 25}
 
 
 def test_call_of_another_thread_is_free_where_the_launching_thread_was_at_work():
@@ -231,17 +275,17 @@ def test_allocation_that_stalled_another_threads_launch_costs_from_when_both_had
         call("cudaHostAlloc", 40, 400, thread=AUTOGRAD),
     ]
 
-    # THEN the synchronize is attributed the time until the launch, 40 us, the allocation from there
-    # on, 362 us, of which 12 are after it
+    # THEN the synchronize is attributed what it blocked, 25 us, the allocation what it stalled the
+    # launch, 360 us, of which 10 are after it
     measured = blocking_calls(
         graph(*(replace(x, start=x.start * US, end=x.end * US) for x in rows))
     )
     assert measured.calls.event_id.tolist() == [2, 5]
-    assert measured.caused_idle_ns.tolist() == [40 * US, 362 * US]
-    assert measured.idle_after_ns.tolist() == [20 * US, 12 * US]
+    assert measured.caused_idle_ns.tolist() == [25 * US, 360 * US]
+    assert measured.idle_after_ns.tolist() == [5 * US, 10 * US]
 
 
-def test_allocation_that_stalled_a_call_before_the_launch_costs_until_the_work_arrives():
+def test_allocation_that_stalled_a_call_before_the_launch_costs_what_it_stalled():
     # In us: the record of an event returns at 210 instead of at once, the launch comes at 220.
     rows = [
         launch(0, 1, 1),
@@ -252,7 +296,7 @@ def test_allocation_that_stalled_a_call_before_the_launch_costs_until_the_work_a
         call("cudaHostAlloc", 40, 205, thread=AUTOGRAD),
     ]
 
-    assert costs(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 165 * US}
+    assert costs(*(replace(x, start=x.start * US, end=x.end * US) for x in rows)) == {5: 150 * US}
 
 
 def test_allocation_costs_nothing_beside_a_short_launch():
@@ -267,9 +311,9 @@ def test_pageable_copy_pays_before_and_after_itself():
         launch(20, 40, 3, name="cudaMemcpyAsync"), copy(30, 38, PAGEABLE_H2D, correlation=3)
     )
 
-    # THEN it costs the time from its beginning to its copy, 10 ns, and from the end of that to 60,
-    # 22 ns
-    assert costs(*rows) == {4: 10 + 22}
+    # THEN it costs the time from its beginning to its copy, 10 ns, the last 2 ns of it, and the 8
+    # that it waited for the copy delayed what is launched at 50
+    assert costs(*rows) == {4: 10 + 2 + 8}
 
 
 def test_blocking_calls_that_begin_with_a_blocking_copy_do_not_pay_for_it():
@@ -376,7 +420,7 @@ def test_a_steps_row_has_the_idle_in_the_step_whoever_caused_it(rows):
 
 
 def test_a_call_at_the_end_of_a_step_costs_idle_in_the_next():
-    # Two steps of 100 ns. In the first the host waits from 60 to 90 for the kernel that ends at 70;
+    # Two steps of 100 ns. In the first the host waits from 20 to 90 for the kernel that ends at 70;
     # the next step launches at 130, and its kernel starts at 140. Of the 70 ns idle, 30 (70 to 100)
     # are in the first step, 10 of them after the return at 90, and 40 (100 to 140) in the second.
     made = graph(
@@ -384,11 +428,11 @@ def test_a_call_at_the_end_of_a_step_costs_idle_in_the_next():
         step(2, 100, 200),
         launch(5, 8, 1),
         kernel(10, 70, correlation=1),
-        call("cudaStreamSynchronize", 60, 90),
+        call("cudaStreamSynchronize", 20, 90),
         launch(130, 135, 2),
         kernel(140, 180, correlation=2),
     )
     rows = blocking_call_rows(made, made.host.timeline.windows, blocking_calls(made))
     assert [
         (row.step, row.count, row.blocked_ns, row.caused_idle_ns, row.idle_after_ns) for row in rows
-    ] == [(None, 1, 30, 70, 50), (1, 1, 30, 30, 10), (2, 0, 0, 40, 40)]
+    ] == [(None, 1, 70, 70, 50), (1, 1, 70, 30, 10), (2, 0, 0, 40, 40)]

@@ -93,8 +93,9 @@ RULE = Rule(
     "of work and stays idle until the next launch reaches it. A call that blocks while the GPU "
     "still has work queued costs nothing.",
     decides="It sums the idle time of every GPU while the call blocked, and from its return until "
-    "work launched after it arrived. Calls from one call site are one finding. The profiler's own "
-    "calls, NCCL's watchdog and calls that caused no idle time are left out; so are waits for a "
+    "work launched after it arrived, that as far as the call had delayed the host: by the time in "
+    "which it blocked beside a busy GPU. Calls from one call site are one finding. The profiler's "
+    "own calls, NCCL's watchdog and calls that caused no idle are left out; so are waits for a "
     "copy to the host behind which the next replay of a CUDA graph is queued already. Calls that "
     "follow one another so soon that without one the next waits instead are changed, and priced, "
     "together.",

@@ -313,7 +313,7 @@ RULE = Rule(
     "idle. Gaps of 1 ms or more in which nothing "
     "was launched are reported separately (`slow_host`): there the host did something "
     "else. In a program of replays, gaps of 20 us are, and idle time while a replay "
-    "is launched counts as well. Idle time after a blocking call belongs to TL101. A "
+    "is launched counts as well. Idle time that a blocking call caused belongs to TL101. A "
     "CUDA graph is advised for what can be captured: blocking calls, pageable copies "
     "and what changes from step to step come first, in that order, and the saving is "
     "that of all of it together.",

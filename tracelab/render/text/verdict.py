@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from tracelab.findings.candidates_of_peer_waits import PEER_WAIT
 from tracelab.findings.finding import ASIDE, INFO, Finding
@@ -153,18 +153,25 @@ def _idle(scope: Scope) -> list[str]:
     over = f"Over {_all_of(scope)} {idle}" if scope.steps > 1 else f"I{idle[1:]} of it"
     # Data that is loaded behind a blocking call is the loader's cost: one gap has one story.
     if by_calls_ns < least_ns or device.bubbles.get("input", 0) >= least_ns:
-        return [f"{over}{_top_cause(device, scope.length_ns)}."]
+        return [f"{over}{_top_cause(device, device.bubbles, scope.length_ns)}."]
     by_calls, by_others = (
         percent_text(time_ns, scope.length_ns)
         for time_ns in (by_calls_ns, device.idle_ns - by_calls_ns)
     )
+    others_ns = {
+        cause: time_ns - device.bubbles_by_calls.get(cause, 0)
+        for cause, time_ns in device.bubbles.items()
+    }
+    if by_calls_ns < max(others_ns.values(), default=0):
+        top = _top_cause(device, others_ns, scope.length_ns)
+        return [f"{over}{top}; {by_calls} in and after blocking calls."]
     others = "" if by_others == "0 %" else f", {by_others} otherwise"
     return [f"{over}: {by_calls} in and after blocking calls{others}."]
 
 
-def _top_cause(device: DeviceMetrics, length_ns: int) -> str:
+def _top_cause(device: DeviceMetrics, bubbles: Mapping[str, int], length_ns: int) -> str:
     """The cause of most idle time: ", mostly CPU-bound (9.2 %)"."""
-    causes = largest(device.bubbles)
+    causes = largest(bubbles)
     if not causes:
         return ""
     cause, time_ns = causes[0]

@@ -17,8 +17,8 @@ def blocking_calls(view: View) -> Section:
         return Section("Blocking calls", ("No blocking calls.",))
     lines = (
         _total(view),
-        "Caused idle is the GPU's idle time while a call blocks and until new work arrives. "
-        "Blocking costs nothing while the GPU is busy.",
+        "Caused idle is the GPU's idle time while a call blocks, and after it as far as the call "
+        "delayed the host. Blocking costs nothing while the GPU is busy.",
     )
     notes = []
     left_out = view.syncs[_MOST_CALLS:]
@@ -52,12 +52,10 @@ def _total(view: View) -> str:
     idle_ns = sum(device.idle_ns for device in view.window.devices)
     of_idle = f" of the {time_text(idle_ns)}" if caused_ns <= idle_ns else ""
     gpus = " on all GPUs" if view.several else ""
-    loads = any(device.bubbles.get("input") for device in view.window.devices)
-    loading = ", data loading in between included" if loads else ""
     return (
         f"Blocking calls cause {time_text(caused_ns)}{of_idle} idle{gpus}: "
-        f"{time_text(caused_ns - after_ns)} while they block, {time_text(after_ns)} until new work "
-        f"arrives{loading}."
+        f"{time_text(caused_ns - after_ns)} while they block, {time_text(after_ns)} after them, "
+        "until new work arrives."
     )
 
 

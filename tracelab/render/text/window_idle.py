@@ -62,10 +62,9 @@ def _of_calls(device: DeviceMetrics) -> tuple[str, ...]:
     """How much blocking calls cause besides the time inside of them, which has a cause's name."""
     if not device.idle_by_calls_ns:
         return ()
-    loading = ", data loading included," if device.bubbles.get("input") else ""
     return (
-        "host_blocked is the time inside blocking calls alone. With the time until new work "
-        f"arrives{loading} it is {time_text(device.idle_by_calls_ns)} of the "
+        "host_blocked is the time inside blocking calls alone. With what they delayed after it, "
+        f"blocking calls cause {time_text(device.idle_by_calls_ns)} of the "
         f"{time_text(device.idle_ns)} idle.",
     )
 

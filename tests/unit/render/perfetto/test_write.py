@@ -74,7 +74,7 @@ def test_no_two_slices_of_a_row_overlap(tmp_path):
             start_ns = nanoseconds(event["ts"])
             end_ns = start_ns + nanoseconds(event["dur"])
             rows.setdefault((event["pid"], event["tid"]), []).append((start_ns, end_ns))
-    assert len(rows) == 12
+    assert len(rows) == 13
     for slices in rows.values():
         slices.sort()
         assert all(end <= start for (_, end), (start, _) in pairwise(slices))

@@ -155,6 +155,21 @@ class TestVerdict:
         assert {"2", "30.0 %", "20.0 %", "10.0 %"} <= {*figures(text)}
         assert text == snapshot
 
+    def test_what_is_idle_for_another_cause_is_told_where_it_is_more(self, snapshot):
+        # GIVEN 6 of 20 ms idle: 1 ms in and 0.5 ms after blocking calls, in which the host launched
+        # ahead of the GPU no more, 4 ms of launches that no call delayed, and 0.5 ms of latency
+        device = make_device(
+            busy_ns=14 * MS,
+            idle_ns=6 * MS,
+            idle_by_calls_ns=3 * MS // 2,
+            bubbles={"host_blocked": MS, "host_busy": 9 * MS // 2, "launch": MS // 2},
+            bubbles_by_calls={"host_blocked": MS, "host_busy": MS // 2},
+        )
+        text = text_of(make_steady_report(device)).replace("\n", " ")
+        assert "CPU-bound (20.0 %)" in text
+        assert {"30.0 %", "7.5 %"} <= {*figures(text)}
+        assert text == snapshot
+
     def test_what_is_not_overlapped(self, snapshot):
         device = make_device(busy_ns=20 * MS, exposed_comm_ns=8 * MS, exposed_copy_ns=MS)
         text = text_of(make_steady_report(device)).replace("\n", " ")
