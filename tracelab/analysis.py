@@ -330,7 +330,7 @@ def predict_changes(
         return None
     fixes = choose_fixes(findings, options.fixes, options.edits)
     return WhatIf(
-        basis=baseline.basis,
+        basis=baseline.printed_basis.name,
         baseline_error=baseline.error,
         predictions=() if sites is None else predict_choices(baseline, sites, fixes, findings),
         not_replayed=baseline.not_replayed,

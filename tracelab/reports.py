@@ -175,7 +175,7 @@ def whatif_of_job(
         dict.fromkeys(_as_edit(fix) for fix in fixes if fix.edits and fix.name != TOGETHER)
     )
     baseline = report.job.baseline
-    if baseline is None or baseline.step_ns is None or baseline.not_replayed is not None:
+    if baseline is None or baseline.printed is None or baseline.not_replayed is not None:
         why = None if baseline is None else baseline.not_replayed
         unknown = WhatIf(PROFILED, None, (), why or "The ranks cannot be replayed together.")
         return replace(report, whatif=unknown)
@@ -186,8 +186,9 @@ def whatif_of_job(
             run(partial(analyze_file, options=changed), sources), paths, changed
         )
         known = {one.name: one for one in replayed.whatif.predictions} if replayed.whatif else {}
-    predictions = predictions_of(fixes, known, report.findings, baseline.step_ns)
-    return replace(report, whatif=WhatIf(baseline.basis, baseline.error, predictions))
+    basis = baseline.printed
+    predictions = predictions_of(fixes, known, report.findings, basis.step_ns)
+    return replace(report, whatif=WhatIf(basis.name, baseline.error, predictions))
 
 
 def _as_edit(fix: Fix) -> str | Callable[[Program], Program]:

@@ -57,7 +57,7 @@ def predict_choices(
     """What the step would take with each; of one that changes nothing the reason says why."""
     predictions = predict(baseline, sites, fixes)
     return tuple(
-        _of_whole(x, baseline.step_ns or x.step_ns) if x.edits else _unchanged(x, findings)
+        _of_whole(x, baseline.printed_basis.step_ns) if x.edits else _unchanged(x, findings)
         for x in predictions
     )
 

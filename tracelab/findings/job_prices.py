@@ -34,8 +34,9 @@ def price_in_job(
         ranks: the ranks, in the order in which they are replayed.
         job: how they are replayed; a job that is.
     """
-    step_ns = job.baseline.step_ns
-    assert step_ns is not None  # it is replayed
+    basis = job.baseline.printed
+    assert basis is not None  # it is replayed
+    step_ns = basis.step_ns
     by_edit = {
         finding.edit: finding
         for finding in findings
@@ -89,7 +90,7 @@ def price_in_job(
         replace(
             row,
             step_ns=step_ns,
-            basis=job.baseline.basis,
+            basis=basis.name,
             saves_ns=saves_ns if by_text else None,
             saves_low_ns=low_ns if by_text else None,
             saves_high_ns=high_ns if by_text else None,
@@ -115,8 +116,9 @@ def predict_in_job(
         ranks: the ranks, in the order in which they are replayed.
         job: how they are replayed; a job that is.
     """
-    step_ns = job.baseline.step_ns
-    assert step_ns is not None  # it is replayed
+    basis = job.baseline.printed
+    assert basis is not None  # it is replayed
+    step_ns = basis.step_ns
     by_text = {JOINT.join(map(describe, changes)): changes for changes in map(changes_in, edits)}
     if len(by_text) > 1:
         by_text[TOGETHER] = tuple(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,8 +26,6 @@ from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
 from tracelab.findings.rules import tl305_first_use
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
-from tracelab.measures.profiler_overhead import most_saved_ns
-from tracelab.measures.steady import PROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
 from tracelab.options import Options
@@ -41,8 +39,6 @@ from tracelab.simulate.sites import Selection, Sites
 # Why a replay says nothing about the edit of a finding.
 NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
 _FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
-# Edits after which the GPU may have less to do.
-_LESS_WORK = ("remove", "scale", "comm", "level", "balance")
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -95,27 +91,20 @@ def price_findings(
     together = _joint([specific, *fixes.values()])
     predictions = predict(baseline, sites, [*fixes.values(), *rests.values(), specific, together])
     *alone, of_specific, of_all = predictions
-    limits = _limits(baseline, context)
-
-    def priced(finding: Finding, fix: Fix, prediction: Prediction) -> Finding:
-        limit = limits[_kernels_stay(fix.edits)]
-        return with_saving(finding, _step_ns(baseline, limit), saved_ns(prediction, limit))
-
+    step_ns = baseline.printed_basis.step_ns
     by_index = dict(zip(fixes, alone, strict=False))
     findings = [
-        priced(finding, fixes[i], by_index[i]) if i in by_index else finding
+        with_saving(finding, step_ns, saved_ns(by_index[i])) if i in by_index else finding
         for i, (finding, _) in enumerate(edited)
     ]
-    savings = _savings(
-        context, baseline, of_all if fixes else None, limits[_kernels_stay(together.edits)]
-    )
+    savings = _savings(context, baseline, of_all if fixes else None)
     if rests:
-        specific_ns, *_ = saved_ns(of_specific, limits[_kernels_stay(specific.edits)])
+        specific_ns, *_ = saved_ns(of_specific)
         findings = list(with_rest(findings, specific_ns, savings.saves_ns or 0))
     for i, prediction in zip(rests, alone[len(fixes) :], strict=True):
         if findings[i].role == REST:
-            findings[i] = priced(findings[i], fixes[i], prediction)
-    return Priced(in_order(findings, steps_of(context), baseline.step_ns), (savings,))
+            findings[i] = with_saving(findings[i], step_ns, saved_ns(prediction))
+    return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
 
 
 def _joint(fixes: Iterable[Fix]) -> Fix:
@@ -125,42 +114,6 @@ def _joint(fixes: Iterable[Fix]) -> Fix:
 def _all_of(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
     """All changes of some fixes, each once."""
     return tuple(dict.fromkeys(change for changes in groups for change in changes))
-
-
-def _step_ns(baseline: Baseline, limit: _Limit | None) -> int:
-    """The step that a saving is a share of, without the profiler where that limits it, ns."""
-    step_ns = baseline.step_ns or 0
-    return step_ns if limit is None else round(limit.share * step_ns)
-
-
-class _Limit(NamedTuple):
-    """What the step without the profiler says of savings that are predicted of the one with it.
-
-    Attributes:
-        most_ns: the most that can be saved, ns: all of it, or what kernels that stay leave of it.
-        share: how long it is, as a share of the one with the profiler.
-    """
-
-    most_ns: int
-    share: float
-
-
-def _limits(baseline: Baseline, context: Context) -> dict[bool, _Limit | None]:
-    """What can be saved at most, by whether kernels stay.
-
-    None where the predictions are without the profiler, or nothing is known of the step without it.
-    """
-    unprofiled_ns = context.timeline.trace.info.unprofiled_step_ns
-    beside_kernels_ns = most_saved_ns(context.timeline)
-    if baseline.basis != PROFILED or unprofiled_ns is None or beside_kernels_ns is None:
-        return {True: None, False: None}
-    share = min(1.0, unprofiled_ns / (baseline.step_ns or unprofiled_ns))
-    return {True: _Limit(beside_kernels_ns, share), False: _Limit(round(unprofiled_ns), share)}
-
-
-def _kernels_stay(edits: Iterable[Change]) -> bool:
-    """Whether the GPU has as much to do with some edits; a function may do anything."""
-    return all(isinstance(edit, Edit) and edit.kind not in _LESS_WORK for edit in edits)
 
 
 def _is_first_use(found: Iterable[Finding], context: Context) -> bool:
@@ -215,38 +168,23 @@ def edits_of(finding: Finding) -> tuple[Edit, ...]:
     return tuple(map(parse_edit, finding.edit.split(JOINT))) if finding.edit else ()
 
 
-def saved_ns(prediction: Prediction, limit: _Limit | None = None) -> tuple[int, int, int]:
-    """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer.
-
-    Args:
-        prediction: of the step, with the profiler or without it.
-        limit: of the step without the profiler; None where it is not known. At least is then saved
-            what is saved of the profiled step in proportion.
-    """
+def saved_ns(prediction: Prediction) -> tuple[int, int, int]:
+    """What a fix saves of a step, and at least, and at most, ns; 0 where it makes it longer."""
     saves_ns, low_ns, high_ns = (
         max(0, prediction.step_ns - ns)
         for ns in (prediction.predicted_ns, prediction.high_ns, prediction.low_ns)
     )
-    if limit is None:
-        return saves_ns, low_ns, high_ns
-    most_ns, share = limit
-    return min(most_ns, saves_ns), min(most_ns, round(share * low_ns)), min(most_ns, high_ns)
+    return saves_ns, low_ns, high_ns
 
 
-def _savings(
-    context: Context,
-    baseline: Baseline,
-    together: Prediction | None,
-    limit: _Limit | None = None,
-) -> Savings:
-    saves_ns, low_ns, high_ns = (
-        (None, None, None) if together is None else saved_ns(together, limit)
-    )
+def _savings(context: Context, baseline: Baseline, together: Prediction | None) -> Savings:
+    saves_ns, low_ns, high_ns = (None, None, None) if together is None else saved_ns(together)
+    basis = baseline.printed_basis
     return Savings(
         rank=context.rank,
         step=None,
-        step_ns=baseline.step_ns,
-        basis=baseline.basis,
+        step_ns=None if baseline.step_ns is None else basis.step_ns,
+        basis=basis.name,
         is_of_trace=baseline.is_share,
         saves_ns=saves_ns,
         saves_low_ns=low_ns,

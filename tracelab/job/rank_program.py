@@ -13,6 +13,7 @@ from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.basis import StepBasis
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.program import NODE_COLUMNS, NodeKind, Program
 
@@ -27,6 +28,7 @@ class RankProgram(Frozen):
         node_step: int16[n], the step of each node, an index into `steps`.
         step_ns: ns, their measured mean length.
         basis: whether that is with the profiler or without it, as of `SteadyMetrics`.
+        printed: the step of the rank that is printed.
         changes: the program with changes of this rank, by what they are called.
     """
 
@@ -35,6 +37,7 @@ class RankProgram(Frozen):
     node_step: NDArray[np.int16]
     step_ns: int
     basis: str
+    printed: StepBasis
     changes: Mapping[str, Edited] = field(default_factory=dict)
 
 
@@ -66,6 +69,7 @@ def rank_program(
         node_step=np.maximum(node_step, 0).astype(np.int16),
         step_ns=step_ns,
         basis=baseline.basis,
+        printed=baseline.printed_basis,
         changes=changes,
     )
 

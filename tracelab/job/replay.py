@@ -25,6 +25,7 @@ from tracelab.job.work_edits import Stretches, balance, find_stretches, level
 from tracelab.measures.steady import PROFILED, UNPROFILED
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.basis import StepBasis, gpu_chain
 from tracelab.simulate.predict import bounds_ns
 from tracelab.simulate.program import Program
 from tracelab.simulate.replay import replay
@@ -62,6 +63,8 @@ class JobBaseline(OneLine):
             without it where that is known of all ranks.
         error: by how much the replay is off, as a share of the measured step.
         not_replayed: why there are no predictions, a sentence; None where there are.
+        printed: the step that predictions are of: that of the rank whose step is longest. None
+            where nothing is replayed.
     """
 
     steps: tuple[int, ...] = ()
@@ -70,6 +73,7 @@ class JobBaseline(OneLine):
     basis: str = PROFILED
     error: float | None = None
     not_replayed: str | None = None
+    printed: StepBasis | None = field(default=None, metadata={"added": True})
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -206,7 +210,16 @@ def _baseline(
     if abs(error) > _MOST_ERROR:
         longer = "longer" if error > 0 else "shorter"
         why = f"The replay of the job's unchanged step is {abs(error):.1%} {longer} than the step."
-    return JobBaseline(steps, step_ns, replayed_ns, basis, round(error, 6), why)
+    printed = _basis([rank.printed for rank in ranks])
+    return JobBaseline(steps, step_ns, replayed_ns, basis, round(error, 6), why, printed)
+
+
+def _basis(of_ranks: Sequence[StepBasis]) -> StepBasis:
+    """The step of a job: without the profiler where it was timed on all ranks."""
+    is_unprofiled = all(basis.is_unprofiled for basis in of_ranks)
+    profiled_ns = max(basis.profiled_step_ns for basis in of_ranks)
+    step_ns = max(basis.step_ns for basis in of_ranks) if is_unprofiled else profiled_ns
+    return StepBasis(step_ns, profiled_ns, is_unprofiled)
 
 
 def _step_ns(part: RankPart, rank: RankProgram) -> int:
@@ -226,8 +239,8 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
     Where a rank waits less with a change, its compute no longer shares the GPU with a kernel that
     waits, and takes less: by how much is known within bounds.
     """
-    joined, step_ns = job.joined, job.baseline.step_ns
-    if joined is None or step_ns is None:
+    joined, step_ns, basis = job.joined, job.baseline.step_ns, job.baseline.printed
+    if joined is None or step_ns is None or basis is None or not changes:
         return ()
     given = {id(one): one for change in changes for one in change.all_programs}
     position = {key: index for index, key in enumerate(given)}
@@ -245,9 +258,13 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
     second = replay([joined.program, *(program for of_one in freed for program in of_one)])
     base_ns = int(first.step_ns[0])
     slow_ns, freed_ns = first.step_ns[1:], second.step_ns[1:].reshape(-1, 2)
+    fastest = (freed[position[id(change.low)]][1] for change in changes)
+    _, *remains_ns = replay([*map(gpu_chain, (joined.program, *fastest))]).step_ns.tolist()
     return tuple(
         _prediction(
             change,
+            basis,
+            remain_ns,
             step_ns,
             step_ns
             / base_ns
@@ -259,7 +276,7 @@ def predict_job(job: JobReplay, changes: Sequence[Change]) -> tuple[JobPredictio
                 )
             ),
         )
-        for change in changes
+        for change, remain_ns in zip(changes, remains_ns, strict=True)
     )
 
 
@@ -289,10 +306,13 @@ def _surplus_ns(more: MoreWork | None, baseline: JobBaseline) -> int | None:
     return more.surplus_ns * len(baseline.steps)
 
 
-def _prediction(change: Change, step_ns: int, new_ns: NDArray[np.float64]) -> JobPrediction:
-    """Bounds around what is predicted."""
+def _prediction(
+    change: Change, basis: StepBasis, remains_ns: int, step_ns: int, new_ns: NDArray[np.float64]
+) -> JobPrediction:
+    """Bounds around what is predicted, of the step that is printed."""
     shorter, longer = (max(margin, _MARGIN) for margin in change.margin)
-    return JobPrediction(*bounds_ns(step_ns, np.rint(new_ns).astype(np.int64), (shorter, longer)))
+    bounds = bounds_ns(step_ns, np.rint(new_ns).astype(np.int64), (shorter, longer))
+    return JobPrediction(*basis.carry(step_ns, step_ns, bounds, remains_ns))
 
 
 def _slowed_ns(

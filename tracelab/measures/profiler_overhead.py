@@ -144,36 +144,18 @@ def unprofiled_idle_ns(timeline: Timeline, window: Window) -> dict[int, int]:
     Returns:
         device to ns: ``{0: 12_000}``; empty where it is not known.
     """
-    [count] = _step_counts(timeline, [window])
-    left_ns = _beside_work_ns(timeline, timeline.kind != Kind.COMM)
-    return {device: count * ns for device, ns in left_ns.items()}
-
-
-def most_saved_ns(timeline: Timeline) -> int | None:
-    """The most that a step can be shorter than it is without the profiler if its kernels stay, ns.
-
-    No step takes less than the kernels of any device, without copies and collectives. None where
-    it is not known what a step takes without the profiler.
-
-    There is no slow reference model: it is a difference of two lengths.
-    """
-    left_ns = _beside_work_ns(timeline, timeline.kind == Kind.COMPUTE)
-    return min(left_ns.values(), default=None)
-
-
-def _beside_work_ns(timeline: Timeline, is_work: NDArray[np.bool_]) -> dict[int, int]:
-    """What a step takes without the profiler beside the typical time of some work, by device."""
     step_ns, steady = timeline.trace.info.unprofiled_step_ns, timeline.steady
     if step_ns is None or steady is None:
         return {}
+    [count] = _step_counts(timeline, [window])
     steps = [timeline.steps[index] for index in steady.indices]
     starts_ns, ends_ns = [step.start_ns for step in steps], [step.end_ns for step in steps]
-    left_ns = {}
+    is_work, idle_ns = timeline.kind != Kind.COMM, {}
     for device in timeline.device_numbers:
         works = timeline.busy(timeline.select(device=device) & is_work)
         works_ns = float(np.median(measure_within(works, starts_ns, ends_ns)))
-        left_ns[device] = max(0, round(step_ns - works_ns))
-    return left_ns
+        idle_ns[device] = count * max(0, round(step_ns - works_ns))
+    return idle_ns
 
 
 def _host_overhead_ns(

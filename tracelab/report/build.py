@@ -191,7 +191,7 @@ def _whatif_in_job(options: Options, job: Job, replay: JobReplay) -> WhatIf:
     """What the job's step takes with the edits that are asked for."""
     baseline, is_replayed = replay.baseline, replay.baseline.not_replayed is None
     return WhatIf(
-        basis=baseline.basis,
+        basis=baseline.printed.name if baseline.printed else baseline.basis,
         baseline_error=baseline.error,
         predictions=predict_in_job(options.edits, job.ranks, replay) if is_replayed else (),
         not_replayed=baseline.not_replayed,

@@ -23,6 +23,7 @@ from tracelab.model.graph import Graph
 from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.basis import StepBasis, find_basis
 from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
@@ -68,6 +69,7 @@ class Baseline(OneLine):
         not_replayed: why there are no predictions, a sentence; else None.
         is_share: whether it is the whole trace instead of a step.
         calibration: how it was made of what was recorded, where it is without the profiler.
+        printed: the step that predictions are carried over to; None for that of the replay.
     """
 
     program: Program | None = None
@@ -81,6 +83,12 @@ class Baseline(OneLine):
     not_replayed: str | None = None
     is_share: bool = False
     calibration: Calibration | None = None
+    printed: StepBasis | None = None
+
+    @property
+    def printed_basis(self) -> StepBasis:
+        """The step that predictions are of; without any length where there is none."""
+        return self.printed or StepBasis(self.step_ns or 0, self.step_ns or 0)
 
 
 def find_baseline(graph: Graph) -> Baseline:
@@ -88,6 +96,10 @@ def find_baseline(graph: Graph) -> Baseline:
 
     There is no slow reference model: it compares a replay, which has one, with what was measured.
     """
+    return replace(_replayed(graph), printed=find_basis(graph.host.timeline))
+
+
+def _replayed(graph: Graph) -> Baseline:
     timeline = graph.host.timeline
     if not (timeline.launch_id != ABSENT).any():
         return Baseline(not_replayed="The file has no calls that launch its GPU work.")

@@ -18,6 +18,7 @@ from tracelab.intervals import Int64Array
 from tracelab.measures.measure import constrained
 from tracelab.measures.ranking import OTHERS, ranked
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.basis import gpu_chain
 from tracelab.simulate.costs import host, remove, scale
 from tracelab.simulate.critical_cycle import CriticalCycle, critical_cycle
 from tracelab.simulate.items import ItemName, Items, kernels_of, lines_of, operators_of
@@ -121,19 +122,25 @@ def causal_profile(
     """
     if baseline.program is None or baseline.step_ns is None or sites is None:
         return ()
+    basis = baseline.printed_basis
     if by == FINDING:
-        return _by_saving(_of_finding(baseline.step_ns, finding) for finding in findings)
+        return _by_saving(_of_finding(basis.step_ns, finding) for finding in findings)
     program, items = baseline.program, _ITEMS_BY[by](sites)
     replayed = replay([program])
     replayed_ns = int(replayed.step_ns[0])
     cycle = critical_cycle(program, replayed.time_ns[:, 0], replayed_ns)
     whole, (parts, others) = _whole(sites, cycle), _parts(items, cycle, by)
     asked = [*whole, *parts, *others]
-    steps_ns = replay_edits(program, (change() for part in asked for change in part.changes))
+    changes = [change for part in asked for change in part.changes]
+    steps_ns = replay_edits(program, (change() for change in changes))
+    remains_ns = replay_edits(gpu_chain(program), (gpu_chain(change()) for change in changes))
     # By how much the replay is off without a change, it is with one, in proportion.
-    per_replayed = baseline.step_ns / replayed_ns
-    answers_ns = (round(step_ns * per_replayed) for step_ns in steps_ns)
-    rows = [_answered(part, baseline.step_ns, answers_ns, per_replayed) for part in asked]
+    per_replayed = basis.step_ns / replayed_ns
+    answers_ns = (
+        max(round(step_ns * per_replayed), min(remain_ns, basis.step_ns))
+        for step_ns, remain_ns in zip(steps_ns, remains_ns, strict=True)
+    )
+    rows = [_answered(part, basis.step_ns, answers_ns, per_replayed) for part in asked]
     first, last = len(whole), len(whole) + len(parts)
     return (*rows[:first], *_by_saving(rows[first:last]), *rows[last:])
 

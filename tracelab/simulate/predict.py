@@ -11,6 +11,7 @@ import numpy as np
 from tracelab.arrays import OneLine
 from tracelab.intervals import Int64Array
 from tracelab.simulate.baseline import Baseline
+from tracelab.simulate.basis import Bounds, StepBasis, gpu_chain
 from tracelab.simulate.edited import Edited
 from tracelab.simulate.edits import Edit, apply_edit
 from tracelab.simulate.program import Program
@@ -80,7 +81,7 @@ class Prediction(OneLine):
     Attributes:
         name, findings: of the fix.
         edits: its changes as they are written.
-        step_ns: ns, the step as it is; with the changes that the fix comes after.
+        step_ns: ns, the step that is printed, as it is; with the changes that the fix comes after.
         predicted_ns: ns, the step with the fix.
         low_ns, high_ns: ns, between which it is expected.
         reason: why nothing better can be said, a clause; None where there is nothing to say.
@@ -112,21 +113,29 @@ def predict(baseline: Baseline, sites: Sites, fixes: Sequence[Fix]) -> tuple[Pre
     """
     if baseline.program is None or baseline.step_ns is None:
         return ()
-    bases = (baseline.program, *baseline.loose)
+    bases, basis = (baseline.program, *baseline.loose), baseline.printed_basis
     at_once = max(1, _AT_ONCE // (_PER_BASE * len(bases)))
     return tuple(
         prediction
         for first in range(0, len(fixes), at_once)
         for prediction in _predict_some(
-            bases, baseline.step_ns, sites, fixes[first : first + at_once]
+            bases, baseline.step_ns, basis, sites, fixes[first : first + at_once]
         )
     )
 
 
 def _predict_some(
-    bases: Sequence[Program], step_ns: int, sites: Sites, fixes: Sequence[Fix]
+    bases: Sequence[Program], step_ns: int, basis: StepBasis, sites: Sites, fixes: Sequence[Fix]
 ) -> Iterator[Prediction]:
-    """Predictions of some fixes, in one replay."""
+    """Predictions of some fixes, in one replay, and another one of what remains with them.
+
+    Args:
+        bases: the programs of the baseline.
+        step_ns: its measured step.
+        basis: the step that is printed.
+        sites: the places of the first of the programs.
+        fixes: what to predict.
+    """
     starts = {
         after: [apply_changes(after, base, sites).program for base in bases]
         for after in dict.fromkeys(fix.after for fix in fixes)
@@ -140,11 +149,26 @@ def _predict_some(
     base_ns, begun_ns, wanted_ns = np.split(replayed_ns, np.cumsum((len(bases), len(begun))))
     start_ns = dict(zip(starts, begun_ns.reshape(-1, len(bases)), strict=True))
     of_fixes_ns = wanted_ns.reshape(len(fixes), -1)
-    for fix, of_fix, of_programs_ns in zip(fixes, edited, of_fixes_ns, strict=True):
+    chains = map(gpu_chain, (bases[0], *(of_fix[0].low for of_fix in edited)))
+    _, *remains_ns = replay([*chains]).step_ns.tolist()
+    for fix, of_fix, of_programs_ns, remain_ns in zip(
+        fixes, edited, of_fixes_ns, remains_ns, strict=True
+    ):
         of_start_ns = start_ns[fix.after]
         # Without changes before it is the step as it is.
         from_ns = round(step_ns * (int(of_start_ns[0]) / int(base_ns[0])))
-        yield _prediction(from_ns, fix, of_fix, of_start_ns, of_programs_ns)
+        bounds = _bounds(from_ns, fix, of_start_ns, of_programs_ns)
+        printed = basis.carry(step_ns, from_ns, bounds, remain_ns)
+        yield Prediction(
+            name=fix.name,
+            edits=tuple(map(describe, fix.edits)),
+            findings=fix.findings,
+            step_ns=round(from_ns * basis.step_ns / step_ns),
+            predicted_ns=printed.predicted_ns,
+            low_ns=printed.low_ns,
+            high_ns=printed.high_ns,
+            reason=of_fix[0].reason,
+        )
 
 
 def describe(change: Change) -> str:
@@ -196,36 +220,21 @@ def _replayed(programs: Sequence[Program]) -> Int64Array:
     return np.array([step_ns[id(program)] for program in programs], dtype=np.int64)
 
 
-def _prediction(
-    step_ns: int, fix: Fix, edited: Sequence[Edited], base_ns: Int64Array, replayed_ns: Int64Array
-) -> Prediction:
+def _bounds(step_ns: int, fix: Fix, base_ns: Int64Array, replayed_ns: Int64Array) -> Bounds:
     """What the replays say of a fix.
 
     Args:
         step_ns: the measured step, with the changes before.
         fix: the fix.
-        edited: what it made of each baseline.
         base_ns: the replayed step of each baseline, with the changes before.
         replayed_ns: those of `_programs`.
     """
     # By how much the replay is off without a change, it is with one, in proportion.
     new_ns = np.rint(replayed_ns * (step_ns / np.repeat(base_ns, _PER_BASE))).astype(np.int64)
-    predicted_ns, low_ns, high_ns = bounds_ns(step_ns, new_ns, margin_of(fix.edits))
-    return Prediction(
-        name=fix.name,
-        edits=tuple(map(describe, fix.edits)),
-        findings=fix.findings,
-        step_ns=step_ns,
-        predicted_ns=predicted_ns,
-        low_ns=low_ns,
-        high_ns=high_ns,
-        reason=edited[0].reason,
-    )
+    return bounds_ns(step_ns, new_ns, margin_of(fix.edits))
 
 
-def bounds_ns(
-    step_ns: int, new_ns: Int64Array, margin: tuple[float, float]
-) -> tuple[int, int, int]:
+def bounds_ns(step_ns: int, new_ns: Int64Array, margin: tuple[float, float]) -> Bounds:
     """What is predicted, at least and at most, ns.
 
     A fix is not worth less or more by a margin than what it changes: one that changes nothing is
@@ -244,7 +253,7 @@ def bounds_ns(
     longer_ns = int((longer + _CLOCKS * denser) * predicted_ns)
     if longer <= shorter or not at_most_ns:
         longer_ns = min(longer_ns, at_most_ns)
-    return (
+    return Bounds(
         predicted_ns,
         max(int(new_ns.min()) - shorter_ns, 0),
         min(int(new_ns.max()) + longer_ns, max(step_ns, predicted_ns + longer_ns)),

@@ -8,7 +8,6 @@ from tests.build.rows import US, call, comm, kernel, launch, operator, step, tra
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.profiler_overhead import (
     active_devices,
-    most_saved_ns,
     profiler_overhead_ns,
     unprofiled_idle_ns,
     unprofiled_ns,
@@ -178,19 +177,10 @@ def test_idle_without_the_profiler_may_be_there_while_a_collective_waits():
     graph = recorded(0.09, *rows)
     assert unprofiled_idle_ns(graph.host.timeline, Window(None, 0, 300 * US)) == {0: 150 * US}
 
-    assert most_saved_ns(graph.host.timeline) == 50 * US
-
-
-@pytest.mark.parametrize(("unprofiled_us", "most_us"), [(104, 4), (90, 0)])
-def test_no_step_is_shorter_than_its_kernels(unprofiled_us, most_us):
-    graph = recorded(unprofiled_us / 1_000, *run_ahead_steps())
-    assert most_saved_ns(graph.host.timeline) == most_us * US
-
 
 def test_idle_without_the_profiler_is_unknown_of_a_capture_that_says_nothing():
     graph = recorded(None, *run_ahead_steps())
     assert unprofiled_idle_ns(graph.host.timeline, Window(None, 9 * US, 572 * US)) == {}
-    assert most_saved_ns(graph.host.timeline) is None
 
 
 def test_capture_that_says_nothing():

@@ -14,6 +14,7 @@ from tests.build.random_rows import random_rows
 from tests.build.rows import US
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.baseline import find_baseline
+from tracelab.simulate.basis import StepBasis
 from tracelab.simulate.causal_profile import causal_profile
 from tracelab.simulate.critical_cycle import critical_cycle
 from tracelab.simulate.host_pieces import host_pieces
@@ -102,7 +103,7 @@ def test_host_decides_and_kernels_could_be_free():
 def test_what_decides_is_a_part_of_the_step_that_was_measured():
     # GIVEN steps of 100 us by their replay, of which 80 were measured
     graph = steps()
-    baseline = replace(find_baseline(graph), step_ns=80 * US)
+    baseline = replace(find_baseline(graph), printed=StepBasis(80 * US, 80 * US))
     host, gpu, *operators = causal_profile(
         baseline, Sites(graph, None, baseline.program), "operator"
     )
