@@ -17,7 +17,6 @@ from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import Edited, times, with_cost, with_latency
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.sites import Selection, Sites
-from tracelab.simulate.waits import with_less_host_work
 
 
 class _GraphLaunch(NamedTuple):
@@ -45,8 +44,11 @@ def fuse(program: Program, selection: Selection) -> Edited:
     """Its launches become one, as of one fused kernel; their GPU time stays."""
     runs = _find_runs(program, selection)
     within = _within(program, runs)
-    fused = _with_gaps(_in_one_call(program, selection.sites, runs), within, 0)
-    return Edited.exactly(fused, runs.count)
+    middle, low, high = (
+        _with_gaps(_in_one_call(program, runs, np.zeros(len(stays)), stays), within, 0)
+        for stays in _stays(selection.sites)
+    )
+    return Edited(middle, low, high, runs.count)
 
 
 def graph(program: Program, selection: Selection) -> Edited:
@@ -55,9 +57,8 @@ def graph(program: Program, selection: Selection) -> Edited:
     What is a replay already becomes part of that graph, with its nodes.
     """
     runs = _find_runs(program, selection)
-    changed = _in_one_call(program, selection.sites, runs)
-    if not selection.is_everywhere:
-        changed = with_less_host_work(changed, selection.host_share, 0)
+    stays = _stays(selection.sites)
+    goes = np.zeros(len(stays[0])) if selection.is_everywhere else selection.host_share
     is_replay = match_names(selection.sites.timeline.trace, program.event_id, is_graph_launch)
     within = _within(program, runs)
     in_replay = within & _in_one_launch(program, is_replay)
@@ -69,11 +70,15 @@ def graph(program: Program, selection: Selection) -> Edited:
         gaps_ns = [own_ns, min(own_ns, *gaps_ns), max(own_ns, *gaps_ns)]
     middle, low, high = (
         _with_gaps(
-            with_cost(changed, runs.is_first, _call_ns(program, is_replay, runs, cost)),
+            with_cost(
+                _in_one_call(program, runs, goes, of_bound),
+                runs.is_first,
+                _call_ns(program, is_replay, runs, cost),
+            ),
             within & ~in_replay,
             gap_ns,
         )
-        for cost, gap_ns in zip(costs, gaps_ns, strict=True)
+        for cost, gap_ns, of_bound in zip(costs, gaps_ns, stays, strict=True)
     )
     return Edited(middle, low, high, runs.count)
 
@@ -136,8 +141,9 @@ def _find_runs(program: Program, selection: Selection) -> _Runs:
     number = np.full(len(chosen), ABSENT, dtype=np.int64)
     is_first = np.zeros(len(chosen), dtype=np.bool_)
     step_index = sites.host_step_index
-    follows_other_work = np.zeros(len(chosen), dtype=np.bool_)
-    follows_other_work[sites.program.target[sites.other_work]] = True
+    # Such work ends where its call begins, which may be a node of its own.
+    late_id = program.event_id[sites.program.target[sites.other_work]]
+    follows_other_work = np.isin(program.event_id, late_id)
     for _, calls in groups_of(np.where(is_call, program.thread_index, ABSENT)):
         goes_on = np.append(False, chosen[calls[:-1]])
         goes_on[1:] &= step_index[calls[1:]] == step_index[calls[:-1]]
@@ -184,14 +190,40 @@ def _number_by_thread(
     return number
 
 
-def _in_one_call(program: Program, sites: Sites, runs: _Runs) -> Program:
-    """The same, where of each run only the first call takes time, and what loads data."""
+def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """What no batch takes away of the host's work: what is predicted, at least and at most.
+
+    Each is float64[e], the share of each edge of the recorded program. What the file names stays:
+    data loading, and work other than launching. Where it is silent for longer than PyTorch takes
+    from one launch to the next, that time stays at most; where it does not even name a region
+    around it, nobody knows what it was, and no saving is predicted of it.
+    """
+    named = np.maximum(sites.loading_share, sites.other_work)
+    return (
+        np.maximum(named, sites.unknown_share),
+        named,
+        np.maximum(named, sites.silent_share),
+    )
+
+
+def _in_one_call(
+    program: Program, runs: _Runs, goes: NDArray[np.float64], stays: NDArray[np.float64]
+) -> Program:
+    """The same, where of each run only the first call takes time, and what stays between calls.
+
+    Args:
+        program: any.
+        runs: what is launched in one call each.
+        goes: float64[edges of the recorded program], the share of work outside the runs that goes.
+        stays: the share of any work that stays.
+    """
     is_later = (runs.number != ABSENT) & (program.kind == NodeKind.CALL) & ~runs.is_first
+    is_work = np.isin(program.via, (Via.HOST, Via.THREAD))
+    is_between = (_within(program, runs) & is_work)[: len(stays)]
+    share = np.ones(len(program.via))
+    share[: len(stays)] = np.where(is_between, stays, np.maximum(1 - goes, stays))
     changed = with_cost(program, is_later, 0)
-    between = _within(program, runs) & np.isin(program.via, (Via.HOST, Via.THREAD))
-    loading = np.zeros(len(program.via))
-    loading[: len(sites.loading_share)] = sites.loading_share
-    return with_latency(changed, between, times(program.latency_ns, loading))
+    return with_latency(changed, share < 1, times(program.latency_ns, share))
 
 
 def _with_gaps(program: Program, within: NDArray[np.bool_], gap_ns: int) -> Program:

@@ -1,14 +1,18 @@
-"""Host work between launches that is more than launching: no batch of launches takes it away."""
+"""Host time between launches that is more than launching: no batch of launches takes it away."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.intervals import Intervals, gaps, join, subtract, union
 from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_source_function
+from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -18,6 +22,7 @@ from tracelab.simulate.program import Program, Via
 # as the preparation of an optimizer's step, are gone once their launches are replayed.
 _LONG_NS = 200_000
 _LONG_UNKNOWN_NS = 1_000_000  # where the file does not say what the host did
+_SILENT_NS = 50_000  # no event of any thread for so long: longer than launching takes
 _OF_TORCH = re.compile(r"(?:^|/)torch/")
 
 
@@ -49,3 +54,34 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
         is_other[edges[by_time]] = np.where(function == ABSENT, is_long, ~of_torch[function])
     found: NDArray[np.bool_] = is_other
     return found
+
+
+class Silence(NamedTuple):
+    """When no thread was recorded doing anything, thread by thread, for longer than launches take.
+
+    Attributes:
+        all: index into `Trace.threads` to these times.
+        unknown: those outside all regions that somebody named, a step for one.
+    """
+
+    all: Mapping[int, Intervals]
+    unknown: Mapping[int, Intervals]
+
+
+def find_silence(host: Host) -> Silence:
+    """When the host did something that the file does not say."""
+    silent, unknown = {}, {}
+    for thread, own in host.states.items():
+        states = (own, host.other_threads(thread))
+        known = union([], [])
+        for state in states:
+            for doing in (state.profiler, state.blocked, state.input, state.recorded):
+                known = join(known, doing)
+            known = join(known, state.waiting)
+        if len(known):
+            between = gaps(known, int(known.starts[0]), int(known.ends[-1]))
+            is_long = between.ends - between.starts > _SILENT_NS
+            silent[thread] = Intervals(between.starts[is_long], between.ends[is_long])
+            named = join(*(state.annotated for state in states))
+            unknown[thread] = subtract(silent[thread], named)
+    return Silence(silent, unknown)

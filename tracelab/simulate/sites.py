@@ -25,7 +25,7 @@ from tracelab.model.lookup import calls_of_name, groups_of, match_names
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
-from tracelab.simulate.other_work import other_work
+from tracelab.simulate.other_work import Silence, find_silence, other_work
 from tracelab.simulate.program import NodeKind, Program, Via
 
 _KERNEL, _RANK = "kernel:", "rank:"
@@ -127,6 +127,20 @@ class Sites:
     def other_work(self) -> NDArray[np.bool_]:
         """bool[e], the edges of the recorded program that are host work other than launching."""
         return read_only(other_work(self.timeline, self.program))
+
+    @cached_property
+    def silent_share(self) -> NDArray[np.float64]:
+        """float64[e], of each edge of host work the share without any event; 0 for all others."""
+        return read_only(self.share_within(self._silence.all))
+
+    @cached_property
+    def unknown_share(self) -> NDArray[np.float64]:
+        """The same outside all regions that somebody named."""
+        return read_only(self.share_within(self._silence.unknown))
+
+    @cached_property
+    def _silence(self) -> Silence:
+        return find_silence(self.graph.host)
 
     @cached_property
     def stream_wait_id(self) -> Int64Array:

@@ -2,29 +2,46 @@
 
 import pytest
 
-from tests.build.repeated_scenes import scene
+from tests.build import rows
+from tests.build.repeated_scenes import Scene, scene
 from tests.build.rows import US, kernel, launch, python
+from tracelab.simulate.recorded import record_program
+from tracelab.simulate.repeat import whole
+from tracelab.simulate.sites import Sites
 
 
-def step_with(*frames, gap=400 * US):
-    """Two launches, a gap in some functions, two more and 20 us of the loop."""
+def step_with(*frames, gap=400 * US, starts_after=10 * US):
+    """Two launches, a gap in some functions, two more and 20 us of the loop.
 
-    def of_step(begin, number):
-        second = begin + 15 * US + gap
-        starts = (begin, begin + 10 * US, second, second + 10 * US)
+    Launches take 5 us: what starts sooner than that starts inside its call.
+    """
+
+    def of_step(first, number):
+        second = first + 15 * US + gap
+        starts = (first, first + 10 * US, second, second + 10 * US)
         for i, start in enumerate(starts):
             yield launch(start, start + 5 * US, number + i)
-            yield kernel(start + 10 * US, start + 15 * US, correlation=number + i)
+            begin = start + starts_after
+            yield kernel(begin, begin + 5 * US, correlation=number + i)
         for i, name in enumerate(frames):
-            yield python(name, begin + (16 + i) * US, second - (1 + i) * US)
+            yield python(name, first + (16 + i) * US, second - (1 + i) * US)
 
     return scene(50 * US + gap, of_step)
 
 
-def test_what_an_environment_does_is_not_replayed_by_a_graph():
+@pytest.mark.parametrize("starts_after", [4 * US, 10 * US], ids=["inside its call", "later"])
+def test_what_an_environment_does_is_not_replayed_by_a_graph(starts_after):
     # Each graph takes 10 us to launch, the environment 400 us, and the rest of the loop 20 us.
     frames = "train.py(9): step", "gymnasium/core.py(3): step"
-    assert step_with(*frames).step_ns("graph") == (10 + 400 + 10 + 20) * US
+    assert step_with(*frames, starts_after=starts_after).step_ns("graph") == (
+        (10 + 400 + 10 + 20) * US
+    )
+
+
+def test_a_kernel_that_starts_inside_its_call_fuses_across_no_pause():
+    # The calls take 5 us each, two of which go; 1,000 us of silence stay with 20 of the loop.
+    step = step_with(gap=1000 * US, starts_after=4 * US)
+    assert step.step_ns("fuse") == (5 + 1000 + 5 + 20) * US
 
 
 def test_what_pytorch_does_to_launch_is_gone():
@@ -39,3 +56,37 @@ def test_without_functions_in_the_file_only_a_longer_gap_is_other_work(gap, step
 
 def test_a_short_gap_is_part_of_launching():
     assert step_with("gymnasium/core.py(3): step", gap=100 * US).step_ns("graph") == 30 * US
+
+
+def test_a_silent_pause_in_a_step_stays_at_most():
+    # A graph of four nodes takes 4 us to launch, or 10 and 0.7 more for each; the loop takes 20.
+    at_least, at_most = step_with(gap=400 * US).bounds_ns("graph")
+    assert (at_least, at_most) == ((4 + 20) * US, 12_800 + (400 + 20) * US)
+
+
+def launches_around(pause, *, within=None):
+    """Twenty launches of 5 us each 15 us with a kernel of 3, a pause after half; without steps."""
+    some = []
+    for i in range(20):
+        begin = 15 * US * i + (pause if i >= 10 else 0)
+        some += [
+            launch(begin, begin + 5 * US, i),
+            kernel(begin + 4 * US, begin + 7 * US, correlation=i),
+        ]
+    if within:
+        some.append(within("eval", 0, 300 * US + pause))
+    graph = rows.graph(*some)
+    program = whole(graph, record_program(graph))
+    return Scene(program, Sites(graph, None, program))
+
+
+@pytest.mark.parametrize(
+    ("within", "middle"), [(None, 500), (rows.annotation, 0)], ids=["unknown", "in a named region"]
+)
+@pytest.mark.parametrize("edit", ["graph", "fuse"])
+def test_a_pause_of_which_the_file_says_nothing_is_in_no_saving(within, middle, edit):
+    # Another 500 us of silence stay, unless a name says that the program went on there.
+    longer, shorter = (launches_around(us * US, within=within) for us in (810, 310))
+    adds = longer.step_ns(edit) - shorter.step_ns(edit)
+    (low, high), (low_of_shorter, high_of_shorter) = longer.bounds_ns(edit), shorter.bounds_ns(edit)
+    assert (low - low_of_shorter, adds, high - high_of_shorter) == (0, middle * US, 500 * US)
