@@ -70,9 +70,10 @@ def graph_of(
     host_us: float | None = None,
     step_us: float | None = None,
     block_steps: int = 2,
+    is_unsteady: bool = False,
 ) -> Graph:
     """Their graph; the recorder timed blocks of so many steps without the profiler."""
-    info = FileInfo()
+    info = FileInfo(unprofiled_is_unsteady=is_unsteady)
     if host_us is not None:
         info = FileInfo(
             unprofiled_step_ns=(step_us or host_us) * US,

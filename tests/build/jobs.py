@@ -7,13 +7,16 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from tests.build.rows import US, call, comm, graph, kernel, launch, python, step
+from tests.build.rows import US, annotation, call, comm, graph, kernel, launch, python, step
 from tracelab.job.clocks import Alignment, RankClock
 from tracelab.job.collectives import Basis, Matches
 from tracelab.job.rank_part import rank_part
+from tracelab.measures.blocking_calls import blocking_calls
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.exposed import exposed
 from tracelab.measures.idle_culprits import idle_culprits
+from tracelab.measures.start_up import start_up
+from tracelab.measures.window_times import window_times
 from tracelab.model.collectives import collectives
 from tracelab.model.source_lines import SourceLines
 from tracelab.simulate.baseline import Baseline, find_baseline
@@ -65,6 +68,7 @@ class Turn:
     compute: int
     idle: int = 0
     beside: int = 0  # compute that runs beside the collective
+    loading: int = 0  # how much of the idle time the host waits for a data loader, first
 
 
 def job_of(*ranks, transfer=10, collectives_per_step=1, groups=None, is_replayed=False):
@@ -114,8 +118,10 @@ def _rows(turn, number, at, arrival, end):
         launch(start, start + 1, correlation + 1),
         comm(arrival, end, stream=20, correlation=correlation + 1),
     ]
-    if turn.idle:
-        rows.append(python("train.py(3): prepare", at, start))
+    if turn.loading:
+        rows.append(annotation("enumerate(DataLoader)#__next__", at, at + turn.loading))
+    if turn.idle > turn.loading:
+        rows.append(python("train.py(3): prepare", at + turn.loading, start))
     if turn.beside:
         rows += [
             launch(start + 1, start + 2, correlation + 2),
@@ -126,7 +132,7 @@ def _rows(turn, number, at, arrival, end):
 
 def part_of(rank, rows, *, is_replayed=False):
     """What a rank's file gives to its job; times of rows are in microseconds."""
-    made = graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
+    made = _graph_of(rows)
     idle = bubbles(made)
     return rank_part(
         made,
@@ -140,6 +146,35 @@ def part_of(rank, rows, *, is_replayed=False):
         find_baseline(made) if is_replayed else Baseline(),
         {},
     )
+
+
+def tables_of(rows, plain_us):
+    """What is measured of ranks, of which a step takes so long without the profiler, us."""
+    tables = {"windows": [], "steady": []}
+    for rank, made in enumerate(map(_graph_of, rows)):
+        timeline, idle = made.host.timeline, bubbles(made)
+        windows = window_times(
+            made, None, idle, start_up(made, idle), exposed(made), blocking_calls(made, idle)
+        )
+        tables["windows"] += [replace(window, rank=rank) for window in windows]
+        steady, count = timeline.steady, len(timeline.steady.indices)
+        length_ns = steady.window.length_ns
+        step_ns, plain_ns = length_ns // count, plain_us * US
+        tables["steady"].append(
+            row(
+                rank=rank,
+                steps=tuple(timeline.steps[index].number for index in steady.indices),
+                step_ns=step_ns,
+                length_ns=length_ns,
+                unprofiled_step_ns=plain_ns,
+                unprofiled_ns=count * plain_ns if 1.1 * plain_ns <= step_ns else None,
+            )
+        )
+    return tables
+
+
+def _graph_of(rows):
+    return graph(*(replace(row, start=row.start * US, end=row.end * US) for row in rows))
 
 
 def row(**fields):

@@ -85,13 +85,13 @@ def explain(
     if work == Work.COMPUTE:
         reference = int(lateness.reference_member[sources[0]])
         own_ns, usual_ns = lateness.spent_ns[[members[0], reference], Work.COMPUTE].tolist()
-        return _of_compute(more_of[part_index], own_ns, usual_ns)
+        return of_compute(more_of[part_index], own_ns, usual_ns)
     late_ns = int(lateness.excess_ns[members[0], work])
     if work in (Work.HOST_BLOCKED, Work.INPUT, Work.HOST_BUSY):
         found = [culprit_of(parts, matches, waits, lateness, source) for source in sources]
         known = [(culprit, idle_ns) for culprit, idle_ns in found if culprit is not None]
         culprit, idle_ns = known[0] if known else (None, 0)
-        return _of_host(Work(work), culprit, idle_ns, late_ns)
+        return of_host(Work(work), culprit, idle_ns, late_ns)
     what = {
         Work.COMM: "is kept by other communication",
         Work.COPY: "spends more time on copies that are not overlapped",
@@ -100,7 +100,8 @@ def explain(
     return Explanation(_CAUSES[Work(work)], what, _length(late_ns), NO_CALL_SITE)
 
 
-def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
+def of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explanation:
+    """Explain a rank that computes for longer than the others, ns each."""
     longer = f"{_length(own_ns)} before it, the others {_length(usual_ns)}"
     if more is None:
         return Explanation(_CAUSES[Work.COMPUTE], "computes for longer", longer, NO_CALL_SITE)
@@ -124,7 +125,8 @@ def _of_compute(more: MoreWork | None, own_ns: float, usual_ns: float) -> Explan
     return Explanation(_CAUSES[Work.COMPUTE], what, figures, site)
 
 
-def _of_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
+def of_host(work: Work, culprit: Culprit | None, idle_ns: int, late_ns: int) -> Explanation:
+    """Explain a rank whose host made it late: most of all in one place, if that is known."""
     what = {
         Work.HOST_BLOCKED: "is blocked",
         Work.INPUT: "loads data",

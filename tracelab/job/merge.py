@@ -20,9 +20,11 @@ from tracelab.job.pipeline import Pipeline, find_pipeline
 from tracelab.job.rank_part import RankPart
 from tracelab.job.rank_times import RankTimes, rank_times
 from tracelab.job.replay import JobBaseline, JobReplay, replay_job
+from tracelab.job.slowed import OTHERS_ARE_LATE, late_without_profiler, plain_step
 from tracelab.job.stragglers import Straggler, find_stragglers
 from tracelab.job.waits import find_waits, waits_of_parts
 from tracelab.job.work_compared import Tables, more_work
+from tracelab.measures.steady import PROFILED
 
 _ADDED: Mapping[str, Any] = {"added": True}  # reports of before have no such key
 
@@ -61,6 +63,7 @@ class Job(OneLine):
             have no operation in common, and in a job of saved reports.
         baseline: how well the job replays unchanged, all ranks at once; None where nothing was to
             be predicted.
+        not_judged: why it is not known which rank is late, a sentence; null where that is known.
     """
 
     ranks: tuple[int, ...]
@@ -73,6 +76,7 @@ class Job(OneLine):
     unmatched: tuple[Unmatched, ...] = field(default=(), metadata=_ADDED)
     critical_path: JobPath | None = field(default=None, metadata=_ADDED)
     baseline: JobBaseline | None = field(default=None, metadata=_ADDED)
+    not_judged: str | None = field(default=None, metadata=_ADDED)
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -85,12 +89,15 @@ class Merged(OneLine):
         wait_ns: of each part int64[c], ns, how long the kernel of each operation waited, ABSENT
             where that is not known.
         replay: the ranks as they are replayed; None where nothing is to be predicted.
+        is_by_recording: whether who waits for whom is as it was recorded; else the profiler changed
+            that, and only the stragglers decide how long the job's step takes.
     """
 
     job: Job
     parts: tuple[RankPart, ...]
     wait_ns: tuple[Int64Array, ...]
     replay: JobReplay | None = None
+    is_by_recording: bool = True
 
 
 def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
@@ -112,11 +119,14 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
     wait_ns = waits_of_parts(parts, matches, waits)
     pipeline = find_pipeline(parts, matches, clocks, waits)
     replayed = replay_job(parts, more_of, matches, waits)
-    job = Job(
-        ranks=tuple(part.rank for part in parts),
-        alignment=clocks.alignment,
-        collectives=collective_rows(parts, more_of, matches, waits, lateness, transfers),
-        stragglers=find_stragglers(
+    per_rank = tuple(
+        rank_times(part, index, clocks, wait_ns[index], of_rank["windows"])
+        for index, (part, of_rank) in enumerate(zip(parts, by_rank, strict=True))
+    )
+    steady = [next(iter(of_rank["steady"]), None) for of_rank in by_rank]
+    slowed = None if pipeline is not None else plain_step(parts, per_rank, steady)
+    stragglers, not_judged = (
+        find_stragglers(
             parts,
             more_of,
             matches,
@@ -125,13 +135,25 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
             lateness,
             [_overhead_ns(of_rank) for of_rank in by_rank],
             in_pipeline=pipeline is not None,
+            is_slowed=slowed is not None,
         ),
+        None,
+    )
+    is_by_recording = slowed is None or bool(stragglers)
+    if slowed is not None and not stragglers:
+        stragglers, not_judged = late_without_profiler(
+            parts, more_of, matches, clocks, slowed, replayed
+        )
+        if replayed is not None and replayed.baseline.basis == PROFILED:
+            replayed = JobReplay(JobBaseline(not_replayed=OTHERS_ARE_LATE))
+    job = Job(
+        ranks=tuple(part.rank for part in parts),
+        alignment=clocks.alignment,
+        collectives=collective_rows(parts, more_of, matches, waits, lateness, transfers),
+        stragglers=stragglers,
         pipeline=pipeline,
         bandwidths=bandwidths(parts, matches, waits, transfers),
-        per_rank=tuple(
-            rank_times(part, index, clocks, wait_ns[index], of_rank["windows"])
-            for index, (part, of_rank) in enumerate(zip(parts, by_rank, strict=True))
-        ),
+        per_rank=per_rank,
         unmatched=tuple(
             Unmatched(part.rank, int(count), why)
             for part, count, why in zip(
@@ -141,8 +163,9 @@ def merge(parts: Sequence[RankPart], tables: Tables) -> Merged:
         ),
         critical_path=find_job_path(parts, matches, clocks, waits),
         baseline=None if replayed is None else replayed.baseline,
+        not_judged=not_judged,
     )
-    return Merged(job, parts, wait_ns, replayed)
+    return Merged(job, parts, wait_ns, replayed, is_by_recording)
 
 
 def _by_rank(tables: Tables) -> Mapping[int, Tables]:

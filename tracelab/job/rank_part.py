@@ -92,14 +92,16 @@ class PartSteps(Frozen):
         number: int64[s], the user's.
         start_ns, end_ns: int64[s], ns since the file's origin, of each step's window.
         is_steady: bool[s]; of a report of one step that step alone.
+        loading_ns: int64[s], ns, how long the thread of the steps loaded data, or waited for it.
 
-    Example row: ``(number=3, start_ns=9_000, end_ns=19_000, is_steady=True)``.
+    Example row: ``(number=3, start_ns=9_000, end_ns=19_000, is_steady=True, loading_ns=2_000)``.
     """
 
     number: Int64Array
     start_ns: Int64Array
     end_ns: Int64Array
     is_steady: NDArray[np.bool_]
+    loading_ns: Int64Array
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -255,7 +257,7 @@ def rank_part(
     work_before = partial(
         _work_before, _times_of_work(timeline, bubbles, device), timeline.windows[0].start_ns
     )
-    steps = _part_steps(timeline, windows)
+    steps = _part_steps(graph, windows)
     return RankPart(
         rank=rank,
         path=trace.path,
@@ -322,7 +324,8 @@ def _work_sites(
     return sites, total_ns
 
 
-def _part_steps(timeline: Timeline, windows: Sequence[Window]) -> PartSteps:
+def _part_steps(graph: Graph, windows: Sequence[Window]) -> PartSteps:
+    timeline = graph.host.timeline
     steps, steady = timeline.steps, timeline.steady
     number = np.array([step.number for step in steps], dtype=np.int64)
     is_steady = np.isin(np.arange(len(steps)), steady.indices if steady else ())
@@ -333,7 +336,18 @@ def _part_steps(timeline: Timeline, windows: Sequence[Window]) -> PartSteps:
         start_ns=np.array([window.start_ns for window in timeline.windows[1:]], dtype=np.int64),
         end_ns=np.array([window.end_ns for window in timeline.windows[1:]], dtype=np.int64),
         is_steady=is_steady,
+        loading_ns=_loading_ns(graph),
     )
+
+
+def _loading_ns(graph: Graph) -> Int64Array:
+    """int64[s], ns, as of `PartSteps`."""
+    trace = graph.host.timeline.trace
+    step_id = np.array([step.event_id for step in graph.host.timeline.steps], dtype=np.intp)
+    if not len(step_id) or not len(graph.host.loading_id):
+        return np.zeros(len(step_id), dtype=np.int64)
+    state = graph.host.states[int(trace.thread_index[step_id[0]])]
+    return measure_within(state.input, trace.start_ns[step_id], trace.end_ns[step_id])
 
 
 def _path_cuts(steps: PartSteps) -> Int64Array:

@@ -38,7 +38,7 @@ from tracelab.model.trace import ABSENT
 
 # Shares of a step. GPUs of one model differ in speed: ranks of bundled jobs that do the same cost
 # each other up to 2.7 %.
-_LEAST_SHARE, _LEAST_SHARE_OF_COMPUTE, _LEAST_SHARE_IN_TURN = 0.02, 0.04, 0.05
+LEAST_SHARE, LEAST_SHARE_OF_COMPUTE, _LEAST_SHARE_IN_TURN = 0.02, 0.04, 0.05
 _OF_COMPUTE = (MORE_WORK, SLOWER_GPU)
 
 
@@ -108,6 +108,7 @@ def find_stragglers(
     overhead_ns: Sequence[int],
     *,
     in_pipeline: bool,
+    is_slowed: bool = False,
 ) -> tuple[Straggler, ...]:
     """The ranks that cost the job time because they arrive late, the most expensive first.
 
@@ -127,6 +128,8 @@ def find_stragglers(
             it slows the host, and what the host is late by because of it no change would save.
         in_pipeline: the ranks are stages of a pipeline, whose sends and receives wait by nature;
             elsewhere those do that go one way.
+        is_slowed: the profiler made the steps so much longer that a rank may be late because of it,
+            whatever it does meanwhile.
     """
     is_message = matches.basis == Basis.PEERS
     if not in_pipeline:
@@ -143,12 +146,12 @@ def find_stragglers(
         more, by_it = more_of[part_index], of_rank
         if explanation.cause == MORE_WORK and more is not None:
             by_it = of_rank.at_most(more.surplus_ns)
-        elif explanation.cause == LATE_LAUNCH:
-            by_it = of_rank.without(overhead_ns[part_index])
-        least = _LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else _LEAST_SHARE
+        if explanation.cause == LATE_LAUNCH or is_slowed:
+            by_it = by_it.without(overhead_ns[part_index])
+        least = LEAST_SHARE_OF_COMPUTE if explanation.cause in _OF_COMPUTE else LEAST_SHARE
         if windows.is_typical(by_it.cost_ns, least):
-            evidence = _evidence(parts, matches, members)
-            found.append(_straggler(parts, windows, part_index, by_it, explanation, evidence))
+            evidence = evidence_of(parts, matches, members)
+            found.append(straggler_of(parts, windows, part_index, by_it, explanation, evidence))
     if not found:
         found += _taking_turns(parts, matches, waits, lateness, windows, lost, blamed)
     return tuple(sorted(found, key=lambda straggler: -straggler.cost_ns))
@@ -185,7 +188,7 @@ class CommonSteps:
 
 
 @dataclass(frozen=True, slots=True)
-class _Lost:
+class Lost:
     """What one rank costs the others, by step.
 
     Attributes:
@@ -200,12 +203,17 @@ class _Lost:
     shared_out_ns: Int64Array
     overhead_ns: int = 0
 
-    def without(self, overhead_ns: int) -> _Lost:
+    def without(self, overhead_ns: int) -> Lost:
         """The same without so much per step that is the profiler's."""
         cost_ns = np.maximum(self.cost_ns - overhead_ns, 0)
-        return replace(self, cost_ns=cost_ns, overhead_ns=overhead_ns)
+        return Lost(
+            {other: np.maximum(ns - overhead_ns, 0) for other, ns in self.wait_ns.items()},
+            cost_ns,
+            np.minimum(self.shared_out_ns, cost_ns),
+            overhead_ns,
+        )
 
-    def at_most(self, surplus_ns: int) -> _Lost:
+    def at_most(self, surplus_ns: int) -> Lost:
         """The same of a rank that has no more than so much to give away per step."""
         ranks = len(self.wait_ns) + 1
         return replace(
@@ -222,7 +230,7 @@ def _lost_by_rank(
     blamed: Int64Array,
     exposed: Sequence[Intervals],
     windows: CommonSteps,
-) -> dict[int, _Lost]:
+) -> dict[int, Lost]:
     """What each rank that is blamed for some match costs, by its part."""
     late_parts = np.unique(blamed[blamed != ABSENT])
     lost_ns = np.zeros((len(late_parts), len(exposed), len(windows.lengths_ns)), dtype=np.int64)
@@ -252,7 +260,7 @@ def _lost_by_rank(
         wait_ns = {other: x for other, x in enumerate(of_others_ns) if other != part_index}
         least_ns = np.min(list(wait_ns.values()), axis=0)
         # Beside the late rank all others are early by what they wait: so much is it above the mean.
-        lost[part_index] = _Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // len(exposed))
+        lost[part_index] = Lost(wait_ns, least_ns, of_others_ns.sum(axis=0) // len(exposed))
     return lost
 
 
@@ -275,14 +283,15 @@ def _union_by_key(
     return key, Intervals(covered.starts - offset_ns, covered.ends - offset_ns)
 
 
-def _straggler(
+def straggler_of(
     parts: Sequence[RankPart],
     windows: CommonSteps,
     part_index: int,
-    lost: _Lost,
+    lost: Lost,
     explanation: Explanation,
     evidence: tuple[int, ...],
 ) -> Straggler:
+    """The row of one rank."""
     site, step_ns = explanation.site, windows.step_ns
     cost_ns = _typical_ns(lost.cost_ns)
     can_be_shared = explanation.cause in (MORE_WORK, UNEVEN_WORK)
@@ -298,7 +307,7 @@ def _straggler(
         waiting_ranks=tuple(parts[other].rank for other in lost.wait_ns),
         wait_ns=tuple(map(_typical_ns, lost.wait_ns.values())),
         steps=windows.steps,
-        steps_seen=int((lost.cost_ns > _LEAST_SHARE * step_ns).sum()) if windows.steps else 0,
+        steps_seen=int((lost.cost_ns > LEAST_SHARE * step_ns).sum()) if windows.steps else 0,
         operator=site.operator,
         function=site.function,
         file=site.file,
@@ -314,7 +323,7 @@ def _taking_turns(
     waits: Waits,
     lateness: Lateness,
     windows: CommonSteps,
-    lost: dict[int, _Lost],
+    lost: dict[int, Lost],
     blamed: Int64Array,
 ) -> list[Straggler]:
     """The rank that costs most where in each step another one has the most to compute."""
@@ -342,13 +351,13 @@ def _taking_turns(
         NO_CALL_SITE,
     )
     members = np.flatnonzero(is_compute & (blamed == part_index))
-    evidence = _evidence(parts, matches, last[members].tolist())
+    evidence = evidence_of(parts, matches, last[members].tolist())
     return [
-        _straggler(
+        straggler_of(
             parts,
             windows,
             part_index,
-            _Lost(lost[part_index].wait_ns, cost_ns, cost_ns),
+            Lost(lost[part_index].wait_ns, cost_ns, cost_ns),
             explanation,
             evidence,
         )
@@ -472,7 +481,7 @@ def _explain(
     return explanation, [int(waits.last_member[lateness.source_match[x]]) for x in longest]
 
 
-def _evidence(
+def evidence_of(
     parts: Sequence[RankPart], matches: Matches, members: Sequence[int]
 ) -> tuple[int, ...]:
     """Event ids of the kernels of some members, each once."""

@@ -35,6 +35,8 @@ class FileInfo(OneLine):
         unprofiled_block_steps: how many steps it timed at once, from empty queues on, for these two
             times; None where it did not say: the first recorders timed two, and took longer to
             begin to wait.
+        unprofiled_is_unsteady: whether these times are missing because steps still took less and
+            less, so that those that were timed are not like those that were recorded.
         world_groups: how many process groups have all ranks in them; None where the file does not
             list its groups.
         clock_base_ns: ns since 1970 from which the times of the file count; 0 where it does not
@@ -56,6 +58,7 @@ class FileInfo(OneLine):
     unprofiled_step_ns: float | None = None
     unprofiled_host_step_ns: float | None = None
     unprofiled_block_steps: int | None = None
+    unprofiled_is_unsteady: bool = False
     world_groups: int | None = None
     clock_base_ns: int = 0
     platform: str = ""

@@ -40,6 +40,7 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         unprofiled_step_ns=_positive_ns(recorder, "unprofiled_step_ms"),
         unprofiled_host_step_ns=_positive_ns(recorder, "unprofiled_host_step_ms"),
         unprofiled_block_steps=_unprofiled_block_steps(recorder),
+        unprofiled_is_unsteady="unprofiled_unsteady" in recorder,
         world_groups=_world_groups(metadata),
         clock_base_ns=max(natural_number(metadata.get("baseTimeNanoseconds")), 0),
         platform=platform,

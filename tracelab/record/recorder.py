@@ -49,11 +49,18 @@ if TYPE_CHECKING:
     import torch
 
 _BASELINE_BLOCKS = 3  # in which the steps before the profiler are timed
+# A program that still warms up takes less from block to block: more are timed, and the last count.
+# Blocks of one that does not differed by less than that, and not twice in a row in one direction.
+_WARMS_UP = 1.1
+_MOST_MORE_BLOCKS = 3  # the program may end soon
+# With the profiler no host takes that much less: what was timed before is another state.
+_NOT_THE_SAME = 0.8
 # Filling the queues and draining them took 4 to 70 us of a block on an H200, at most a seventieth
 # of one that is as long as this. Where the planned steps take less, a block has more of them, but
 # only so many times as many: the program may end soon.
 _LEAST_BLOCK_MS = 5.0
 _MOST_TIMES_PLANNED = 8
+_BASELINE_KEYS = ("unprofiled_step_ms", "unprofiled_host_step_ms", "unprofiled_block_steps")
 _PROGRAM_PROFILES_ITSELF = (
     "the program runs its own profiler, and a process can have only one: analyze the trace that it "
     "writes"
@@ -77,7 +84,9 @@ class Recorder:
     what there is. Under torchrun each rank writes its own file.
 
     Steps of a GPU that are so short that `baseline` of them say little are timed in longer blocks:
-    up to 44 more than the default of 6. Not in a job, whose ranks must all record the same steps.
+    up to 44 more than the default of 6. Where steps still take less from block to block, up to
+    three more blocks are timed. Not in a job, whose ranks must all record the same steps. Where
+    steps take less to the end, the file says that instead of what one takes without the profiler.
 
     Example:
         recorder = Recorder("step.pt.trace.json.gz", skip=10)
@@ -92,8 +101,8 @@ class Recorder:
         skip: number of steps to leave alone.
         steps: number of steps to record.
         warmup: number of steps before them during which the profiler is armed, at least 1.
-        baseline: least number of steps before these that are timed without it, in up to three
-            blocks, of which the median counts.
+        baseline: least number of steps before these that are timed without it, in blocks, of which
+            the median of the last three counts.
         stacks: record Python functions (slows the host).
         shapes: record the operators' input shapes.
         event_records: with Kineto, ask CUPTI for CUDA event records, which name what each stream
@@ -177,6 +186,7 @@ class Recorder:
         self._timing_start_s = 0.0
         self._devices: tuple[int, ...] = ()  # those that were in use when they were looked for
         self._baseline_left = baseline  # what is still to be timed of it
+        self._more_blocks = 0  # that were timed because the program still warmed up
         self._block_steps = 0  # of the one that is being timed, up to now
         self._steps_are_short = False
         # Of each block: what a step took in all and of the host's time, and how many there were.
@@ -305,26 +315,51 @@ class Recorder:
             return
         self._end_block(planned_steps)
         self._begin_timing()
+        can_go_on = self._may_time_more() and self._more_blocks < _MOST_MORE_BLOCKS
+        if self._baseline_left == 0 and can_go_on and self._warms_up():
+            self._more_blocks += 1
+            self._baseline_left = planned_steps
+            self.calls += planned_steps
         if self._baseline_left == 0:
-            # The median: the first steps of a program may hold what happens once.
-            blocks = sorted(self._baseline_blocks)
-            step_ms, host_ms, steps = blocks[(len(blocks) - 1) // 2]
-            self._metadata["unprofiled_step_ms"] = f"{step_ms:.6f}"
-            self._metadata["unprofiled_host_step_ms"] = f"{host_ms:.6f}"
-            self._metadata["unprofiled_block_steps"] = f"{steps}"
+            self._keep_baseline()
             self._arm()
+
+    def _may_time_more(self) -> bool:
+        """Whether more steps may be timed than planned.
+
+        Of several ranks each has its own clock, by which they would record different steps.
+        """
+        return self.has_gpu and self.rank is None
+
+    def _warms_up(self) -> bool:
+        """Whether the last blocks of the baseline took less and less for a step."""
+        first, *others = (step_ms for step_ms, _, _ in self._baseline_blocks[-_BASELINE_BLOCKS:])
+        if len(others) < _BASELINE_BLOCKS - 1:
+            return False
+        before, last = others
+        return first >= before > _WARMS_UP * last
+
+    def _keep_baseline(self) -> None:
+        """Write down what a step takes, of the last blocks: those before may be of a warm-up."""
+        if self._warms_up():
+            self._metadata["unprofiled_unsteady"] = "1"
+            return
+        # The median: a block may hold what happens once.
+        blocks = sorted(self._baseline_blocks[-_BASELINE_BLOCKS:])
+        step_ms, host_ms, steps = blocks[(len(blocks) - 1) // 2]
+        values = (f"{step_ms:.6f}", f"{host_ms:.6f}", f"{steps}")
+        self._metadata |= dict(zip(_BASELINE_KEYS, values, strict=True))
 
     def _end_block(self, planned_steps: int) -> None:
         """Keep what a block of the baseline took, unless it proves too short: then repeat it.
 
-        Only the GPU's part shows that: the host may be far ahead. Of several ranks each has its own
-        clock, by which they would record different steps.
+        Only the GPU's part shows that: the host may be far ahead.
         """
         steps, host_ms = self._block_steps, self._elapsed_ms()
         _synchronize(self._devices)
         block_ms = self._elapsed_ms()
-        can_go_on = self.has_gpu and self.rank is None and not self._steps_are_short
-        if can_go_on and block_ms < _LEAST_BLOCK_MS:
+        is_first = self._may_time_more() and not self._steps_are_short
+        if is_first and block_ms < _LEAST_BLOCK_MS:
             self._steps_are_short = True
             self.calls += steps
         else:
@@ -337,6 +372,7 @@ class Recorder:
             # would stand in the trace. How long they took on the GPU, the trace itself tells.
             host_ms = self._elapsed_ms() / self._steps
             self._metadata["profiled_host_step_ms"] = f"{host_ms:.6f}"
+            self._check_baseline(host_ms)
             profiler.add_metadata_json("tracelab", json.dumps(self._metadata))
         elif self.count == self.calls - self._steps:
             # What was launched before the recording would run into it without its launch.
@@ -344,6 +380,18 @@ class Recorder:
             self._begin_timing()
         with uninterrupted() if self.count == self.calls else nullcontext():
             profiler.step()
+
+    def _check_baseline(self, profiled_ms: float) -> None:
+        """Take back what a step takes without the profiler, where the host takes even less with it.
+
+        Args:
+            profiled_ms: what a step takes of the host with it.
+        """
+        host_ms = float(self._metadata.get("unprofiled_host_step_ms", 0))
+        if profiled_ms < _NOT_THE_SAME * host_ms:
+            for key in _BASELINE_KEYS:
+                del self._metadata[key]
+            self._metadata["unprofiled_unsteady"] = "1"
 
     def _begin(self) -> None:
         """The skipped steps are over: time the next ones, or start the profiler at once.

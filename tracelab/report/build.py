@@ -168,7 +168,11 @@ def merge_reports(
             findings = of_the_job(findings, (), tables.get("steady", ()))
             findings, savings = price_in_job(findings, savings, job.ranks, replayed)
         else:
-            deciding = deciding_ranks(merged.parts, merged.wait_ns)
+            deciding = (
+                deciding_ranks(merged.parts, merged.wait_ns)
+                if merged.is_by_recording
+                else frozenset(straggler.rank for straggler in job.stragglers)
+            )
             findings = of_the_job(findings, deciding, tables.get("steady", ()))
             savings = tuple(row for row in savings if row.rank in deciding)
     elif decision.is_job:

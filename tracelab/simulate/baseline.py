@@ -39,6 +39,10 @@ _NOT_TIMED = (
     "The file does not say what a step takes without the profiler: predictions are of the step "
     "with it."
 )
+_STILL_FASTER = (
+    "Steps still got faster while they were timed without the profiler: predictions are of the "
+    "step with it. Record later steps."
+)
 _NOT_EXPLAINED = (
     "Without the profiler {} {} a step, but {} in the replay: predictions are of the step with it."
 )
@@ -111,12 +115,13 @@ def _replayed(graph: Graph) -> Baseline:
     replayed_ns = int(unchanged.step_ns[0])
     error = replayed_ns / step_ns - 1
     once_error = error if once_program is None else _error_of(once_program, replay([once_program]))
+    is_unsteady = timeline.trace.info.unprofiled_is_unsteady
     recorded = Baseline(
         program=program,
         steps=numbers,
         step_ns=step_ns,
         replayed_ns=replayed_ns,
-        not_calibrated=_NOT_TIMED,
+        not_calibrated=_STILL_FASTER if is_unsteady else _NOT_TIMED,
         error=error,
         is_share=not program.is_repeated,
     )

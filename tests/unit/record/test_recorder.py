@@ -55,7 +55,7 @@ def test_baseline_can_be_left_out(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("baseline", "blocks"), [(1, [1]), (2, [1, 1]), (4, [2, 2]), (6, [2, 2, 2]), (7, [3, 3, 1])]
+    ("baseline", "blocks"), [(2, [1, 1]), (4, [2, 2]), (6, [2, 2, 2]), (7, [3, 3, 1])]
 )
 def test_time_without_the_profiler_is_the_median_of_blocks(tmp_path, monkeypatch, baseline, blocks):
     # GIVEN steps of 10 ms, but the very first one takes a second
@@ -67,13 +67,13 @@ def test_time_without_the_profiler_is_the_median_of_blocks(tmp_path, monkeypatch
         for number in range(recorder.calls):
             clock[0] += 0.01 if number else 1.0
             recorder.step()
-    # THEN with two blocks or more it does not count
+    # THEN it does not count
     times = [0.01 * steps for steps in blocks]
     times[0] += 0.99
     means = sorted(time / steps for time, steps in zip(times, blocks, strict=True))
     expected = means[(len(means) - 1) // 2]
     assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(expected * 1e3, abs=1e-3)
-    assert (expected == pytest.approx(0.01)) == (len(blocks) > 1)
+    assert expected == pytest.approx(0.01)
 
 
 class Program:
@@ -164,6 +164,61 @@ def test_block_whose_time_counts_says_its_steps(tmp_path, program):
     assert recorder.count == 2 + 2 + 16 + 16 + 1 + 1
     assert metadata_of(path)["unprofiled_block_steps"] == "16"
     assert float(metadata_of(path)["unprofiled_step_ms"]) == pytest.approx(0.1, abs=1e-6)
+
+
+def record(recorder, program, *host_ms):
+    """Steps that take so long of the host, the last one of them again and again."""
+    with recorder:
+        while not recorder.over:
+            program.step(host_ms[min(recorder.count, len(host_ms) - 1)], 0)
+            recorder.step()
+    return metadata_of(recorder.path)
+
+
+TIMED = {"unprofiled_step_ms", "unprofiled_host_step_ms", "unprofiled_block_steps"}
+
+
+def test_a_program_that_warms_up_is_timed_until_it_is_steady(tmp_path, program):
+    # GIVEN blocks of 2 steps of 100, 80, 60, 40 and 40 ms
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    about = record(recorder, program, 100, 100, 80, 80, 60, 60, 40)
+    # THEN the fifth is like the fourth, and the median of the last three counts
+    assert recorder.count == recorder.calls == 6 + 2 * 2 + 1 + 1
+    assert float(about["unprofiled_step_ms"]) == pytest.approx(40)
+    assert "unprofiled_unsteady" not in about
+
+
+def test_what_happens_once_is_no_warm_up(tmp_path, program):
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    about = record(recorder, program, 100, 20)
+    assert recorder.count == 6 + 1 + 1
+    assert float(about["unprofiled_step_ms"]) == pytest.approx(20)
+
+
+def test_of_steps_that_get_faster_to_the_end_no_time_is_known(tmp_path, program):
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    about = record(recorder, program, *(1000 * 0.9**step for step in range(40)))
+    assert recorder.count == 6 + 3 * 2 + 1 + 1
+    assert not TIMED & set(about)
+    assert read_trace(find_sources([str(recorder.path)])[0]).info.unprofiled_is_unsteady
+
+
+def test_ranks_of_a_job_that_warms_up_time_no_more_steps(tmp_path, monkeypatch, program):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=1)
+    about = record(recorder, program, 100, 100, 80, 80, 60, 60, 60)
+    assert recorder.count == 6 + 1 + 1
+    assert not TIMED & set(about)
+
+
+def test_steps_that_are_faster_with_the_profiler_were_timed_too_early(tmp_path, program):
+    # GIVEN a warm-up that ends with the timing: 40 ms a step, then 20 with the profiler
+    recorder = Recorder(tmp_path / "a.json", warmup=1, steps=2)
+    about = record(recorder, program, *[40] * 7, 20)
+    assert float(about["profiled_host_step_ms"]) == pytest.approx(20)
+    assert not TIMED & set(about)
+    assert about["unprofiled_unsteady"]
 
 
 def fill(recorder, program):

@@ -25,6 +25,12 @@ def test_steps_that_replay_as_they_were(snapshot):
     assert baseline.not_calibrated == snapshot
 
 
+def test_steps_that_still_got_faster_while_they_were_timed(snapshot):
+    baseline = find_baseline(graph_of(*recorded_steps(), is_unsteady=True))
+    assert (baseline.basis, baseline.not_replayed) == (PROFILED, None)
+    assert baseline.not_calibrated == snapshot
+
+
 def test_one_step_is_repeated():
     baseline = find_baseline(graph_of(*recorded_steps(count=1)))
     assert baseline.steps == (0,)

@@ -129,9 +129,8 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
     job = report.job
     if job is None:
         return []
-    step_ns = int(median(x.step_ns for x in shares)) if shares else 0
     sentences = [
-        _straggler(x, _cost_ns(x, report), len(job.ranks), step_ns)
+        _straggler(x, _cost_ns(x, report), len(job.ranks))
         for x in job.stragglers[:_MOST_STRAGGLERS]
     ]
     left = job.stragglers[_MOST_STRAGGLERS:]
@@ -142,6 +141,8 @@ def job_verdict(report: Report, shares: Sequence[RankShares]) -> list[str]:
         sentences.append(pipeline_sentence(job.pipeline))
     if job.unmatched and not job.collectives:
         sentences = ["No communication of the ranks could be matched: who waits is not known."]
+    elif job.not_judged is not None:
+        sentences = [job.not_judged]
     elif shares and not sentences:
         sentences = [f"No straggler: {_waits(shares)}.", *_began_apart(job)]
     elif len(shares) > _MOST_IN_TABLE:
@@ -168,10 +169,12 @@ def _cost_ns(straggler: Straggler, report: Report) -> int:
     return straggler.cost_ns if found_ns is None else found_ns
 
 
-def _straggler(straggler: Straggler, cost_ns: int, ranks: int, step_ns: int) -> str:
+def _straggler(straggler: Straggler, cost_ns: int, ranks: int) -> str:
     """Who waits how long for a rank, what that costs the job where it is less, and why it is."""
     share = f"{percent(straggler.share)} of the recording"  # without steps
-    of_what = f"of {time_text(step_ns)} a step" if straggler.steps and step_ns else f"({share})"
+    # The step without the profiler, where the profiler's part was taken from the wait.
+    step_ns = round(straggler.cost_ns / straggler.share)
+    of_what = f"of {time_text(step_ns)} a step" if straggler.steps else f"({share})"
     cost = time_text(cost_ns)
     if straggler.cause == UNEVEN_WORK:
         return (

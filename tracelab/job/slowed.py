@@ -1,0 +1,198 @@
+"""Who is late where the recording is not the program: it made the steps much longer.
+
+The profiler slows the host. A rank that launches more than the others then comes last, whoever
+does without it, and what a slow rank costs disappears behind it. So what counts is a replay without
+the profiler, where there is one of all ranks, and else what the profiler leaves as it is, beside
+the step that was timed without it: what a rank's GPU works, and for how long its host waits for
+data. Where neither says who is late, nobody is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+
+import numpy as np
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.job.clocks import Clocks
+from tracelab.job.collectives import Matches
+from tracelab.job.explain import MORE_WORK, Explanation, of_compute, of_host
+from tracelab.job.rank_part import RankPart, Work
+from tracelab.job.rank_times import RankTimes
+from tracelab.job.replay import JobReplay
+from tracelab.job.stragglers import (
+    LEAST_SHARE,
+    LEAST_SHARE_OF_COMPUTE,
+    Lost,
+    Straggler,
+    common_steps,
+    evidence_of,
+    straggler_of,
+)
+from tracelab.job.work_compared import MoreWork
+from tracelab.measures.steady import UNPROFILED, SteadyMetrics
+
+# Times as long as without the profiler: below that its part of a rank's lateness is taken away.
+_SLOWED = 1.2
+# A GPU that works for so much of a step decides how long it is: copies and launches between
+# kernels were up to a tenth in bundled captures whose host was far ahead.
+_DECIDES = 0.9
+_MOSTLY = 0.5  # of what is to be explained
+
+NOT_JUDGED = (
+    "Recording made the steps {:.1f} times as long, and which rank is late without it is not "
+    "known. Record without stacks: tracelab run --no-stacks, or with_stack=False."
+)
+OTHERS_ARE_LATE = (
+    "Recording made the steps so much longer that other ranks are late with it than without it."
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class PlainStep(Frozen):
+    """What is known of a typical step of a job without the profiler.
+
+    Attributes:
+        step_ns: how long it is, ns.
+        slower: how many times as long it was recorded.
+        works_ns: int64[r], ns, for how long the device that decides works on each rank, without
+            waiting for other ranks.
+        loads_ns: int64[r], ns, for how long the host of each loads data, or waits for it.
+
+    Example: ``PlainStep(step_ns=135_000_000, slower=1.44, works_ns=[40_000_000, 40_000_000],
+    loads_ns=[0, 80_000_000])``.
+    """
+
+    step_ns: int
+    slower: float
+    works_ns: Int64Array
+    loads_ns: Int64Array
+
+
+def plain_step(
+    parts: Sequence[RankPart], times: Sequence[RankTimes], steady: Sequence[SteadyMetrics | None]
+) -> PlainStep | None:
+    """What is known of a job's step without the profiler, where that made it much longer.
+
+    Args:
+        parts: the job's ranks.
+        times: how each of them spent its steps.
+        steady: their steady steps; None of a rank without any.
+
+    Returns:
+        None where the recording is about as fast as the program, or that is not known.
+    """
+    works_ns, loads_ns, lengths_ns = [], [], []
+    for part, of_rank, row in zip(parts, times, steady, strict=True):
+        steps = [] if row is None else [step for step in of_rank.steps if step.step in row.steps]
+        if row is None or not steps:
+            return None
+        loading_ns = part.steps.loading_ns[np.isin(part.steps.number, row.steps)]
+        works_ns.append(median(x.compute_ns + x.transfer_ns + x.copy_ns for x in steps))
+        loads_ns.append(np.median(loading_ns))
+        # Ranks agree on a step; of those that wait for others their own files do not tell.
+        lengths_ns.append((row.unprofiled_ns or row.length_ns, row.length_ns, len(row.steps)))
+    plain_ns, recorded_ns, count = min(lengths_ns, key=lambda x: x[0] / x[1])
+    if recorded_ns <= _SLOWED * plain_ns:
+        return None
+    return PlainStep(
+        step_ns=plain_ns // count,
+        slower=recorded_ns / plain_ns,
+        works_ns=np.array(works_ns, dtype=np.int64),
+        loads_ns=np.array(loads_ns, dtype=np.int64),
+    )
+
+
+def late_without_profiler(
+    parts: Sequence[RankPart],
+    more_of: Sequence[MoreWork | None],
+    matches: Matches,
+    clocks: Clocks,
+    step: PlainStep,
+    replayed: JobReplay | None,
+) -> tuple[tuple[Straggler, ...], str | None]:
+    """The rank that the others wait for without the profiler, if there is one.
+
+    There is no slow reference model: ``tests/unit/job/test_slowed.py`` has jobs made by hand.
+
+    Args:
+        parts: the job's ranks.
+        more_of: what the GPU of each does more than those of the others.
+        matches: which of their operations belong together.
+        clocks: the job's clock.
+        step: what is known of its step without the profiler.
+        replayed: the ranks as they are replayed; None where nothing is to be predicted.
+
+    Returns:
+        the straggler; and why there is no verdict, a sentence, None where there is one.
+    """
+    step_ns, works_ns, loads_ns = step.step_ns, step.works_ns, step.loads_ns
+    late_ns = _late_in_replay_ns(replayed)
+    if late_ns is not None:
+        work = _cause_of(int(late_ns.argmax()), _ahead_ns(late_ns), works_ns, loads_ns)
+    elif works_ns.max() >= _DECIDES * step_ns:
+        work, late_ns = Work.COMPUTE, works_ns
+    elif loads_ns.max() >= _MOSTLY * (step_ns - works_ns[loads_ns.argmax()]):
+        # No rank comes before its GPU work is done.
+        work, late_ns = Work.INPUT, np.minimum(loads_ns, step_ns - works_ns.max())
+    else:
+        return (), NOT_JUDGED.format(step.slower)
+    late = int(late_ns.argmax())
+    others = [other for other in range(len(parts)) if other != late]
+    cost_ns = _ahead_ns(late_ns)
+    explanation = _explain(parts[late], more_of[late], work, cost_ns, works_ns[[late, *others]])
+    windows = common_steps(parts, clocks)
+    count = len(windows.lengths_ns)
+    lost = Lost(
+        {other: np.full(count, late_ns[late] - late_ns[other]) for other in others},
+        np.full(count, cost_ns),
+        np.full(count, int(late_ns[late] - late_ns.mean())),
+        max(0, int(windows.step_ns) - step_ns),
+    )
+    more = more_of[late]
+    if explanation.cause == MORE_WORK and more is not None:
+        lost = lost.at_most(more.surplus_ns)
+    least = LEAST_SHARE_OF_COMPUTE if work == Work.COMPUTE else LEAST_SHARE
+    if lost.cost_ns[0] <= least * step_ns:
+        return (), None
+    evidence = evidence_of(parts, matches, np.flatnonzero(matches.part_index == late).tolist())
+    return (straggler_of(parts, windows, late, lost, explanation, evidence),), None
+
+
+def _late_in_replay_ns(replayed: JobReplay | None) -> Int64Array | None:
+    """int64[r], ns, how much less each rank waits per step without the profiler than the longest.
+
+    None where that is not replayed.
+    """
+    if replayed is None or replayed.baseline.basis != UNPROFILED or replayed.joined is None:
+        return None
+    waited_ns = replayed.waited_ns // len(replayed.baseline.steps)
+    late_ns: Int64Array = waited_ns.max() - waited_ns
+    return late_ns
+
+
+def _ahead_ns(values_ns: Int64Array) -> int:
+    """By how much the largest is ahead of the next one, ns."""
+    following, largest = np.sort(values_ns)[-2:]
+    return int(largest - following)
+
+
+def _cause_of(late: int, cost_ns: int, works_ns: Int64Array, loads_ns: Int64Array) -> Work:
+    """What a rank does for longer than the others where that is most of what it costs."""
+    for work, spent_ns in ((Work.COMPUTE, works_ns), (Work.INPUT, loads_ns)):
+        if spent_ns[late] - np.median(np.delete(spent_ns, late)) >= _MOSTLY * cost_ns:
+            return work
+    return Work.HOST_BUSY
+
+
+def _explain(
+    part: RankPart, more: MoreWork | None, work: Work, cost_ns: int, works_ns: Int64Array
+) -> Explanation:
+    """Why a rank is late; its own work first among that of the ranks, ns."""
+    if work == Work.COMPUTE:
+        return of_compute(more, float(works_ns[0]), float(np.median(works_ns[1:])))
+    culprit = next((culprit for culprit in part.culprits if culprit.work == work), None)
+    return of_host(work, culprit, cost_ns, cost_ns)
