@@ -108,7 +108,8 @@ def program(monkeypatch):
     monkeypatch.setattr(Recorder, "_arm", arm_without_gpu)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(recorder_module.time, "perf_counter", lambda: program.now_s)
-    monkeypatch.setattr(recorder_module, "_LEAST_BLOCK_MS", 5.0)
+    for name, value in (("_LEAST_BLOCK_MS", 5.0), ("_WARMS_UP", 1.1), ("_NOT_THE_SAME", 0.8)):
+        monkeypatch.setattr(recorder_module, name, value)
     monkeypatch.setattr(recorder_module, "_synchronize", program.synchronize)
     monkeypatch.setattr(recorder_module, "_devices_in_use", program.find_devices)
     return program
