@@ -156,6 +156,13 @@ LOSSES = (
         group="unknown",
     ),
     Loss(
+        "arrows_without_end",
+        "info",
+        "reader",
+        "arrows from launches to GPU activities that are not in the file: somebody filtered it, or "
+        "a part of it was lost",
+    ),
+    Loss(
         "activities_without_launch",
         "info",
         "timeline",
@@ -167,6 +174,27 @@ LOSSES = (
         "timeline",
         "kernel launches whose kernel is not in the file (cut off or dropped): the steps that "
         "launched them are incomplete and do not count as steady",
+    ),
+    Loss(
+        "copies_without_activity",
+        "info",
+        "timeline",
+        "asynchronous copies that are in the file only as calls: the steps that asked for them "
+        "are incomplete and do not count as steady",
+    ),
+    Loss(
+        "replays_without_activity",
+        "info",
+        "timeline",
+        "replays of CUDA graphs of which nothing that they ran is in the file: the steps that "
+        "launched them are incomplete and do not count as steady",
+    ),
+    Loss(
+        "incomplete_replays",
+        "info",
+        "timeline",
+        "replays of CUDA graphs that lack nodes which another replay of the graph has: the steps "
+        "that launched them are incomplete and do not count as steady",
     ),
     Loss(
         "overlapping_activities",

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+from bisect import bisect
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, measure_within
-from tracelab.model.captures import find_captures
-from tracelab.model.driver_api import begins_capture, ends_capture, is_kernel_launch
-from tracelab.model.lookup import calls_of_name, groups_of
-from tracelab.model.nesting import is_nested
 from tracelab.model.steps import Window
 from tracelab.model.trace import ABSENT
 
@@ -23,6 +23,7 @@ FEWEST_STEPS = 3  # that say what is typical: fewer have no spread to speak of
 
 BACKLOG = "holds work launched before the recording, or whose launch was lost"
 CUT = "lacks work that it launched: the recording ended first, or lost it"
+APART = "is apart from the steady ones: a step between them lacks work"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class SteadySteps:
     is left out.
 
     Attributes:
-        indices: into `Timeline.steps`, ascending, at least one.
+        indices: into `Timeline.steps`, ascending, at least one; no step between them lacks work.
         window: from the start of the first to the end of the last; its `step` is None.
         left_out: the other steps; the only step of a file as well, if it would be left out.
     """
@@ -53,6 +54,16 @@ class SteadySteps:
     indices: tuple[int, ...]
     window: Window
     left_out: tuple[LeftOut, ...]
+
+
+def _longest_run(indices: Sequence[int], cut: Sequence[int]) -> tuple[int, ...]:
+    """The most of these steps that have no cut one between them, the last ones of as many.
+
+    >>> _longest_run([0, 1, 3, 5, 8], cut=[4, 7])
+    (0, 1, 3)
+    """
+    runs = [tuple(run) for _, run in groupby(indices, key=partial(bisect, cut))]
+    return max(reversed(runs), key=len, default=())
 
 
 def spread_ns(lengths_ns: Int64Array) -> float:
@@ -80,11 +91,12 @@ def find_steady(timeline: Timeline) -> SteadySteps | None:
         the steady steps; None without any.
     """
     steps = timeline.steps
-    why = dict.fromkeys(_cut_steps(timeline), CUT)
+    cut = _cut_steps(timeline)
+    why = dict.fromkeys(cut, CUT)
     why |= dict.fromkeys(_steps_with_backlog(timeline), BACKLOG)
-    indices = tuple(index for index in range(len(steps)) if index not in why)
-    if len(steps) == 1:
-        indices = (0,)
+    whole = [index for index in range(len(steps)) if index not in why]
+    indices = (0,) if len(steps) == 1 else _longest_run(whole, cut)
+    why |= dict.fromkeys(set(whole).difference(indices), APART)
     if not indices:
         return None
     return SteadySteps(
@@ -115,36 +127,6 @@ def launched_before_recording(timeline: Timeline) -> NDArray[np.bool_]:
     return is_before if is_launched.any() else np.zeros_like(is_before)
 
 
-def launches_without_activity(timeline: Timeline) -> Int64Array:
-    """int64[k], event ids of the calls that launched a kernel of which the file has nothing.
-
-    By start. Without those that were captured into a CUDA graph, which launched nothing: by the
-    thread that was capturing, and by others meanwhile, as autograd's.
-    """
-    trace = timeline.trace
-    calls = calls_of_name(trace, is_kernel_launch)
-    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
-    calls = calls[~is_nested(trace, calls)]  # the runtime's call launches by one of the driver
-    has_activity = np.isin(calls, timeline.launch_id)
-    has_activity |= np.isin(trace.correlation[calls], trace.correlation[timeline.event_id])
-    lost = calls[~has_activity]
-    if not len(lost):
-        return lost.astype(np.int64)
-    begins, ends = calls_of_name(trace, begins_capture), calls_of_name(trace, ends_capture)
-    is_capturing = np.zeros(len(lost), dtype=np.bool_)
-    for thread, indices in groups_of(trace.thread_index[lost]):
-        begun, ended = (
-            np.searchsorted(
-                trace.start_ns[bounds[trace.thread_index[bounds] == thread]],
-                trace.start_ns[lost[indices]],
-            )
-            for bounds in (begins, ends)
-        )
-        is_capturing[indices] = begun > ended
-    captures = find_captures(trace, trace.correlation[timeline.event_id])
-    return lost[~is_capturing & ~np.isin(lost, captures.launch_id)].astype(np.int64)
-
-
 def _steps_with_backlog(timeline: Timeline) -> list[int]:
     """The indices of the steps in whose window work runs that was launched before the recording."""
     backlog_ns = measure_within(
@@ -157,10 +139,10 @@ def _steps_with_backlog(timeline: Timeline) -> list[int]:
 
 
 def _cut_steps(timeline: Timeline) -> list[int]:
-    """The indices of the steps that launched a kernel of which the file has nothing."""
-    trace = timeline.trace
+    """The indices of the steps that launched work of which the file has nothing, or not all."""
+    trace, lost = timeline.trace, timeline.lost_work
     event_ids = np.array([step.event_id for step in timeline.steps], dtype=np.intp)
-    lost_ns = trace.start_ns[timeline.lost_launches]
+    lost_ns = trace.start_ns[lost.call_id[lost.is_lost]]
     first, end = np.searchsorted(lost_ns, (trace.start_ns[event_ids], trace.end_ns[event_ids]))
     indices: list[int] = np.flatnonzero(end > first).tolist()
     return indices

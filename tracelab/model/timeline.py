@@ -16,8 +16,9 @@ from tracelab.intervals import Int64Array, Intervals, clip, measure, union
 from tracelab.model.driver_api import is_extended_launch, is_graph_launch
 from tracelab.model.kernel_kinds import CommTest, Kind, classify, comm_test
 from tracelab.model.lookup import match_names
+from tracelab.model.lost_work import LostWork, find_lost_work
 from tracelab.model.nesting import Nesting
-from tracelab.model.steady import SteadySteps, find_steady, launches_without_activity
+from tracelab.model.steady import SteadySteps, find_steady
 from tracelab.model.steps import Step, UnusedSteps, Window, find_steps
 from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, HOST_CALLS, Category, Trace
 from tracelab.options import PROFILER_STEP
@@ -113,9 +114,9 @@ class Timeline(Frozen):
         return (whole, *(Window(step.number, step.start_ns, step.end_ns) for step in self.steps))
 
     @cached_property
-    def lost_launches(self) -> Int64Array:
-        """int64[k], event ids of the calls that launched a kernel of which the file has nothing."""
-        return read_only(launches_without_activity(self))
+    def lost_work(self) -> LostWork:
+        """The calls that put work on the GPU, and which of them lost it."""
+        return find_lost_work(self)
 
     @cached_property
     def steady(self) -> SteadySteps | None:

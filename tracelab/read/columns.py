@@ -96,6 +96,7 @@ _UNUSED_CATEGORIES = frozenset(
         "xpu_sync",
     )
 )
+_ARROW_CATEGORY = "ac2g"  # from a launch to what it launched
 _OUR_CATEGORIES = "tracelab."  # of the tracks that `tracelab.write_perfetto` adds to a trace
 # CUPTI's kinds of waits, as the names of its rows.
 _KINDS_OF_WAITS = frozenset(("Context Sync", "Event Sync", "Stream Sync", "Stream Wait Event"))
@@ -149,6 +150,7 @@ class Columns:
         self._messages = MessageBuffers()  # a row per event that communicates
         self._nodes = NodeBuffers()  # a row per event that is a node of a CUDA graph
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
+        self._arrows = ColumnBuffers()  # a row per end of an arrow from a launch to the GPU
         self._event_count = 0
 
     def add(self, events: list[Event]) -> None:
@@ -160,6 +162,7 @@ class Columns:
         phases = [event.ph for event in events]
         complete = [i for i, phase in enumerate(phases) if phase == "X"]
         self._nodes.add_flows(events)
+        self._add_arrows([x for x in events if x.cat == _ARROW_CATEGORY and type(x.id) is int])
         if not _UNUSED_PHASES.issuperset(phases):
             self._add_other_phases(events)
         self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)
@@ -199,6 +202,7 @@ class Columns:
         self._sparse.append(sparse)
         self._messages.add_all(following._messages)
         self._nodes.add_all(following._nodes)
+        self._arrows.append(following._arrows.arrays())
         self._thread_names |= following._thread_names
         self._process_names |= following._process_names
         self._categories.update(following._categories)
@@ -239,6 +243,9 @@ class Columns:
             sparse_values["graph_node_row"][value_index],
             sparse_values["correlation"][value_index],
         )
+        self._losses["arrows_without_end"] = self._count_arrows(
+            dense["start_ns"], value_index < len(sparse_values["correlation"]) - 1
+        )
         loss_names = self._count_unknown(dense, platform)
         unknown_gpu_ns = self._unknown_gpu_ns(
             dense["category"],
@@ -273,6 +280,29 @@ class Columns:
             unknown_gpu_ns=unknown_gpu_ns,
             info=read_file_info(metadata, source, platform.name if platform else ""),
         )
+
+    def _add_arrows(self, ends: list[Event]) -> None:
+        time_ns, is_time = nanoseconds([event.ts for event in ends])
+        is_begin = np.array([event.ph == "s" for event in ends], dtype=np.bool_)
+        number = np.array([event.id % _MOST_NUMBER for event in ends], dtype=np.int64)
+        arrows = {"time_ns": time_ns, "is_begin": is_begin, "number": number}
+        self._arrows.append({name: column[is_time] for name, column in arrows.items()})
+
+    def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
+        """How many arrows end where no event begins; the profiler draws each to one.
+
+        It also marks calls that launched nothing as ends, of no arrow. Nearly all end at one of
+        the few events that have arguments.
+        """
+        arrows = self._arrows.arrays()
+        if not arrows:
+            return 0
+        is_begin, number = arrows["is_begin"], arrows["number"]
+        time_ns = arrows["time_ns"][~is_begin & np.isin(number, number[is_begin])]
+        for begin_ns in (start_ns[has_arguments], start_ns):
+            if len(time_ns):
+                time_ns = time_ns[np.isin(time_ns, begin_ns, invert=True)]
+        return len(time_ns)
 
     def _count_event(self, event: Event, duration_ns: int) -> None:
         """Count an event of a category that is not known, and where it ran how long."""

@@ -80,7 +80,7 @@ def build_trace_info(
     losses = {
         **trace.losses,
         "activities_without_launch": int((timeline.launch_id == ABSENT).sum()),
-        "launches_without_activity": len(timeline.lost_launches),
+        **timeline.lost_work.counts(),
         "overlapping_activities": timeline.overlapping_count,
         **_count_unused(timeline.unused_steps),
         "streams_not_compared": len(timeline.streams) - compared - as_one,

@@ -22,6 +22,7 @@ from tracelab.model.blocking_calls import RETURNS_WHEN_DONE
 from tracelab.model.graph import Graph
 from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
+from tracelab.model.lost_work import missing_work
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.basis import StepBasis, find_basis
 from tracelab.simulate.calibrate import Calibration, calibrate
@@ -107,6 +108,9 @@ def _replayed(graph: Graph) -> Baseline:
     timeline = graph.host.timeline
     if not (timeline.launch_id != ABSENT).any():
         return Baseline(not_replayed="The file has no calls that launch its GPU work.")
+    missing, is_much = missing_work(timeline)
+    if is_much:
+        return Baseline(not_replayed=f"The GPU work of {missing} is not in the file.")
     program, once_program, numbers = _programs(graph)
     if not len(program):
         return Baseline(not_replayed="The typical steps of the file launch no GPU work.")

@@ -181,3 +181,9 @@ class TestWithoutTheProfiler:
         assert baseline.basis == PROFILED
         assert {"300.00 µs"} <= {*figures(baseline.not_calibrated)}
         assert baseline.not_calibrated == snapshot
+
+
+def test_what_lost_its_gpu_work_is_not_replayed(snapshot):
+    lost = [row for row in recorded_steps() if row.name == "gemm"][::2]
+    some = [x for x in recorded_steps() if x not in lost and not x.name.startswith("Profiler")]
+    assert find_baseline(graph_of(*some)).not_replayed == snapshot

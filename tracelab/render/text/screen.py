@@ -9,6 +9,7 @@ from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.rules import tl911_unknown_events
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
+from tracelab.model.lost_work import KINDS
 from tracelab.render.text.cells import PART, counted, listed
 from tracelab.render.text.files import hardware, recorded
 from tracelab.render.text.finding_lines import amount, caption, finding_lines, worth_showing
@@ -29,6 +30,8 @@ _OTHER_PLATFORM = (
 )
 # Those of a group have a rule, too.
 _LOSSES_OF_A_RULE = (
+    *KINDS,
+    "arrows_without_end",
     "activities_without_launch",
     "overlapping_activities",
     "waits_without_record",

@@ -1,0 +1,266 @@
+"""Host calls whose GPU work is not in the file, or not all of it: records that were lost.
+
+A profiler that runs out of buffers, a full disk or a script that filters a file leave the calls
+and take the work. Read as it is, such a file shows a GPU that is idle where it was busy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.arrays import Frozen
+from tracelab.intervals import Int64Array
+from tracelab.model.captures import find_captures
+from tracelab.model.driver_api import (
+    begins_capture,
+    ends_capture,
+    is_asynchronous_copy,
+    is_graph_launch,
+    is_kernel_launch,
+)
+from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.nesting import is_nested
+from tracelab.model.trace import ABSENT, Category
+
+if TYPE_CHECKING:
+    from tracelab.model.timeline import Timeline
+
+# A memset of nothing is ordinary (305 of 1,055 in one public trace) and puts nothing on the GPU.
+# In 267 intact files 1 of 150,000 other calls had no activity: a kernel of a step that was cut.
+_LAUNCHES: Mapping[str, Callable[[str], bool]] = {
+    "launches_without_activity": is_kernel_launch,
+    "copies_without_activity": is_asynchronous_copy,
+    "replays_without_activity": is_graph_launch,
+}
+INCOMPLETE_REPLAYS = "incomplete_replays"
+_MOST_LOST = 0.02  # of the calls of a kind: more, and figures are off by more than their rounding
+# Replays of one graph are about as long, whatever of them is lost but the ends.
+_MOST_APART = 0.1  # of a replay's length
+_LEAST_LACKING, _LEAST_LACKING_NS = 0.05, 3_000  # of its length, and in ns: less is no matter
+_MOST_LENGTH = 1.02  # of the longest one: all nodes and the pauses between them must fit into it
+_FEWEST = 2  # of two that differ the longer one may be whole
+_MOST_COMPARED = 32  # on each side, by length
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class LostWork(Frozen):
+    """The calls that put work on the GPU, and which of them lost it.
+
+    Example row: ``call_id=40, kind=2, is_lost=True``: the replay of a graph of which nothing is in
+    the file.
+
+    Attributes:
+        call_id: int64[k], event ids of all calls that launch, by start.
+        kind: int8[k], index into `KINDS`, the losses that count them.
+        is_lost: bool[k], whose work is not in the file, or not all of it.
+    """
+
+    call_id: Int64Array
+    kind: NDArray[np.int8]
+    is_lost: NDArray[np.bool_]
+
+    def counts(self) -> dict[str, int]:
+        """How many calls lost their work, by the name of the loss."""
+        counts = np.bincount(self.kind[self.is_lost], minlength=len(KINDS)).tolist()
+        return dict(zip(KINDS, counts, strict=True))
+
+
+KINDS = (*_LAUNCHES, INCOMPLETE_REPLAYS)
+_WORDS = ("kernel launches", "copies", "graph replays")
+
+
+def find_lost_work(timeline: Timeline) -> LostWork:
+    """The calls that put work on the GPU, and which of them lost it.
+
+    A replay lacks nodes where others are as long and have more of the same nodes, and its pauses
+    have room for those. There is no slow reference model:
+    ``tests/unit/model/test_lost_work.py`` has traces made by hand.
+
+    Args:
+        timeline: the GPU activities in order.
+    """
+    trace = timeline.trace
+    calls = calls_of_name(trace, lambda name: any(test(name) for test in _LAUNCHES.values()))
+    calls = calls[np.lexsort((-trace.end_ns[calls], trace.start_ns[calls]))]
+    calls = calls[~is_nested(trace, calls)]  # the runtime's call launches by one of the driver
+    kind = np.zeros(len(calls), dtype=np.int8)
+    for index, test in enumerate(_LAUNCHES.values()):
+        kind[match_names(trace, calls, test)] = index
+    is_lost = ~_has_activity(timeline, calls)
+    is_lost[is_lost] = ~_is_captured(timeline, calls[is_lost])
+    replays = _replays(timeline)
+    incomplete = _lack_nodes(replays) | _are_broken_off(replays, calls, is_lost)
+    lacks_nodes = np.isin(calls, list(incomplete))
+    kind[lacks_nodes] = KINDS.index(INCOMPLETE_REPLAYS)
+    return LostWork(calls.astype(np.int64), kind, is_lost | lacks_nodes)
+
+
+def missing_work(timeline: Timeline) -> tuple[str, bool]:
+    """How much of the work is missing from what the figures are about.
+
+    Returns:
+        in words, as "8 of 10 graph replays"; "" where nothing is. And whether it is so much that
+        the figures are wrong.
+    """
+    lost = timeline.lost_work
+    is_used = ~np.isin(lost.call_id, _of_left_out_steps(timeline, lost.call_id))
+    words: list[str] = []
+    is_much = False
+    for index, word in enumerate(_WORDS):
+        of_kind = is_used & (lost.kind == index)
+        if word == _WORDS[-1]:
+            of_kind |= is_used & (lost.kind == KINDS.index(INCOMPLETE_REPLAYS))
+        count, total = int((of_kind & lost.is_lost).sum()), int(of_kind.sum())
+        if count:
+            words.append(f"{count:,} of {total:,} {word}")
+            is_much |= count > _MOST_LOST * total
+    arrows = timeline.trace.losses.get("arrows_without_end", 0)
+    if arrows and not lost.is_lost.any():  # else they are arrows of that
+        total = arrows + len(timeline.event_id)
+        words.append(f"{arrows:,} of {total:,} activities to which arrows lead")
+        is_much = arrows > _MOST_LOST * total
+    return ", ".join(words), is_much
+
+
+def _of_left_out_steps(timeline: Timeline, calls: Int64Array) -> Int64Array:
+    """The calls in steps that do not count, where others do."""
+    if timeline.steady is None:
+        return calls[:0]
+    trace, steady = timeline.trace, set(timeline.steady.indices)
+    left_out = [step.event_id for i, step in enumerate(timeline.steps) if i not in steady]
+    first, end = np.searchsorted(
+        trace.start_ns[calls], (trace.start_ns[left_out], trace.end_ns[left_out])
+    )
+    return np.concatenate([calls[:0], *(calls[i:j] for i, j in zip(first, end, strict=True))])
+
+
+def _has_activity(timeline: Timeline, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which calls put something on the GPU; a graph may hold no more than events."""
+    trace = timeline.trace
+    nodes = trace.of_category(Category.GRAPH_EVENT_NODE, Category.GRAPH_HOST_NODE)
+    on_gpu = np.concatenate((trace.correlation[timeline.event_id], trace.correlation[nodes]))
+    return np.isin(calls, timeline.launch_id) | np.isin(trace.correlation[calls], on_gpu)
+
+
+def _is_captured(timeline: Timeline, calls: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which calls were captured into a CUDA graph, and so launched nothing.
+
+    By the thread that was capturing, and by others meanwhile, as autograd's.
+    """
+    trace = timeline.trace
+    if not len(calls):
+        return np.zeros(0, dtype=np.bool_)
+    begins, ends = calls_of_name(trace, begins_capture), calls_of_name(trace, ends_capture)
+    is_capturing = np.zeros(len(calls), dtype=np.bool_)
+    for thread, indices in groups_of(trace.thread_index[calls]):
+        begun, ended = (
+            np.searchsorted(
+                trace.start_ns[bounds[trace.thread_index[bounds] == thread]],
+                trace.start_ns[calls[indices]],
+            )
+            for bounds in (begins, ends)
+        )
+        is_capturing[indices] = begun > ended
+    captures = find_captures(trace, trace.correlation[timeline.event_id])
+    captured: NDArray[np.bool_] = is_capturing | np.isin(calls, captures.launch_id)
+    return captured
+
+
+@dataclass(frozen=True, slots=True)
+class _Replay:
+    """What of one replay is in the file, by start: names and streams as numbers, and times, ns."""
+
+    launch_id: int
+    node: Int64Array
+    run_ns: Int64Array
+    pause_ns: Int64Array
+    length_ns: int
+
+
+def _replays(timeline: Timeline) -> list[_Replay]:
+    trace = timeline.trace
+    is_node = timeline.launch_id != ABSENT
+    is_node &= match_names(trace, timeline.launch_id, is_graph_launch)
+    rows = np.flatnonzero(is_node)
+    rows = rows[np.lexsort((timeline.start_ns[rows], timeline.launch_id[rows]))]
+    node = trace.name_index[timeline.event_id[rows]].astype(np.int64)
+    node = node * len(timeline.streams) + timeline.stream_index[rows]
+    replays = []
+    for launch_id, index in groups_of(timeline.launch_id[rows]):
+        start_ns, end_ns = timeline.start_ns[rows[index]], timeline.end_ns[rows[index]]
+        reached_ns = np.maximum.accumulate(end_ns)
+        pause_ns = np.maximum(start_ns[1:] - reached_ns[:-1], 0)
+        length_ns = int(reached_ns[-1] - start_ns[0])
+        replays.append(_Replay(launch_id, node[index], end_ns - start_ns, pause_ns, length_ns))
+    return replays
+
+
+def _lack_nodes(replays: list[_Replay]) -> set[int]:
+    """The launch calls of replays that had time for all nodes of others like them, and lack some.
+
+    Different graphs have no time for each other's nodes: there is a kernel where the other graph
+    has another one, and no pause.
+    """
+    graphs: dict[bytes, list[_Replay]] = {}
+    for one in replays:
+        graphs.setdefault(np.sort(one.node).tobytes(), []).append(one)
+    agreeing = sorted(graphs.values(), key=lambda x: x[0].length_ns)
+    launch_ids: set[int] = set()
+    for i, [one, *more] in enumerate(agreeing):
+        near = [
+            of_graph
+            for of_graph in agreeing[max(0, i - _MOST_COMPARED) : i + _MOST_COMPARED + 1]
+            if abs(of_graph[0].length_ns - one.length_ns) <= _MOST_APART * one.length_ns
+            and 2 * np.isin(one.node, of_graph[0].node).sum() >= len(one.node)
+        ]
+        if len(near) > 1 and _has_time_for([of_graph[0] for of_graph in near], one):
+            # Where no two agree none is known to be whole.
+            is_any_whole = any(len(of_graph) > 1 for of_graph in near)
+            lacking = [[one, *more]] if is_any_whole or len(near) == _FEWEST else near
+            launch_ids |= {x.launch_id for of_graph in lacking for x in of_graph}
+    return launch_ids
+
+
+def _has_time_for(replays: list[_Replay], one: _Replay) -> bool:
+    """Whether one of these replays lacks nodes that others have, and has pauses in their place."""
+    names = [np.unique(x.node, return_inverse=True, return_counts=True) for x in replays]
+    name, index = np.unique(np.concatenate([x[0] for x in names]), return_inverse=True)
+    most, mean_ns = np.zeros(len(name), dtype=np.int64), np.zeros(len(name))
+    np.maximum.at(most, index, np.concatenate([x[2] for x in names]))
+    run_ns = [np.bincount(x[1], y.run_ns) / x[2] for x, y in zip(names, replays, strict=True)]
+    np.maximum.at(mean_ns, index, np.concatenate(run_ns))
+    pause_ns = np.quantile(np.concatenate([x.pause_ns for x in replays]), 0.25)
+    all_ns = float(most @ mean_ns)
+    least_ns = max(_LEAST_LACKING * one.length_ns, _LEAST_LACKING_NS)
+    room_ns = _MOST_LENGTH * max(x.length_ns for x in replays)
+    return bool(
+        all_ns - one.run_ns.sum() > least_ns and all_ns + (most.sum() - 1) * pause_ns <= room_ns
+    )
+
+
+def _are_broken_off(
+    replays: list[_Replay], calls: NDArray[np.intp], is_lost: NDArray[np.bool_]
+) -> set[int]:
+    """The launch calls of replays that begin or end as another one, beside records that are lost.
+
+    Where the file begins or ends is such a place, too.
+    """
+    place = {int(call): i for i, call in enumerate(calls)}
+    lost_before = np.concatenate(([True], is_lost[:-1]))
+    lost_after = np.concatenate((is_lost[1:], [True]))
+    texts = {x.node.tobytes() for x in replays}
+    launch_ids = set()
+    for one in replays:
+        i, text = place.get(one.launch_id, ABSENT), one.node.tobytes()
+        if i != ABSENT and any(
+            (lost_after[i] and other.startswith(text)) or (lost_before[i] and other.endswith(text))
+            for other in (texts if lost_before[i] or lost_after[i] else ())
+            if other != text
+        ):
+            launch_ids.add(one.launch_id)
+    return launch_ids
