@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from tracelab.errors import UsageError
+from tracelab.simulate.arithmetic import channels_last, float32, tf32
 from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, remove, scale, workers
@@ -60,6 +61,9 @@ EDITS: Mapping[str, Kind] = MappingProxyType(
         "fuse": Kind(fuse, "its launches become one, GPU time stays"),
         "graph": Kind(graph, "its launches replayed as one CUDA graph"),
         "comm": Kind(comm, "its communication takes so many times as long", has_value=True),
+        "tf32": Kind(tf32, "its float32 products use TF32"),
+        "float32": Kind(float32, "its float64 tensors are float32, and their products use TF32"),
+        "channels-last": Kind(channels_last, "its images have their channels last"),
         "level": Kind(of_job, "the rank's work as the median rank's", needs_place=True),
         "balance": Kind(of_job, "all ranks do the mean work"),
     }

@@ -1,0 +1,65 @@
+"""TL401: float32 products that do not use TF32."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tracelab.findings.candidates import Candidate
+from tracelab.findings.candidates_of_work import candidates_of_work
+from tracelab.findings.context import Context
+from tracelab.findings.rule import Rule
+from tracelab.model.arithmetic import are_convolutions, products_without_tf32, tf32_speedup
+
+_MATRIX = '`torch.set_float32_matmul_precision("high")`'
+_CONVOLUTION = "`torch.backends.cudnn.allow_tf32 = True`"
+_PRECISION = (
+    "TF32 rounds the factors to 10 bits after the point and adds in float32. With `with "
+    'torch.autocast("cuda", dtype=torch.bfloat16):` around the forward pass, products are faster '
+    "still."
+)
+
+
+def find(context: Context) -> list[Candidate]:
+    """The products of the window in float32, on GPUs that are faster in TF32."""
+    timeline = context.timeline
+    chosen = products_without_tf32(timeline)
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return []
+    is_convolution = are_convolutions(timeline, rows)
+    switches = [
+        switch
+        for switch, is_off in (
+            (_MATRIX, not is_convolution.all()),
+            (_CONVOLUTION, is_convolution.any()),
+        )
+        if is_off
+    ]
+    fix = f"Allow TF32 once, before the loop: {' and '.join(switches)}. {_PRECISION}"
+    what = "Convolutions run" if is_convolution.all() else "Matrix products run"
+    return candidates_of_work(
+        context,
+        chosen,
+        lambda place: (f"{what} in float32 without TF32, most of all at {place}", fix),
+        cause="float32_products",
+        edit="tf32",
+        most_saved=1 - 1 / tf32_speedup(timeline),
+    )
+
+
+RULE = Rule(
+    id="TL401",
+    name="float32 products without TF32",
+    matters="From Ampere on, tensor cores multiply float32 matrices in TF32 several times as fast "
+    "as the CUDA cores do in float32. PyTorch leaves that off for matrix products, and on for "
+    "convolutions, unless the program says otherwise.",
+    decides="It sums the kernels of cuBLAS and cuDNN that multiply in float32 without tensor cores "
+    "(`sgemm`, `f32f32_f32f32`), on GPUs whose maker says that TF32 is faster. It is silent where "
+    "any product of the file is in TF32, for then the switch is on, and where they take less than "
+    "2 % of the time. Convolutions have a switch of their own, and are looked at by themselves. "
+    "The time is not idle: it is what the GPU is busy with, and the saving is an interval, for "
+    "small products gain little.",
+    before='model(batch)  # float32, on an H100',
+    after='torch.set_float32_matmul_precision("high")\nmodel(batch)',
+    find=find,
+)

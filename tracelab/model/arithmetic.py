@@ -1,0 +1,152 @@
+"""In which numbers and layouts the GPU computes, by the names of its kernels.
+
+The names are those of cuBLAS, cuDNN, CUTLASS and PyTorch; which real kernel each was written for
+stands in the tests.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.lookup import match_names
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT
+
+# Matrix products and convolutions by float32 multiply-adds of the CUDA cores, and those by tensor
+# cores in TF32. The third group are cuDNN's own engines, which it may choose with TF32, too.
+_FLOAT32_PRODUCT = re.compile(
+    r"""
+    (?<![A-Za-z0-9])(?:maxwell|volta|turing|ampere|hopper)_s(?:gemm|cudnn)_
+    | \bsgemm_largek | simt_s(?:gemm|fprop|dgrad|wgrad)
+    | xmma_\w*_c?f32c?f32_f32f32_c?f32_
+    | implicit_convolve_sgemm<float | (?:dgrad|wgrad_alg\d)_engine<float | winograd\w*<float
+    | fft2d_\w+<float
+    """,
+    re.VERBOSE,
+)
+_TF32_PRODUCT = re.compile(r"tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)|nvjet_(?:sm\d+_)?sss_")
+_CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd|_scudnn_|fft2d", re.IGNORECASE)
+_FLOAT64 = re.compile(
+    r"(?<![A-Za-z])dgem[mv]|_dgemm|_d884|f64f64|(?<!optional)<(?:(?:c10|std)::complex<)?double\b"
+)
+_FLOAT64_PRODUCT = re.compile(r"dgemm|_d884|f64f64")
+_LAYOUT_CHANGE = re.compile(r"nchwToNhwc|nhwcToNchw")
+_NCHW = re.compile(
+    r"batch_norm_\w+(?<!channels_last)_kernel<|bn_(?:fw|bw)_\w*(?:NCHW|1C11)|pool\w*_nchw"
+)
+# How many times as fast products are in TF32 as in float32, by the makers' figures without
+# sparsity: https://www.nvidia.com/en-us/data-center/ (data sheets). A GeForce GPU does them equally
+# fast (82.6 TFLOPS of an RTX 4090 both ways), and an older one than Ampere has no TF32.
+_TF32_SPEEDUP: Mapping[str, float] = MappingProxyType(
+    {
+        r"\bA100|\bA800|\bA30\b": 8.0,
+        r"\bG?H(?:100|200|800)\b": 7.4,
+        r"\bG?B(?:100|200|300)\b": 13.8,
+        r"\bA10\b|\bA10G\b|\bA40\b|RTX A(?:4000|4500|5000|5500|6000)\b": 2.0,
+        r"\bL4\b|\bL40S\b": 2.0,
+    }
+)
+
+
+def is_float32_product(name: str) -> bool:
+    """Whether a kernel multiplies float32 matrices, or convolves, without tensor cores.
+
+    >>> is_float32_product("ampere_sgemm_128x64_tn"), is_float32_product("ampere_fp16_sgemm_fp16_64")
+    (True, False)
+    """
+    return _FLOAT32_PRODUCT.search(name) is not None
+
+
+def is_tf32_product(name: str) -> bool:
+    """Whether a kernel multiplies float32 matrices in TF32.
+
+    >>> is_tf32_product("cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4")
+    True
+    >>> is_tf32_product("cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1")
+    False
+    """
+    return _TF32_PRODUCT.search(name) is not None
+
+
+def is_float64(name: str) -> bool:
+    """Whether a kernel's tensors are of double precision; arguments alone do not make it so.
+
+    >>> is_float64("elementwise_kernel<2, CUDAFunctor_add<double> >")
+    True
+    >>> is_float64("multi_tensor_apply_kernel<FusedSgdMathFunctor<float, 2>, double, double>")
+    False
+    """
+    return _FLOAT64.search(name) is not None
+
+
+def is_float64_product(name: str) -> bool:
+    """Whether a kernel multiplies matrices of double precision.
+
+    >>> is_float64_product("cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1")
+    True
+    """
+    return _FLOAT64_PRODUCT.search(name) is not None
+
+
+def is_layout_change(name: str) -> bool:
+    """Whether a kernel only brings images from one memory layout to another, for a convolution.
+
+    >>> is_layout_change("cudnn::ops::nchwToNhwcKernel<float, float, float, false, true>")
+    True
+    """
+    return _LAYOUT_CHANGE.search(name) is not None
+
+
+def is_of_nchw(name: str) -> bool:
+    """Whether a normalization or pooling works on images whose channels are not last.
+
+    >>> is_of_nchw("void at::native::batch_norm_backward_kernel<c10::BFloat16, float, float, int>")
+    True
+    >>> is_of_nchw("at::native::batch_norm_backward_reduce_channels_last_kernel<4, float>")
+    False
+    """
+    return _NCHW.search(name) is not None
+
+
+def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
+    """float64[m], how many times as fast TF32 is on the GPU of each activity; 1 where unknown."""
+    speedup = np.ones(len(timeline.event_id))
+    for device, name in timeline.trace.info.device_names.items():
+        known = (ratio for names, ratio in _TF32_SPEEDUP.items() if re.search(names, name))
+        speedup[timeline.device_number == device] = next(known, 1.0)
+    return speedup
+
+
+def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
+    """bool[k], which activities belong to a convolution: by their operator, or their name."""
+    launch_id, operators = timeline.launch_id[rows], timeline.operators
+    index = np.full(len(rows), ABSENT, dtype=np.int64)
+    is_launched = launch_id != ABSENT
+    index[is_launched] = operators.innermost(launch_id[is_launched])
+    is_named = match_names(timeline.trace, timeline.event_id[rows], _CONVOLUTION.search)
+    by_operator = operators.have_name(_CONVOLUTION.search)
+    in_operator = np.zeros(len(rows), dtype=np.bool_)
+    in_operator[index != ABSENT] = by_operator[index[index != ABSENT]]
+    return np.where(index == ABSENT, is_named, in_operator)
+
+
+def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
+    """bool[m], the float32 products that TF32 would make faster on their GPU.
+
+    Where one product of a file is in TF32, it is allowed, and the library chose float32 for the
+    others: they are none. The switches of matrix products and of convolutions are two.
+    """
+    trace, event_id = timeline.trace, timeline.event_id
+    chosen = match_names(trace, event_id, is_float32_product) & (tf32_speedup(timeline) > 1)
+    rows = np.flatnonzero(chosen)
+    if not len(rows):
+        return chosen
+    tf32_rows = np.flatnonzero(match_names(trace, event_id, is_tf32_product))
+    allowed = np.unique(are_convolutions(timeline, tf32_rows))
+    chosen[rows] = ~np.isin(are_convolutions(timeline, rows), allowed)
+    return chosen

@@ -1,0 +1,117 @@
+"""Edits of how the GPU computes: in TF32, in single precision, with channels last.
+
+Each bound is what all activities would take at once if each gained as little, or as much, as any
+that was measured on an H100 (PyTorch 2.11, CUDA 13.0): 31 matrix products of 64 to 65,536 rows, 8
+convolutions with their gradients, 6 other operators, and 3 convolutional networks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.model.arithmetic import (
+    are_convolutions,
+    is_float64,
+    is_float64_product,
+    is_layout_change,
+    is_of_nchw,
+    products_without_tf32,
+    tf32_speedup,
+)
+from tracelab.model.lookup import match_names
+from tracelab.model.trace import ABSENT
+from tracelab.simulate.edited import Edited, times, with_cost
+from tracelab.simulate.program import Program
+from tracelab.simulate.sites import Selection
+
+# How many times as fast a float32 product was in TF32, by how long it took, us: at least, typically
+# and at most. Small ones are bound by their start, and those of 30 us and more by memory or not.
+_UP_TO_US = np.array([10, 30, 100])
+_SPEEDUP = np.array([[1.0, 1.3, 1.8], [1.3, 1.9, 2.5], [1.2, 2.0, 4.5], [1.9, 4.5, 8.3]])
+# Of convolutions with the changes of layout that TF32 kernels need, whatever their length.
+_SPEEDUP_OF_CONVOLUTION = np.array([1.0, 2.0, 4.6])
+# What is left of activities in double precision, in single precision with TF32, at least, typically
+# and at most: they move half as many bytes. Where float32 products have no TF32, they may take
+# longer than those of an H100 in double precision.
+_OF_FLOAT64 = (0.25, 0.5, 0.7)
+_OF_FLOAT64_PRODUCT = (0.14, 0.3, 1.1)
+# What is left of normalization and pooling once channels are last, likewise.
+_OF_NCHW = (0.25, 0.4, 1.0)
+
+
+def tf32(program: Program, selection: Selection) -> Edited:
+    """Its float32 products use TF32."""
+    timeline = selection.sites.timeline
+    nodes, rows = _chosen(program, selection, products_without_tf32(timeline))
+    of_length = np.searchsorted(_UP_TO_US, program.cost_ns[nodes] / 1_000, side="right")
+    speedup = np.where(
+        are_convolutions(timeline, rows)[:, None], _SPEEDUP_OF_CONVOLUTION, _SPEEDUP[of_length]
+    )
+    speedup = np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
+    return _scaled(program, nodes, 1 / speedup[:, ::-1])
+
+
+def float32(program: Program, selection: Selection) -> Edited:
+    """Its float64 tensors are float32."""
+    return _by_name(
+        program, selection, ((is_float64_product, _OF_FLOAT64_PRODUCT), (is_float64, _OF_FLOAT64))
+    )
+
+
+def channels_last(program: Program, selection: Selection) -> Edited:
+    """Its images have their channels last, so that convolutions need no change of layout."""
+    return _by_name(
+        program, selection, ((is_layout_change, (0.0, 0.0, 0.1)), (is_of_nchw, _OF_NCHW))
+    )
+
+
+def _by_name(
+    program: Program,
+    selection: Selection,
+    kinds: tuple[tuple[Callable[[str], bool], tuple[float, float, float]], ...],
+) -> Edited:
+    """A program whose activities of some names take so many times as long; the first name counts."""
+    timeline = selection.sites.timeline
+    factors = np.ones((len(timeline.event_id), 3))
+    for is_named, of_name in reversed(kinds):
+        factors[match_names(timeline.trace, timeline.event_id, is_named)] = of_name
+    nodes, rows = _chosen(program, selection, (factors != 1).any(axis=1))
+    return _scaled(program, nodes, factors[rows])
+
+
+def _chosen(
+    program: Program, selection: Selection, is_chosen: NDArray[np.bool_]
+) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The nodes of a place whose timeline rows are chosen, and these rows."""
+    row = program.row
+    nodes = np.flatnonzero(selection.activities & (row != ABSENT) & is_chosen[row])
+    return nodes, row[nodes].astype(np.intp)
+
+
+def _scaled(
+    program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]
+) -> Edited:
+    """A program whose nodes take so many times as long.
+
+    Args:
+        program: any.
+        nodes: intp[k].
+        factors: float64[k, 3], at least, typically and at most.
+    """
+    is_changed = np.zeros(len(program.cost_ns), dtype=np.bool_)
+    is_changed[nodes] = True
+    low, middle, high = (
+        with_cost(program, is_changed, times(program.cost_ns, _spread(is_changed, of_nodes)))
+        for of_nodes in factors.T
+    )
+    return Edited(middle, low, high, len(nodes))
+
+
+def _spread(is_changed: NDArray[np.bool_], of_nodes: NDArray[np.float64]) -> NDArray[np.float64]:
+    """float64[n], the factors of the changed nodes among all nodes; 1 of the others."""
+    factors = np.ones(len(is_changed))
+    factors[is_changed] = of_nodes
+    return factors
