@@ -13,9 +13,20 @@ from tracelab.findings.remedies import (
     memory,
     micro_batches,
     switches,
+    training,
 )
 
-MODULES = (compilation, copies, dependencies, first_use, loading, memory, micro_batches, switches)
+MODULES = (
+    compilation,
+    copies,
+    dependencies,
+    first_use,
+    loading,
+    memory,
+    micro_batches,
+    switches,
+    training,
+)
 REMEDIES = tuple(remedy for module in MODULES for remedy in module.REMEDIES)
 STEPS, LENGTH = 5, 20_000 * US
 

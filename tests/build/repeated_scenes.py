@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from tests.build import rows
 from tracelab.simulate.edited import Edited
@@ -41,18 +42,21 @@ class Scene:
         return low, high
 
 
-def scene(length_ns: int, of_step: Callable[[int, int], Iterable[rows.Row]]) -> Scene:
+def scene(
+    length_ns: int, of_step: Callable[[int, int], Iterable[rows.Row]], **of_trace: Any
+) -> Scene:
     """Steps of one length.
 
     Args:
         length_ns: of the host's part of a step.
         of_step: a function of when a step begins, in ns, and of a number that is free for
             correlations up to a hundred more: the rows of that step.
+        of_trace: as of `tests.build.rows.trace`.
     """
     some = []
     for number in range(COUNT):
         begin = number * length_ns
         some += [rows.step(number, begin, begin + length_ns), *of_step(begin, 100 * number)]
-    graph = rows.graph(*some)
+    graph = rows.graph(*some, **of_trace)
     program = repeat(graph, record_program(graph), 1, COUNT - 1)
     return Scene(program, Sites(graph, None, program))

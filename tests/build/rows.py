@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from tracelab.model.file_info import FileInfo
 from tracelab.model.graph import Graph, build_graph
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.host import Host, observe_host
@@ -230,8 +231,12 @@ def trace(
     *rows: Row,
     threads: Sequence[str] = THREADS,
     node_links: Sequence[tuple[int, int]] = (),
+    gpu: str = "",
 ) -> Trace:
-    """The trace of these rows; of linked nodes, by event id, the second waits for the first."""
+    """The trace of these rows; of linked nodes, by event id, the second waits for the first.
+
+    GPU 0 has a name where one is given.
+    """
     strings = tuple(dict.fromkeys(row.name for row in rows))
 
     def column(values: Iterable[int], dtype: type = np.int64) -> np.ndarray:
@@ -265,6 +270,7 @@ def trace(
         objects=len(rows),
         losses=MappingProxyType({}),
         loss_names=MappingProxyType({}),
+        info=FileInfo(device_names=MappingProxyType({0: gpu} if gpu else {})),
     )
 
 

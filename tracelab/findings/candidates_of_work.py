@@ -12,6 +12,8 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import WARNING_SHARE
 from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Int64Array, measure
+from tracelab.model.nesting import Nesting
+from tracelab.model.trace import ABSENT
 from tracelab.model.wording import describe
 
 # Call site and kernel in words -> title and fix.
@@ -26,11 +28,11 @@ def candidates_of_work(
     cause: str,
     edit: str | None = None,
     remedy: Remedy | None = None,
-    most_saved: float | NDArray[np.float64] = 1.0,
+    most_saved: NDArray[np.float64] | None = None,
 ) -> list[Candidate]:
     """One candidate for all of some GPU work, at the call site and kernel that take most of it.
 
-    None where that work takes less than a finding must to be worth a warning.
+    None where it cannot save what is worth a warning.
 
     Args:
         context: the window.
@@ -39,16 +41,20 @@ def candidates_of_work(
         cause: of the candidate.
         edit: of the candidate.
         remedy: of the candidate.
-        most_saved: the share of each row (float64[m]), or of all, that the fix saves at most.
+        most_saved: float64[m], the share of each row that the fix saves at most; all without it.
     """
     timeline = context.timeline
     rows = np.flatnonzero(is_chosen & context.is_inside(timeline.start_ns, timeline.end_ns))
     lost = context.time_of(rows)
-    if max(map(measure, lost.values()), default=0) < WARNING_SHARE * context.window.length_ns:
-        return []
     length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
-    saved_ns = length_ns * np.broadcast_to(most_saved, is_chosen.shape)[rows]
+    saved_ns = length_ns if most_saved is None else length_ns * most_saved[rows]
     device_number = timeline.device_number[rows]
+    limit_ns = {
+        device: min(measure(time), round(float(saved_ns[device_number == device].sum())))
+        for device, time in lost.items()
+    }
+    if max(limit_ns.values(), default=0) < WARNING_SHARE * context.window.length_ns:
+        return []
     sites = context.call_sites(timeline.launch_id[rows])
     names = [context.kernel_name(row) for row in rows.tolist()]
     top = _longest([*zip(sites, names, strict=True)], length_ns)
@@ -68,9 +74,7 @@ def candidates_of_work(
             evidence=most_expensive(timeline.event_id[rows].tolist(), length_ns.tolist()),
             fix=fix,
             lost=lost,
-            limit_ns={
-                device: round(float(saved_ns[device_number == device].sum())) for device in lost
-            },
+            limit_ns=limit_ns,
             edit=edit,
             remedy=remedy,
         )
@@ -81,3 +85,31 @@ def _longest(keys: Sequence[object], length_ns: Int64Array) -> int:
     """The position of the first of those with one key that take longest together."""
     groups = grouped(keys).values()
     return max(groups, key=lambda group: int(length_ns[group].sum()))[0]
+
+
+def candidates_of_remedies(context: Context, rule_id: str, *, cause: str) -> list[Candidate]:
+    """One candidate for the GPU work inside the events of each remedy of a rule.
+
+    Args:
+        context: the window.
+        rule_id: of the rule.
+        cause: of the candidates.
+    """
+    timeline = context.timeline
+    candidates = []
+    for remedy, event_id in context.recognized.events_of:
+        if rule_id not in remedy.rules:
+            continue
+        rows = np.flatnonzero(timeline.launch_id != ABSENT)
+        regions = Nesting(context.trace, event_id)
+        rows = rows[regions.innermost(timeline.launch_id[rows]) != ABSENT]
+        is_chosen = np.zeros(len(timeline.event_id), dtype=np.bool_)
+        is_chosen[rows] = True
+        candidates += candidates_of_work(
+            context,
+            is_chosen,
+            lambda place, title=remedy.title: (f"{title}, most of all at {place}", ""),
+            cause=cause,
+            remedy=remedy,
+        )
+    return candidates

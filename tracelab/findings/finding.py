@@ -69,9 +69,9 @@ class Finding(OneLine):
         step: number of the step; None for the steady window, or the whole trace without one.
         cause: why it happens, in one word.
         cost_ns: the time lost, ns, on the GPU that loses most.
-        bound_ns: the part of the idle and exposed time that is attributed to it, ns, on the GPU
-            that decides how long a step takes (where it costs nothing there, on the one where it
-            costs most). What is attributed to an earlier finding is left out, so the bounds of a
+        bound_ns: the part of the idle and exposed time that is attributed to it, ns, or where it is
+            about what the GPU is busy with, of that work; on the GPU that decides how long a step
+            takes (where it costs nothing there, on the one where it costs most). What is attributed to an earlier finding is left out, so the bounds of a
             window can be added.
         where: where in the program, and on which GPU.
         evidence: event ids, the most expensive first.

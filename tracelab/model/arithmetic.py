@@ -18,14 +18,14 @@ from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 
 # Matrix products and convolutions by float32 multiply-adds of the CUDA cores, and those by tensor
-# cores in TF32. The third group are cuDNN's own engines, which it may choose with TF32, too.
+# cores in TF32. Not in it are cuDNN's engines for few channels (`dgrad_engine`,
+# `wgrad_alg0_engine`, `implicit_convolve_sgemm`), which it chooses with TF32, too.
 _FLOAT32_PRODUCT = re.compile(
     r"""
     (?<![A-Za-z0-9])(?:maxwell|volta|turing|ampere|hopper)_s(?:gemm|cudnn)_
     | \bsgemm_largek | simt_s(?:gemm|fprop|dgrad|wgrad)
     | xmma_\w*_c?f32c?f32_f32f32_c?f32_
-    | implicit_convolve_sgemm<float | (?:dgrad|wgrad_alg\d)_engine<float | winograd\w*<float
-    | fft2d_\w+<float
+    | winograd\w*<float | fft2d_\w+<float
     """,
     re.VERBOSE,
 )
@@ -56,8 +56,10 @@ _TF32_SPEEDUP: Mapping[str, float] = MappingProxyType(
 def is_float32_product(name: str) -> bool:
     """Whether a kernel multiplies float32 matrices, or convolves, without tensor cores.
 
-    >>> is_float32_product("ampere_sgemm_128x64_tn"), is_float32_product("ampere_fp16_sgemm_fp16_64")
-    (True, False)
+    >>> is_float32_product("ampere_sgemm_128x64_tn")
+    True
+    >>> is_float32_product("ampere_fp16_sgemm_fp16_64x64_tn")
+    False
     """
     return _FLOAT32_PRODUCT.search(name) is not None
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.intervals import Int64Array
 from tracelab.model.arithmetic import (
     are_convolutions,
     is_float64,
@@ -22,6 +23,7 @@ from tracelab.model.arithmetic import (
     tf32_speedup,
 )
 from tracelab.model.lookup import match_names
+from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
 from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import Program
@@ -42,16 +44,29 @@ _OF_FLOAT64_PRODUCT = (0.14, 0.3, 1.1)
 _OF_NCHW = (0.25, 0.4, 1.0)
 
 
+def left_in_tf32(
+    timeline: Timeline, rows: NDArray[np.intp], length_ns: Int64Array
+) -> NDArray[np.float64]:
+    """float64[k, 3], what TF32 leaves of float32 products: at least, typically and at most.
+
+    Args:
+        timeline: the activities.
+        rows: intp[k], which of them.
+        length_ns: int64[k], how long each takes, ns.
+    """
+    of_length = np.searchsorted(_UP_TO_US, length_ns / 1_000, side="right")
+    speedup = np.where(
+        are_convolutions(timeline, rows)[:, None], _SPEEDUP_OF_CONVOLUTION, _SPEEDUP[of_length]
+    )
+    left: NDArray[np.float64] = 1 / np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
+    return left[:, ::-1]
+
+
 def tf32(program: Program, selection: Selection) -> Edited:
     """Its float32 products use TF32."""
     timeline = selection.sites.timeline
     nodes, rows = _chosen(program, selection, products_without_tf32(timeline))
-    of_length = np.searchsorted(_UP_TO_US, program.cost_ns[nodes] / 1_000, side="right")
-    speedup = np.where(
-        are_convolutions(timeline, rows)[:, None], _SPEEDUP_OF_CONVOLUTION, _SPEEDUP[of_length]
-    )
-    speedup = np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
-    return _scaled(program, nodes, 1 / speedup[:, ::-1])
+    return _scaled(program, nodes, left_in_tf32(timeline, rows, program.cost_ns[nodes]))
 
 
 def float32(program: Program, selection: Selection) -> Edited:
@@ -73,7 +88,7 @@ def _by_name(
     selection: Selection,
     kinds: tuple[tuple[Callable[[str], bool], tuple[float, float, float]], ...],
 ) -> Edited:
-    """A program whose activities of some names take so many times as long; the first name counts."""
+    """A program whose activities of some names take so many times as long; the first counts."""
     timeline = selection.sites.timeline
     factors = np.ones((len(timeline.event_id), 3))
     for is_named, of_name in reversed(kinds):
@@ -91,9 +106,7 @@ def _chosen(
     return nodes, row[nodes].astype(np.intp)
 
 
-def _scaled(
-    program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]
-) -> Edited:
+def _scaled(program: Program, nodes: NDArray[np.intp], factors: NDArray[np.float64]) -> Edited:
     """A program whose nodes take so many times as long.
 
     Args:

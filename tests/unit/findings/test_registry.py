@@ -10,7 +10,7 @@ from tracelab.findings.registry import RULES, about_of
 def test_every_rule_has_its_own_id_and_is_explained():
     assert len({x.id for x in RULES}) == len(RULES)
     for rule in RULES:
-        assert re.fullmatch(r"TL[1239]\d\d", rule.id)
+        assert re.fullmatch(r"TL[12349]\d\d", rule.id)
         assert rule.name
         assert rule.matters.endswith((".", ")"))
         assert rule.decides.endswith((".", ")"))

@@ -21,6 +21,7 @@ from tracelab.findings.remedies import (
     replays,
     switches,
     threads,
+    training,
 )
 from tracelab.findings.remedy import Remedy
 
@@ -43,4 +44,5 @@ REMEDIES: tuple[Remedy, ...] = (
     *reads.REMEDIES,
     *launches.REMEDIES,
     *micro_batches.REMEDIES,
+    *training.REMEDIES,
 )

@@ -295,30 +295,4 @@ REMEDIES: tuple[Remedy, ...] = (
         operators=r"^aten::_(?:scaled_dot_product_)?cudnn_attention(?:_forward|_backward)?$",
         occurs=plans_attention_again,
     ),
-    Remedy(
-        id="checkpoint-recompute",
-        name="activation checkpointing that the host cannot keep up with",
-        title="Activation checkpointing launches the forward pass a second time",
-        shows="`recompute_fn` of torch/utils/checkpoint.py in the backward pass of at least two "
-        "steady steps, while the GPU waits for its launches.",
-        not_when="Memory is short without it; a trace does not say how much is used.",
-        fixes=(
-            Instead(
-                "If memory allows, checkpoint fewer layers, or only what is cheap to compute "
-                "(`create_selective_checkpoint_contexts`). Without dropout, pass "
-                "`preserve_rng_state=False`.",
-                since="2.4",
-            ),
-            Instead(
-                "If memory allows, checkpoint fewer layers. Without dropout, pass "
-                "`preserve_rng_state=False`."
-            ),
-        ),
-        source="PyTorch documentation: torch.utils.checkpoint",
-        url="https://docs.pytorch.org/docs/stable/checkpoint.html",
-        rules=("TL301",),
-        edit="remove:{place}",
-        frames=r"torch/utils/checkpoint\.py\(\d+\): recompute_fn$",
-        occurs=recurring,
-    ),
 )

@@ -8,7 +8,8 @@ from tracelab.findings.candidates import Candidate
 from tracelab.findings.candidates_of_work import candidates_of_work
 from tracelab.findings.context import Context
 from tracelab.findings.rule import Rule
-from tracelab.model.arithmetic import are_convolutions, products_without_tf32, tf32_speedup
+from tracelab.model.arithmetic import are_convolutions, products_without_tf32
+from tracelab.simulate.arithmetic import left_in_tf32
 
 _MATRIX = '`torch.set_float32_matmul_precision("high")`'
 _CONVOLUTION = "`torch.backends.cudnn.allow_tf32 = True`"
@@ -36,14 +37,19 @@ def find(context: Context) -> list[Candidate]:
         if is_off
     ]
     fix = f"Allow TF32 once, before the loop: {' and '.join(switches)}. {_PRECISION}"
-    what = "Convolutions run" if is_convolution.all() else "Matrix products run"
+    length_ns = timeline.end_ns[rows] - timeline.start_ns[rows]
+    most_saved = np.zeros(len(chosen))
+    most_saved[rows] = 1 - left_in_tf32(timeline, rows, length_ns)[:, 0]
+    of_convolutions_ns = int(length_ns[is_convolution].sum())
+    is_mostly = 2 * of_convolutions_ns > int(length_ns.sum())
+    what = "Convolutions run" if is_mostly else "Matrix products run"
     return candidates_of_work(
         context,
         chosen,
         lambda place: (f"{what} in float32 without TF32, most of all at {place}", fix),
         cause="float32_products",
         edit="tf32",
-        most_saved=1 - 1 / tf32_speedup(timeline),
+        most_saved=most_saved,
     )
 
 
@@ -55,11 +61,11 @@ RULE = Rule(
     "convolutions, unless the program says otherwise.",
     decides="It sums the kernels of cuBLAS and cuDNN that multiply in float32 without tensor cores "
     "(`sgemm`, `f32f32_f32f32`), on GPUs whose maker says that TF32 is faster. It is silent where "
-    "any product of the file is in TF32, for then the switch is on, and where they take less than "
-    "2 % of the time. Convolutions have a switch of their own, and are looked at by themselves. "
-    "The time is not idle: it is what the GPU is busy with, and the saving is an interval, for "
+    "any product of the file is in TF32, for then the switch is on, and where TF32 can save less "
+    "than 2 % of the time. Convolutions have a switch of their own and are looked at apart. The "
+    "time is not idle: it is what the GPU is busy with, and the saving is an interval, for "
     "small products gain little.",
-    before='model(batch)  # float32, on an H100',
+    before="model(batch)  # float32, on an H100",
     after='torch.set_float32_matmul_precision("high")\nmodel(batch)',
     find=find,
 )

@@ -1,0 +1,147 @@
+"""In which numbers and layouts kernels compute, by names out of real traces."""
+
+import pytest
+
+from tests.build import rows
+from tests.build.rows import US
+from tracelab.model.arithmetic import (
+    is_float32_product,
+    is_float64,
+    is_float64_product,
+    is_layout_change,
+    is_of_nchw,
+    is_tf32_product,
+    products_without_tf32,
+    tf32_speedup,
+)
+
+# Kernels of float32 products on an H100, A100, V100 and RTX 4090, cut off behind what tells.
+FLOAT32 = (
+    "ampere_sgemm_128x64_tn",
+    "volta_sgemm_64x64_tn",
+    "void cutlass::Kernel2<cutlass_80_simt_sgemm_128x256_8x4_nt_align1>(Params)",
+    "sm80_xmma_gemm_f32f32_f32f32_f32_tn_n_tilesize256x64x8_stage3_warpsize2x2x1_ffma_aligna4",
+    "sm80_xmma_fprop_implicit_gemm_f32f32_f32f32_f32_nchwkcrs_nchw_tilesize256x64x8_stage3",
+    "sm80_xmma_gemm_cf32cf32_f32f32_cf32_nt_n_tilesize64x32x8_stage3_warpsize2x2x1_ffma",
+    "void sgemm_largek_lds64<true, false, 5, 5, 4, 4, 4, 34>(float*, float const*)",
+    "volta_scudnn_winograd_128x128_ldg1_ldg4_relu_tile148t_nt_v1",
+    "void cudnn::winograd_nonfused::winogradForwardOutput4x4<float, float>(Params<float>)",
+    "void fft2d_r2c_32x32<float, false, 0u, false>(float2*, float const*, int)",
+)
+TF32 = (
+    "sm90_xmma_gemm_f32f32_tf32f32_f32_tn_n_tilesize128x128x32_warpgroupsize1x1x1",
+    "void cutlass::Kernel2<cutlass_80_tensorop_s1688gemm_128x256_16x3_nt_align4>(Params)",
+    "sm80_xmma_fprop_implicit_gemm_indexed_tf32f32_tf32f32_f32_nhwckrsc_nchw_tilesize128x128",
+)
+HALF = (
+    "nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT",
+    "void cutlass::Kernel2<cutlass_75_tensorop_bf16_s1688gemm_bf16_256x128_tn_align1>(Params)",
+    "ampere_fp16_s16816gemm_fp16_128x64_ldg8_relu_f2f_stages_32x6_tn",
+    "ampere_fp16_sgemm_fp16_64x64_tn",
+    "sm90_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64_warpgroupsize1x1x1",
+)
+FLOAT64_PRODUCTS = (
+    "void cutlass::Kernel2<cutlass_80_tensorop_d884gemm_64x32_16x4_tn_align1>(Params)",
+    "sm90_xmma_gemm_f64f64_f64f64_f64_nn_n_tilesize64x128x16_stage3_warpsize2x2x1",
+    "volta_dgemm_64x64_nn",
+    "void implicit_convolve_dgemm<128, 6, 7, 3, 3, 5, 1, false>(int, int)",
+)
+FLOAT64 = (
+    "void vectorized_elementwise_kernel<2, at::native::CUDAFunctor_add<double>, array>(int)",
+    "void (anonymous namespace)::softmax_warp_backward<double, double, double, 8, false>(int)",
+    "void reduce_kernel<512, 1, ReduceOp<double, at::native::func_wrapper_t<double> > >(int)",
+    "void elementwise_kernel<CUDAFunctor_add<c10::complex<double> > >(int)",
+)
+# A number of the program's is passed in double precision; the tensors are not.
+NOT_FLOAT64 = (
+    "void multi_tensor_apply_kernel<Metadata<4>, FusedAdamMathFunctor<float, 4>, double, double>",
+    "void elementwise_kernel<nan_to_num_kernel_cuda(TensorIteratorBase&, c10::optional<double>)>",
+    "void unrolled_elementwise_kernel<direct_copy_kernel_cuda()::{lambda(double)#1}, 2>(int)",
+    "void distribution_elementwise<normal_kernel(TensorBase const&, double, double)>(int)",
+)
+
+
+@pytest.mark.parametrize("name", [*FLOAT32, *TF32, *HALF, *FLOAT64_PRODUCTS])
+def test_products(name):
+    assert is_float32_product(name) == (name in FLOAT32)
+    assert is_tf32_product(name) == (name in TF32)
+    assert is_float64_product(name) == (name in FLOAT64_PRODUCTS)
+
+
+@pytest.mark.parametrize("name", [*FLOAT64_PRODUCTS, *FLOAT64, *NOT_FLOAT64, *FLOAT32, *TF32])
+def test_double_precision(name):
+    assert is_float64(name) == (name in (*FLOAT64_PRODUCTS, *FLOAT64))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "is_nchw"),
+    [
+        ("void cudnn::engines_precompiled::nchwToNhwcKernel<__nv_bfloat16, float>", True, False),
+        ("void cudnn::ops::nhwcToNchwKernel<float, float, float, true, false>(int)", True, False),
+        ("void cudnn::engines_precompiled::convertTensor_kernel<float, float>", False, False),
+        ("sm80_xmma_fprop_implicit_gemm_bf16_nhwckrsc_nchw_tilesize256x64x32", False, False),
+        ("void at::native::batch_norm_backward_kernel<c10::BFloat16, float>", False, True),
+        ("void batch_norm_backward_elemt_channels_last_kernel<4, float>", False, False),
+        ("void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 128>", False, True),
+        ("void cudnn::batchnorm_bwtr_nhwc_semiPersist<float, float>", False, False),
+        ("void max_pool_backward_nchw<float, float, int>(float const*)", False, True),
+    ],
+)
+def test_layouts(name, changes, is_nchw):
+    assert (is_layout_change(name), is_of_nchw(name)) == (changes, is_nchw)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "speedup"),
+    [
+        ("NVIDIA H100 80GB HBM3", 7.4),
+        ("NVIDIA H200", 7.4),
+        ("NVIDIA A100-SXM4-40GB", 8),
+        ("NVIDIA B200", 13.8),
+        ("NVIDIA RTX A4000", 2),
+        ("NVIDIA L40S", 2),
+        ("NVIDIA GeForce RTX 4090", 1),  # as fast in float32
+        ("Tesla V100-SXM2-32GB", 1),  # without TF32
+        ("NVIDIA H20", 1),  # not known here
+        ("AMD Instinct MI300X", 1),
+        ("", 1),
+    ],
+)
+def test_how_much_faster_tf32_is(gpu, speedup):
+    assert tf32_speedup(_timeline([("gemm", "aten::mm")], gpu)).tolist() == [speedup]
+
+
+MATRIX, CONVOLUTION = (FLOAT32[0], "aten::addmm"), (FLOAT32[0], "aten::cudnn_convolution")
+MATRIX_TF32, CONVOLUTION_TF32 = (TF32[1], "aten::mm"), (TF32[1], "aten::convolution_backward")
+
+
+@pytest.mark.parametrize(
+    ("ran", "without"),
+    [
+        ([MATRIX, CONVOLUTION], [True, True]),
+        ([MATRIX, MATRIX_TF32], [False, False]),  # it is allowed: cuBLAS chose float32
+        ([MATRIX, CONVOLUTION_TF32], [True, False]),  # by default only for convolutions
+        ([CONVOLUTION, MATRIX_TF32], [True, False]),
+        ([(HALF[0], "aten::mm"), MATRIX], [False, True]),
+    ],
+)
+def test_one_product_in_tf32_shows_that_it_is_allowed(ran, without):
+    assert products_without_tf32(_timeline(ran, "NVIDIA H100")).tolist() == without
+
+
+def test_without_an_operator_the_name_says_what_is_a_convolution():
+    ran = [(FLOAT32[4], None), (FLOAT32[0], None), (TF32[2], None)]
+    without = products_without_tf32(_timeline(ran, "NVIDIA H100")).tolist()
+    assert without == [False, True, False]
+
+
+def _timeline(ran, gpu):
+    """Kernels one after another, each launched by an operator."""
+    some = []
+    for i, (name, operator) in enumerate(ran):
+        at = 20 * i * US
+        if operator is not None:
+            some.append(rows.operator(operator, at, at + 8 * US))
+        some.append(rows.launch(at + US, at + 3 * US, i + 1))
+        some.append(rows.kernel(at + 10 * US, at + 15 * US, name, correlation=i + 1))
+    return rows.timeline(*some, gpu=gpu)

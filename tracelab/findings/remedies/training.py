@@ -1,0 +1,239 @@
+"""Work of the backward pass that trains nothing, or is done twice."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tracelab.findings.remedies.guards import (
+    NO_EVENTS,
+    are_inside,
+    chosen,
+    counts_inside,
+    every,
+    named,
+    recurs,
+)
+from tracelab.findings.remedy import Instead, Remedy
+from tracelab.intervals import Int64Array
+from tracelab.model.frames import is_engine_operator
+from tracelab.model.graph import Graph
+from tracelab.model.lookup import groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.timeline import Timeline
+from tracelab.model.trace import ABSENT, Category
+
+_AUTOGRAD = "PyTorch documentation: Autograd mechanics, locally disabling gradient computation"
+_AUTOGRAD_URL = "https://docs.pytorch.org/docs/stable/notes/autograd.html"
+
+_OPTIMIZER_STEP = re.compile(r"^Optimizer\.step#")
+_ACCUMULATES = re.compile(r"^autograd::engine::evaluate_function: \S*AccumulateGrad$")
+_RUN_BACKWARD = re.compile(r"^<built-in (?:method|function) run_backward\b")
+# The engine's own start of a pass: `loss.backward()` makes a gradient of one.
+_FIRST_GRADIENT = "aten::ones_like"
+_HAS_PRODUCTS = re.compile(r": (?:Addmm|Mm|Linear|Convolution)Backward\d+$")
+_PRODUCT = re.compile(r"^aten::mm$")
+_WEIGHT_GRADIENT = re.compile(r"wgrad|backward_weight|bwd_?w", re.IGNORECASE)
+
+# The forward pass again: what only it calls, in a node of autograd that is no Python function's.
+_NODE = re.compile(r"^\w+Backward\d+$")
+_CHECKPOINT_NODE = "CheckpointFunctionBackward"
+_RECOMPUTES = re.compile(r"torch/utils/checkpoint\.py\(\d+\): recompute_fn$")
+_ONLY_FORWARD = re.compile(
+    r"^aten::(?:linear|conv[123]d|layer_norm|group_norm|batch_norm|rms_norm|embedding|dropout"
+    r"|scaled_dot_product_attention|gelu|silu|relu)$"
+)
+
+
+# --- gradients that nobody uses ---
+
+
+def _trains_nothing(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """What backward passes do for parameters whose gradients no optimizer uses, or clears.
+
+    A gradient that an optimizer has cleared is stored as it is. One that is added to another, in
+    the first backward pass since an optimizer's step, was not cleared before: what was in it was
+    used by no step. That is so of all parameters of a pass where gradients are cleared to zero,
+    and then nothing is known.
+    """
+    timeline = graph.host.timeline
+    trace = timeline.trace
+    steps = named(trace, _OPTIMIZER_STEP.search, Category.ANNOTATION)
+    gradients = named(trace, _ACCUMULATES.search, Category.OPERATOR)
+    if len(steps) < 2 or not len(gradients):
+        return NO_EVENTS
+    gradients = gradients[np.argsort(trace.start_ns[gradients], kind="stable")]
+    additions = named(trace, "aten::add_".__eq__, Category.OPERATOR)
+    is_added = counts_inside(trace, gradients, additions) > 0
+    step_ns = np.sort(trace.end_ns[steps])
+    interval = np.searchsorted(step_ns, trace.start_ns[gradients], side="right")
+    is_first = _in_first_pass(timeline, gradients, step_ns, int(trace.thread_index[steps[0]]))
+    found, passes = [], {}
+    for number in np.unique(interval[is_first]).tolist():
+        index = np.flatnonzero(is_first & (interval == number))
+        passes[number] = (index, int(is_added[index].sum()), int((~is_added[index]).sum()))
+    known = {number: of_pass for number, of_pass in passes.items() if number > 0}
+    always = len({added for _, added, _ in known.values()}) == 1
+    shown = {
+        (added, stored)
+        for number, (_, added, stored) in known.items()
+        if added and stored and (always or added == passes.get(number - 1, (None, 0, 0))[2])
+    }
+    for index, added, stored in passes.values():
+        if (added, stored) in shown:
+            found.append(_for_nothing(timeline, gradients[index], is_added[index]))
+    return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
+
+
+def _in_first_pass(
+    timeline: Timeline, gradients: Int64Array, step_ns: Int64Array, thread: int
+) -> NDArray[np.bool_]:
+    """bool[k], which gradients are of the first backward pass since an optimizer's step.
+
+    Args:
+        timeline: the activities.
+        gradients: event ids of what stores or adds them, by start.
+        step_ns: when optimizers' steps ended, ns.
+        thread: index into `Trace.threads` of the one that calls them.
+    """
+    trace = timeline.trace
+    begins = named(trace, _RUN_BACKWARD.search, Category.PYTHON)
+    if not len(trace.of_category(Category.PYTHON)):
+        operators = timeline.operators
+        is_outermost = operators.parent_index == ABSENT
+        is_start = operators.have_name(_FIRST_GRADIENT.__eq__) & is_outermost
+        begins = operators.event_id[is_start]
+    begin_ns = np.sort(trace.start_ns[begins[trace.thread_index[begins] == thread]])
+    pass_index = np.searchsorted(begin_ns, trace.start_ns[gradients], side="right") - 1
+    interval_of_pass = np.searchsorted(step_ns, begin_ns, side="right")
+    is_first = np.append(np.diff(interval_of_pass, prepend=-1) > 0, False)  # the last is for ABSENT
+    return is_first[pass_index]
+
+
+def _for_nothing(
+    timeline: Timeline, gradients: Int64Array, is_added: NDArray[np.bool_]
+) -> Int64Array:
+    """Operators and calls of one backward pass without which all cleared gradients are the same.
+
+    All that follows the last of these; before it the additions, and the gradients of weights,
+    which are the second product of a node.
+    """
+    trace, operators = timeline.trace, timeline.operators
+    thread = trace.thread_index[gradients[0]]
+    engine = operators.event_id[operators.of_thread(int(thread))]
+    engine = engine[match_names(trace, engine, is_engine_operator)]
+    last_ns = trace.end_ns[gradients[~is_added]].max()
+    end_ns = trace.end_ns[gradients[is_added]].max()
+    start_ns = trace.start_ns[engine]
+    behind = engine[(start_ns >= last_ns) & (start_ns <= end_ns)]
+    before = gradients[is_added & (trace.start_ns[gradients] < last_ns)]
+    if not len(before):
+        return behind
+    # The node before each addition whose products it is of, unless a cleared gradient lies between.
+    nodes = engine[match_names(trace, engine, _HAS_PRODUCTS.search)]
+    position = np.searchsorted(trace.start_ns[nodes], trace.start_ns[before]) - 1
+    kept = trace.start_ns[gradients[~is_added]]
+    has_node = position >= 0
+    node_ns = trace.start_ns[nodes[position[has_node]]]
+    is_own = np.searchsorted(kept, node_ns) == np.searchsorted(
+        kept, trace.start_ns[before[has_node]]
+    )
+    own = np.unique(nodes[position[has_node]][is_own])
+    return np.concatenate((behind, before, _weight_gradients(timeline, own)))
+
+
+def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
+    """The last product inside each node, and the calls that launch a convolution's."""
+    trace = timeline.trace
+    products = named(trace, _PRODUCT.search, Category.OPERATOR)
+    index = Nesting(trace, nodes).innermost(products)
+    last = [
+        products[inside][np.argmax(trace.start_ns[products[inside]])]
+        for _, inside in groups_of(index)
+    ]
+    rows = np.flatnonzero(timeline.launch_id != ABSENT)
+    rows = rows[match_names(trace, timeline.event_id[rows], _WEIGHT_GRADIENT.search)]
+    calls = timeline.launch_id[rows]
+    calls = calls[are_inside(trace, calls, nodes)]
+    return np.concatenate((np.array(last, dtype=np.int64), calls.astype(np.int64)))
+
+
+# --- the forward pass, twice ---
+
+
+def _recomputes(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """What runs of the forward pass inside the backward pass."""
+    timeline = graph.host.timeline
+    trace, operators = timeline.trace, timeline.operators
+    parent_index = operators.parent_index
+    is_inside = parent_index != ABSENT
+    is_node = np.append(operators.have_name(_CHECKPOINT_NODE.__eq__), False)
+    is_engine = operators.have_name(is_engine_operator)
+    again = operators.event_id[is_inside & is_node[parent_index] & ~is_engine]
+    frames = named(trace, _RECOMPUTES.search, Category.PYTHON)
+    if len(trace.of_category(Category.PYTHON)):
+        return np.concatenate((again, frames))
+    # Without Python functions: of a node all up to the last operator that only the forward calls.
+    is_node = np.append(operators.have_name(_NODE.search), False)
+    children = np.flatnonzero(is_inside & is_node[parent_index])
+    is_forward = operators.have_name(_ONLY_FORWARD.search)[children]
+    last_ns = np.full(len(operators.event_id), -1, dtype=np.int64)
+    np.maximum.at(
+        last_ns, parent_index[children[is_forward]], operators.start_ns[children[is_forward]]
+    )
+    is_before = operators.start_ns[children] <= last_ns[parent_index[children]]
+    return np.concatenate((again, operators.event_id[chosen(children, is_before)]))
+
+
+REMEDIES: tuple[Remedy, ...] = (
+    Remedy(
+        id="untrained-gradients",
+        name="gradients of parameters that no optimizer trains",
+        title="The backward pass computes gradients that no optimizer uses",
+        shows="In the first backward pass since `Optimizer.step#`, `AccumulateGrad` adds to some "
+        "gradients (`aten::add_`) and stores the others: those that it adds to were never "
+        "cleared, and the step before did not use them.",
+        not_when="These gradients are summed over several steps of the optimizer on purpose.",
+        fixes=(
+            Instead(
+                "Set `requires_grad_(False)` on the parameters that are not trained in this pass: "
+                "`for p in backbone.parameters(): p.requires_grad_(False)`, for a discriminator "
+                "only around the generator's loss. If nothing before a frozen part is trained, "
+                "run it under `with torch.no_grad():`."
+            ),
+        ),
+        source=_AUTOGRAD,
+        url=_AUTOGRAD_URL,
+        rules=("TL404",),
+        edit="remove:{place}",
+        occurs=every(_trains_nothing, recurs),
+    ),
+    Remedy(
+        id="checkpoint-recompute",
+        name="activation checkpointing: a forward pass that the backward pass repeats",
+        title="Activation checkpointing computes the forward pass a second time",
+        shows="`recompute_fn` of torch/utils/checkpoint.py, or operators of the forward pass in "
+        "`CheckpointFunctionBackward` or another node of the backward pass, in at least two steady "
+        "steps.",
+        not_when="Memory is short without it; a trace does not say how much is used.",
+        fixes=(
+            Instead(
+                "If memory allows, checkpoint fewer layers, or only what is cheap to compute "
+                "(`create_selective_checkpoint_contexts`). Without dropout, pass "
+                "`preserve_rng_state=False`.",
+                since="2.4",
+            ),
+            Instead(
+                "If memory allows, checkpoint fewer layers. Without dropout, pass "
+                "`preserve_rng_state=False`."
+            ),
+        ),
+        source="PyTorch documentation: torch.utils.checkpoint",
+        url="https://docs.pytorch.org/docs/stable/checkpoint.html",
+        rules=("TL301", "TL405"),
+        edit=None,
+        occurs=every(_recomputes, recurs),
+    ),
+)
