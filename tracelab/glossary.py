@@ -556,8 +556,8 @@ TERMS = Group(
             "`bound_ns` in the JSON. Attributed times add up to no more than the idle and exposed "
             "time that there is, nor to more idle time than typical steps have without the "
             "profiler, where that is known; those of findings about what a GPU is busy with "
-            "(TL4...) to no more than its busy time. It is a share of what was lost, not a prediction of "
-            "what a fix saves.",
+            "(TL4...) to no more than its busy time. It is a share of what was lost, not a "
+            "prediction of what a fix saves.",
         ),
         Term(
             "up to",

@@ -106,8 +106,8 @@ def find_all(context: Context, rules: Iterable[Rule]) -> tuple[Finding, ...]:
     Each moment of the window is attributed to the first rule that wants it, and there to the most
     expensive candidate: the bounds add up to no more than the window, and those of rules about lost
     time to no more than a device was idle or exposed. What a device is busy with is neither, so
-    that the two never share a moment. A candidate counts on the device that decides how long a step takes, or, where
-    it costs nothing there, on the one where it costs most.
+    that the two never share a moment. A candidate counts on the device that decides how long a
+    step takes, or, where it costs nothing there, on the one where it costs most.
 
     Returns:
         the findings in the order of `in_order`.

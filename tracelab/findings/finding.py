@@ -71,8 +71,8 @@ class Finding(OneLine):
         cost_ns: the time lost, ns, on the GPU that loses most.
         bound_ns: the part of the idle and exposed time that is attributed to it, ns, or where it is
             about what the GPU is busy with, of that work; on the GPU that decides how long a step
-            takes (where it costs nothing there, on the one where it costs most). What is attributed to an earlier finding is left out, so the bounds of a
-            window can be added.
+            takes (where it costs nothing there, on the one where it costs most). What is attributed
+            to an earlier finding is left out, so the bounds of a window can be added.
         where: where in the program, and on which GPU.
         evidence: event ids, the most expensive first.
         fix: what to change, in words and a few lines of PyTorch.

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from enum import IntEnum
+from types import MappingProxyType
 
 import numpy as np
 from numpy.typing import NDArray
@@ -85,6 +86,25 @@ _DIRECTIONS = {
     "D2D": "d2d",
 }
 
+# Compute by what it is for; the first that a name has counts, of the lists of several libraries.
+_WORK: Mapping[str, re.Pattern[str]] = MappingProxyType(
+    {
+        work: re.compile(names, re.IGNORECASE)
+        for work, names in {
+            "attention": "flash|fmha|sdpa|attention|attn",
+            "optimizer": "multi_tensor_apply|adam|fusedsgd",
+            "convolutions": "fprop|dgrad|wgrad|convol|winograd|scudnn|nchwtonhwc|nhwctonchw",
+            "matrix products": "gemm|gemv|nvjet|cublas|cijk_|splitk|xmma|cutlass|triton_mm",
+            "normalization": r"norm|\bbn_|rowwisemoments|gammabeta",
+            "softmax and loss": "softmax|loss|cross_entropy",
+            "indexing": "embedding|index|gather|scatter",
+            "sorting": "sort|scan|topk",
+            "reductions": "reduce|triton_(?:red|per)",
+            "elementwise operations": "elementwise|functor|triton_poi|fill|copy|cast",
+        }.items()
+    }
+)
+
 CommTest = Callable[[str], bool]
 
 
@@ -149,6 +169,15 @@ def is_recognised(name: str) -> bool:
     """
     known = _COMPUTE, _COPY_KERNEL, _MEMSET_KERNEL
     return any(names.search(name) for names in known)
+
+
+def work_of(name: str) -> str:
+    """The kind of compute that a kernel is for, in words; "other kernels" where nothing says.
+
+    >>> work_of("ampere_sgemm_128x64_tn"), work_of("my_ring_step")
+    ('matrix products', 'other kernels')
+    """
+    return next((work for work, names in _WORK.items() if names.search(name)), "other kernels")
 
 
 def is_copy_kernel(name: str) -> bool:

@@ -14,6 +14,7 @@ from tracelab.model.kernel_kinds import (
     copies_pageable_memory,
     copy_direction,
     is_recognised,
+    work_of,
 )
 from tracelab.model.trace import Category
 
@@ -339,3 +340,25 @@ def test_copies(name, direction, pageable):
 )
 def test_names_that_need_no_second_look(name, recognised):
     assert is_recognised(name) == recognised
+
+
+@pytest.mark.parametrize(
+    ("name", "work"),
+    [
+        ("fmha_cutlassB_f32_aligned_64x64_k64_sm80(Params)", "attention"),
+        ("void cutlass::Kernel2<cutlass_80_simt_sgemm_256x128_8x4_nn_align1>", "matrix products"),
+        ("nvjet_sm90_tst_256x128_64x4_1x2_h_bz_coopA_NNT", "matrix products"),
+        ("Cijk_Alik_Bljk_BBS_BH_Bias_HA_S_SAV_UserArgs_MT256x32x64", "matrix products"),
+        ("sm90_xmma_dgrad_implicit_gemm_bf16bf16_bf16f32_f32_nhwckrsc", "convolutions"),
+        ("void cudnn::ops::nchwToNhwcKernel<float, float>", "convolutions"),
+        ("void at::native::multi_tensor_apply_kernel<FusedAdamMathFunctor<float>>", "optimizer"),
+        ("void vectorized_layer_norm_kernel<float, float, false>", "normalization"),
+        ("void cudnn::bn_bw_1C11_kernel_new<float, float>", "normalization"),
+        ("void softmax_warp_forward<float, float>", "softmax and loss"),
+        ("void elementwise_kernel<128, 2, direct_copy_kernel_cuda>", "elementwise operations"),
+        ("void reduce_kernel<512, 1, ReduceOp<float, sum>>", "reductions"),
+        ("my_ring_step", "other kernels"),
+    ],
+)
+def test_what_compute_is_for(name, work):
+    assert work_of(name) == work

@@ -162,24 +162,32 @@ def test_report_of_an_older_version_has_none_of_these_sections():
 def test_busy_gpu_is_answered_with_its_kernel_and_phase(snapshot):
     [view] = views_of(report_of(kernels=KERNELS, phases=PHASES))
 
-    assert figures(busy_answer(view)) == ["60.0 %", "60.0 %"]
+    assert figures(busy_answer(view)) == ["60.0 %", "30.0 %", "60.0 %"]
     assert busy_answer(view) == snapshot
 
 
 @pytest.mark.parametrize(
-    ("kernel_rows", "phase_rows", "answer"),
+    ("kernel_rows", "answer"),
     [
         (
-            (make_kernel("add", MS, 1.0, phase="other"),),
-            (make_work("other", gpu_ns=MS, gpu_share=1.0),),
-            "100 % of the GPU time is `add`.",
+            (make_kernel("softmax", MS, 1.0, phase="other"),),
+            "GPU time: softmax and loss 100 %; `softmax` 100 %.",
         ),
-        ((), (), ""),
+        (
+            (
+                make_kernel("ampere_sgemm_128x64_tn", 3 * MS, 0.3),
+                make_kernel("ncclAllReduce", 2 * MS, 0.2, kind="comm"),
+                make_kernel("nvjet_tst_64x8", MS, 0.1),
+            ),
+            "GPU time: matrix products 40.0 %, communication 20.0 %; "
+            "`ampere_sgemm_128x64_tn` (forward) 30.0 %.",
+        ),
+        ((), ""),
     ],
-    ids=["without phases", "without kernels"],
+    ids=["without phases", "kinds", "without kernels"],
 )
-def test_busy_answer_says_no_more_than_is_known(kernel_rows, phase_rows, answer):
-    [view] = views_of(report_of(kernels=kernel_rows, phases=phase_rows))
+def test_busy_answer_says_no_more_than_is_known(kernel_rows, answer):
+    [view] = views_of(report_of(kernels=kernel_rows))
 
     assert busy_answer(view) == answer
 
