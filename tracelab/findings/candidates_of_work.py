@@ -87,29 +87,37 @@ def _longest(keys: Sequence[object], length_ns: Int64Array) -> int:
     return max(groups, key=lambda group: int(length_ns[group].sum()))[0]
 
 
-def candidates_of_remedies(context: Context, rule_id: str, *, cause: str) -> list[Candidate]:
-    """One candidate for the GPU work inside the events of each remedy of a rule.
+def candidates_of_remedies(
+    context: Context, rule_id: str, *, cause: str, is_chosen: NDArray[np.bool_] | None = None
+) -> list[Candidate]:
+    """One candidate for the GPU work of each remedy of a rule.
 
     Args:
         context: the window.
         rule_id: of the rule.
         cause: of the candidates.
+        is_chosen: bool[m], the timeline rows that count; without it, those that were launched
+            inside the events by which the remedy is recognized.
     """
-    timeline = context.timeline
-    candidates = []
-    for remedy, event_id in context.recognized.events_of:
-        if rule_id not in remedy.rules:
-            continue
-        rows = np.flatnonzero(timeline.launch_id != ABSENT)
-        regions = Nesting(context.trace, event_id)
-        rows = rows[regions.innermost(timeline.launch_id[rows]) != ABSENT]
-        is_chosen = np.zeros(len(timeline.event_id), dtype=np.bool_)
-        is_chosen[rows] = True
-        candidates += candidates_of_work(
+    return [
+        candidate
+        for remedy, event_id in context.recognized.events_of
+        if rule_id in remedy.rules
+        for candidate in candidates_of_work(
             context,
-            is_chosen,
-            lambda place, title=remedy.title: (f"{title}, most of all at {place}", ""),
+            _launched_inside(context, event_id) if is_chosen is None else is_chosen,
+            lambda _: ("", ""),  # the remedy's own count
             cause=cause,
             remedy=remedy,
         )
-    return candidates
+    ]
+
+
+def _launched_inside(context: Context, event_id: Int64Array) -> NDArray[np.bool_]:
+    """bool[m], which timeline rows were launched inside some host events."""
+    launch_id = context.timeline.launch_id
+    is_inside = np.zeros(len(launch_id), dtype=np.bool_)
+    rows = np.flatnonzero(launch_id != ABSENT)
+    index = Nesting(context.trace, event_id).innermost(launch_id[rows])
+    is_inside[rows] = index != ABSENT
+    return is_inside
