@@ -232,7 +232,8 @@ ALARMS = {
         ("TL301", "launch_bound"),
         ("TL905", "launches_before_the_recording"),
     ],
-    "tracelens_mi300_resnet_ddp8": [BEFORE],
+    # Its blocks run again in the backward pass: `conv2d` inside `ReluBackward0`.
+    "tracelens_mi300_resnet_ddp8": [("TL405", "recomputation"), BEFORE],
     "segment_anything_fast_amg": [("TL102", "pageable"), ("TL301", "launch_bound")],
     "tracelens_sglang_decode": [],
     # Nearly all of both is a first use, which is for information (TL305).

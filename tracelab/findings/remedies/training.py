@@ -109,7 +109,8 @@ def _in_first_pass(
     pass_index = np.searchsorted(begin_ns, trace.start_ns[gradients], side="right") - 1
     interval_of_pass = np.searchsorted(step_ns, begin_ns, side="right")
     is_first = np.append(np.diff(interval_of_pass, prepend=-1) > 0, False)  # the last is for ABSENT
-    return is_first[pass_index]
+    in_first: NDArray[np.bool_] = is_first[pass_index]
+    return in_first
 
 
 def _for_nothing(
