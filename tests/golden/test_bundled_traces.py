@@ -122,10 +122,13 @@ def blocking_calls_with_stacks_are_placed_in_the_workloads_code(line, report):
 def no_time_is_attributed_that_is_not_there(_, report):
     steady = steady_of(report)
     assert sum(x.bound_ns for x in report.findings) <= steady.length_ns
-    serial = ("TL203", "TL205")  # the only ones about time in which the GPU was busy
-    bounds = sum(x.bound_ns for x in report.findings if x.rule not in serial)
-    lost = [x.idle_ns + x.exposed_comm_ns + x.exposed_copy_ns for x in steady.devices]
-    assert bounds <= max(lost)
+    # Some are about time in which the GPU was busy: with streams in a row, or too much work.
+    serial, work = ("TL203", "TL205"), "TL4"
+    lost = [x for x in report.findings if x.rule not in serial and not x.rule.startswith(work)]
+    most = [x.idle_ns + x.exposed_comm_ns + x.exposed_copy_ns for x in steady.devices]
+    assert sum(x.bound_ns for x in lost) <= max(most)
+    busy = sum(x.bound_ns for x in report.findings if x.rule.startswith(work))
+    assert busy <= max(x.busy_ns for x in steady.devices)
 
 
 def hardly_any_idle_time_is_of_unknown_cause(_, report):
