@@ -726,7 +726,7 @@ FINDING_FIELDS = Group(
         Term(
             "saves_reason",
             "why there is an edit and no saving: `true_dependency`, `not_in_steps`, "
-            "`no_place`, `launches`",
+            "`no_place`, `launches`, or only a bound: `unmet`",
         ),
         Term("remedy", "the remedy that says what to write instead; `tracelab explain` shows it"),
         Term("source", "where a remedy's fix is documented"),

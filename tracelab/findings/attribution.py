@@ -15,6 +15,7 @@ from tracelab.findings.finding import (
     ASIDE,
     REPORTED_SHARE,
     REPORTED_SHARE_NOT_ACTIONABLE,
+    UNMET,
     Finding,
     call_site_of,
     in_order,
@@ -276,6 +277,7 @@ def _finding(
         edit=edit_text(remedy.edit_of_finding if remedy else candidate.edit, candidate.where),
         remedy=remedy.id if remedy else None,
         source=remedy.documented if remedy else None,
+        saves_reason=None if candidate.is_possible else UNMET,
         role=candidate.role,
     )
 

@@ -41,6 +41,8 @@ class Candidate(OneLine):
         is_typical: whether typical steps have it, so that it costs no more than they are idle
             without the profiler.
         role: as in `Finding`: "generic", where its fix asks for a rebuilding.
+        is_possible: whether the trace shows that the fix can be made; else what it saves is a
+            bound.
         becomes_finding: whether it becomes a finding; else its time is nobody's.
     """
 
@@ -56,6 +58,7 @@ class Candidate(OneLine):
     remedy: Remedy | None = None
     is_typical: bool = True
     role: str = SPECIFIC
+    is_possible: bool = True
     becomes_finding: bool = True
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
 from tracelab.findings.context import Context
-from tracelab.findings.host_needs import with_moves
+from tracelab.findings.host_needs import is_size, with_moves
+from tracelab.findings.remedy import Remedy
+from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.model.wording import describe
 
 # What is called where, by which API -> title, cause, fix.
@@ -70,6 +72,27 @@ def candidates_of_calls(
                 limit_ns=dict.fromkeys(lost, blocked_ns),
                 edit=edit,
                 remedy=remedies[top],
+                is_possible=is_possible(context, call_index.tolist(), remedies[top]),
             )
         )
     return candidates
+
+
+def is_possible(context: Context, call_index: Sequence[int], remedy: Remedy | None) -> bool:
+    """Tell whether the trace shows that the host can do without the values of some blocking calls.
+
+    It cannot without the size of a result, unless that is the same in every step.
+
+    Args:
+        context: the window.
+        call_index: index of the blocking calls.
+        remedy: what to write instead, where a pitfall is recognized.
+    """
+    costs = context.blocking_calls
+    if remedy is not None and not remedy.needs_same_sizes:
+        return True
+    if not is_size(context.host_needs[call_index]):
+        return True
+    sites = {costs.call_sites[index] for index in call_index}
+    at_sites = [index for index, site in enumerate(costs.call_sites) if site in sites]
+    return have_same_sizes(context, costs.calls.event_id[at_sites])

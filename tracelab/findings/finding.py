@@ -10,6 +10,7 @@ from tracelab.measures.measure import constrained
 from tracelab.model.call_sites import CallSite
 
 CRITICAL, WARNING, INFO = "critical", "warning", "info"
+UNMET = "unmet"  # why what a fix saves is a bound: a condition of it is not shown to be met
 # The place of a finding among the others.
 SPECIFIC, GENERIC, REST, ASIDE = "specific", "generic", "rest", "aside"
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
@@ -88,7 +89,7 @@ class Finding(OneLine):
         remedy: id of the remedy that says what to write instead; None where none is recognized.
         source: where that is documented.
         saves_reason: why a replay says nothing about its edit, in one word; None where it does, and
-            without a replay.
+            without a replay. With "unmet", no more than `saves_high_ns` is known.
         role: "specific", where the fix changes one place; "generic", where it asks for a
             rebuilding, such as a CUDA graph of a step; "rest", where that comes after the specific
             fixes, and saves what it adds to them; "aside", where it is of no typical step, so that
@@ -219,6 +220,19 @@ def order_of(finding: Finding, share: float) -> tuple[object, ...]:
     )
 
 
+def with_bound(finding: Finding, step_ns: int, high_ns: int) -> Finding:
+    """A finding whose edit saves at most so much: a warning where that and its share are one.
+
+    Args:
+        finding: as it is judged by its share.
+        step_ns: the step, ns.
+        high_ns: what is saved of it at most.
+    """
+    severity = severity_of(high_ns, step_ns, finding.spread_ns or 0)
+    is_alarm = INFO not in (severity, finding.severity)
+    return replace(finding, severity=WARNING if is_alarm else INFO, saves_high_ns=high_ns)
+
+
 def in_order(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[Finding, ...]:
     """Findings of one window and rank in the order of `order_of`.
 
@@ -229,8 +243,10 @@ def in_order(findings: Iterable[Finding], steps: int, step_ns: float) -> tuple[F
     """
 
     def key(finding: Finding) -> tuple[object, ...]:
-        saves_ns = finding.saves_ns
-        worth_ns = finding.bound_ns / max(1, steps) if saves_ns is None else saves_ns
+        worth_ns = next(
+            (ns for ns in (finding.saves_ns, finding.saves_high_ns) if ns is not None),
+            finding.bound_ns / max(1, steps),
+        )
         return order_of(finding, worth_ns / max(1, step_ns))
 
     return tuple(sorted(findings, key=key))
@@ -241,13 +257,22 @@ def with_rest(
 ) -> tuple[Finding, ...]:
     """Findings, the generic ones as the rest where the others cover enough of what all save.
 
+    What such a rest saves at most is no alarm.
+
     Args:
         findings: those of one rank.
         specific_ns: what the specific ones save together, or their share, ns.
         all_ns: the same of all.
     """
-    role = REST if specific_ns > 0 and specific_ns >= COVERED_SHARE * all_ns else GENERIC
-    return tuple(replace(x, role=role) if x.is_generic else x for x in findings)
+    is_rest = specific_ns > 0 and specific_ns >= COVERED_SHARE * all_ns
+
+    def placed(finding: Finding) -> Finding:
+        if not is_rest:
+            return replace(finding, role=GENERIC)
+        is_bound = finding.saves_reason == UNMET
+        return replace(finding, role=REST, severity=INFO if is_bound else finding.severity)
+
+    return tuple(placed(x) if x.is_generic else x for x in findings)
 
 
 def is_same_place(finding: Finding, other: Finding) -> bool:

@@ -24,6 +24,7 @@ from tracelab.findings.context import Context
 from tracelab.findings.host_needs import Need, cannot_go
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.places import JOINT, edit_text
+from tracelab.findings.same_sizes import have_same_sizes
 from tracelab.intervals import Int64Array
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import is_free, is_graph_launch
@@ -319,12 +320,13 @@ def _of_waits(
         # With such a remedy nothing is asked for any more; others only say when else to ask.
         removes = edit_of_remedy is not None and edit_of_remedy.startswith("remove:")
         edit = edit_of_remedy or ("pin:{place}" if way == Way.COPY else "unblock:{place}")
+        needs_size = way == Way.SIZE and not have_same_sizes(context, event_id[group])
         blocker = CaptureBlocker(
             way=way,
             what=describe(site, api),
             per_step=times / steps,
             idle_ns=int(costs.caused_idle_ns[index[group]].sum()),
-            is_needed=cannot_go(needs[group]) and not removes,
+            is_needed=(cannot_go(needs[group]) or needs_size) and not removes,
             is_inside=bool(is_inside[index[group]].any()),
             edit=edit_text(edit, where(site, count=len(group), api=api)) or "",
         )

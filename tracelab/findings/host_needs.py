@@ -36,11 +36,11 @@ _MOST, _SOME = 0.75, 0.1
 # What can be moved, where no remedy knows the library that asks.
 _MOVES: Mapping[Need, str] = MappingProxyType(
     {
-        Need.SIZE: "The host needs the size of the result. Compute with the mask instead: "
-        "`torch.where(mask, x, 0)`, or a loss with `ignore_index` or weights.",
-        Need.BRANCH: "The host needs this value: it decides what is done next. Decide on the GPU "
-        "(`torch.where(condition, a, b)`), decide one step late, by a copy that has arrived by "
-        "then, or ask only every N steps. A check in a library may have a switch.",
+        Need.SIZE: "The host needs the size of the result. If it is the same in every step, find "
+        "the positions once, before the loop.",
+        Need.BRANCH: "The host needs this value: it decides what is done next. Decide one step "
+        "late, by a copy that has arrived by then, or ask only every N steps. A check in a "
+        "library may have a switch.",
     }
 )
 
@@ -83,6 +83,15 @@ def cannot_go(needs: NDArray[np.int8]) -> bool:
         needs: int8[k], as of `with_moves`.
     """
     return _are(needs, _SOME, Need.BRANCH, Need.INPUT)
+
+
+def is_size(needs: NDArray[np.int8]) -> bool:
+    """Tell whether the host needs the values of most blocking calls of a place as sizes.
+
+    Args:
+        needs: int8[k], as of `with_moves`.
+    """
+    return _are(needs, _MOST, Need.SIZE)
 
 
 def _are(needs: NDArray[np.int8], share: float, *which: Need) -> bool:

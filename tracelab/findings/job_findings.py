@@ -124,7 +124,9 @@ def of_the_job(
     ordered: list[Finding] = []
     for rank, own in itertools.groupby(findings, key=lambda finding: finding.rank):
         row = by_rank.get(rank)
-        kept = (x if x.saves_ns is None or rank in deciding else _by_share(x, row) for x in own)
+        kept = (
+            x if x.saves_high_ns is None or rank in deciding else _by_share(x, row) for x in own
+        )
         steps = max(1, len(row.steps)) if row else 1
         step_ns = (row.unprofiled_ns or row.length_ns) / steps if row else 0
         ordered += in_order(kept, steps, step_ns)

@@ -45,18 +45,24 @@ _FIRST: Mapping[Way, str] = MappingProxyType(
     {
         Way.WAIT: "do not wait for the GPU at {places}",
         Way.COPY: "pin the memory of the copies at {places} (`pin_memory()`, `non_blocking=True`)",
-        Way.SIZE: "compute with masks (`torch.where`) instead of {places}, the size of whose "
-        "result the host must know",
+        Way.SIZE: "find what has the same size in every step once, before the loop: {places}",
         Way.ALLOCATION: "keep the memory that is given back or got at {places}",
     }
 )
 
 
 class Advice(NamedTuple):
-    """What to do, in sentences, and the edit that stands for exactly that."""
+    """What to do, in sentences, and the edit that stands for exactly that.
+
+    Attributes:
+        fix: the sentences.
+        edit: the edit; None where nobody knows what it saves.
+        is_possible: whether the trace shows that it can be done: the same launches each time.
+    """
 
     fix: str
     edit: str | None
+    is_possible: bool = True
 
 
 def advise(context: Context, lost_ns: int) -> Advice:
@@ -78,7 +84,10 @@ def advise(context: Context, lost_ns: int) -> Advice:
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     sentences = _sentences(context, capture, plan, launched)
-    return Advice(_joined(*sentences, _larger_batch(context)), JOINT.join(edits))
+    is_possible = plan.change is not None and plan.change.kernel is None and not capture.threads
+    return Advice(
+        _joined(*sentences, _larger_batch(context)), JOINT.join(edits), is_possible=is_possible
+    )
 
 
 def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -> Advice:
@@ -90,7 +99,8 @@ def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -
         return Advice(_joined(*sentences, _larger_batch(context)), None)
     # Steps with a replay and steps without one differ, whatever their shapes.
     change = None if launched.is_in_few_steps else find_change(context, capture.as_it_is)
-    return Advice(_joined(*sentences, _in_order(_other_conditions(capture, change))), edit)
+    conditions = _other_conditions(capture, change)
+    return Advice(_joined(*sentences, _in_order(conditions)), edit, is_possible=not conditions)
 
 
 class _Plan(NamedTuple):

@@ -16,9 +16,11 @@ from tracelab.findings.context import Context
 from tracelab.findings.finding import (
     INFO,
     REST,
+    UNMET,
     Finding,
     call_site_of,
     in_order,
+    with_bound,
     with_rest,
     with_saving,
 )
@@ -80,6 +82,11 @@ def price_findings(
         if edits and finding.saves_reason is None
     }
     specific = _joint(fix for i, fix in fixes.items() if not found[i].is_generic)
+    bounds = {
+        i: Fix(finding.rule, edits, (i,), specific.edits if finding.is_generic else ())
+        for i, (finding, edits) in enumerate(edited)
+        if edits and finding.saves_reason == UNMET
+    }
     # A change that both make is made once.
     rests = {
         i: replace(
@@ -89,19 +96,23 @@ def price_findings(
         if found[i].is_generic and specific.edits
     }
     together = _joint([specific, *fixes.values()])
-    predictions = predict(baseline, sites, [*fixes.values(), *rests.values(), specific, together])
-    *alone, of_specific, of_all = predictions
+    wanted = [*fixes.values(), *rests.values(), *bounds.values(), specific, together]
+    *alone, of_specific, of_all = predict(baseline, sites, wanted)
     step_ns = baseline.printed_basis.step_ns
     by_index = dict(zip(fixes, alone, strict=False))
     findings = [
         with_saving(finding, step_ns, saved_ns(by_index[i])) if i in by_index else finding
         for i, (finding, _) in enumerate(edited)
     ]
+    for i, prediction in zip(bounds, alone[len(fixes) + len(rests) :], strict=True):
+        *_, high_ns = saved_ns(prediction)
+        findings[i] = with_bound(findings[i], step_ns, high_ns)
     savings = _savings(context, baseline, of_all if fixes else None)
-    if rests:
-        specific_ns, *_ = saved_ns(of_specific)
-        findings = list(with_rest(findings, specific_ns, savings.saves_ns or 0))
-    for i, prediction in zip(rests, alone[len(fixes) :], strict=True):
+    specific_ns, *_ = saved_ns(of_specific)
+    at_most_ns = [x.saves_high_ns or 0 for x in findings if x.is_generic and x.saves_reason]
+    all_ns = (savings.saves_ns or 0) + max(at_most_ns, default=0)
+    findings = list(with_rest(findings, specific_ns, all_ns))
+    for i, prediction in zip(rests, alone[len(fixes) :], strict=False):
         if findings[i].role == REST:
             findings[i] = with_saving(findings[i], step_ns, saved_ns(prediction))
     return Priced(in_order(findings, steps_of(context), step_ns), (savings,))

@@ -74,6 +74,8 @@ class Scope(OneLine):
         """How much of a step a finding's fix saves, or is attributed to it, 0 to 1."""
         if finding.saves_ns is not None and self.savings is not None:
             return min(1.0, finding.saves_ns / max(1, self.savings.step_ns or 0))
+        if finding.saves_high_ns is not None and self.savings is not None:
+            return min(1.0, finding.saves_high_ns / max(1, self.savings.step_ns or 0))
         return min(1.0, finding.bound_ns / max(1, self.base_ns))
 
     @property

@@ -13,6 +13,7 @@ from tests.build.files import US
 from tests.build.finding_events import H2D_PAGEABLE, work
 from tests.figures import figures
 from tracelab import Options, analyze
+from tracelab.findings.finding import UNMET
 from tracelab.findings.places import JOINT
 
 STEP, EVERY, FIRST, KERNELS = 1_000, 20, 100, 40
@@ -245,12 +246,28 @@ def test_a_trace_without_steps_has_no_step_to_capture(advice, snapshot):
     assert finding.fix == snapshot
 
 
-def test_an_operator_whose_data_decide_its_size_goes_first(advice, snapshot):
-    sized = [read(i, function="mask", called="nonzero", operator="aten::nonzero") for i in (13, 26)]
-    rows = steps(*sized, name=lambda step, i: f"rows_{step % 2}" if i == 30 else "add")
-    finding = advice(rows)
-    assert finding.edit == "unblock:mask.nonzero + graph"
+SIZED = [read(i, function="mask", called="nonzero", operator="aten::nonzero") for i in (13, 26)]
+
+
+def test_an_operator_whose_size_never_changes_goes_first(advice, snapshot):
+    # All kernels have 64 blocks in each step.
+    finding = advice(steps(*SIZED))
+    assert (finding.edit, finding.saves_reason) == ("unblock:mask.nonzero + graph", UNMET)
     assert finding.fix == snapshot
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"name": lambda step, i: f"rows_{step % 2}" if i == 30 else "add"},  # the fourth behind it
+        {"shape": lambda step: 64 + step},
+        {"shape": lambda _: 1},  # one block says nothing about a size
+    ],
+)
+def test_an_operator_whose_size_changes_stays(advice, changes):
+    finding = advice(steps(*SIZED, **changes))
+    assert finding.edit == "graph"
+    assert "torch.where" not in finding.fix
 
 
 def freed(number):

@@ -19,6 +19,7 @@ from tracelab.findings.finding import (
     GENERIC,
     INFO,
     SPECIFIC,
+    UNMET,
     WARNING,
     Finding,
     Where,
@@ -30,24 +31,34 @@ from tracelab.findings.rule import Rule
 STEP = 915
 
 
-def steps(*, count=5, functions=("read",), steps_are_named=True):
-    """Some such steps; in each of these functions a value is read, one after the other."""
+def steps(
+    *,
+    count=5,
+    functions=("read",),
+    steps_are_named=True,
+    operator="aten::item",
+    blocks=lambda _: 64,
+):
+    """Some such steps; in each of these functions a value is read, one after the other.
+
+    The operator reads it; how many blocks the kernels have is a function of the step.
+    """
     events = []
     for number in range(count):
         at = number * STEP
         own = [
             files.python("train.py(3): train", 1, STEP - 402),
             files.launch(0, 5, 10 * number + 1),
-            files.kernel(5, 405, correlation=10 * number + 1),
+            files.kernel(5, 405, correlation=10 * number + 1, grid=[blocks(number), 1, 1]),
             files.launch(510, 515, 10 * number + 2),
-            files.kernel(515, 915, correlation=10 * number + 2),
+            files.kernel(515, 915, correlation=10 * number + 2, grid=[blocks(number), 1, 1]),
         ]
         for index, function in enumerate(functions):
             begin = 10 if index == 0 else 415 + 5 * index
             end = 415 if index == 0 else begin + 4
             own += [
                 files.python(f"train.py({9 * index + 9}): {function}", begin - 1, end + 1),
-                files.operator("aten::item", begin, end),
+                files.operator(operator, begin, end),
                 files.call("cudaStreamSynchronize", begin, end),
             ]
         if steps_are_named:
@@ -215,6 +226,24 @@ def test_what_saves_nothing_is_for_information(report_of):
     finding = finding_of(report_of, rule, functions=("read", "look"))
     assert finding.saves_ns < 0.02 * STEP * US
     assert finding.severity == INFO
+
+
+def test_what_waiting_for_a_size_costs_is_a_price_where_the_size_never_changes(report_of):
+    [same] = sized(report_of, blocks=lambda _: 64)
+    assert (same.saves_ns, same.saves_reason) == (pytest.approx(115 * US, abs=8 * US), None)
+
+
+def test_and_else_a_bound(report_of):
+    [bound] = sized(report_of, blocks=lambda step: 64 + step)
+    assert (bound.saves_ns, bound.saves_low_ns, bound.saves_reason) == (None, None, UNMET)
+    assert bound.saves_high_ns >= 107 * US  # 115, and what the replay is uncertain by
+    assert bound.severity == WARNING  # 12 % of a step, or nothing
+
+
+def sized(report_of, **more):
+    """The finding of steps that wait for the size of a result."""
+    report = report_of(steps(operator="aten::nonzero", **more))
+    return [x for x in of_program(report) if x.remedy == "nonzero"]
 
 
 # --- a rebuilding, behind changes of one place ---

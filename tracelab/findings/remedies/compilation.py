@@ -210,9 +210,8 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "The compiled graph ends here, and a CUDA graph with it: the host waits, and "
-                "launches the rest as another one. Let the GPU decide (`torch.where`, `clamp`, a "
-                "mask), or read the value behind the compiled function. `fullgraph=True` names "
-                "what breaks a graph.",
+                "launches the rest as another one. Read the value behind the compiled function, or "
+                "bound it on the GPU (`clamp`). `fullgraph=True` names what breaks a graph.",
                 since="2.0",
             ),
         ),

@@ -22,7 +22,7 @@ from tracelab.findings.remedies.guards import (
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array
 from tracelab.model.call_sites import python_frames
-from tracelab.model.frames import is_engine_operator
+from tracelab.model.frames import is_engine_operator, is_source_function
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
@@ -38,6 +38,7 @@ _CELL_BACKWARD = re.compile(
 # 0.9 ms forward and 2.2 ms backward under the profiler, as one layer 0.2 and 0.6 ms, which hardly
 # grows with their number.
 _CUDNN_HOST_SHARE = 0.1
+_ROUTES = r"^aten::(?:topk|one_hot)$"  # which experts a token goes to
 _FEWEST_EXPERTS = 2  # in one call of a layer
 _FEWEST_CASTS = 2  # of the arguments of one operator: more than its input
 _LOG_SHARE = 0.01  # of the steps
@@ -86,7 +87,11 @@ def _launched_between(trace: Trace, cells: Int64Array, launching: Int64Array) ->
 
 
 def _expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
-    """The functions that look up positions and add rows back several times in one call."""
+    """The functions that look up positions and add rows back several times in one call.
+
+    A router chose the positions, in that function or in the one that called it: a loop over the
+    relations of a graph network does the same without one.
+    """
     timeline = graph.host.timeline
     frames = python_frames(timeline)
     adds = operators_named(timeline, r"^aten::index_add_?$")
@@ -96,8 +101,17 @@ def _expert_loops(graph: Graph, _events: Int64Array) -> Int64Array:
     count = np.zeros((2, len(frames.event_id) + 1), dtype=np.int64)  # the last is for ABSENT
     for row, operators in enumerate((adds, positions)):
         np.add.at(count[row], functions_around(graph, operators), 1)
-    is_loop = (count[:, :-1] >= _FEWEST_EXPERTS).all(axis=0)
-    return recurs(graph, frames.event_id[is_loop])
+    loops = np.flatnonzero((count[:, :-1] >= _FEWEST_EXPERTS).all(axis=0))
+    callers = frames.around(frames.parent_index[loops], frames.have_name(_is_caller))
+    choices = operators_named(timeline, _ROUTES)
+    is_routed = counts_inside(timeline.trace, frames.event_id[loops], choices) > 0
+    known = callers != ABSENT
+    is_routed[known] |= counts_inside(timeline.trace, frames.event_id[callers[known]], choices) > 0
+    return recurs(graph, frames.event_id[loops[is_routed]])
+
+
+def _is_caller(name: str) -> bool:
+    return is_source_function(name) and "torch/nn/modules/" not in name
 
 
 def _casts_again(graph: Graph, events: Int64Array) -> Int64Array:
@@ -196,7 +210,7 @@ REMEDIES: tuple[Remedy, ...] = (
         name="a loop over the experts of a layer",
         title="A loop runs one expert after another",
         shows="One function calls `aten::nonzero` and `aten::index_add_` for each expert, with a "
-        "copy to the host that blocks for each of them.",
+        "copy to the host that blocks for each of them, behind `aten::topk` or `aten::one_hot`.",
         not_when="Experts without a grouped kernel, as some that are quantized.",
         fixes=(
             Instead(

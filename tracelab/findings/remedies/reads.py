@@ -411,9 +411,8 @@ REMEDIES: tuple[Remedy, ...] = (
         fixes=(
             Instead(
                 "A condition on a tensor is evaluated on the host, which waits for its value. "
-                "Evaluate it on the GPU (`torch.where(...)`), every N steps, or one step late: "
-                "copy the condition into pinned memory with `non_blocking=True` and look at it in "
-                "the next step."
+                "Evaluate it every N steps, or one step late: copy the condition into pinned "
+                "memory with `non_blocking=True` and look at it in the next step."
             ),
         ),
         source=_TUNING,

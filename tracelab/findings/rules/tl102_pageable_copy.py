@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.findings.candidates import Candidate, grouped, key_of, most_expensive, where
+from tracelab.findings.candidates_of_calls import is_possible
 from tracelab.findings.context import Context
 from tracelab.findings.pageable_copies import launches_pageable_copy
 from tracelab.findings.rule import Rule
@@ -57,6 +58,7 @@ def find(context: Context) -> list[Candidate]:
                 limit_ns={device: blocked_ns + measure(time) for device, time in exposed.items()},
                 edit="pin:{place}",
                 remedy=remedies[group[0]],
+                is_possible=is_possible(context, call_index, remedies[group[0]]),
             )
         )
     return candidates

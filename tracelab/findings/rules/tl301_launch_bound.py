@@ -204,8 +204,9 @@ def _candidate(
     at = "before" if way.cause == _SLOW_HOST.cause and _is_launch(name) else "at"
     fix, edit = way.fix, way.edit
     is_generic = way == _LAUNCH_BOUND and remedy is None
+    is_possible = True
     if is_generic:
-        fix, edit = advise(context, max(map(measure, lost.values())))
+        fix, edit, is_possible = advise(context, max(map(measure, lost.values())))
     late_ns = {device: measure(context.idle(device, is_late)) for device in lost}
     left = {device: _without_profiler_ns(context, device, ns) for device, ns in late_ns.items()}
     return Candidate(
@@ -221,6 +222,7 @@ def _candidate(
         edit=edit,
         remedy=remedy,
         role=GENERIC if is_generic else SPECIFIC,
+        is_possible=is_possible,
         lost=lost,
         limit_ns={
             device: measure(idle) * left[device][0] // late_ns[device]

@@ -48,6 +48,8 @@ def amount(finding: Finding, scope: Scope) -> str:
     """
     if finding.saves_ns is not None:
         return saving(finding, scope)
+    if finding.saves_high_ns is not None and scope.savings is not None:
+        return f"at most {percent_text(finding.saves_high_ns, scope.savings.step_ns or 0)}"
     if finding.bound_ns:
         return f"up to {percent_text(min(finding.bound_ns, scope.base_ns), scope.base_ns)}"
     return f"takes {percent_text(min(finding.cost_ns, scope.length_ns), scope.length_ns)}"

@@ -12,6 +12,7 @@ from tracelab.report.views import Scope
 REASONS = {
     "true_dependency": "No saving is predicted: what follows needs the value at once.",
     "not_in_steps": "No saving is predicted: the simulated steps have nothing that it changes.",
+    "unmet": "What it saves is a bound: the trace does not show that its condition is met.",
     "launches": "No saving is predicted: what the host does there launches work as well.",
     "no_place": "No saving is predicted: nothing in the trace tells its calls from others.",
 }

@@ -19,11 +19,14 @@ from tracelab.findings.remedies import REMEDIES
 TRAIN = "train.py(3): train"
 EXPERTS = "transformers/models/mixtral/modeling_mixtral.py(68): forward"
 CELL_BACKWARD = "autograd::engine::evaluate_function: ThnnFusedLstmCellBackward0"
+BLOCK = "transformers/models/mixtral/modeling_mixtral.py(120): forward"
+RELATIONS = "rgcn.py(40): forward"
 LINEAR_0, LINEAR_1 = "nn.Module: Linear_0", "nn.Module: Linear_1"
 UPDATE_BAR = "tqdm/std.py(1203): update"
 WORK = operator("aten::mm", LAUNCH * 20)
 OTHER = operator("aten::add", LAUNCH)
 CELL = operator("aten::lstm_cell", LAUNCH, operator("aten::_thnn_fused_lstm_cell", LAUNCH))
+ROUTER = operator("aten::topk", LAUNCH)
 EXPERT = (operator("aten::where", positions()), WORK, operator("aten::index_add_", LAUNCH))
 
 
@@ -38,7 +41,8 @@ def linear(casts=3):
     [
         ("rnn-cell-loop", [function(TRAIN, CELL * 8)], {"aten::lstm_cell"}),
         ("rnn-cell-loop", [(CELL, OTHER) * 8], {"aten::lstm_cell"}),
-        ("expert-loop", [function(EXPERTS, EXPERT * 2)], {EXPERTS}),
+        ("expert-loop", [function(EXPERTS, ROUTER, EXPERT * 2)], {EXPERTS}),
+        ("expert-loop", [function(BLOCK, ROUTER, function(EXPERTS, EXPERT * 2))], {EXPERTS}),
         (
             "autocast-again",
             [function(LINEAR_0, linear()), function(LINEAR_0, linear()), backward(LAUNCH)],
@@ -62,8 +66,14 @@ def test_recognized(recognized, remedy, nodes, events):
         ("rnn-cell-loop", [CELL * 7]),
         ("rnn-cell-loop", [(CELL, OTHER, OTHER) * 8]),  # attention between the times
         ("rnn-cell-loop", [operator("aten::_cudnn_rnn", LAUNCH * 16)]),
-        ("expert-loop", [function(EXPERTS, EXPERT)]),
-        ("expert-loop", [function(EXPERTS, positions() * 2, WORK)]),
+        ("expert-loop", [function(EXPERTS, ROUTER, EXPERT)]),
+        # The relations of a graph network, and the choice of the best answers two functions above.
+        ("expert-loop", [function(RELATIONS, EXPERT * 2)]),
+        (
+            "expert-loop",
+            [function(TRAIN, ROUTER, function(BLOCK, function(RELATIONS, EXPERT * 2)))],
+        ),
+        ("expert-loop", [function(EXPERTS, ROUTER, positions() * 2, WORK)]),
         ("expert-loop", [function(EXPERTS, condition(), operator("aten::_grouped_mm", LAUNCH))]),
         (
             "autocast-again",  # one cast for each layer of a training step is normal

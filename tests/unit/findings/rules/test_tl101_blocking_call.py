@@ -53,7 +53,7 @@ def test_says_where_in_the_program_the_call_is(findings, snapshot):
         (
             "<built-in method nonzero of Tensor object at 0x7f>",
             "aten::nonzero",
-            "The host needs the size of the result.",
+            "The host waits for the number of positions.",
         ),
         (None, "aten::is_nonzero", "A condition on a tensor is evaluated on the host"),
         ("torch/cuda/__init__.py(980): synchronize", None, "Leave it out, or let a stream wait"),
