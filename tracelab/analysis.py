@@ -14,6 +14,7 @@ from tracelab.findings.attribution import find_all
 from tracelab.findings.context import Context
 from tracelab.findings.few_blocks import few_blocks
 from tracelab.findings.finding import Finding, is_same_place
+from tracelab.findings.first_use import FirstUse, find_first_use
 from tracelab.findings.fixes import choose_fixes, predict_choices
 from tracelab.findings.prices import Priced, changed_programs, price_findings
 from tracelab.findings.recognition import Recognized, recognize
@@ -92,6 +93,8 @@ class Analysis:
 
 # Operators that only exist on Apple's GPUs.
 _OF_APPLE = re.compile(r"aten::_?mps_")
+
+_FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
 
 # The stages that the times of a window rest on.
 _FOR_WINDOW_TIMES = frozenset(
@@ -172,19 +175,24 @@ def all_bubbles(graph: Graph) -> Bubbles:
     return bubbles(graph)
 
 
-def replay_unchanged(graph: Graph, options: Options) -> Baseline:
+def replay_unchanged(graph: Graph, first_use: FirstUse, options: Options) -> Baseline:
     """The steady steps as a replay reproduces them; nothing where nobody wants to know."""
-    asked = options.prices or options.fixes or options.edits or options.profile_by
-    return find_baseline(graph) if asked else Baseline()
+    if not (options.prices or options.fixes or options.edits or options.profile_by):
+        return Baseline()
+    return find_baseline(graph, _FIRST_USE if first_use.is_most else None)
 
 
 def find_sites(
-    graph: Graph, lines: SourceLines, baseline: Baseline, recognized: Recognized
+    graph: Graph,
+    lines: SourceLines,
+    baseline: Baseline,
+    recognized: Recognized,
+    first_use: FirstUse,
 ) -> Sites | None:
     """What the places of edits stand for; None where nothing can be replayed."""
     if baseline.program is None:
         return None
-    return Sites(graph, lines, baseline.program, recognized.places)
+    return Sites(graph, lines, baseline.program, recognized.places, first_use.event_id)
 
 
 def fill_tables(
@@ -235,6 +243,7 @@ def look_at(
     blocking_calls: BlockingCallCosts,
     lines: SourceLines,
     recognized: Recognized,
+    first_use: FirstUse,
 ) -> Context:
     """What the rules look at: the steady window.
 
@@ -260,6 +269,7 @@ def look_at(
         losses=trace.losses,
         lines=lines,
         recognized=recognized,
+        first_use=first_use,
         arguments=partial(_arguments, source, trace),
     )
 
@@ -369,6 +379,7 @@ STAGES: tuple[Stage, ...] = (
     Stage("phases", Phases),
     # recognize
     Stage("recognized", recognize),
+    Stage("first_use", find_first_use),
     # replay
     Stage("baseline", replay_unchanged),
     Stage("sites", find_sites),

@@ -1,4 +1,4 @@
-"""The allocator's calls: which go on in every step, and which only fill it for the first time."""
+"""The allocator's calls that go on in every step."""
 
 from __future__ import annotations
 
@@ -13,36 +13,18 @@ from tracelab.findings.remedy import Remedy
 from tracelab.intervals import Intervals, measure
 from tracelab.model.blocking_calls import Blocking
 from tracelab.model.call_sites import CallSite
-from tracelab.model.driver_api import is_free
-from tracelab.model.steady import FEWEST_STEPS
 
 
 def allocations(context: Context) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The file's allocator calls, as indices of blocking calls.
+    """The file's allocator calls that go on, as indices of blocking calls.
 
     Returns:
         those that blocked at most their own thread, and those that stalled other threads.
     """
     call_index = np.flatnonzero(context.blocking_calls.calls.kind == Blocking.ALLOCATION)
     stalls_others = np.isin(call_index, context.graph.host.stalled_calls.allocation_index)
-    return call_index[~stalls_others], call_index[stalls_others]
-
-
-def fills_for_the_first_time(context: Context, call_index: NDArray[np.intp]) -> bool:
-    """Whether these allocations are a first use: they do not go on in later steps.
-
-    So it is where only the first of several steps makes them. Nothing that is never freed is
-    allocated for ever: where no call frees memory, they count as a first use as well, unless at
-    least every other steady step makes them.
-    """
-    steps, steady = context.timeline.steps, context.timeline.steady
-    step_index = set(context.blocking_calls.step_index[call_index].tolist())
-    if len(steps) > 1 and step_index <= {0}:
-        return True
-    if any(map(is_free, names_of(context, call_index))):
-        return False
-    indices = set(steady.indices) if steady else set()
-    return len(indices) < FEWEST_STEPS or 2 * len(indices & step_index) < len(indices)
+    goes_on = ~context.first_use.holds(context.blocking_calls.calls.event_id[call_index])
+    return call_index[~stalls_others & goes_on], call_index[stalls_others]
 
 
 def names_of(context: Context, call_index: NDArray[np.intp]) -> list[str]:

@@ -11,9 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine, read_only
+from tracelab.findings.first_use import FirstUse
 from tracelab.findings.host_needs import host_needs
 from tracelab.findings.recognition import Recognized
-from tracelab.intervals import Int64Array, Intervals, clip, union
+from tracelab.intervals import Int64Array, Intervals, clip, measure_within, union
 from tracelab.measures.blocking_calls import BlockingCallCosts
 from tracelab.measures.bubbles import Bubbles, Cause
 from tracelab.measures.exposed import Exposed
@@ -62,6 +63,7 @@ class Context(OneLine):
         losses: what was lost of the file, by the names in `LOSSES`.
         lines: where source files are looked for.
         recognized: which remedies host events belong to.
+        first_use: what the host did that a program does once.
         arguments: the "args" of a few events in the file, by event id; the file is read again.
     """
 
@@ -79,6 +81,7 @@ class Context(OneLine):
     losses: Mapping[str, int]
     lines: SourceLines
     recognized: Recognized
+    first_use: FirstUse
     arguments: Callable[[Iterable[int]], Mapping[int, Mapping[str, Any]]]
 
     @property
@@ -107,6 +110,13 @@ class Context(OneLine):
     def host_needs(self) -> NDArray[np.int8]:
         """int8[blocking calls], the `Need` for the value that each call waits for."""
         return read_only(host_needs(self.graph))
+
+    @cached_property
+    def in_first_use(self) -> NDArray[np.bool_]:
+        """bool[bubbles], in most of which the host did what a program does once."""
+        start_ns, end_ns = self.bubbles.start_ns, self.bubbles.end_ns
+        once_ns = measure_within(self.first_use.time, start_ns, end_ns)
+        return read_only(2 * once_ns > end_ns - start_ns)
 
     @property
     def torch(self) -> str | None:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
-from tracelab.findings.allocations import fills_for_the_first_time, names_of
+from tracelab.findings.allocations import names_of
 from tracelab.findings.candidates import grouped, where
 from tracelab.findings.compiled_regions import compiled_regions
 from tracelab.findings.context import Context
@@ -345,7 +345,8 @@ def _of_allocations(
         index: intp[k], index of the allocator's calls among the blocking calls.
         steps: how many steps there are.
     """
-    if not len(index) or fills_for_the_first_time(context, index):
+    index = index[~context.first_use.holds(context.blocking_calls.calls.event_id[index])]
+    if not len(index):
         return
     names = names_of(context, index)
     gives_back = [position for position, name in enumerate(names) if is_free(name)]

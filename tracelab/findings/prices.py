@@ -25,7 +25,6 @@ from tracelab.findings.finding import (
     with_saving,
 )
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
-from tracelab.findings.rules import tl305_first_use
 from tracelab.findings.savings import Savings
 from tracelab.intervals import Int64Array
 from tracelab.model.kernel_kinds import Kind
@@ -40,7 +39,6 @@ from tracelab.simulate.sites import Selection, Sites
 
 # Why a replay says nothing about the edit of a finding.
 NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
-_FIRST_USE = "The trace has no steps, and most of it is what comes once in a program."
 _LEAST_COST = 0.1  # of the host work that an edit takes away
 _MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
 
@@ -71,8 +69,6 @@ def price_findings(
     """
     if baseline.not_replayed is None and baseline.program is None:  # nobody wanted it
         return Priced(found, ())
-    if baseline.is_share and _is_first_use(found, context):
-        baseline, sites = replace(baseline, not_replayed=_FIRST_USE), None
     if sites is None or baseline.step_ns is None:
         return Priced(found, (_savings(context, baseline, None),))
     edited = [_edited(finding, sites, context) for finding in found]
@@ -125,12 +121,6 @@ def _joint(fixes: Iterable[Fix]) -> Fix:
 def _all_of(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
     """All changes of some fixes, each once."""
     return tuple(dict.fromkeys(change for changes in groups for change in changes))
-
-
-def _is_first_use(found: Iterable[Finding], context: Context) -> bool:
-    """Whether most of a window without steps is what comes once in a program."""
-    once_ns = sum(finding.bound_ns for finding in found if finding.rule == tl305_first_use.RULE.id)
-    return 2 * once_ns > context.window.length_ns
 
 
 def changed_programs(

@@ -41,6 +41,7 @@ _EVENT_RECORD = re.compile(rf"{_API}EventRecord")
 _GRAPH_LAUNCH = re.compile(rf"{_API}GraphLaunch")
 _KERNEL_LAUNCH = re.compile(rf"{_API}(?:Ext|Module|Drv)*Launch(?:Cooperative)?Kernel")
 _LOADS_MODULE = re.compile(rf"{_API}(?:ModuleLoad|LibraryLoad|ModuleGetFunction|LibraryGetKernel)")
+_ASKS_ABOUT_KERNEL = re.compile(rf"{_API}(?:Func[GS]et|GetFuncBySymbol|Occupancy)")
 _BEGINS_CAPTURE = re.compile(rf"{_API}StreamBeginCapture")
 _ENDS_CAPTURE = re.compile(rf"{_API}StreamEndCapture")
 _EXTENDED_LAUNCH = re.compile(r"^(?:cuda|cu)LaunchKernelEx")
@@ -176,6 +177,15 @@ def loads_module(name: str) -> bool:
     False
     """
     return _LOADS_MODULE.match(name) is not None
+
+
+def asks_about_kernel(name: str) -> bool:
+    """Whether a call needs a kernel's code, which it loads where nothing has before.
+
+    >>> asks_about_kernel("cudaFuncGetAttributes"), asks_about_kernel("cudaStreamIsCapturing")
+    (True, False)
+    """
+    return _ASKS_ABOUT_KERNEL.match(name) is not None
 
 
 def begins_capture(name: str) -> bool:

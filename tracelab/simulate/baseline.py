@@ -96,12 +96,19 @@ class Baseline(OneLine):
         return self.printed or StepBasis(self.step_ns or 0, self.step_ns or 0)
 
 
-def find_baseline(graph: Graph) -> Baseline:
+def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
     """Replay the steady steps of a file unchanged.
 
     There is no slow reference model: it compares a replay, which has one, with what was measured.
+
+    Args:
+        graph: the file's dependencies.
+        why_not: why nothing is predicted of what it holds, a sentence; else None.
     """
-    return replace(_replayed(graph), printed=find_basis(graph.host.timeline))
+    baseline = _replayed(graph)
+    if why_not is not None and baseline.program is not None:
+        baseline = _refused(baseline, why_not)
+    return replace(baseline, printed=find_basis(graph.host.timeline))
 
 
 def _replayed(graph: Graph) -> Baseline:

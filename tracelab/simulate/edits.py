@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import NamedTuple
+
+import numpy as np
 
 from tracelab.errors import UsageError
 from tracelab.simulate.arithmetic import channels_last, float32, tf32
 from tracelab.simulate.batching import fuse, graph
 from tracelab.simulate.copies import pin, prefetch
 from tracelab.simulate.costs import comm, host, load, remove, scale, workers
-from tracelab.simulate.edited import Edited
-from tracelab.simulate.program import Program
+from tracelab.simulate.edited import Edited, times
+from tracelab.simulate.program import NEVER, Program, Via
 from tracelab.simulate.side_stream import side_stream
 from tracelab.simulate.sites import Selection, Sites
 from tracelab.simulate.waits import no_wait, queues, unblock
@@ -125,13 +127,50 @@ def apply_edit(edit: Edit, program: Program, sites: Sites) -> Edited:
         UsageError: the edit's place is not one.
     """
     values = () if edit.value is None else (edit.value,)
+
+    def apply() -> Edited:
+        edited: Edited = EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
+        return _with_first_use(edited, program, sites)
+
     if program is not sites.program:
-        return EDITS[edit.kind].apply(program, sites.select(edit.place), *values)
+        return apply()
     if edit not in sites.edited:
-        selection = sites.select(edit.place)
-        sites.edited[edit] = EDITS[edit.kind].apply(program, selection, *values)
+        sites.edited[edit] = apply()
     edited: Edited = sites.edited[edit]
     return edited
+
+
+def _with_first_use(edited: Edited, program: Program, sites: Sites) -> Edited:
+    """The same, where what comes once takes as long as before the edit.
+
+    Args:
+        edited: what an edit made of the program.
+        program: the program before it.
+        sites: whose places they are.
+    """
+    if not len(sites.first_use):
+        return edited
+    is_once, share = sites.is_first_use, sites.first_use_share
+
+    def kept(changed: Program) -> Program:
+        before_ns = program.latency_ns[: len(share)]
+        least_ns = np.where(share > 0, times(before_ns, share), NEVER)
+        # A call that waited still does.
+        waits = (program.via[: len(share)] == Via.WAIT) & is_once[program.target[: len(share)]]
+        latency_ns = changed.latency_ns.copy()
+        latency_ns[: len(share)] = np.maximum(
+            latency_ns[: len(share)], np.where(waits, before_ns, least_ns)
+        )
+        cost_ns = np.where(is_once, np.maximum(changed.cost_ns, program.cost_ns), changed.cost_ns)
+        return replace(changed, latency_ns=latency_ns, cost_ns=cost_ns)
+
+    programs = {id(x): kept(x) for x in (edited.program, edited.low, edited.high)}
+    return replace(
+        edited,
+        program=programs[id(edited.program)],
+        low=programs[id(edited.low)],
+        high=programs[id(edited.high)],
+    )
 
 
 def _form(name: str, kind: Kind) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
 from types import MappingProxyType
@@ -79,9 +79,10 @@ class Sites:
         lines: where to look for the program's source; without it, no line is known.
         program: the program that edits start from.
         remedies: the host events (int64[k], event ids) that a remedy is recognized by, by its id.
+        first_use: the host events (int64[k], event ids) that come once: no edit changes them.
 
     Attributes:
-        graph, lines, program, remedies: as given.
+        graph, lines, program, remedies, first_use: as given.
         edited: what edits made of the program so far, by edit.
     """
 
@@ -91,8 +92,10 @@ class Sites:
         lines: SourceLines | None,
         program: Program,
         remedies: Mapping[str, Int64Array] = MappingProxyType({}),
+        first_use: Sequence[int] | Int64Array = (),
     ) -> None:
         self.graph, self.lines, self.program, self.remedies = graph, lines, program, remedies
+        self.first_use = first_use
         self.edited: dict[Any, Any] = {}
         self._selections: dict[str | None, Selection] = {}
 
@@ -127,6 +130,16 @@ class Sites:
     def other_work(self) -> NDArray[np.bool_]:
         """bool[e], the edges of the recorded program that are host work other than launching."""
         return read_only(other_work(self.timeline, self.program))
+
+    @cached_property
+    def first_use_share(self) -> NDArray[np.float64]:
+        """float64[e], of each edge of host work the share that comes once; 0 for all others."""
+        return read_only(self.share_within(self.regions(self.first_use)))
+
+    @cached_property
+    def is_first_use(self) -> NDArray[np.bool_]:
+        """bool[n], the calls that come once, and those made in what comes once."""
+        return read_only(self.inside(self.regions(self.first_use)))
 
     @cached_property
     def silent_share(self) -> NDArray[np.float64]:

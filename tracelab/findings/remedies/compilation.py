@@ -18,7 +18,8 @@ from tracelab.findings.remedies.guards import (
     recurs,
 )
 from tracelab.findings.remedy import Instead, Remedy
-from tracelab.intervals import Int64Array
+from tracelab.intervals import Int64Array, measure_within, union
+from tracelab.model.blocking_calls import Blocking
 from tracelab.model.driver_api import (
     begins_capture,
     ends_capture,
@@ -143,8 +144,18 @@ def plans(graph: Graph, events: Int64Array) -> Int64Array:
     """The runs of cuDNN's operators that made a plan before they launched."""
     trace = graph.host.timeline.trace
     launches = counts_inside(trace, events, calls_of_name(trace, is_kernel_launch))
+    # What memory takes in it is no planning: on ROCm a hipFree may fill each run.
+    blocking = graph.host.blocking_calls
+    is_memory = blocking.kind == Blocking.ALLOCATION
+    own_ns = trace.duration_ns[events].copy()
+    for thread, index in groups_of(trace.thread_index[events]):
+        here = is_memory & (blocking.thread_index == thread)
+        memory = union(blocking.start_ns[here], blocking.end_ns[here])
+        own_ns[index] -= measure_within(
+            memory, trace.start_ns[events[index]], trace.end_ns[events[index]]
+        )
     # An RNN takes milliseconds as well, but to launch.
-    return events[trace.duration_ns[events] >= _PLANNING_NS * np.maximum(1, launches / 2)]
+    return events[own_ns >= _PLANNING_NS * np.maximum(1, launches / 2)]
 
 
 REMEDIES: tuple[Remedy, ...] = (

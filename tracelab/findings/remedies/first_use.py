@@ -13,15 +13,29 @@ from tracelab.findings.remedies.compilation import (
     plans_attention_again,
     records_graphs_once,
 )
-from tracelab.findings.remedies.guards import Events, counts_inside, recurring
+from tracelab.findings.remedies.guards import (
+    Events,
+    are_in_launching_thread,
+    counts_inside,
+    recurring,
+    step_indices,
+)
 from tracelab.findings.remedy import Instead, Remedy
 from tracelab.intervals import Int64Array, measure_within, union
-from tracelab.model.driver_api import is_event_sync, is_kernel_launch, loads_module
+from tracelab.model.blocking_calls import Blocking
+from tracelab.model.driver_api import (
+    asks_about_kernel,
+    is_event_sync,
+    is_free,
+    is_kernel_launch,
+    loads_module,
+)
 from tracelab.model.graph import Graph
 from tracelab.model.lookup import calls_of_name, groups_of, match_names
+from tracelab.model.nesting import Nesting
+from tracelab.model.steady import FEWEST_STEPS
 from tracelab.model.trace import ABSENT
 
-PLAN = "first-cudnn-plan"
 _TUNING = "PyTorch Performance Tuning Guide"
 _TUNING_URL = "https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html"
 
@@ -50,8 +64,8 @@ def _once(graph: Graph, events: Int64Array) -> Int64Array:
 def _loads_code(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     """The first launches of kernels that took long, and the calls that load modules."""
     trace = graph.host.timeline.trace
-    first_id = _first_launches(graph)
-    slow_id = first_id[trace.duration_ns[first_id] >= _SLOW_LAUNCH_NS]
+    may_load = np.union1d(_first_launches(graph), calls_of_name(trace, asks_about_kernel))
+    slow_id = may_load[trace.duration_ns[may_load] >= _SLOW_LAUNCH_NS]
     return np.union1d(slow_id, calls_of_name(trace, loads_module)).astype(np.int64)
 
 
@@ -110,7 +124,10 @@ def _slow_first(graph: Graph, events: Int64Array) -> Int64Array:
     What a kernel's code took to load in it is left out.
     """
     trace = graph.host.timeline.trace
-    loading = _loads_code(graph, events)
+    loading, nesting = _loads_code(graph, events), Nesting(trace, events)
+    names = trace.name_index[nesting.event_id]
+    is_inner = (nesting.parent_index != ABSENT) & (names[nesting.parent_index] == names)
+    events = nesting.event_id[~is_inner]
     own_ns = trace.duration_ns[events].copy()
     for thread, index in groups_of(trace.thread_index[events]):
         here = loading[trace.thread_index[loading] == thread]
@@ -126,6 +143,66 @@ def _slow_first(graph: Graph, events: Int64Array) -> Int64Array:
             slow.append(first)
     of_slow = events[slow]
     return of_slow[own_ns[slow] >= _SLOW_FIRST_NS]
+
+
+def _fills_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """The allocator's calls that do not go on.
+
+    So it is where only the first of several steps has any. Nothing that is never given back is
+    asked for in all eternity: before the first call that gives some back, and where none does,
+    they come once, unless at least every other steady step has one. What a library frees as it
+    begins was none of the allocator's.
+    """
+    timeline, calls = graph.host.timeline, _allocator_calls(graph)
+    starts, _ = _library_starts(graph)
+    others = calls[~np.isin(calls, starts)]
+    if len(timeline.steps) > 1 and (step_indices(graph, others) <= 0).all():
+        return calls
+    gives_back = match_names(timeline.trace, others, is_free)
+    if gives_back.any():
+        return np.concatenate((starts, others[: int(np.argmax(gives_back))]))
+    steady = list(timeline.steady.indices) if timeline.steady else []
+    seen = np.isin(steady, step_indices(graph, others)).sum()
+    return starts if len(steady) >= FEWEST_STEPS and 2 * seen >= len(steady) else calls
+
+
+def _allocator_calls(graph: Graph) -> Int64Array:
+    """The allocator's calls in threads that launch, by start; none that kept others from it."""
+    trace, blocking = graph.host.timeline.trace, graph.host.blocking_calls
+    is_own = blocking.kind == Blocking.ALLOCATION
+    is_own[graph.host.stalled_calls.allocation_index] = False
+    calls = blocking.event_id[is_own]
+    calls = calls[are_in_launching_thread(graph, calls)]
+    by_start: Int64Array = calls[np.argsort(trace.start_ns[calls], kind="stable")]
+    return by_start
+
+
+def _library_starts(graph: Graph) -> tuple[Int64Array, Int64Array]:
+    """The calls that free memory in the first run of an operator, and in no later one.
+
+    So does the first product of a thread, which creates cuBLAS's handle, and the first convolution.
+
+    Returns:
+        the calls, and the innermost operator around each: event ids.
+    """
+    trace, operators = graph.host.timeline.trace, graph.host.timeline.operators
+    calls = _allocator_calls(graph)
+    frees = calls[match_names(trace, calls, is_free)]
+    operator = operators.innermost(frees)
+    frees, operator = frees[operator != ABSENT], operator[operator != ABSENT]
+    key = operators.thread_index.astype(np.int64) * len(trace.strings)
+    key += trace.name_index[operators.event_id]
+    _, first, of_key = np.unique(key, return_index=True, return_inverse=True)
+    begins = np.zeros(len(frees), dtype=np.bool_)
+    for number, index in groups_of(of_key[operator]):
+        begins[index] = (trace.end_ns[frees[index]] <= operators.end_ns[first[number]]).all()
+    return frees[begins], operators.event_id[operator[begins]]
+
+
+def _creates_handle(graph: Graph, events: Int64Array) -> Int64Array:
+    """The first runs that took much longer than all later ones, or began a library."""
+    _, starts = _library_starts(graph)
+    return np.union1d(_slow_first(graph, events), np.intersect1d(events, starts))
 
 
 GOES_ON: tuple[Remedy, ...] = (
@@ -298,7 +375,8 @@ ONCE: tuple[Remedy, ...] = (
         name="the first matrix product, which creates cuBLAS's handle and workspace",
         title="The first matrix product creates cuBLAS's handle and workspace",
         shows="The first `aten::mm`, `aten::addmm` or `aten::bmm` of a thread takes more than 1 ms "
-        "and ten times as long as any later one, without what kernels' code takes to load.",
+        "and ten times as long as any later one, without what kernels' code takes to load, or only "
+        "that one frees memory.",
         not_when="Later ones take as long.",
         fixes=(
             Instead(
@@ -311,13 +389,14 @@ ONCE: tuple[Remedy, ...] = (
         rules=("TL305",),
         edit=None,
         operators=r"^aten::(?:mm|addmm|bmm|baddbmm|_scaled_mm)$",
-        occurs=_slow_first,
+        occurs=_creates_handle,
     ),
     Remedy(
         id="kernel-loading",
         name="kernels whose code is loaded at their first launch",
         title="Kernels' code is loaded at their first launch",
-        shows="The first launch of a kernel takes more than 0.2 ms, or a call loads a module.",
+        shows="The first launch of a kernel takes more than 0.2 ms, or a question about a kernel "
+        "does, or a call loads a module.",
         not_when="The same kernel is loaded again.",
         fixes=(
             Instead(
@@ -333,11 +412,11 @@ ONCE: tuple[Remedy, ...] = (
         occurs=_loads_code,
     ),
     Remedy(
-        id=PLAN,
-        name="an operator of cuDNN that makes its plan in the recorded steps",
-        title="cuDNN makes a plan for an operator at its first use",
+        id="first-cudnn-plan",
+        name="an operator of cuDNN or MIOpen that makes its plan in the recorded steps",
+        title="cuDNN or MIOpen plans an operator at its first use",
         shows="A convolution, RNN or attention operator of cuDNN or MIOpen takes more than 2 ms of "
-        "the host in the first steps.",
+        "the host in the first steps, without what its memory takes.",
         not_when="It goes on in later steps: see cudnn-plans-again.",
         fixes=(
             Instead(
@@ -352,6 +431,28 @@ ONCE: tuple[Remedy, ...] = (
         edit=None,
         operators=_PLANS,
         occurs=_plans_once,
+    ),
+    Remedy(
+        id="allocator-growth",
+        name="the allocator's growth, and libraries that begin",
+        title="The allocator asks CUDA for memory that it keeps",
+        shows="`cudaMalloc` in the first step only, in fewer than half of the steady steps, or "
+        "before the first `cudaFree`; and `cudaFree` in the first run of an operator on a thread, "
+        "where a library begins (cuBLAS, cuDNN).",
+        not_when="It goes on in most steps.",
+        fixes=(
+            Instead(
+                "Nothing in the loop, if it ends: the allocator keeps the memory that it got. "
+                "Record after a few more steps. If later steps allocate too, their shapes differ: "
+                "pad or bucket them, or run the longest batch first."
+            ),
+        ),
+        source=_TUNING,
+        url=_TUNING_URL,
+        rules=("TL305",),
+        edit=None,
+        occurs=_fills_memory,
+        is_general=True,
     ),
 )
 REMEDIES: tuple[Remedy, ...] = (*GOES_ON, *ONCE)

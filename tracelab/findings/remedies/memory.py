@@ -19,7 +19,6 @@ from tracelab.model.graph import Graph
 from tracelab.model.lookup import calls_of_name
 from tracelab.model.trace import Category
 
-GROWTH = "allocator-growth"
 _MANAGEMENT = "PyTorch documentation: Memory management"
 _MANAGEMENT_URL = "https://docs.pytorch.org/docs/stable/notes/cuda.html#memory-management"
 # DataLoader's thread that copies batches into pinned memory, as PyTorch names it and its function.
@@ -133,27 +132,6 @@ REMEDIES: tuple[Remedy, ...] = (
         rules=("TL103",),
         edit="remove:{place}",
         occurs=_allocates_again,
-        is_general=True,
-    ),
-    Remedy(
-        id=GROWTH,
-        name="the allocator's growth in the first steps",
-        title="",
-        shows="`cudaMalloc` in the first step only, or in fewer than half of the steady steps, "
-        "without a `cudaFree`.",
-        not_when="It goes on in most steps.",
-        fixes=(
-            Instead(
-                "Nothing in the loop, if it ends: the allocator keeps the memory that it got. "
-                "Record after a few more steps. If later steps allocate too, their shapes differ: "
-                "pad or bucket them, or run the longest batch first."
-            ),
-        ),
-        source="PyTorch Performance Tuning Guide",
-        url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
-        rules=("TL305",),
-        edit=None,
-        occurs=_allocates_itself,
         is_general=True,
     ),
 )

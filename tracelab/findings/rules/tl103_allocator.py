@@ -11,7 +11,6 @@ from tracelab.findings.allocations import (
     allocations,
     candidate_of_allocations,
     counted,
-    fills_for_the_first_time,
     names_of,
     those_that_cost,
 )
@@ -50,7 +49,7 @@ def _candidates_of_own_thread(context: Context, call_index: NDArray[np.intp]) ->
     are blamed before those that allocate it.
     """
     costly_index = those_that_cost(context, call_index)
-    if not len(costly_index) or fills_for_the_first_time(context, call_index):
+    if not len(costly_index):
         return []
     names = names_of(context, costly_index)
     frees = [position for position, name in enumerate(names) if is_free(name)]

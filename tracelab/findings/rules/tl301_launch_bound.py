@@ -66,8 +66,11 @@ _SLOW_HOST_OF_REPLAYS = _SLOW_HOST._replace(fix=_FIX_OF_REPLAYS)
 def find(context: Context) -> list[Candidate]:
     """Idle time before launches that came late: by remedy, else all short gaps and all long ones.
 
-    So what one fix mends is a candidate of its own, and what is left over is one.
+    So what one fix mends is a candidate of its own, and what is left over is one. A file that is
+    mostly first use does not show how fast the host launches.
     """
+    if context.first_use.is_most:
+        return []
     is_late, is_slow_host = _late_launches(context)
     of_replays = _is_before_replay(context)
     group_of = _by_remedy(context, is_late)
@@ -132,6 +135,7 @@ def _late_launches(context: Context) -> tuple[NDArray[np.bool_], NDArray[np.bool
     )
     is_late |= _late_replays(context)
     is_late &= np.isin(bubbles.device_number, context.active_devices) & ~context.start_up.not_ahead
+    is_late &= ~context.in_first_use
     window_ns = context.window.length_ns
     profiler_factor = window_ns / (context.window_without_profiler_ns or window_ns or 1)
     length_ns = bubbles.end_ns - bubbles.start_ns

@@ -8,86 +8,91 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.findings.allocations import (
-    allocations,
-    candidate_of_allocations,
-    counted,
-    fills_for_the_first_time,
-    names_of,
-    those_that_cost,
-)
 from tracelab.findings.candidates import Candidate, most_expensive, where
 from tracelab.findings.context import Context
 from tracelab.findings.finding import INFO
-from tracelab.findings.remedies import first_use, memory
+from tracelab.findings.remedies import first_use
+from tracelab.findings.remedy import Remedy
 from tracelab.findings.rule import Rule
-from tracelab.intervals import Intervals, intersect, measure_within, union
+from tracelab.intervals import Intervals, intersect, join, measure, measure_within, subtract, union
 from tracelab.measures.bubbles import Cause
 from tracelab.model.call_sites import CallSite
 from tracelab.model.trace import HOST_CALLS
-from tracelab.model.wording import describe
 
 _BY_HOST = (Cause.HOST_BLOCKED, Cause.HOST_BUSY, Cause.LAUNCH)
-_ONCE = frozenset(remedy.id for remedy in first_use.ONCE)
-_FIRST_USE = _ONCE - {first_use.PLAN}
+_MOST_NAMED = 2  # kinds of first use
 
 
 def find(context: Context) -> list[Candidate]:
-    """What a first use costs, and what should come once and goes on: by remedy."""
-    return [*_of_remedies(context), *_of_growth(context)]
+    """What should come once and goes on, by remedy; and all that comes once, which is one cause."""
+    return [*_going_on(context), *_once(context)]
 
 
-def _of_remedies(context: Context) -> list[Candidate]:
-    """Idle time during the host events by which each of this rule's remedies is recognized."""
-    trace = context.trace
+def _going_on(context: Context) -> list[Candidate]:
+    """Idle time during the host events by which each remedy of what goes on is recognized."""
     candidates = []
     for remedy, event_id in context.recognized.events_of:
-        if RULE.id not in remedy.rules or remedy.id == memory.GROWTH:
-            continue
-        lost, costly_id = _idle_during(context, event_id)
-        if not lost:
-            continue
-        name, call_site = _most_of(context, costly_id)
-        is_call = trace.category[costly_id[0]] in HOST_CALLS
-        candidates.append(
-            Candidate(
-                title=remedy.title,
-                cause="planning"
-                if remedy.id not in _ONCE or remedy.id == first_use.PLAN
-                else "first_use",
-                where=where(call_site, count=len(costly_id), api=name if is_call else None),
-                evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),
-                lost=lost,
-                severity_override=INFO if remedy.id in _ONCE else None,
-                remedy=remedy,
-                is_typical=remedy.id not in _ONCE,
-            )
-        )
+        if RULE.id in remedy.rules and remedy not in first_use.ONCE:
+            lost, costly_id = _idle_during(context, event_id)
+            if lost:
+                candidates.append(_candidate(context, remedy, costly_id, lost, "planning"))
     return candidates
 
 
-def _of_growth(context: Context) -> list[Candidate]:
-    """The allocator's calls that do not go on in later steps."""
-    own_index, _ = allocations(context)
-    costly_index = those_that_cost(context, own_index)
-    if not len(costly_index) or not fills_for_the_first_time(context, own_index):
+def _once(context: Context) -> list[Candidate]:
+    """Idle time during what comes once, whatever it is: by its largest part."""
+    parts, lost = [], dict[int, Intervals]()
+    for remedy, event_id in context.first_use.parts:
+        idle, costly_id = _idle_during(context, event_id)
+        of_part = {
+            device: subtract(time, lost[device]) if device in lost else time
+            for device, time in idle.items()
+        }
+        cost_ns = max(map(measure, of_part.values()), default=0)
+        if cost_ns:
+            parts.append((cost_ns, remedy, costly_id))
+            lost |= {device: join(time, lost.get(device, time)) for device, time in idle.items()}
+    if not parts:
         return []
-    costs, names = context.blocking_calls, names_of(context, costly_index)
-    top = int(np.argmax(costs.caused_idle_ns[costly_index]))
-    call_site = costs.call_sites[costly_index[top]]
-    remedies = context.recognized.remedies(costs.calls.event_id[costly_index], RULE.id)
-    title = f"The allocator grows: {counted(names)}, most of all at "
-    growth = candidate_of_allocations(
-        context,
-        costly_index,
-        call_site,
-        api=names[top],
-        title=title + describe(call_site, names[top]),
-        cause="first_use",
-        severity_override=INFO,
-        remedy=remedies[top],
+    parts.sort(key=lambda part: -part[0])
+    [(_, remedy, costly_id), *others] = parts
+    one = _candidate(context, remedy, costly_id, lost, "first_use")
+    title = one.title
+    if others:
+        names = [remedy.name for _, remedy, _ in parts[:_MOST_NAMED]]
+        title = f"The recording holds first use: {'; '.join(names)}"
+    events = np.unique(np.concatenate([costly_id for _, _, costly_id in parts]))
+    return [
+        replace(
+            one,
+            title=title,
+            where=replace(one.where, count=len(events)),
+            remedy=replace(remedy, title="") if others else remedy,
+            severity_override=INFO,
+            is_typical=False,
+        )
+    ]
+
+
+def _candidate(
+    context: Context,
+    remedy: Remedy,
+    costly_id: NDArray[np.integer[Any]],
+    lost: dict[int, Intervals],
+    cause: str,
+) -> Candidate:
+    """The candidate of a remedy's events that cost idle time."""
+    trace = context.trace
+    name, call_site = _most_of(context, costly_id)
+    is_call = trace.category[costly_id[0]] in HOST_CALLS
+    return Candidate(
+        title=remedy.title,
+        cause=cause,
+        where=where(call_site, count=len(costly_id), api=name if is_call else None),
+        evidence=most_expensive(costly_id.tolist(), trace.duration_ns[costly_id].tolist()),
+        lost=lost,
+        remedy=remedy,
     )
-    return [replace(growth, is_typical=False)]
 
 
 def _idle_during(

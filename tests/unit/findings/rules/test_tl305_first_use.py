@@ -81,7 +81,7 @@ def test_attention_that_is_planned_in_every_step_counts_like_any_other_cost(find
 
 
 def test_what_is_planned_once_is_for_information(findings):
-    assert summaries_of(findings, steps(5, in2=plans)) == [("planning", INFO, 900, 1, 1)]
+    assert summaries_of(findings, steps(5, in2=plans)) == [("first_use", INFO, 900, 1, 1)]
 
 
 def test_an_operator_that_has_its_plan_is_quick(findings):
