@@ -56,7 +56,7 @@ class Program:
         return self._start_ns + round(start * US), self._start_ns + round(end * US)
 
 
-def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=()):
+def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=(), remedies=REMEDIES):
     """Remedy to how many host events it is recognized by.
 
     Args:
@@ -64,6 +64,7 @@ def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=()):
         in_steps: the steps that hold it.
         steps: how many steps there are.
         outside: more rows.
+        remedies: those that are looked for.
     """
     rows = list(outside)
     for number in range(steps):
@@ -74,5 +75,5 @@ def recognized(make, *, in_steps=range(STEPS), steps=STEPS, outside=()):
         if number in in_steps:
             make(program)
         rows += program.rows
-    found = recognize(graph(*rows), REMEDIES)
+    found = recognize(graph(*rows), remedies)
     return {name: len(events) for name, events in found.places.items()}

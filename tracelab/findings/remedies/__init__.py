@@ -8,6 +8,7 @@ from tracelab.findings.remedies import (
     copies,
     dependencies,
     first_use,
+    host_tensors,
     huggingface,
     launches,
     libraries,
@@ -45,4 +46,5 @@ REMEDIES: tuple[Remedy, ...] = (
     *launches.REMEDIES,
     *micro_batches.REMEDIES,
     *training.REMEDIES,
+    *host_tensors.REMEDIES,
 )

@@ -36,7 +36,7 @@ class Block(nn.Module):
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.bias = nn.Embedding(BUCKETS, heads)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
-        self.buckets = None
+        self.register_buffer("buckets", None, persistent=False)
         if precomputed:
             self.register_buffer("buckets", relative_buckets(length), persistent=False)
 
