@@ -1,9 +1,11 @@
 """Which steps are steady: those that the beginning and the end of the recording left whole."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.build.rows import AUTOGRAD, annotation, call, kernel, launch, timeline
-from tracelab.model.steady import BACKLOG, CUT, LeftOut, find_steady
+from tracelab.model.steady import BACKLOG, CUT, STOPPED, LeftOut, find_steady
 from tracelab.model.trace import Category
 
 
@@ -51,6 +53,21 @@ def test_work_of_another_stream_counts_until_the_stream_gets_work_with_a_launch(
 def test_a_step_that_lacks_a_kernel_that_it_launched_is_left_out():
     rows = [*steps_of(4, 5, 6), launch(220, 225, correlation=70)]
     assert steady(rows) == ([4, 5], (0, 190), (LeftOut(6, CUT),))
+
+
+@pytest.mark.parametrize(
+    ("last_end_ns", "recorded_until_ns", "left_out"),
+    [(329, 250, ()), (330, 250, (LeftOut(6, STOPPED),)), (330, 300, ())],
+    ids=["nearly twice as long as usual", "twice", "the host at work"],
+)
+def test_a_last_step_that_ends_with_the_profiler_stopping_is_left_out(
+    last_end_ns, recorded_until_ns, left_out
+):
+    # In each step nothing is recorded for the last 40 ns, from the end of its kernel on.
+    *rows, last_step, its_launch, its_kernel = steps_of(4, 5, 6)
+    rows += [replace(last_step, end=last_end_ns), its_launch, its_kernel]
+    rows.append(call("cudaEventQuery", 220, recorded_until_ns))
+    assert steady(rows)[2] == left_out
 
 
 @pytest.mark.parametrize(
