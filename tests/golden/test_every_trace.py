@@ -17,7 +17,7 @@ import pytest
 from tests.bundled_traces import analysis_of
 from tests.checks import failures
 from tests.shared_traces import FOLDER, PATHS, needs_real_traces
-from tracelab import load_report, window_graph
+from tracelab import load_report, whatif, window_graph
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.critical_path import PathKind, critical_paths
 from tracelab.measures.exposed import exposed
@@ -25,7 +25,9 @@ from tracelab.measures.overlap_blockers import OverlapBlocker, OverlapBlockers
 from tracelab.measures.serialized_streams import serialized_streams
 from tracelab.model.constraints import Constraint, Reason
 from tracelab.model.graph import EdgeKind
+from tracelab.model.kernel_kinds import Kind
 from tracelab.model.trace import ABSENT
+from tracelab.simulate.edits import parse_edit
 
 RANKS = sorted(FOLDER.glob("*/*.json.gz"))
 
@@ -218,6 +220,40 @@ def overlap_blockers_say_what_the_binding_says(analysis):
             assert OverlapBlocker(answer) in allowed | {OverlapBlocker.TRUE_DEPENDENCY}
 
 
+# Edits that leave all kernels as they are.
+KEEPS_KERNELS = {"host", "load", "workers", "graph", "fuse", "pin", "prefetch"}
+
+
+def nothing_saves_more_than_the_gpu_leaves_of_a_step(analysis):
+    program, report = analysis.baseline.program, analysis.report
+    if program is None or not report.savings:
+        return
+    [savings] = report.savings
+    kernels = program.activity_kind == Kind.COMPUTE
+    of_streams_ns = np.bincount(program.stream_index[kernels], program.cost_ns[kernels])
+    left_ns = max(0, savings.step_ns - max(of_streams_ns, default=0) // program.steps)
+    priced = [row for row in (savings, *report.findings) if row.saves_ns is not None]
+    for row in priced:
+        assert 0 <= row.saves_low_ns <= row.saves_ns <= row.saves_high_ns <= savings.step_ns
+        edits = row.edits if row is savings else row.edit.split(" + ")
+        if all(parse_edit(edit).kind in KEEPS_KERNELS for edit in edits):
+            assert row.saves_high_ns <= left_ns
+
+
+def whatif_saves_what_the_report_says(analysis):
+    report = analysis.report
+    if not report.savings or report.savings[0].saves_ns is None:
+        return
+    *alone, last = whatif(analysis, fixes="all").predictions
+    predicted = {x.findings: x for x in (*alone, last) if len(x.findings) == 1}
+    for index, finding in enumerate(report.findings):
+        if finding.saves_ns is not None:
+            one = predicted[(index,)]
+            assert max(0, one.step_ns - one.predicted_ns) == finding.saves_ns
+    assert last.step_ns == report.savings[0].step_ns
+    assert max(0, last.step_ns - last.predicted_ns) == report.savings[0].saves_ns
+
+
 IDENTITIES = (
     figures_hang_together,
     causes_cover_the_idle_without_overlap,
@@ -232,6 +268,8 @@ IDENTITIES = (
     critical_path_goes_where_the_binding_leads,
     idle_and_critical_path_agree_about_each_moment,
     overlap_blockers_say_what_the_binding_says,
+    nothing_saves_more_than_the_gpu_leaves_of_a_step,
+    whatif_saves_what_the_report_says,
 )
 
 

@@ -22,7 +22,7 @@ from tracelab.findings.finding import (
     severity_of,
     with_rest,
 )
-from tracelab.findings.places import edit_text
+from tracelab.findings.places import PLACE, edit_text
 from tracelab.findings.rule import Rule
 from tracelab.intervals import (
     Int64Array,
@@ -152,7 +152,7 @@ def step_ns_of(context: Context) -> float:
 
 
 def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> list[Finding]:
-    """The findings, where those that one change of one remedy mends are one.
+    """The findings, where those that one change mends are one: of a remedy, or of a call site.
 
     What is attributed to them is disjoint and adds up; of what was lost, the same time may be in
     several. The rest is that of the one with the largest bound.
@@ -161,7 +161,10 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
     for i, (finding, candidate) in enumerate(findings):
         remedy, edit = candidate.remedy, finding.edit
         is_whole = remedy and (REMEDY in edit if edit else not remedy.by_call_site)
-        key = (finding.remedy, edit) if is_whole else i
+        key: object = (finding.remedy, edit) if is_whole else i
+        if not is_whole and PLACE in (_edit_of(candidate) or ""):
+            # Of one call site the same calls lose time for several reasons.
+            key = (finding.rule, finding.remedy, edit, replace(finding.where, count=0, device=None))
         groups.setdefault(key, []).append((finding, candidate))
     return [
         _as_one(context, [x for x, _ in group], _joint_cost_ns([x for _, x in group]))
@@ -274,12 +277,17 @@ def _finding(
         about=rule.about,
         steps_seen=_steps_seen(candidate, lost_by_step_ns),
         spread_ns=spread_ns,
-        edit=edit_text(remedy.edit_of_finding if remedy else candidate.edit, candidate.where),
+        edit=edit_text(_edit_of(candidate), candidate.where),
         remedy=remedy.id if remedy else None,
         source=remedy.documented if remedy else None,
         saves_reason=None if candidate.is_possible else UNMET,
         role=candidate.role,
     )
+
+
+def _edit_of(candidate: Candidate) -> str | None:
+    """The edit of a candidate, as its remedy says; with {place} where that is its own."""
+    return candidate.remedy.edit_of_finding if candidate.remedy else candidate.edit
 
 
 def _title(candidate: Candidate) -> str:

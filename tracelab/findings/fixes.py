@@ -10,7 +10,7 @@ from typing import Any
 from tracelab.errors import UsageError
 from tracelab.findings.finding import REST, Finding, call_site_of
 from tracelab.findings.places import JOINT, TOGETHER
-from tracelab.findings.prices import changes_in, edits_of
+from tracelab.findings.prices import changes_in, edits_of, joint_changes
 from tracelab.model.wording import describe
 from tracelab.safe_text import brief
 from tracelab.simulate.baseline import Baseline
@@ -157,7 +157,7 @@ def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
     edits = _edits(findings[i] for i in indices)
     if all(findings[i].role != REST for i in indices):
         return Fix(name, edits, tuple(indices))
-    after = _edits(finding for finding in findings if not finding.is_generic)
+    after = joint_changes([_edits(finding for finding in findings if not finding.is_generic)])
     return Fix(name, tuple(x for x in edits if x not in after), tuple(indices), after)
 
 
@@ -177,6 +177,6 @@ def _together(fixes: Sequence[Fix]) -> Fix:
     """All changes at once, each once."""
     return Fix(
         TOGETHER,
-        tuple(dict.fromkeys(edit for fix in fixes for edit in fix.edits)),
+        joint_changes(fix.edits for fix in fixes),
         tuple(sorted({index for fix in fixes for index in fix.findings})),
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from tracelab.findings.finding import REST, Finding, in_order, with_rest, with_saving
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER
-from tracelab.findings.prices import changes_in
+from tracelab.findings.prices import changes_in, joint_changes
 from tracelab.findings.savings import Savings
 from tracelab.job.explain import MORE_WORK
 from tracelab.job.replay import Change, JobPrediction, JobReplay, balanced, leveled, predict_job
@@ -51,13 +51,9 @@ def price_in_job(
         _change(text, changes_in(text), cause, ranks, job, main[text])
         for text, cause in by_text.items()
     ]
-    together = _change(
-        TOGETHER, [edit for text in by_text for edit in changes_in(text)], "", ranks, job
-    )
+    together = _change(TOGETHER, joint_changes(map(changes_in, by_text)), "", ranks, job)
     texts = [text for text, x in by_edit.items() if not x.is_generic]
-    specific = _change(
-        ALL_SPECIFIC, [edit for text in texts for edit in changes_in(text)], "", ranks, job
-    )
+    specific = _change(ALL_SPECIFIC, joint_changes(map(changes_in, texts)), "", ranks, job)
     *alone, predicted_specific, predicted_together = predict_job(
         job, [*changes, *of_main, specific, together]
     )
@@ -94,7 +90,7 @@ def price_in_job(
             saves_ns=saves_ns if by_text else None,
             saves_low_ns=low_ns if by_text else None,
             saves_high_ns=high_ns if by_text else None,
-            edits=tuple(dict.fromkeys(edit for text in by_text for edit in text.split(JOINT))),
+            edits=tuple(map(describe, joint_changes(map(changes_in, by_text)))),
         )
         for row in savings
     )
@@ -121,9 +117,7 @@ def predict_in_job(
     step_ns = basis.step_ns
     by_text = {JOINT.join(map(describe, changes)): changes for changes in map(changes_in, edits)}
     if len(by_text) > 1:
-        by_text[TOGETHER] = tuple(
-            dict.fromkeys(edit for changes in by_text.values() for edit in changes)
-        )
+        by_text[TOGETHER] = joint_changes(by_text.values())
     changes = [_change(text, some, "", ranks, job) for text, some in by_text.items()]
     return tuple(
         Prediction(

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum
 from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tracelab.arrays import OneLine
 from tracelab.findings.attribution import steps_of
@@ -18,29 +14,23 @@ from tracelab.findings.finding import (
     REST,
     UNMET,
     Finding,
-    call_site_of,
     in_order,
     with_bound,
     with_rest,
     with_saving,
 )
+from tracelab.findings.own_calls import NoPlace, own_place
 from tracelab.findings.places import ALL_SPECIFIC, JOINT, TOGETHER, places_of
 from tracelab.findings.savings import Savings
-from tracelab.intervals import Int64Array
-from tracelab.model.kernel_kinds import Kind
-from tracelab.model.trace import ABSENT
 from tracelab.options import Options
 from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edited import TRUE_DEPENDENCY, Edited
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
-from tracelab.simulate.program import Program, Via
-from tracelab.simulate.sites import Selection, Sites
+from tracelab.simulate.sites import Sites
 
-# Why a replay says nothing about the edit of a finding.
-NOT_IN_STEPS, NO_PLACE, LAUNCHES = "not_in_steps", "no_place", "launches"
-_LEAST_COST = 0.1  # of the host work that an edit takes away
-_MOST_LOOKED_UP = 5_000  # calls: a place with more of them is no call site
+# Edits that make many launches one, or all ranks alike: of what is left once all else is changed.
+_LAST = ("fuse", "graph", "balance")
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -115,12 +105,16 @@ def price_findings(
 
 
 def _joint(fixes: Iterable[Fix]) -> Fix:
-    return Fix(TOGETHER, _all_of(fix.edits for fix in fixes))
+    return Fix(TOGETHER, joint_changes(fix.edits for fix in fixes))
 
 
-def _all_of(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
-    """All changes of some fixes, each once."""
-    return tuple(dict.fromkeys(change for changes in groups for change in changes))
+def joint_changes(groups: Iterable[Sequence[Change]]) -> tuple[Change, ...]:
+    """All changes of some fixes, each once, in the order in which they are made.
+
+    That is the same however the fixes are ordered.
+    """
+    changes = dict.fromkeys(change for of_fix in groups for change in of_fix)
+    return tuple(sorted(changes, key=lambda x: (getattr(x, "kind", "") in _LAST, describe(x))))
 
 
 def changed_programs(
@@ -143,8 +137,8 @@ def changed_programs(
             for changes in map(changes_in, options.edits)
         }
     generic = {finding.edit for finding in findings if finding.is_generic}
-    specific = _all_of(edits for text, edits in by_text.items() if text not in generic)
-    by_text |= {ALL_SPECIFIC: specific, TOGETHER: _all_of([specific, *by_text.values()])}
+    specific = joint_changes(edits for text, edits in by_text.items() if text not in generic)
+    by_text |= {ALL_SPECIFIC: specific, TOGETHER: joint_changes([specific, *by_text.values()])}
     return {text: apply_changes(edits, baseline.program, sites) for text, edits in by_text.items()}
 
 
@@ -199,88 +193,19 @@ def _savings(context: Context, baseline: Baseline, together: Prediction | None) 
 
 
 def _edited(finding: Finding, sites: Sites, context: Context) -> tuple[Finding, tuple[Edit, ...]]:
-    """A finding with edits whose places are its own alone, and these; or with the reason."""
+    """A finding with edits of what is its own alone, and these; or with the reason."""
     edits = edits_of(finding)
     if not edits:
         return finding, ()
     if len(edits) == 1 and edits[0].place in places_of(finding.where):
-        choices = {
-            _how_exact(finding, replace(edits[0], place=place), sites, context): place
-            for place in reversed(places_of(finding.where))
-        }
-        if _Place.OWN not in choices:
-            shared = LAUNCHES if edits[0].kind == "host" else NO_PLACE
-            reason = shared if _Place.SHARED in choices else NOT_IN_STEPS
-            return replace(finding, saves_reason=reason), ()
-        edits = (replace(edits[0], place=choices[_Place.OWN]),)
+        place = own_place(finding, edits[0], sites, context)
+        if isinstance(place, NoPlace):
+            return replace(finding, saves_reason=place.value), ()
+        edits = (replace(edits[0], place=place),)
         finding = replace(finding, edit=str(edits[0]))
     applied = [apply_edit(edit, sites.program, sites) for edit in edits]
     if not all(one.count for one in applied):
-        return replace(finding, saves_reason=NOT_IN_STEPS), ()
+        return replace(finding, saves_reason=NoPlace.NOT_IN_STEPS.value), ()
     if any(one.reason == TRUE_DEPENDENCY for one in applied):
         return replace(finding, saves_reason=TRUE_DEPENDENCY, severity=INFO), ()
     return finding, edits
-
-
-class _Place(Enum):
-    """Whose calls an edit with one of a finding's places changes."""
-
-    OWN = "the finding's alone"
-    SHARED = "those of other call sites, too"
-    EMPTY = "none"
-
-
-def _how_exact(finding: Finding, edit: Edit, sites: Sites, context: Context) -> _Place:
-    selection = sites.select(edit.place)
-    if edit.kind == "host":
-        return _how_exact_on_host(finding, selection, sites, context)
-    call_id = np.unique(_changed_calls(edit.kind, selection, sites))
-    if not len(call_id):
-        return _Place.EMPTY
-    if len(call_id) > _MOST_LOOKED_UP:
-        return _Place.SHARED
-    made_at = set(context.call_sites(call_id))
-    if edit.place == finding.where.api:  # of what no function and no operator makes
-        is_own = not any(site.function or site.operator for site in made_at)
-    else:
-        is_own = made_at == {call_site_of(finding.where)}
-    return _Place.OWN if is_own else _Place.SHARED
-
-
-def _how_exact_on_host(
-    finding: Finding, selection: Selection, sites: Sites, context: Context
-) -> _Place:
-    """The same of host work: what launches cannot be taken out of the thread that launches."""
-    program, share = sites.program, selection.host_share
-    work_ns = float((share * program.latency_ns[: len(share)])[share > 0].sum()) / program.steps
-    if not work_ns:
-        return _Place.EMPTY
-    cost_ns = finding.cost_ns / max(1, len(context.typical_steps))
-    # Where the GPU waited for next to nothing of it, another finding is about that work.
-    is_own = not selection.calls.any() and cost_ns >= _LEAST_COST * work_ns
-    return _Place.OWN if is_own else _Place.SHARED
-
-
-def _changed_calls(kind: str, selection: Selection, sites: Sites) -> Int64Array:
-    """Event ids of the calls that an edit of a place changes, or that launched what it changes."""
-    program = sites.program
-    if kind == "unblock":
-        nodes = np.flatnonzero(selection.calls & (sites.blocking != ABSENT))
-    elif kind == "remove":
-        nodes = np.flatnonzero(selection.calls)
-    else:
-        nodes = program.launch_node[selection.activities & _is_changed(kind, program)]
-    call_id: Int64Array = program.event_id[nodes[nodes != ABSENT]]
-    return call_id
-
-
-def _is_changed(kind: str, program: Program) -> NDArray[np.bool_]:
-    """bool[n], the activities that an edit of a kind can change."""
-    if kind in ("prefetch", "pin"):
-        is_copy: NDArray[np.bool_] = program.activity_kind == Kind.COPY
-        return is_copy
-    if kind == "no-wait":
-        waits = np.zeros(len(program.kind), dtype=np.bool_)
-        waits[program.target[program.via == Via.EVENT]] = True
-        return waits
-    return np.ones(len(program.kind), dtype=np.bool_)

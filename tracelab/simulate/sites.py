@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import count
 from types import MappingProxyType
 from typing import Any
 
@@ -53,6 +54,7 @@ class Selection(OneLine):
         share_of: a function that gives `host_share`.
         made_there: of some host events (int64[k], event ids), bool[k], which were made there.
         is_everywhere: whether it is all of the program.
+        regions: a function that gives when each thread was there, by its index.
     """
 
     sites: Sites
@@ -61,6 +63,7 @@ class Selection(OneLine):
     share_of: Callable[[], NDArray[np.float64]]
     made_there: Callable[[Int64Array], NDArray[np.bool_]] = _none_of
     is_everywhere: bool = False
+    regions: Callable[[], Mapping[int, Intervals]] = dict
 
     @cached_property
     def host_share(self) -> NDArray[np.float64]:
@@ -84,6 +87,7 @@ class Sites:
     Attributes:
         graph, lines, program, remedies, first_use: as given.
         edited: what edits made of the program so far, by edit.
+        named: places that are only some calls or activities of another one, as of `name_events`.
     """
 
     def __init__(
@@ -97,6 +101,7 @@ class Sites:
         self.graph, self.lines, self.program, self.remedies = graph, lines, program, remedies
         self.first_use = first_use
         self.edited: dict[Any, Any] = {}
+        self.named: dict[str, Int64Array] = {}
         self._selections: dict[str | None, Selection] = {}
 
     @property
@@ -113,6 +118,24 @@ class Sites:
         if place not in self._selections:
             self._selections[place] = self._select(place)
         return self._selections[place]
+
+    def name_events(self, place: str, what: str, event_id: Int64Array) -> str:
+        """Name a place that is some calls or activities of another one, and nothing else there.
+
+        Args:
+            place: where they are.
+            what: what they are, in one word.
+            event_id: int64[k], their event ids.
+
+        Returns:
+            the name, such as ``train.py:40@pin-batch``: the same for the same events.
+        """
+        texts = (f"{place}@{what}{f'-{number}' if number > 1 else ''}" for number in count(1))
+        return next(
+            text
+            for text in texts
+            if np.array_equal(self.named.setdefault(text, event_id), event_id)
+        )
 
     @cached_property
     def gap_ns(self) -> Int64Array:
@@ -258,6 +281,8 @@ class Sites:
         ):
             if place.startswith(prefix):
                 return select(place.removeprefix(prefix))
+        if place in self.named:
+            return self._of_events(place.rpartition("@")[0], self.named[place])
         line = _LINE.match(place)
         if line is not None:
             file, number = line["file"], int(line["line"])
@@ -340,6 +365,46 @@ class Sites:
 
         return self._of_calls(made_there, regions)
 
+    def _of_events(self, place: str, event_id: Int64Array) -> Selection:
+        """Some calls, or activities with what launched them, and when threads were there for them.
+
+        Args:
+            place: where they are.
+            event_id: int64[k], their event ids.
+        """
+        program = self.program
+        chosen, launch = np.isin(program.event_id, event_id), program.launch_node
+        launched = launch[chosen & ~self._is_host]
+        of_calls = np.union1d(event_id, program.event_id[launched[launched != ABSENT]])
+        calls = self._is_host & np.isin(program.event_id, of_calls)
+        activities = (chosen & ~self._is_host) | ((launch != ABSENT) & (chosen & calls)[launch])
+
+        def regions() -> Mapping[int, Intervals]:
+            return self._holding(self.select(place).regions(), of_calls)
+
+        return Selection(
+            self,
+            calls,
+            activities,
+            lambda: self.share_within(regions()),
+            lambda events: np.isin(events, of_calls),
+            regions=regions,
+        )
+
+    def _holding(
+        self, regions: Mapping[int, Intervals], calls: Int64Array
+    ) -> Mapping[int, Intervals]:
+        """Those of some regions in which calls (event ids) were made."""
+        trace, held = self.timeline.trace, {}
+        for thread, region in regions.items():
+            own = trace.thread_index[calls] == thread
+            own |= ~np.isin(trace.thread_index[calls], [*self._python_threads])
+            start_ns = np.sort(trace.start_ns[calls[own]])
+            first = np.searchsorted(start_ns, region.starts)
+            holds = np.searchsorted(start_ns, region.ends) > first
+            held[thread] = union(region.starts[holds], region.ends[holds])
+        return held
+
     # --- calls and regions ---
 
     def _of_calls(
@@ -351,7 +416,14 @@ class Sites:
         calls[calls] = made_there(self.program.event_id[calls])
         launch = self.program.launch_node
         activities = (launch != ABSENT) & calls[launch]
-        return Selection(self, calls, activities, lambda: self.share_within(regions()), made_there)
+        return Selection(
+            self,
+            calls,
+            activities,
+            lambda: self.share_within(regions()),
+            made_there,
+            regions=regions,
+        )
 
     def regions(self, events: Iterable[int]) -> Mapping[int, Intervals]:
         """When each thread was in some events (event ids)."""

@@ -52,7 +52,7 @@ def test_all_is_each_finding_with_an_edit_and_last_all_of_them(findings):
         ((WAIT,), (0,)),
         ((LOAD,), (1,)),
         ((), (2,)),
-        ((WAIT, LOAD), (0, 1, 2)),
+        ((LOAD, WAIT), (0, 1, 2)),
     ]
     assert chosen(findings, "all")[-1][0] == "all together"
 
@@ -64,7 +64,7 @@ def test_each_alone_in_the_order_asked_for_then_together_each_change_once(findin
         (LOAD,),
         (Edit("unblock"),),
         (faster,),
-        (LOAD, Edit("unblock"), faster),
+        (faster, LOAD, Edit("unblock")),
     ]
     assert [name for name, _, _ in asked][1:] == ["load=0", "unblock", "faster", "all together"]
 

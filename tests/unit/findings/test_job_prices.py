@@ -13,6 +13,7 @@ from tracelab.findings.savings import Savings
 from tracelab.job.replay import replay_job
 from tracelab.job.waits import find_waits
 from tracelab.measures.steady import PROFILED
+from tracelab.simulate.basis import StepBasis
 from tracelab.simulate.edited import Edited, with_cost, with_latency
 from tracelab.simulate.program import NodeKind, Via
 
@@ -104,7 +105,7 @@ def test_all_changes_together_save_more_than_each():
     rows = tuple(
         Savings(rank, None, 0, PROFILED, False, None, None, None, (), None) for rank in RANKS
     )
-    texts = ("level:rank:0", HOST_FREE)
+    texts = (HOST_FREE, "level:rank:0")
     priced, savings = price_in_job([finding(0, text) for text in texts], rows, RANKS, job)
     assert {row.edits for row in savings} == {texts}
     assert all(row.step_ns == job.baseline.step_ns for row in savings)
@@ -113,6 +114,22 @@ def test_all_changes_together_save_more_than_each():
         "level:rank:0": pytest.approx(800, abs=ABOUT),
         HOST_FREE: pytest.approx(300, abs=ABOUT),
     }
+
+
+def test_a_job_saves_a_share_of_the_printed_step_and_no_more_than_its_gpus_leave():
+    # GIVEN a step of 1,510 of which the GPUs work 1,000, and 500 can be saved
+    job = replayed(Turn(1_000, idle=500), Turn(1_000, idle=500))
+    for step, saves in ((1_600, 500 * 1_600 / 1_510), (1_100, 100)):
+        printed = StepBasis(step * US, 1_510 * US, is_unprofiled=True)
+        of_printed = replace(job, baseline=replace(job.baseline, printed=printed))
+        rows = (Savings(0, None, 0, PROFILED, False, None, None, None, (), None),)
+        # WHEN
+        [priced], [row] = price_in_job([finding(0)], rows, RANKS, of_printed)
+        # THEN both it and all together save the same share of that, or what is left beside them
+        assert (row.step_ns, row.basis) == (step * US, "unprofiled")
+        assert priced.saves_ns / US == pytest.approx(saves, abs=ABOUT)
+        assert priced.saves_high_ns <= (step - 1_000) * US
+        assert row.saves_ns == priced.saves_ns
 
 
 def test_edits_of_a_job_are_predicted_each_and_together():

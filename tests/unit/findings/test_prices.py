@@ -12,7 +12,7 @@ import pytest
 
 from tests.build import files
 from tests.build.rows import US
-from tracelab import RULES, Options, analyze, load_report
+from tracelab import RULES, Options, analyze, load_report, whatif
 from tracelab.findings.candidates import Candidate
 from tracelab.findings.finding import (
     CRITICAL,
@@ -23,9 +23,10 @@ from tracelab.findings.finding import (
     WARNING,
     Finding,
     Where,
+    call_site_of,
     with_saving,
 )
-from tracelab.findings.prices import NO_PLACE, NOT_IN_STEPS
+from tracelab.findings.own_calls import NoPlace
 from tracelab.findings.rule import Rule
 
 STEP = 915
@@ -205,18 +206,18 @@ def test_the_place_is_the_first_that_is_its_own_alone(report_of, function):
 def test_a_place_that_others_share_says_nothing(report_of):
     rule = rule_of("unblock:{place}", function="train", file="train.py")
     finding = finding_of(report_of, rule, functions=("read", "look"))
-    assert (finding.saves_ns, finding.saves_reason) == (None, NO_PLACE)
+    assert (finding.saves_ns, finding.saves_reason) == (None, NoPlace.NO_PLACE)
     assert finding.severity == CRITICAL  # by its share
 
 
 def test_a_place_that_is_not_in_the_steps_says_nothing(report_of):
     finding = finding_of(report_of, rule_of("unblock:{place}", function="elsewhere"))
-    assert (finding.saves_ns, finding.saves_reason) == (None, NOT_IN_STEPS)
+    assert (finding.saves_ns, finding.saves_reason) == (None, NoPlace.NOT_IN_STEPS)
 
 
 def test_an_edit_that_changes_nothing_saves_nothing_known(report_of):
     finding = finding_of(report_of, rule_of("load=0"))
-    assert (finding.saves_ns, finding.saves_reason) == (None, NOT_IN_STEPS)
+    assert (finding.saves_ns, finding.saves_reason) == (None, NoPlace.NOT_IN_STEPS)
 
 
 def test_what_saves_nothing_is_for_information(report_of):
@@ -275,6 +276,59 @@ def test_a_rebuilding_is_first_where_changes_of_one_place_save_less_than_a_third
     assert list(both) == ["ALL1", "ONE1"]
     assert both["ALL1"] == ("generic", pytest.approx(115, abs=8))
     assert both["ONE1"] == ("specific", pytest.approx(0, abs=8))
+
+
+def copies(*, count=5, step=2_000):
+    """Steps that copy a batch of 8 MB and a label of 8 bytes, in us, in one function.
+
+    The copy of the batch (10 to 510) and that of the label (520 to 521) block the host until they
+    have ended; then a kernel of 1,000 runs (531 to 1,531), for which the host waits (to 1,536).
+    """
+    events = []
+    for number in range(count):
+        own = [
+            files.step(number, 0, step - 2),
+            files.python("train.py(3): train", 1, step - 4),
+            *copied(4, 10, 500, 10 * number + 1, 8_000_000),
+            *copied(514, 520, 1, 10 * number + 2, 8),
+            files.launch(524, 527, 10 * number + 3),
+            files.kernel(531, 1_531, correlation=10 * number + 3),
+            files.call("cudaDeviceSynchronize", 530, 1_536),
+        ]
+        events += [shifted(event, number * step) for event in own]
+    return events
+
+
+def copied(begin, at, length, correlation, size):
+    """A copy of pageable memory of `length` at some moment, of which the call begins earlier."""
+    end = at + length
+    return [
+        files.operator("aten::to", begin - 1, end + 2),
+        files.call("cudaMemcpyAsync", begin, end + 1, correlation=correlation),
+        files.copy(
+            at, end, "Memcpy HtoD (Pageable -> Device)", correlation=correlation, bytes=size
+        ),
+    ]
+
+
+def test_two_findings_of_one_call_site_save_what_their_own_copies_cost(report_of):
+    # GIVEN two findings of one function and operator: one of 8 MB, one of 8 bytes
+    report = report_of(copies())
+    batch, label = (
+        next(x for x in report.findings if (x.rule, x.remedy) == ("TL102", remedy))
+        for remedy in ("pageable-batch", None)
+    )
+    assert call_site_of(batch.where) == call_site_of(label.where)
+    # THEN the batch saves the 500 us of its copy, give or take its launch,
+    assert batch.saves_ns == pytest.approx(500 * US, abs=10 * US)
+    # and the label no more than its call takes, 8 us.
+    assert 0 < label.saves_ns <= 8 * US
+    assert batch.edit != label.edit
+    # AND `whatif` says the same of each, by its number
+    for finding in (batch, label):
+        number = report.findings.index(finding) + 1
+        [predicted] = whatif(report.traces[0].path, fixes=number).predictions
+        assert predicted.step_ns - predicted.predicted_ns == finding.saves_ns
 
 
 # --- severity ---
