@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections import defaultdict
 from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
@@ -13,6 +12,7 @@ from pathlib import Path
 
 from tracelab.errors import TracelabError, UnreadableInputError, UsageError
 from tracelab.read.file_names import without_ending
+from tracelab.read.parts import new_copy, parts_of
 from tracelab.read.rank_names import rank_in
 from tracelab.read.streams import READ_ERRORS, Source, is_url, open_source, read_pipe, unreadable
 
@@ -29,8 +29,10 @@ def find_sources(paths: Iterable[str]) -> tuple[Source, ...]:
 
     A folder stands for its ``*trace.json[.gz]`` and ``*.pftrace[.gz]`` files at any depth and for
     other ``*.json[.gz]`` files that begin like a trace; without any of the first, for all its
-    ``*.json[.gz]`` files. A copy of what lies beside it is left out: the same file compressed, a
-    ``.pftrace`` of the same recording, which says less than its JSON, or SGLang's merged file.
+    ``*.json[.gz]`` files. An archive (tar, zip) stands for the traces in it, and a file into which
+    the ranks of a job were merged for each of them. A copy of what lies beside it is left out: the
+    same file compressed, a ``.pftrace`` of the same recording, which says less than its JSON, or
+    SGLang's merged file.
 
     Raises:
         UnreadableInputError: a path does not exist, a folder cannot be listed or holds no
@@ -52,14 +54,14 @@ def one_source(path: str | os.PathLike[str] | Source) -> Source:
     """The one file that a path stands for; a source stands for itself.
 
     Raises:
-        UsageError: the path is a folder of several traces.
+        UsageError: the path is a folder of several traces, or a file of several.
         UnreadableInputError: the path does not exist, or is a folder without a trace.
     """
     if isinstance(path, Source):
         return path
     sources = find_sources([os.fspath(path)])
     if len(sources) > 1:
-        raise UsageError(f"{os.fspath(path)}: the folder holds {len(sources)} files; name one")
+        raise UsageError(f"{os.fspath(path)}: holds {len(sources)} traces; name one")
     return sources[0]
 
 
@@ -78,9 +80,11 @@ def _sources_of(path: str) -> list[Source]:
         if path and Path(path).is_dir():  # an empty path would be the current folder
             return [_source(str(file), named=False) for file in _files_of(Path(path))]
         if path and Path(path).is_fifo():
-            return [replace(_source(path, named=True), copy=_copy_of_pipe(path))]
+            source = replace(_source(path, named=True), copy=_copy_of_pipe(path))
+            return parts_of(source) or [source]
         if path and Path(path).exists():
-            return [_source(path, named=True)]
+            source = _source(path, named=True)
+            return parts_of(source) or [source]
     except OSError as error:
         raise unreadable(path, error) from None
     raise UnreadableInputError(f"{path or repr(path)}: no such file or folder")
@@ -196,15 +200,10 @@ def _copy_of_pipe(path: str) -> str:
         UnreadableInputError: nobody writes into it.
         OSError: it cannot be read, or not be copied.
     """
-    folder = tempfile.TemporaryDirectory(prefix="tracelab-")
-    _copies.append(folder)
-    copy = Path(folder.name, "content")
+    copy = new_copy()
     with open(copy, "wb") as file:
         file.writelines(read_pipe(path))
     return str(copy)
-
-
-_copies: list[tempfile.TemporaryDirectory[str]] = []
 
 
 def _source(path: str, *, named: bool) -> Source:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import bz2
 import io
+import lzma
 import os
 import time
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -30,7 +32,19 @@ PATIENCE_S, _PAUSE_S = 10.0, 0.01  # until somebody comes to write into a pipe
 _WRITTEN_BYTES = 1 << 20
 _PACKED_BYTES = 128 * 1024  # of a gzip file, unpacked at once
 # What a stream of `open_source` raises where it is damaged.
-READ_ERRORS = (EOFError, OSError, zlib.error, fast_zlib.error)
+READ_ERRORS = (EOFError, OSError, lzma.LZMAError, zlib.error, fast_zlib.error)
+
+# xz at its highest level needs 64 MiB; a header may ask for 4 GiB.
+_MOST_MEMORY = 256 << 20
+_DECOMPRESSORS: Mapping[bytes, Callable[[], Any]] = {
+    b"\xfd7zXZ\0": lambda: lzma.LZMADecompressor(memlimit=_MOST_MEMORY),
+    b"BZh": bz2.BZ2Decompressor,
+}
+_OTHER_COMPRESSORS = (
+    (b"\x28\xb5\x2f\xfd", "Zstandard", "zstd -d"),
+    (b"7z\xbc\xaf\x27\x1c", "7-Zip", "7z x"),
+)
+_LONGEST_MAGIC = 6
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -64,7 +78,7 @@ def is_url(path: str) -> bool:
 
 @contextmanager
 def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
-    """A stream of the file's decompressed bytes; gzip is known by its content, not its name.
+    """A stream of the file's decompressed bytes; gzip, xz and bzip2 are known by their content.
 
     Raises:
         UnreadableInputError: the file cannot be opened.
@@ -74,10 +88,10 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         try:
             raw = _open_raw(source.copy or source.path)
             packed = stack.enter_context(io.BufferedReader(_watch(raw)))
-            stream = _unpacked(stack, packed)
+            stream = _unpacked(stack, packed, source.path)
             # PyTorch packs every .pftrace: who packs it again has packed it twice.
             with suppress(*READ_ERRORS):  # its reader says what is wrong with it
-                stream = _unpacked(stack, stream)
+                stream = _unpacked(stack, stream, source.path)
         except TracelabError:
             raise
         except ImportError as error:
@@ -87,11 +101,27 @@ def open_source(source: Source) -> Iterator[io.BufferedIOBase]:
         yield stream
 
 
-def _unpacked(stack: ExitStack, stream: io.BufferedReader[Any]) -> io.BufferedReader[Any]:
-    """The decompressed bytes of a stream; the stream itself where it is not gzip."""
-    if not stream.peek(len(GZIP_MAGIC)).startswith(GZIP_MAGIC):
-        return stream
-    return stack.enter_context(io.BufferedReader(_Unpacked(stream)))
+def _unpacked(
+    stack: ExitStack, stream: io.BufferedReader[Any], path: str
+) -> io.BufferedReader[Any]:
+    """The decompressed bytes of a stream; the stream itself where it is not compressed.
+
+    Raises:
+        UnreadableInputError: it is compressed in a way that the standard library does not read.
+    """
+    head = stream.peek(_LONGEST_MAGIC)
+    if head.startswith(GZIP_MAGIC):
+        return stack.enter_context(io.BufferedReader(_Unpacked(stream)))
+    for magic, name, command in _OTHER_COMPRESSORS:
+        if head.startswith(magic):
+            raise UnreadableInputError(
+                f"{path}: is compressed with {name}, which is not read: {command} unpacks it"
+            )
+    for magic, decompressor in _DECOMPRESSORS.items():
+        if head.startswith(magic):
+            unpacked = _UnpackedOtherwise(stream, decompressor)
+            return stack.enter_context(io.BufferedReader(unpacked))
+    return stream
 
 
 def read_as_far(stream: io.BufferedIOBase, count: int) -> tuple[bytes, bool]:
@@ -201,6 +231,41 @@ class _Unpacked(io.RawIOBase):
             if not data and not unpacked:
                 raise EOFError("the compressed data is cut off")
             self._unread = self._member.unconsumed_tail
+            if self._member.eof:
+                self._unread, self._member = self._member.unused_data, None
+        buffer[: len(unpacked)] = unpacked
+        return len(unpacked)
+
+
+class _UnpackedOtherwise(io.RawIOBase):
+    """The bytes of an xz or bzip2 file; of a damaged one, all those before the damage."""
+
+    def __init__(self, packed: io.BufferedIOBase, decompressor: Callable[[], Any]) -> None:
+        self._packed = packed
+        self._decompressor = decompressor
+        self._unread = b""
+        self._member: Any = None  # a file may be several, one after the other
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        unpacked = b""
+        while not unpacked:
+            if self._member is None:
+                data = self._unread or self._packed.read(_PACKED_BYTES)
+                if not data:
+                    return 0
+                self._unread = data.lstrip(b"\0")  # files are padded to whole blocks
+                if self._unread:
+                    self._member = self._decompressor()
+                continue
+            data, self._unread = self._unread, b""
+            if not data and self._member.needs_input:
+                data = self._packed.read(_PACKED_BYTES)
+                if not data:
+                    raise EOFError("the compressed data is cut off")
+            unpacked = self._member.decompress(data, len(buffer))
             if self._member.eof:
                 self._unread, self._member = self._member.unused_data, None
         buffer[: len(unpacked)] = unpacked
