@@ -65,7 +65,7 @@ def test_a_stretch_of_nothing_is_wrong_usage(analysis, stretch, message):
 def test_a_picture_shows_one_file(tmp_path):
     for name in ("a.pt.trace.json.gz", "b.pt.trace.json.gz"):
         shutil.copy(TRACE, tmp_path / name)
-    with pytest.raises(UsageError, match="the folder holds 2 files; name one"):
+    with pytest.raises(UsageError, match="holds 2 traces; name one"):
         tracelab.draw(tmp_path)
     with pytest.raises(UnreadableInputError, match="no such file"):
         tracelab.draw(tmp_path / "c.json")

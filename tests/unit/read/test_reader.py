@@ -330,7 +330,7 @@ def test_a_folder_of_several_traces_is_not_one(tmp_path):
     for read_it in (read_trace, lambda path: read_arguments(path, [0])):
         with pytest.raises(UsageError) as caught:
             read_it(tmp_path)
-        assert str(caught.value) == f"{tmp_path}: the folder holds 2 files; name one"
+        assert str(caught.value) == f"{tmp_path}: holds 2 traces; name one"
 
 
 def test_the_collector_is_left_as_it_was(tmp_path):
