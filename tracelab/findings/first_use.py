@@ -17,9 +17,11 @@ from tracelab.measures.bubbles import Bubbles
 from tracelab.model.graph import Graph
 from tracelab.model.nesting import Nesting
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import Trace
+from tracelab.model.trace import ABSENT, Trace
 
 _ONCE = frozenset(remedy.id for remedy in first_use.ONCE)
+
+_RULE = "TL305"  # whose remedies are of first uses, and of what should be one and goes on
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -51,7 +53,7 @@ class FirstUse(Frozen):
 
     def holds(self, events: Int64Array) -> NDArray[np.bool_]:
         """bool[k], which host events (event ids) are among them, or inside one of their thread."""
-        held: NDArray[np.bool_] = self._regions.innermost(events) >= 0
+        held: NDArray[np.bool_] = self._regions.innermost(events) != ABSENT
         return held
 
     @cached_property
@@ -60,9 +62,23 @@ class FirstUse(Frozen):
 
 
 def find_first_use(graph: Graph, recognized: Recognized, bubbles: Bubbles) -> FirstUse:
-    """What comes once in a program, of all that remedies recognize."""
-    parts = [(remedy, events) for remedy, events in recognized.events_of if remedy.id in _ONCE]
-    found = FirstUse(graph.host.timeline.trace, tuple(parts))
+    """What comes once in a program, of all that remedies recognize.
+
+    What is inside something that goes on is none of it: what is compiled in each step is loaded.
+    """
+    trace = graph.host.timeline.trace
+    again = [
+        events
+        for remedy, events in recognized.events_of
+        if _RULE in remedy.rules and remedy.id not in _ONCE
+    ]
+    goes_on = Nesting(trace, np.concatenate([np.zeros(0, dtype=np.int64), *again]))
+    parts = [
+        (remedy, events[goes_on.innermost(events) == ABSENT])
+        for remedy, events in recognized.events_of
+        if remedy.id in _ONCE
+    ]
+    found = FirstUse(trace, tuple((remedy, events) for remedy, events in parts if len(events)))
     return replace(found, is_most=_is_most(found, graph.host.timeline, bubbles))
 
 

@@ -132,3 +132,39 @@ def test_a_loop_that_empties_the_cache_goes_on(findings):
     found = [(x.rule, x.where.count) for x in findings(*some, options=Options())]
     assert ("TL103", 8) in found
     assert "TL305" not in [rule for rule, _ in found]
+
+
+def test_what_is_loaded_in_something_that_goes_on_is_no_first_use():
+    # In each of four steps something is compiled, which loads a module.
+    some = []
+    for i in range(5):
+        at = 10 * i * MS
+        some += [
+            rows.step(i, at, at + 10 * MS),
+            rows.operator("entire_frame_compile (dynamo_timed)", at + MS, at + 8 * MS),
+            rows.call("cuModuleLoadData", at + 2 * MS, at + 5 * MS),
+            *launches(1, at=at + 9 * MS, correlation=i),
+        ]
+    graph = rows.graph(*some)
+    recognized = recognize(graph, REMEDIES)
+    assert {"recompilation", "kernel-loading"} <= set(recognized.places)
+    assert find_first_use(graph, recognized, bubbles(graph)).parts == ()
+
+
+def test_memory_of_a_loop_that_empties_the_cache_before_its_first_recorded_call_goes_on(findings):
+    # The step before the recording emptied the cache, so its first step asks for memory again.
+    some = []
+    for i in range(5):
+        at = 4 * i * MS
+        some += [
+            step(i, at, at + 4 * MS),
+            launch(at, at + 5 * US, 2 * i),
+            kernel(at + 10 * US, at + 100 * US, correlation=2 * i),
+            call("cudaMalloc", at + 200 * US, at + 1_700 * US),
+            launch(at + 1_850 * US, at + 1_855 * US, 2 * i + 1),
+            kernel(at + 1_860 * US, at + 3 * MS, correlation=2 * i + 1),
+            call("cudaFree", at + 3_100 * US, at + 3_900 * US),
+        ]
+    [found] = [x for x in findings(*some) if x.cause == "allocator"]
+    assert found.where.count == 5 + 4  # behind the last call the GPU has no more work in the file
+    assert [x for x in findings(*some) if x.rule == "TL305"] == []

@@ -149,9 +149,9 @@ def _fills_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG0
     """The allocator's calls that do not go on.
 
     So it is where only the first of several steps has any. Nothing that is never given back is
-    asked for in all eternity: before the first call that gives some back, and where none does,
-    they come once, unless at least every other steady step has one. What a library frees as it
-    begins was none of the allocator's.
+    asked for in all eternity: where none is, they come once, unless at least every other steady
+    step has one. So do those before the first that gives some back in a file without steps, which
+    begins as the program does, as a rule. What a library frees as it begins is no pool's.
     """
     timeline, calls = graph.host.timeline, _allocator_calls(graph)
     starts, _ = _library_starts(graph)
@@ -160,7 +160,8 @@ def _fills_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG0
         return calls
     gives_back = match_names(timeline.trace, others, is_free)
     if gives_back.any():
-        return np.concatenate((starts, others[: int(np.argmax(gives_back))]))
+        before = 0 if timeline.steps else int(np.argmax(gives_back))
+        return np.concatenate((starts, others[:before]))
     steady = list(timeline.steady.indices) if timeline.steady else []
     seen = np.isin(steady, step_indices(graph, others)).sum()
     return starts if len(steady) >= FEWEST_STEPS and 2 * seen >= len(steady) else calls
@@ -436,9 +437,9 @@ ONCE: tuple[Remedy, ...] = (
         id="allocator-growth",
         name="the allocator's growth, and libraries that begin",
         title="The allocator asks CUDA for memory that it keeps",
-        shows="`cudaMalloc` in the first step only, in fewer than half of the steady steps, or "
-        "before the first `cudaFree`; and `cudaFree` in the first run of an operator on a thread, "
-        "where a library begins (cuBLAS, cuDNN).",
+        shows="`cudaMalloc` in the first step only, or without a `cudaFree` in fewer than half of "
+        "the steady steps, or before the first `cudaFree` in a file without steps; and `cudaFree` "
+        "in the first run of an operator on a thread, where a library begins (cuBLAS, cuDNN).",
         not_when="It goes on in most steps.",
         fixes=(
             Instead(

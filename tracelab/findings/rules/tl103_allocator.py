@@ -134,9 +134,9 @@ RULE = Rule(
     "to a cudaMalloc elsewhere. While one thread allocates, CUDA blocks the launches of other "
     "threads: a call of more than 100 us, at least half of which coincides with allocations of "
     "other threads that returned before it, was stalled by them, and its idle time is attributed "
-    "to them. This happens while DataLoader's pin_memory thread still allocates. A capture that "
-    "begins with a program's first steps also shows its first allocations; where only the first "
-    "step has any, they raise no alarm.",
+    "to them. This happens while DataLoader's pin_memory thread still allocates. Calls that come "
+    "once are no part of it: the first allocations, and what cuBLAS and cuDNN free in the first "
+    "run of an operator (TL305).",
     before="for batch in loader:\n    step(batch)\n    torch.cuda.empty_cache()",
     after="for batch in loader:\n    step(batch)",
     find=find,
