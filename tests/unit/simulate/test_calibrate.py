@@ -205,6 +205,45 @@ def test_of_a_gpu_that_decides_a_longer_block_is_filled_once(block_steps, block_
     assert replay([calibration.program]).step_ns.tolist() == [163_200]
 
 
+def block_us(kernel_us):
+    """A block of 3 steps of a GPU that decides: kernels behind the first launch, 1.6 us apart."""
+    return 22.112 + 6 * kernel_us + 5 * 1.6
+
+
+@pytest.mark.parametrize("kernel_us", [74, 84])
+def test_kernels_took_what_the_steps_that_were_timed_leave_for_them(kernel_us):
+    # GIVEN kernels of 80 us, which took more or less while the steps were timed
+    step_us = block_us(kernel_us) / 3
+    some = recorded_steps(kernel_us=80)
+    graph = graph_of(*some, host_us=STEP_US, step_us=step_us, block_steps=3)
+    calibration = calibrate(graph, program_of(graph))
+    # THEN their kernels do as well, and those that were recorded are possible, too
+    assert calibration.host_ns == STEP_US * US
+    assert calibration.step_ns == pytest.approx(step_us * US, abs=10)
+    for program, cost_us in (
+        (calibration.program, kernel_us),
+        (calibration.ends[0], 80),
+        (calibration.ends[1], kernel_us),
+    ):
+        of_kernels_ns = program.cost_ns[program.kind == NodeKind.ACTIVITY]
+        assert of_kernels_ns == pytest.approx(cost_us * US, rel=0.001)
+
+
+@pytest.mark.parametrize("name", ["gemm", "ncclDevKernel_AllReduce"])
+def test_no_clock_explains_more_nor_a_wait_for_other_ranks(name):
+    some = [
+        replace(row, name=name) if row.category == Category.KERNEL else row
+        for row in recorded_steps(kernel_us=80)
+    ]
+    # GIVEN steps with kernels of a sixth more, or of a tenth that wait for other ranks
+    step_us = block_us(80 * (1 + 1 / 6) if name == "gemm" else 88) / 3
+    graph = graph_of(*some, host_us=STEP_US, step_us=step_us, block_steps=3)
+    calibration = calibrate(graph, program_of(graph))
+    # THEN the step stays as it is recorded
+    assert calibration.ends == ()
+    assert calibration.step_ns < 0.98 * step_us * US
+
+
 def test_a_host_that_waits_in_each_step_does_so_in_a_longer_block():
     # GIVEN a synchronization after a kernel of 500 us, in each step of 600 us
     graph = graph_of(*waiting_steps(), host_us=600, step_us=600 + 10 / 16, block_steps=16)
