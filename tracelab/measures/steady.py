@@ -38,6 +38,10 @@ class Replayed(Protocol):
         """By how much the replay is off."""
 
     @property
+    def unprofiled_step_ns(self) -> int | None:
+        """What a step takes without the profiler; None where that was not timed."""
+
+    @property
     def not_calibrated(self) -> str | None:
         """Why predictions are not of a step without the profiler."""
 
@@ -56,8 +60,8 @@ class SteadyMetrics(OneLine):
         start_ns, end_ns: the steady window, from the start of the first to the end of the last.
         step_ns: the median length of a steady step.
         lengths_ns: the length of each.
-        unprofiled_step_ns: what a step takes without the profiler, as the capture measured; None
-            if it did not.
+        unprofiled_step_ns: what a step takes without the profiler, as the capture measured: of one
+            that follows another where the replay says that; None if it was not measured.
         gpu_floor_ns: the median time per steady step in which the device that decides was busy: no
             step takes less unless its GPU work changes.
         device: the device that decides, the busiest of the steady window.
@@ -127,7 +131,6 @@ def steady_steps(
         [step.end_ns for step in steps],
     )
     lengths_ns = timeline.typical_lengths_ns
-    unprofiled_step_ns = timeline.trace.info.unprofiled_step_ns
     yield SteadyMetrics(
         rank=0,
         step=None,
@@ -136,7 +139,7 @@ def steady_steps(
         end_ns=steady.window.end_ns,
         step_ns=int(median(lengths_ns)),
         lengths_ns=lengths_ns,
-        unprofiled_step_ns=None if unprofiled_step_ns is None else round(unprofiled_step_ns),
+        unprofiled_step_ns=baseline.unprofiled_step_ns,
         gpu_floor_ns=int(median(busy_ns.tolist())),
         device=decides,
         left_out=steady.left_out,

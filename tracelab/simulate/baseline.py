@@ -92,6 +92,12 @@ class Baseline(OneLine):
     printed: StepBasis | None = None
 
     @property
+    def unprofiled_step_ns(self) -> int | None:
+        """The step without the profiler; None where that was not timed."""
+        printed = self.printed
+        return printed.step_ns if printed is not None and printed.is_unprofiled else None
+
+    @property
     def printed_basis(self) -> StepBasis:
         """The step that predictions are of; without any length where there is none."""
         return self.printed or StepBasis(self.step_ns or 0, self.step_ns or 0)
@@ -107,9 +113,10 @@ def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
         why_not: why nothing is predicted of what it holds, a sentence; else None.
     """
     baseline = _replayed(graph)
+    calibrated_ns = baseline.step_ns if baseline.basis == UNPROFILED else None
     if why_not is not None and baseline.program is not None:
         baseline = _refused(baseline, why_not)
-    return replace(baseline, printed=find_basis(graph.host.timeline))
+    return replace(baseline, printed=find_basis(graph.host.timeline, calibrated_ns))
 
 
 def _replayed(graph: Graph) -> Baseline:

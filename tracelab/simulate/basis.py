@@ -30,8 +30,9 @@ class StepBasis(OneLine):
     Example: ``StepBasis(step_ns=31_600_000, profiled_step_ns=32_400_000, is_unprofiled=True)``.
 
     Attributes:
-        step_ns: without the profiler where that was timed, else the median of the steady steps,
-            and the whole trace where it has no steps, ns.
+        step_ns: without the profiler where that was timed, of a step that follows another one
+            where the replay says that; else the median of the steady steps, and the whole trace
+            where it has no steps, ns.
         profiled_step_ns: the same with the profiler, ns.
         is_unprofiled: True if `step_ns` is without the profiler.
     """
@@ -70,8 +71,16 @@ class StepBasis(OneLine):
         return Bounds(*(from_ns - ns for ns in saved))
 
 
-def find_basis(timeline: Timeline) -> StepBasis:
-    """The length of a file's step; there is no slow reference model: it is a median."""
+def find_basis(timeline: Timeline, calibrated_ns: int | None = None) -> StepBasis:
+    """The length of a file's step; there is no slow reference model: it is a median.
+
+    The recorder times few steps at once, from empty queues on, and waits for the GPU behind them:
+    where the host is ahead, that is up to a third more than a step among others takes.
+
+    Args:
+        timeline: the GPU activities in order.
+        calibrated_ns: what the replay says that a step takes without the profiler; None if nothing.
+    """
     whole_ns = timeline.windows[0].length_ns
     if timeline.steady is None:
         return StepBasis(whole_ns, whole_ns)
@@ -81,7 +90,7 @@ def find_basis(timeline: Timeline) -> StepBasis:
     timed_ns = timeline.trace.info.unprofiled_step_ns
     if timed_ns is None:
         return StepBasis(profiled_ns, profiled_ns)
-    return StepBasis(round(timed_ns), profiled_ns, is_unprofiled=True)
+    return StepBasis(calibrated_ns or round(timed_ns), profiled_ns, is_unprofiled=True)
 
 
 def gpu_chain(program: Program) -> Program:

@@ -131,11 +131,12 @@ def calibrate(graph: Graph, program: Program) -> Calibration | None:
     least, most = _fitting_shares(list(map(fit, shares)), shares, timed_ns, measured_ns)
     middle = (least + most) / 2
     fitted, slow, fast = fit(middle), fit(least), fit(most)
-    ends = (
-        slow.least if slow.is_vague else slow.program,
-        fast.most if fast.is_vague else fast.program,
-    )
-    ends = ends if most > least or fitted.is_vague else ()
+    ends: tuple[Program, ...] = ()
+    if most > least or fitted.is_vague:
+        ends = (
+            slow.least if slow.is_vague else slow.program,
+            fast.most if fast.is_vague else fast.program,
+        )
     far = _MOST_GPU if fitted.longest_ns < timed_ns else 1 / _MOST_GPU
     if fitted.off_by(timed_ns) > _SAME and _is_alone(program):
         gpu = _gpu_at(timed_ns, fitted, fit(middle, far), far)

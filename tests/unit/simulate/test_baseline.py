@@ -176,7 +176,7 @@ class TestWithoutTheProfiler:
         assert len(baseline.loose) == 1
 
     def test_a_host_that_is_far_ahead_need_not_be_explained(self):
-        # GIVEN a GPU that needs 323.2 us, and a host that takes 10 to launch it, or 62 in the replay
+        # GIVEN a GPU that needs 323.2 us, and a host that takes 10, or 62 in the replay
         some = recorded_steps(kernel_us=160)
         step_us = (22 + 4 * 160 + 3 * 1.6) / 2
         baseline = find_baseline(graph_of(*some, host_us=STEP_US / 10, step_us=step_us))

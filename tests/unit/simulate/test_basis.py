@@ -7,6 +7,7 @@ import pytest
 from tests.build.host_bound_loop import STEP_US, graph_of, recorded_steps
 from tests.build.rows import US
 from tests.unit.simulate.test_edits import pageable_copy, synchronized
+from tracelab.simulate.baseline import find_baseline
 from tracelab.simulate.basis import Bounds, StepBasis, find_basis, gpu_chain
 from tracelab.simulate.program import NodeKind
 from tracelab.simulate.replay import replay
@@ -22,6 +23,14 @@ def test_the_step_is_without_the_profiler_where_that_was_timed():
     assert recorded.name == "profiled"
     assert (timed.step_ns, timed.profiled_step_ns) == (80 * US, STEP_US * US)
     assert timed.name == "unprofiled"
+
+
+def test_it_is_a_step_that_follows_another_one_where_the_replay_says_that():
+    # GIVEN a host that takes 82 us a step without the profiler, and a recorder that waits for the
+    # GPU for 40 us behind two of them
+    baseline = find_baseline(graph_of(*recorded_steps(), step_us=82 + 40 / 2, host_us=82))
+    assert baseline.printed.step_ns == pytest.approx(82 * US, abs=50)
+    assert baseline.unprofiled_step_ns == baseline.printed.step_ns
 
 
 def test_without_steps_it_is_the_whole_trace():
