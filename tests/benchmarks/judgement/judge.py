@@ -121,6 +121,8 @@ def names(finding: dict[str, Any], program: dict[str, Any]) -> bool:
 
 
 def _is_at_place(where: dict[str, Any], program: dict[str, Any]) -> bool:
+    if not {"places", "functions"} & program.keys():
+        return True  # a setting of the whole program
     source = _source(program["name"])
     if where["file"] is None or Path(where["file"]).name != source.name:
         return False

@@ -12,10 +12,14 @@ def tunes(program):
     program.add(python, "triton/runtime/autotuner.py(147): _bench", 100, 900)
 
 
-def tries(program):
-    program.add(operator, CONVOLUTION, 100, 9_000)
+def tries(program, operator_name=CONVOLUTION):
+    program.add(operator, operator_name, 100, 9_000)
     program.add(call, "cudaEventSynchronize", 200, 300)
     program.add(call, "cudaEventSynchronize", 400, 500)
+
+
+def tries_backward(program):
+    tries(program, "aten::convolution_backward")
 
 
 def plans(program):
@@ -27,6 +31,7 @@ def plans(program):
     [
         (tunes, "autotuning-again", "first-autotuning"),
         (tries, "cudnn-benchmark-again", "first-cudnn-benchmark"),
+        (tries_backward, "cudnn-benchmark-again", "first-cudnn-benchmark"),
         (plans, "cudnn-plans-again", "first-cudnn-plan"),
     ],
 )
