@@ -82,7 +82,9 @@ def _trains_nothing(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: AR
         if added and stored and (always or added == passes.get(number - 1, (None, 0, 0))[2])
     }
     for index, added, stored in passes.values():
-        if (added, stored) in shown:
+        # What the threads of several GPUs do at once has no order.
+        is_one_thread = len(np.unique(trace.thread_index[gradients[index]])) == 1
+        if (added, stored) in shown and is_one_thread:
             found.append(_for_nothing(timeline, gradients[index], is_added[index]))
     return np.unique(np.concatenate(found)).astype(np.int64) if found else NO_EVENTS
 
@@ -128,7 +130,7 @@ def _for_nothing(
     last_ns = trace.end_ns[gradients[~is_added]].max()
     end_ns = trace.end_ns[gradients[is_added]].max()
     start_ns = trace.start_ns[engine]
-    behind = engine[(start_ns >= last_ns) & (start_ns <= end_ns)]
+    behind: Int64Array = engine[(start_ns >= last_ns) & (start_ns <= end_ns)]
     before = gradients[is_added & (trace.start_ns[gradients] < last_ns)]
     if not len(before):
         return behind
