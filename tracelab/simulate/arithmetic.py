@@ -7,7 +7,7 @@ convolutions with their gradients, 6 other operators, and 3 convolutional networ
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,20 +29,21 @@ from tracelab.simulate.edited import Edited, times, with_cost
 from tracelab.simulate.program import Program
 from tracelab.simulate.sites import Selection
 
-# How many times as fast a float32 product was in TF32, by how long it took, us: at least, typically
-# and at most. Small ones are bound by their start, and those of 30 us and more by memory or not.
-_UP_TO_US = np.array([10, 30, 100])
+_UP_TO_US = np.array([10, 30, 100])  # lengths of activities that the tables below tell apart
+# How many times as fast a float32 product was in TF32, by how long it took: at least, typically and
+# at most. Small ones are bound by their start, and some of 30 us and more by memory.
 _SPEEDUP = np.array([[1.0, 1.3, 1.8], [1.3, 1.9, 2.5], [1.2, 2.0, 4.5], [1.9, 4.5, 8.3]])
 # Of convolutions with the changes of layout that TF32 kernels need, whatever their length.
 _SPEEDUP_OF_CONVOLUTION = np.array([1.0, 2.0, 4.6])
-# What is left of activities in double precision, in single precision with TF32, at least, typically
-# and at most: they move half as many bytes. Where float32 products have no TF32, they may take
-# longer than those of an H100 in double precision.
-_OF_FLOAT64 = (0.25, 0.5, 0.7)
-_OF_FLOAT64_PRODUCT = (0.14, 0.3, 1.1)
+# What is left of activities in double precision, in single precision with TF32, by how long they
+# took: at least, typically and at most. They move half as many bytes; short ones gain little.
+_OF_FLOAT64 = np.array([[0.4, 0.7, 1.3], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7]])
+_OF_FLOAT64_PRODUCT = np.array(
+    [[0.4, 0.9, 1.8], [0.4, 0.5, 0.7], [0.14, 0.3, 0.62], [0.14, 0.3, 0.62]]
+)
 # What is left of changes of layout, and of normalization and pooling, once channels are last.
-_OF_LAYOUT_CHANGES = (0.0, 0.0, 0.5)
-_OF_NCHW = (0.25, 0.4, 1.0)
+_OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 0.5]] * 4)
+_OF_NCHW = np.array([[0.25, 0.4, 1.0]] * 4)
 
 
 def left_in_tf32(
@@ -55,9 +56,10 @@ def left_in_tf32(
         rows: intp[k], which of them.
         length_ns: int64[k], how long each takes, ns.
     """
-    of_length = np.searchsorted(_UP_TO_US, length_ns / 1_000, side="right")
     speedup = np.where(
-        are_convolutions(timeline, rows)[:, None], _SPEEDUP_OF_CONVOLUTION, _SPEEDUP[of_length]
+        are_convolutions(timeline, rows)[:, None],
+        _SPEEDUP_OF_CONVOLUTION,
+        _SPEEDUP[_by_length(length_ns)],
     )
     left: NDArray[np.float64] = 1 / np.minimum(speedup, tf32_speedup(timeline)[rows][:, None])
     return left[:, ::-1]
@@ -73,29 +75,41 @@ def tf32(program: Program, selection: Selection) -> Edited:
 def float32(program: Program, selection: Selection) -> Edited:
     """Its float64 tensors are float32."""
     return _by_name(
-        program, selection, ((is_float64_product, _OF_FLOAT64_PRODUCT), (is_float64, _OF_FLOAT64))
+        program, selection, {is_float64: _OF_FLOAT64, is_float64_product: _OF_FLOAT64_PRODUCT}
     )
 
 
 def channels_last(program: Program, selection: Selection) -> Edited:
     """Its images have their channels last, so that convolutions need no change of layout."""
     return _by_name(
-        program, selection, ((is_layout_change, _OF_LAYOUT_CHANGES), (is_of_nchw, _OF_NCHW))
+        program, selection, {is_layout_change: _OF_LAYOUT_CHANGES, is_of_nchw: _OF_NCHW}
     )
 
 
 def _by_name(
     program: Program,
     selection: Selection,
-    kinds: tuple[tuple[Callable[[str], bool], tuple[float, float, float]], ...],
+    left: Mapping[Callable[[str], bool], NDArray[np.float64]],
 ) -> Edited:
-    """A program whose activities of some names take so many times as long; the first counts."""
+    """A program whose activities of some names take so many times as long.
+
+    Args:
+        program: any.
+        selection: a place of it.
+        left: of a name that passes a test float64[4, 3], by length; the last that passes counts.
+    """
     timeline = selection.sites.timeline
-    factors = np.ones((len(timeline.event_id), 3))
-    for is_named, of_name in reversed(kinds):
-        factors[match_names(timeline.trace, timeline.event_id, is_named)] = of_name
-    nodes, rows = _chosen(program, selection, (factors != 1).any(axis=1))
-    return _scaled(program, nodes, factors[rows])
+    kind = np.full(len(timeline.event_id), ABSENT, dtype=np.int64)
+    for number, is_named in enumerate(left):
+        kind[match_names(timeline.trace, timeline.event_id, is_named)] = number
+    nodes, rows = _chosen(program, selection, kind != ABSENT)
+    of_length = _by_length(program.cost_ns[nodes])
+    return _scaled(program, nodes, np.array([*left.values()])[kind[rows], of_length])
+
+
+def _by_length(length_ns: Int64Array) -> NDArray[np.intp]:
+    """intp[k], the row of the tables above that activities of some lengths are in."""
+    return np.searchsorted(_UP_TO_US, length_ns / 1_000, side="right")
 
 
 def _chosen(
