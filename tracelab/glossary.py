@@ -83,6 +83,7 @@ FAMILIES = Group(
         Term("TL1", "blocking calls: the host waits for the GPU, and the GPU runs out of work"),
         Term("TL2", "missing overlap: work that could run at the same time runs one after another"),
         Term("TL3", "the host and the job: launches, data loading, other ranks, irregular stalls"),
+        Term("TL4", "work of the GPU: more of it, or slower work, than the result needs"),
         Term("TL9", "the trace itself: what the file lacks, and which figures suffer from it"),
     ),
 )
@@ -209,8 +210,8 @@ FINDING_CAUSES = Group(
     "finding causes",
     "Other causes of findings",
     "the cause of a finding",
-    "The `cause` of findings about idle time and single calls; for missing overlap see the overlap "
-    "blockers.",
+    "The `cause` of findings about idle time, single calls and the GPU's work; for missing overlap "
+    "see the overlap blockers.",
     (
         Term("pageable", "a copy whose host memory is pageable, so the driver stages it"),
         Term("allocator", "an allocator call that waits for the GPU"),
@@ -225,6 +226,11 @@ FINDING_CAUSES = Group(
         Term("first_use", "work that a program does once, such as loading a kernel's code"),
         Term("planning", "a library plans an operator for each new shape"),
         Term("irregular", "a stall in too few steps to be typical"),
+        Term("float32_products", "matrix products or convolutions in float32 without TF32"),
+        Term("layout", "convolutions that change the layout of their images in memory"),
+        Term("float64", "work in double precision"),
+        Term("untrained", "gradients that no optimizer uses"),
+        Term("recomputation", "a forward pass that is computed twice"),
     ),
 )
 
