@@ -22,7 +22,7 @@ from tracelab.findings.finding import (
     severity_of,
     with_rest,
 )
-from tracelab.findings.places import PLACE, edit_text
+from tracelab.findings.places import JOINT, PLACE, edit_text
 from tracelab.findings.rule import Rule
 from tracelab.intervals import (
     Int64Array,
@@ -167,7 +167,7 @@ def _joined(context: Context, findings: Iterable[tuple[Finding, Candidate]]) -> 
             key = (finding.rule, finding.remedy, edit, replace(finding.where, count=0, device=None))
         groups.setdefault(key, []).append((finding, candidate))
     return [
-        _as_one(context, [x for x, _ in group], _joint_cost_ns([x for _, x in group]))
+        as_one(context, [x for x, _ in group], _joint_cost_ns([x for _, x in group]))
         for group in groups.values()
     ]
 
@@ -182,7 +182,14 @@ def _joint_cost_ns(candidates: Sequence[Candidate]) -> int:
     return max(map(measure, lost), default=0)
 
 
-def _as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
+def as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding:
+    """The findings of one cause as one: what the largest says, with the fixes and edits of all.
+
+    Args:
+        context: the window.
+        group: the findings.
+        cost_ns: the time lost to any of them, ns.
+    """
     first = max(group, key=lambda finding: finding.bound_ns)
     if len(group) == 1:
         return first
@@ -193,8 +200,11 @@ def _as_one(context: Context, group: Sequence[Finding], cost_ns: int) -> Finding
     # Rules count different things, calls or gaps.
     count = sum(finding.where.count for finding in group if finding.rule == first.rule)
     evidence = itertools.chain(first.evidence, *(finding.evidence for finding in others))
+    edits = [edit for x in (first, *group) if x.edit for edit in x.edit.split(JOINT)]
     return replace(
         first,
+        edit=JOINT.join(dict.fromkeys(edits)) or None,
+        fix=" ".join({x.remedy: x.fix for x in (first, *reversed(group), first)}.values()),
         severity=severity_of(bound_ns, length_ns, (first.spread_ns or 0) * steps),
         cost_ns=cost_ns,
         bound_ns=bound_ns,

@@ -39,6 +39,7 @@ from tracelab.model.trace import ABSENT
 _MOST = 0.5  # of the launches, of the activities, of the GPU time
 _FEW_LAUNCHES = 20  # are hardly worth a graph
 _GAINS = 1.5  # times as many launches in one graph: worth it to remove what is in the way
+_TRAINING = (Phase.BACKWARD, Phase.OPTIMIZER)
 _MOST_NAMED = 3  # places of a kind
 
 _FIRST: Mapping[Way, str] = MappingProxyType(
@@ -84,9 +85,10 @@ def advise(context: Context, lost_ns: int) -> Advice:
     plan = _plan(context, capture, lost_ns)
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     sentences = _sentences(context, capture, plan, launched)
-    is_possible = plan.change is not None and plan.change.kernel is None and not capture.threads
     return Advice(
-        _joined(*sentences, _larger_batch(context)), JOINT.join(edits), is_possible=is_possible
+        _joined(*sentences, _larger_batch(context)),
+        JOINT.join(edits),
+        is_possible=_is_possible(context, capture, plan),
     )
 
 
@@ -297,6 +299,20 @@ def _compiled(capture: Capture, mode: str = "") -> str:
     what = "..." if capture.compiled_share > _MOST else "model"
     how = f', mode="{mode}"' if mode else ""
     return f"`torch.compile({what}{how})`"
+
+
+def _is_possible(context: Context, capture: Capture, plan: _Plan) -> bool:
+    """Tell whether the trace shows that a capture needs nothing more of the program.
+
+    It shows that the launches are the same each time, and not whether an optimizer can be captured,
+    gradients and inputs stay at their addresses, or other ranks capture at once.
+    """
+    is_same = plan.change is not None and plan.change.kernel is None
+    is_alone = not (capture.threads or capture.has_collectives)
+    if not is_same or not is_alone or plan.part.cut_in is not None:
+        return False
+    launch_id = context.timeline.launch_id[np.concatenate(plan.part.repetitions)]
+    return not np.isin(context.phases.of_events(launch_id), _TRAINING).any()
 
 
 def _conditions(capture: Capture, plan: _Plan) -> list[str]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from tracelab.arrays import OneLine
-from tracelab.findings.attribution import steps_of
+from tracelab.findings.attribution import as_one, step_ns_of, steps_of
 from tracelab.findings.context import Context
 from tracelab.findings.finding import (
     INFO,
@@ -27,7 +27,7 @@ from tracelab.simulate.baseline import Baseline
 from tracelab.simulate.edited import TRUE_DEPENDENCY, Edited
 from tracelab.simulate.edits import Edit, apply_edit, parse_edit
 from tracelab.simulate.predict import Change, Fix, Prediction, apply_changes, describe, predict
-from tracelab.simulate.sites import Sites
+from tracelab.simulate.sites import REMEDY, Sites
 
 # Edits that make many launches one, or all ranks alike: of what is left once all else is changed.
 _LAST = ("fuse", "graph", "balance")
@@ -58,20 +58,20 @@ def price_findings(
         context: the window that the findings are of.
     """
     if baseline.not_replayed is None and baseline.program is None:  # nobody wanted it
-        return Priced(found, ())
+        return Priced(_merged(found, context), ())
     if sites is None or baseline.step_ns is None:
-        return Priced(found, (_savings(context, baseline, None),))
-    edited = [_edited(finding, sites, context) for finding in found]
+        return Priced(_merged(found, context), (_savings(context, baseline, None),))
+    found = _merged((_edited(finding, sites, context) for finding in found), context)
     fixes = {
-        i: Fix(finding.rule, edits, (i,))
-        for i, (finding, edits) in enumerate(edited)
-        if edits and finding.saves_reason is None
+        i: Fix(finding.rule, edits_of(finding), (i,))
+        for i, finding in enumerate(found)
+        if finding.edit and finding.saves_reason is None
     }
     specific = _joint(fix for i, fix in fixes.items() if not found[i].is_generic)
     bounds = {
-        i: Fix(finding.rule, edits, (i,), specific.edits if finding.is_generic else ())
-        for i, (finding, edits) in enumerate(edited)
-        if edits and finding.saves_reason == UNMET
+        i: Fix(finding.rule, edits_of(finding), (i,), specific.edits if finding.is_generic else ())
+        for i, finding in enumerate(found)
+        if finding.edit and finding.saves_reason == UNMET
     }
     # A change that both make is made once.
     rests = {
@@ -88,7 +88,7 @@ def price_findings(
     by_index = dict(zip(fixes, alone, strict=False))
     findings = [
         with_saving(finding, step_ns, saved_ns(by_index[i])) if i in by_index else finding
-        for i, (finding, _) in enumerate(edited)
+        for i, finding in enumerate(found)
     ]
     for i, prediction in zip(bounds, alone[len(fixes) + len(rests) :], strict=True):
         *_, high_ns = saved_ns(prediction)
@@ -102,6 +102,23 @@ def price_findings(
         if findings[i].role == REST:
             findings[i] = with_saving(findings[i], step_ns, saved_ns(prediction))
     return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
+
+
+def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:
+    """Findings in their order; of one cause in one function there is one, for all its places."""
+    groups: dict[object, list[Finding]] = {}
+    for i, finding in enumerate(found):
+        groups.setdefault(_cause_in_function(finding) or i, []).append(finding)
+    merged = (as_one(context, group, sum(x.cost_ns for x in group)) for group in groups.values())
+    return in_order(merged, steps_of(context), step_ns_of(context))
+
+
+def _cause_in_function(finding: Finding) -> tuple[object, ...] | None:
+    """By what findings are of one cause in one function; None of one that stands for itself."""
+    where, kinds = finding.where, {edit.kind for edit in edits_of(finding)}
+    if not where.function or len(kinds) != 1 or REMEDY in (finding.edit or ""):
+        return None
+    return finding.rule, finding.cause, *kinds, where.function, where.file, finding.saves_reason
 
 
 def _joint(fixes: Iterable[Fix]) -> Fix:
@@ -192,20 +209,20 @@ def _savings(context: Context, baseline: Baseline, together: Prediction | None) 
 # --- the edits of a finding ---
 
 
-def _edited(finding: Finding, sites: Sites, context: Context) -> tuple[Finding, tuple[Edit, ...]]:
-    """A finding with edits of what is its own alone, and these; or with the reason."""
+def _edited(finding: Finding, sites: Sites, context: Context) -> Finding:
+    """A finding with edits of what is its own alone; or with the reason."""
     edits = edits_of(finding)
     if not edits:
-        return finding, ()
+        return finding
     if len(edits) == 1 and edits[0].place in places_of(finding.where):
         place = own_place(finding, edits[0], sites, context)
         if isinstance(place, NoPlace):
-            return replace(finding, saves_reason=place.value), ()
+            return replace(finding, saves_reason=place.value)
         edits = (replace(edits[0], place=place),)
         finding = replace(finding, edit=str(edits[0]))
     applied = [apply_edit(edit, sites.program, sites) for edit in edits]
     if not all(one.count for one in applied):
-        return replace(finding, saves_reason=NoPlace.NOT_IN_STEPS.value), ()
+        return replace(finding, saves_reason=NoPlace.NOT_IN_STEPS.value)
     if any(one.reason == TRUE_DEPENDENCY for one in applied):
-        return replace(finding, saves_reason=TRUE_DEPENDENCY, severity=INFO), ()
-    return finding, edits
+        return replace(finding, saves_reason=TRUE_DEPENDENCY, severity=INFO)
+    return finding

@@ -366,6 +366,25 @@ def test_an_optimizer_beside_replays_is_said_to_fit_into_a_graph(advice, snapsho
     assert finding.fix == snapshot
 
 
+def optimized(step):
+    """The second half of a step is an optimizer's."""
+    begin, end = at_launch(step, 20) - US, at_launch(step, 39) + 15 * US
+    return [files.annotation("Optimizer.step#AdamW.step", begin, end)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "reason"),
+    [
+        (steps(), None),
+        (steps(optimized), UNMET),  # it may not be capturable
+        (steps(shape=lambda step: 64 + step), UNMET),
+        (steps(count=1), UNMET),  # nothing to compare with
+    ],
+)
+def test_a_graph_has_a_price_where_the_trace_shows_that_it_is_possible(advice, rows, reason):
+    assert advice(rows).saves_reason == reason
+
+
 def test_what_autograd_launches_beside_replays_is_called_as_its_nodes_are(advice, snapshot):
     def accumulated(step):
         begin, rows = at_launch(step, 0), []

@@ -247,6 +247,27 @@ def sized(report_of, **more):
     return [x for x in of_program(report) if x.remedy == "nonzero"]
 
 
+# --- one cause, one finding ---
+
+
+def test_findings_of_one_cause_in_one_function_are_one(report_of):
+    # The read of a step is an operator's and a call's: two findings of one function have both.
+    here, there = {"function": "read"}, {"function": "look"}
+    rules = [
+        rule_of("unblock:aten::item", id="MY1", **here),
+        rule_of("unblock:cudaStreamSynchronize", id="MY1", is_all=False, **here),
+        rule_of("unblock:cudaStreamSynchronize", id="MY1", is_all=False, **there),
+        rule_of("host:train=0", id="MY1", is_all=False, **here),
+    ]
+    found = of_program(report_of(steps(), rules=rules))
+    assert {(x.where.function, x.edit): x.where.count for x in found} == {
+        ("read", "unblock:aten::item + unblock:cudaStreamSynchronize"): 2,
+        ("look", "unblock:cudaStreamSynchronize"): 1,
+        ("read", "host:train=0"): 1,
+    }
+    assert found[0].saves_ns == pytest.approx(115 * US, abs=8 * US)
+
+
 # --- a rebuilding, behind changes of one place ---
 
 
