@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -9,20 +10,21 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tracelab.intervals import Intervals, gaps, join, subtract, union
+from tracelab.intervals import Intervals, gaps, join, subtract
 from tracelab.model.call_sites import python_frames
 from tracelab.model.frames import is_source_function
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.timeline import Timeline
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, Category
 from tracelab.simulate.program import Program, Via
 
 # PyTorch takes 5 to 50 us from one launch to the next. Longer stretches in its own functions, such
 # as the preparation of an optimizer's step, are gone once their launches are replayed.
 _LONG_NS = 200_000
 _LONG_UNKNOWN_NS = 1_000_000  # where the file does not say what the host did
-_SILENT_NS = 50_000  # no event of any thread for so long: longer than launching takes
+_SILENT_NS = 50_000  # no event of any thread for longer than launching takes
+_DOING = ("profiler", "blocked", "input", "recorded", "waiting")  # of a thread's state
 _OF_TORCH = re.compile(r"(?:^|/)torch/")
 
 
@@ -57,11 +59,13 @@ def other_work(timeline: Timeline, program: Program) -> NDArray[np.bool_]:
 
 
 class Silence(NamedTuple):
-    """When no thread was recorded doing anything, thread by thread, for longer than launches take.
+    """When no thread was recorded doing anything, thread by thread.
 
     Attributes:
-        all: index into `Trace.threads` to these times.
-        unknown: those outside all regions that somebody named, a step for one.
+        all: index into `Trace.threads` to these times, where they are longer than launches take, or
+            unknown.
+        unknown: those outside all regions that somebody named, a step for one. Of a thread of which
+            the file has nothing but calls that is all of its time between them.
     """
 
     all: Mapping[int, Intervals]
@@ -70,18 +74,19 @@ class Silence(NamedTuple):
 
 def find_silence(host: Host) -> Silence:
     """When the host did something that the file does not say."""
-    silent, unknown = {}, {}
+    trace = host.timeline.trace
+    told = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
+    all_, unknown = {}, {}
     for thread, own in host.states.items():
         states = (own, host.other_threads(thread))
-        known = union([], [])
-        for state in states:
-            for doing in (state.profiler, state.blocked, state.input, state.recorded):
-                known = join(known, doing)
-            known = join(known, state.waiting)
+        known = functools.reduce(
+            join, (getattr(state, doing) for state in states for doing in _DOING)
+        )
         if len(known):
-            between = gaps(known, int(known.starts[0]), int(known.ends[-1]))
-            is_long = between.ends - between.starts > _SILENT_NS
-            silent[thread] = Intervals(between.starts[is_long], between.ends[is_long])
-            named = join(*(state.annotated for state in states))
-            unknown[thread] = subtract(silent[thread], named)
-    return Silence(silent, unknown)
+            silent = gaps(known, int(known.starts[0]), int(known.ends[-1]))
+            is_long = silent.ends - silent.starts > _SILENT_NS
+            long = Intervals(silent.starts[is_long], silent.ends[is_long])
+            named = join(own.annotated, states[1].annotated)
+            unknown[thread] = subtract(long if (told == thread).any() else silent, named)
+            all_[thread] = join(long, unknown[thread])
+    return Silence(all_, unknown)

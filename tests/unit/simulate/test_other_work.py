@@ -64,7 +64,7 @@ def test_a_silent_pause_in_a_step_stays_at_most():
     assert (at_least, at_most) == ((4 + 20) * US, 12_800 + (400 + 20) * US)
 
 
-def launches_around(pause, *, within=None):
+def launches_around(pause, *, within=None, operator="aten::add"):
     """Twenty launches of 5 us each 15 us with a kernel of 3, a pause after half; without steps."""
     some = []
     for i in range(20):
@@ -73,6 +73,8 @@ def launches_around(pause, *, within=None):
             launch(begin, begin + 5 * US, i),
             kernel(begin + 4 * US, begin + 7 * US, correlation=i),
         ]
+        if operator:
+            some.append(rows.operator(operator, begin, begin + 6 * US))
     if within:
         some.append(within("eval", 0, 300 * US + pause))
     graph = rows.graph(*some)
@@ -90,3 +92,12 @@ def test_a_pause_of_which_the_file_says_nothing_is_in_no_saving(within, middle, 
     adds = longer.step_ns(edit) - shorter.step_ns(edit)
     (low, high), (low_of_shorter, high_of_shorter) = longer.bounds_ns(edit), shorter.bounds_ns(edit)
     assert (low - low_of_shorter, adds, high - high_of_shorter) == (0, middle * US, 500 * US)
+
+
+def test_of_a_file_with_nothing_but_calls_only_the_calls_are_saved():
+    # After the first kernel's start 19 calls of 5 us, and 19 times 10 us of which nothing is known.
+    calls, operators = (launches_around(0, operator=name) for name in (None, "aten::add"))
+    saved_us = [(x.step_ns() - x.step_ns("graph")) / US for x in (calls, operators)]
+    assert saved_us[0] <= 19 * 5
+    assert saved_us[1] > 19 * 10
+    assert calls.bounds_ns("graph")[0] == operators.bounds_ns("graph")[0]
