@@ -93,6 +93,9 @@ class Frame:
     function: str
 
 
+_OLD_NODE = re.compile(r"torch::autograd::\w+|[A-Z]\w*Backward\d*")
+
+
 def parse_frame(name: str) -> Frame | None:
     """The function of a source file that a frame is, None for built-ins and modules.
 
@@ -266,6 +269,17 @@ def is_engine_operator(name: str) -> bool:
     True
     """
     return name.startswith("autograd::engine::")
+
+
+def is_autograd_node(name: str) -> bool:
+    """Whether an operator is a node of a backward pass; PyTorch 1.8 writes them without its engine.
+
+    >>> is_autograd_node("CudnnConvolutionBackward"), is_autograd_node("AddBackward0")
+    (True, True)
+    >>> is_autograd_node("torch::autograd::AccumulateGrad"), is_autograd_node("aten::add_")
+    (True, False)
+    """
+    return is_engine_operator(name) or _OLD_NODE.fullmatch(name) is not None
 
 
 def is_tensor_operator(name: str) -> bool:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tracelab.intervals import Int64Array, Intervals, contains, join, subtract, union
 from tracelab.model.call_sites import waiting_threads
-from tracelab.model.frames import is_backward, is_engine_operator, is_module_call
+from tracelab.model.frames import is_autograd_node, is_backward, is_module_call
 from tracelab.model.host import Host
 from tracelab.model.lookup import groups_of
 from tracelab.model.nesting import Nesting
@@ -91,7 +91,7 @@ def phase_of_frame(name: str) -> Phase | None:
 
 def phase_of_operator(name: str) -> Phase | None:
     """BACKWARD for autograd's engine at work, else None."""
-    return Phase.BACKWARD if is_engine_operator(name) else None
+    return Phase.BACKWARD if is_autograd_node(name) else None
 
 
 _PHASE_OF: Mapping[Category, Callable[[str], Phase | None]] = MappingProxyType(
@@ -264,7 +264,7 @@ def _autograd_threads(trace: Trace, operators: Nesting) -> NDArray[np.int32]:
     """
     outermost = np.flatnonzero(operators.parent_index == ABSENT)
     thread = operators.thread_index[outermost]
-    is_engine = operators.have_name(is_engine_operator)[outermost]
+    is_engine = operators.have_name(is_autograd_node)[outermost]
     most = 2 * np.bincount(thread[is_engine], minlength=len(trace.threads)) > np.bincount(
         thread, minlength=len(trace.threads)
     )

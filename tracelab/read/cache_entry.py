@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tracelab.model.graph_nodes import GraphNodes
 from tracelab.model.messages import GroupText, Messages
 from tracelab.model.trace import SparseColumn, Thread, Trace
-from tracelab.read.metadata import read_file_info
+from tracelab.read.metadata import read_file_info, used_devices
 from tracelab.read.streams import Source, fast_zlib
 
 _BEGIN = np.dtype([("magic", "S8"), ("header_bytes", "<u8"), ("checksum", "<u8")])
@@ -139,7 +139,12 @@ def trace_from_bytes(data: mmap.mmap, digest: str, source: Source) -> Trace | No
         loss_names=MappingProxyType(
             {loss: MappingProxyType(names) for loss, names in header["loss_names"].items()}
         ),
-        info=read_file_info(header["metadata"], source, header["platform"]),
+        info=read_file_info(
+            header["metadata"],
+            source,
+            header["platform"],
+            used_devices(columns["category"], columns["device_number"]),
+        ),
         unknown_gpu_ns=MappingProxyType(
             {name: MappingProxyType(dict(of_name)) for name, of_name in header["unknown_gpu_ns"]}
         ),

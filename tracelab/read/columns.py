@@ -41,7 +41,7 @@ from tracelab.read.clock import Calls, has_long_pause, without_jumps
 from tracelab.read.events import Event
 from tracelab.read.graph_node_columns import NodeBuffers
 from tracelab.read.message_columns import MessageBuffers
-from tracelab.read.metadata import read_file_info
+from tracelab.read.metadata import read_file_info, used_devices
 from tracelab.read.numbers import LONGEST_NS, nanoseconds
 from tracelab.read.platforms import Platform, platform_of
 from tracelab.read.streams import Source
@@ -278,7 +278,12 @@ class Columns:
             losses=MappingProxyType(dict(self._losses + Counter(losses))),
             loss_names=loss_names,
             unknown_gpu_ns=unknown_gpu_ns,
-            info=read_file_info(metadata, source, platform.name if platform else ""),
+            info=read_file_info(
+                metadata,
+                source,
+                platform.name if platform else "",
+                used_devices(dense["category"], sparse["device_number"]),
+            ),
         )
 
     def _add_arrows(self, ends: list[Event]) -> None:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from tracelab.model.file_info import FileInfo
-from tracelab.model.trace import ABSENT
+from tracelab.model.trace import ABSENT, GPU_ACTIVITIES, SparseColumn
 from tracelab.read.events import mapping
 from tracelab.read.numbers import natural_number
 from tracelab.read.streams import Source
@@ -18,8 +21,16 @@ from tracelab.read.streams import Source
 SOURCE_KEY = "tracelab_source"  # under which the recorder stores what the source files call
 
 
-def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = "") -> FileInfo:
+def read_file_info(
+    metadata: Mapping[str, Any], source: Source, platform: str = "", devices: Collection[int] = ()
+) -> FileInfo:
     """What a file says beside its events, or its name instead.
+
+    Args:
+        metadata: all that it says beside them.
+        source: the file.
+        platform: of other vendors, what it is called.
+        devices: those on which something ran, ascending.
 
     >>> metadata = {"distributedInfo": {"rank": 3, "world_size": 8}, "cuda_runtime_version": 12040}
     >>> info = read_file_info(metadata, Source("step.pt.trace.json", None, named=True))
@@ -33,8 +44,8 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         rank_source=rank_source,
         world_size=_world_size(metadata),
         software=MappingProxyType(_software(metadata, recorder)),
-        device_names=MappingProxyType(_device_names(metadata)),
-        multiprocessors=MappingProxyType(_multiprocessors(metadata)),
+        device_names=MappingProxyType(_device_names(metadata, devices)),
+        multiprocessors=MappingProxyType(_multiprocessors(metadata, devices)),
         source_folders=_source_folders(recorder),
         source_scopes=MappingProxyType(mapping(metadata.get(SOURCE_KEY))),
         unprofiled_step_ns=_positive_ns(recorder, "unprofiled_step_ms"),
@@ -46,6 +57,12 @@ def read_file_info(metadata: Mapping[str, Any], source: Source, platform: str = 
         platform=platform,
         collector=_collector(recorder),
     )
+
+
+def used_devices(category: NDArray[np.int8], device_number: SparseColumn) -> list[int]:
+    """The devices on which something ran, ascending."""
+    used: list[int] = np.unique(device_number[np.isin(category, GPU_ACTIVITIES)]).tolist()
+    return used
 
 
 def _rank(metadata: Mapping[str, Any], source: Source) -> tuple[int | None, str]:
@@ -97,26 +114,37 @@ def _cuda_version(number: int) -> str:
     return f"{number // 1000}.{number % 1000 // 10}"
 
 
-def _device_names(metadata: Mapping[str, Any]) -> dict[int, str]:
-    names = _of_devices(metadata, "name")
+def _device_names(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, str]:
+    names = _of_devices(metadata, "name", used)
     return {number: str(name) for number, name in names.items() if name}
 
 
-def _multiprocessors(metadata: Mapping[str, Any]) -> dict[int, int]:
-    counts = _of_devices(metadata, "numSms")
+def _multiprocessors(metadata: Mapping[str, Any], used: Collection[int]) -> dict[int, int]:
+    counts = _of_devices(metadata, "numSms", used)
     return {number: count for number, count in counts.items() if type(count) is int and count > 0}
 
 
-def _of_devices(metadata: Mapping[str, Any], key: str) -> dict[int, Any]:
-    """What the file says of its devices under a key, by their numbers."""
+def _of_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) -> dict[int, Any]:
+    """What the file says of its devices under a key, by the numbers that its events have.
+
+    The list numbers what `CUDA_VISIBLE_DEVICES` left, from 0. Events may have the machine's own
+    numbers (roctracer counts the processors, too: a public trace of one MI300X has device 9).
+    Then what all devices in the list have is known, or which is which, where all of them were used.
+    """
     devices = metadata.get("deviceProperties")
     if not isinstance(devices, list):
         return {}
-    return {
+    listed = {
         device["id"]: device.get(key)
         for device in map(mapping, devices)
         if isinstance(device.get("id"), int)
     }
+    if not listed or listed.keys() >= set(used):
+        return listed
+    values = [listed[number] for number in sorted(listed)]
+    if all(value == values[0] for value in values):
+        return dict.fromkeys(used, values[0])
+    return dict(zip(used, values, strict=True)) if len(used) == len(values) else {}
 
 
 def _source_folders(recorder: Mapping[str, str]) -> tuple[str, ...]:

@@ -599,3 +599,19 @@ def _place_of(row):
 
 def _text(name):
     return name.name.lower() if hasattr(name, "name") else name
+
+
+def test_the_backward_pass_of_pytorch_1_8_has_no_engine_around_its_nodes():
+    # Their thread is autograd's, by what runs there.
+    rows = [
+        operator("aten::conv2d", 0, 10),
+        launch(2, 4, 1),
+        kernel(10, 20, correlation=1),
+        operator("CudnnConvolutionBackward", 20, 28, thread=AUTOGRAD),
+        launch(22, 24, 2, thread=AUTOGRAD),
+        kernel(30, 40, correlation=2),
+        operator("torch::autograd::AccumulateGrad", 28, 29, thread=AUTOGRAD),
+    ]
+    made = graph(*rows, threads=("thread 1 (python)",) * 5)
+    gpu_ns = {row.name: row.sums.gpu_ns for row in phases(made, ran_of(made))}
+    assert (gpu_ns["forward"], gpu_ns["backward"]) == (10, 10)

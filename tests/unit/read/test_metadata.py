@@ -135,3 +135,22 @@ def test_rank_comes_from_the_metadata_or_the_name(tmp_path, name, after, expecte
     trace = read(write(tmp_path / name, SCENE, after=after))
     assert (trace.info.rank, trace.info.rank_source) == expected
     assert dict(trace.metadata) == after
+
+
+@pytest.mark.parametrize(
+    ("listed", "used", "names"),
+    [
+        ({0: "A100", 1: "V100"}, [1], {0: "A100", 1: "V100"}),  # the list's own numbers
+        ({0: "MI300X"}, [9], {9: "MI300X"}),  # roctracer counts the processors as well
+        ({0: "A100", 1: "A100"}, [4], {4: "A100"}),  # alike, whichever it is
+        ({0: "A100", 1: "V100"}, [3, 6], {3: "A100", 6: "V100"}),  # all were used: in order
+        ({0: "A100", 1: "V100"}, [1, 2, 3], {}),  # which is which is not known
+        ({}, [1], {}),
+    ],
+)
+def test_names_of_devices_that_events_number_otherwise(listed, used, names):
+    devices = [{"id": number, "name": name, "numSms": 100} for number, name in listed.items()]
+    source = Source("a.json", None, named=True)
+    read = read_file_info({"deviceProperties": devices}, source, devices=used)
+    assert dict(read.device_names) == names
+    assert set(read.multiprocessors) == set(names or (used if listed else ()))  # all have as many

@@ -275,8 +275,11 @@ REMEDIES: tuple[Remedy, ...] = (
         not_when="A CUDA graph needs gradients at fixed addresses, DDP has "
         "`gradient_as_bucket_view=True`, or code reads `.grad` as zeros.",
         fixes=(
-            Instead("Call `optimizer.zero_grad()` without `set_to_none=False`.", since="2.0"),
-            Instead("Call `optimizer.zero_grad(set_to_none=True)`.", since="1.7"),
+            Instead(
+                "Pass `set_to_none=True` to `optimizer.zero_grad`; from PyTorch 2.0 on it is the "
+                "default.",
+                since="1.7",
+            ),
         ),
         source="PyTorch Performance Tuning Guide",
         url="https://docs.pytorch.org/tutorials/recipes/recipes/tuning_guide.html",
