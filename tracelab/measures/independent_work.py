@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from tracelab.arrays import read_only
 from tracelab.intervals import Int64Array, Intervals, measure_within, union
 from tracelab.measures.overlap_blockers import OverlapBlockers
+from tracelab.model.frames import is_autograd_node
 from tracelab.model.kernel_kinds import Kind, copy_direction
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT, Category
 
 _END_OF_TIME = np.iinfo(np.int64).max
-_AUTOGRAD = "autograd::engine::evaluate_function"
 _NEEDS_NOTHING_BEFORE = re.compile(r"all_?gather", re.IGNORECASE)
 _NEEDED_AT_ONCE = re.compile(
     r"send_?recv|send|recv|dispatch|combine|all_?to_?all|a2a", re.IGNORECASE
@@ -86,7 +86,7 @@ def launched_in_backward(timeline: Timeline) -> NDArray[np.bool_]:
     """Which rows of a timeline one of autograd's threads launched: bool[m]."""
     trace = timeline.trace
     operator_id = trace.of_category(Category.OPERATOR)
-    is_autograd = match_names(trace, operator_id, lambda name: name.startswith(_AUTOGRAD))
+    is_autograd = match_names(trace, operator_id, is_autograd_node)
     thread_indices = np.unique(trace.thread_index[operator_id[is_autograd]])
     is_in_backward = np.isin(trace.thread_index[timeline.launch_id], thread_indices)
     return read_only(is_in_backward & (timeline.launch_id != ABSENT))

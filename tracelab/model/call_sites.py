@@ -18,9 +18,9 @@ from tracelab.model.blocking_calls import watchdog_threads
 from tracelab.model.frames import (
     called_as_shown,
     called_name,
+    is_autograd_node,
     is_backward,
     is_built_in,
-    is_engine_operator,
     is_module_call,
     is_parallel_forward,
     is_program_frame,
@@ -517,7 +517,7 @@ class _Locator:
         """Index into `Trace.threads` of those that ran autograd's engine, or have its name."""
         threads = self._trace.threads
         is_engine = np.array(["autograd" in thread.name for thread in threads], dtype=np.bool_)
-        of_engine = self._operators.have_name(is_engine_operator)
+        of_engine = self._operators.have_name(is_autograd_node)
         is_engine[self._operators.thread_index[of_engine]] = True
         return np.flatnonzero(is_engine).astype(np.int32)
 

@@ -27,6 +27,7 @@ from tracelab.measures import ranking
 from tracelab.measures.bubbles import bubbles
 from tracelab.measures.host_clock import HostClock
 from tracelab.measures.host_work import INFERRED, lines, modules, operators, phases
+from tracelab.measures.independent_work import launched_in_backward
 from tracelab.measures.kernels import kernels
 from tracelab.measures.what_ran import what_ran
 from tracelab.model.origins import origins
@@ -615,3 +616,4 @@ def test_the_backward_pass_of_pytorch_1_8_has_no_engine_around_its_nodes():
     made = graph(*rows, threads=("thread 1 (python)",) * 5)
     gpu_ns = {row.name: row.sums.gpu_ns for row in phases(made, ran_of(made))}
     assert (gpu_ns["forward"], gpu_ns["backward"]) == (10, 10)
+    assert launched_in_backward(made.host.timeline).tolist() == [False, True]
