@@ -234,8 +234,8 @@ GOES_ON: tuple[Remedy, ...] = (
         id="cudnn-benchmark-again",
         name="cudnn.benchmark with shapes that change",
         title="cuDNN tries its algorithms again for each new shape",
-        shows="`aten::cudnn_convolution`, or its backward, waits for the events of at least two trials, in at least "
-        "two steady steps after the first one.",
+        shows="`aten::cudnn_convolution`, or its backward, waits for the events of at least two "
+        "trials, in at least two steady steps after the first one.",
         not_when="The shapes are fixed: then it tries once, and the search pays.",
         fixes=(
             Instead(
