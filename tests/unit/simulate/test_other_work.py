@@ -101,3 +101,22 @@ def test_of_a_file_with_nothing_but_calls_only_the_calls_are_saved():
     assert saved_us[0] <= 19 * 5
     assert saved_us[1] > 19 * 10
     assert calls.bounds_ns("graph")[0] == operators.bounds_ns("graph")[0]
+
+
+@pytest.mark.parametrize("edit", ["graph", "fuse"])
+def test_of_a_launch_bound_step_that_sleeps_only_its_launches_are_saved(edit):
+    # 100 launches each 10 us are 1 ms of 11; the other 10 the host sleeps, after half of them.
+    def of_step(first, number):
+        for i in range(100):
+            begin = first + 10 * US * i + (10_000 * US if i >= 50 else 0)
+            yield launch(begin, begin + 5 * US, number + i)
+            yield kernel(begin + 4 * US, begin + 6 * US, correlation=number + i)
+        asleep = first + 496 * US
+        yield python("train.py(9): train", first, first + 11_000 * US)
+        yield python("<built-in function sleep>", asleep, asleep + 10_000 * US)
+
+    step = scene(11_000 * US, of_step)
+    assert step.step_ns() == 11_000 * US
+    for ns in (step.step_ns(edit), *step.bounds_ns(edit)):
+        # Two calls of 5 to 80 us are left beside the sleep, and 5 us before and after each.
+        assert (10_000 + 2 * 4) * US <= ns <= (10_000 + 2 * 80 + 2 * 5) * US
