@@ -24,7 +24,7 @@ from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
 from tracelab.model.lost_work import missing_work
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.basis import StepBasis, find_basis
+from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
 from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
@@ -75,6 +75,8 @@ class Baseline(OneLine):
         not_replayed: why there are no predictions, a sentence; else None.
         is_share: whether it is the whole trace instead of a step.
         calibration: how it was made of what was recorded, where it is without the profiler.
+        plain_step_ns: what was timed without the profiler, as that of a step which follows another
+            one, ns; None without any replay of it.
         printed: the step that predictions are carried over to; None for that of the replay.
     """
 
@@ -89,6 +91,7 @@ class Baseline(OneLine):
     not_replayed: str | None = None
     is_share: bool = False
     calibration: Calibration | None = None
+    plain_step_ns: int | None = None
     printed: StepBasis | None = None
 
     @property
@@ -113,10 +116,9 @@ def find_baseline(graph: Graph, why_not: str | None = None) -> Baseline:
         why_not: why nothing is predicted of what it holds, a sentence; else None.
     """
     baseline = _replayed(graph)
-    calibrated_ns = baseline.step_ns if baseline.basis == UNPROFILED else None
     if why_not is not None and baseline.program is not None:
         baseline = _refused(baseline, why_not)
-    return replace(baseline, printed=find_basis(graph.host.timeline, calibrated_ns))
+    return replace(baseline, printed=find_basis(graph.host.timeline, baseline.plain_step_ns))
 
 
 def _replayed(graph: Graph) -> Baseline:
@@ -178,14 +180,23 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
         why = _NOT_EXPLAINED.format("the host took", _time(host_ns), _time(calibration.host_ns))
     elif abs(error) > _MOST_ERROR:
         why = _NOT_EXPLAINED.format("the program took", _time(timed_ns), _time(calibration.step_ns))
-    if why:
-        return replace(recorded, loose=(calibration.program,), not_calibrated=why)
     replayed_ns = int(replay([calibration.program]).step_ns[0])
+    step_ns = round(replayed_ns / (1 + error))
+    if why:
+        # However long it is, it says how steps follow each other: no faster than host and GPU can.
+        least_ns = max(host_ns, int(replay([gpu_chain(program)]).step_ns[0]))
+        return replace(
+            recorded,
+            loose=(calibration.program,),
+            not_calibrated=why,
+            plain_step_ns=round(min(timed_ns, max(step_ns, least_ns))),
+        )
     return replace(
         recorded,
         program=calibration.program,
         loose=calibration.ends,
-        step_ns=round(replayed_ns / (1 + error)),
+        step_ns=step_ns,
+        plain_step_ns=step_ns,
         replayed_ns=replayed_ns,
         basis=UNPROFILED,
         not_calibrated=None,

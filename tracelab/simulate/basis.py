@@ -71,7 +71,7 @@ class StepBasis(OneLine):
         return Bounds(*(from_ns - ns for ns in saved))
 
 
-def find_basis(timeline: Timeline, calibrated_ns: int | None = None) -> StepBasis:
+def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     """The length of a file's step; there is no slow reference model: it is a median.
 
     The recorder times few steps at once, from empty queues on, and waits for the GPU behind them:
@@ -79,7 +79,8 @@ def find_basis(timeline: Timeline, calibrated_ns: int | None = None) -> StepBasi
 
     Args:
         timeline: the GPU activities in order.
-        calibrated_ns: what the replay says that a step takes without the profiler; None if nothing.
+        follows_ns: what the recorder timed, as that of a step which follows another one; None
+            where no replay says that.
     """
     whole_ns = timeline.windows[0].length_ns
     if timeline.steady is None:
@@ -90,7 +91,7 @@ def find_basis(timeline: Timeline, calibrated_ns: int | None = None) -> StepBasi
     timed_ns = timeline.trace.info.unprofiled_step_ns
     if timed_ns is None:
         return StepBasis(profiled_ns, profiled_ns)
-    return StepBasis(calibrated_ns or round(timed_ns), profiled_ns, is_unprofiled=True)
+    return StepBasis(follows_ns or round(timed_ns), profiled_ns, is_unprofiled=True)
 
 
 def gpu_chain(program: Program) -> Program:

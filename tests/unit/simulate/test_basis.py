@@ -33,6 +33,14 @@ def test_it_is_a_step_that_follows_another_one_where_the_replay_says_that():
     assert baseline.unprofiled_step_ns == baseline.printed.step_ns
 
 
+def test_also_where_nothing_explains_what_the_host_took():
+    # GIVEN a host that takes 62 us at least, where 10 were timed, in blocks of 2 steps of 100
+    baseline = find_baseline(graph_of(*recorded_steps(), step_us=100, host_us=10))
+    assert baseline.not_calibrated is not None
+    # THEN of what a step took in such a block, 62 + 60 / 2, so much is that of one among others
+    assert baseline.printed.step_ns == pytest.approx(100 * US * 62 / 92, rel=0.01)
+
+
 def test_without_steps_it_is_the_whole_trace():
     graph = graph_of(*(row for row in recorded_steps() if not row.name.startswith("Profiler")))
     window = graph.host.timeline.windows[0]

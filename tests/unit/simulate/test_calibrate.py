@@ -235,8 +235,8 @@ def test_no_clock_explains_more_nor_a_wait_for_other_ranks(name):
         replace(row, name=name) if row.category == Category.KERNEL else row
         for row in recorded_steps(kernel_us=80)
     ]
-    # GIVEN steps with kernels of a sixth more, or of a tenth that wait for other ranks
-    step_us = block_us(80 * (1 + 1 / 6) if name == "gemm" else 88) / 3
+    # GIVEN steps with kernels of a fifth more, or of a tenth that wait for other ranks
+    step_us = block_us(80 * 1.2 if name == "gemm" else 88) / 3
     graph = graph_of(*some, host_us=STEP_US, step_us=step_us, block_steps=3)
     calibration = calibrate(graph, program_of(graph))
     # THEN the step stays as it is recorded
