@@ -236,7 +236,7 @@ REMEDIES: tuple[Remedy, ...] = (
         url="https://github.com/huggingface/transformers/blob/main/src/transformers/integrations/"
         "moe.py",
         rules=("TL101", "TL102", "TL301"),
-        edit="unblock:{place}",
+        edit="unblock:{place} + fuse:{place}",
         occurs=_expert_loops,
     ),
     Remedy(
