@@ -81,6 +81,14 @@ LOSSES = (
         group="times",
     ),
     Loss(
+        "endless_functions",
+        "info",
+        "reader",
+        "Python functions that would end after the function that called them were left out: "
+        "the profiler missed their end, as it does in code of torch.compile",
+        group="times",
+    ),
+    Loss(
         "clock_jumps",
         "warning",
         "reader",

@@ -38,6 +38,7 @@ from tracelab.read.argument_columns import (
 )
 from tracelab.read.buffers import ColumnBuffers, KeyTable
 from tracelab.read.clock import Calls, has_long_pause, without_jumps
+from tracelab.read.endless_functions import find_endless
 from tracelab.read.events import Event
 from tracelab.read.graph_node_columns import NodeBuffers
 from tracelab.read.message_columns import MessageBuffers
@@ -258,6 +259,7 @@ class Columns:
             self._losses["clock_jumps"] += jumps
         origin_ns = int(dense["start_ns"].min())
         dense["start_ns"] -= origin_ns
+        self._losses["endless_functions"] = _set_endless_apart(dense)
         sparse: dict[str, Any] = {
             name: SparseColumn(value_index, values) for name, values in sparse_values.items()
         }
@@ -511,6 +513,16 @@ class Columns:
         self._losses["unmatched_begin_end"] += unmatched
         if complete:
             self._add_complete(complete, np.array(file_indices))
+
+
+def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
+    """Make Python functions without a known end events of no kind, and count them."""
+    functions = np.flatnonzero(dense["category"] == Category.PYTHON)
+    start_ns = dense["start_ns"][functions]
+    end_ns = start_ns + dense["duration_ns"][functions]
+    endless = functions[find_endless(start_ns, end_ns, dense["thread_index"][functions])]
+    dense["category"][endless] = Category.OTHER
+    return len(endless)
 
 
 def _name(text: str) -> str:

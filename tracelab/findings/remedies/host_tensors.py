@@ -25,7 +25,7 @@ from tracelab.model.trace import ABSENT, HOST_CALLS, Category
 _KEEPS_VALUES = re.compile(
     r"aten::(?:_?reshape\w*|_to_copy|_unsafe_view|alias|as_strided\w*|chunk|contiguous|detach_?|"
     r"empty\w*|expand\w*|flatten|item|lift_fresh|movedim|narrow|new_empty\w*|permute|resize_|"
-    r"result_type|select|set_|slice|split\w*|squeeze|swapaxes|t|to|transpose|unbind|unflatten|"
+    r"result_type|select|set_|slice|split\w*|squeeze|swapaxes|t|to|transpose|unbind|unflatten\w*|"
     r"unsafe_\w+|unsqueeze|view\w*)$"
 )
 # The step counters of an optimizer take 35 us while recorded; ten operators on 256 by 256
