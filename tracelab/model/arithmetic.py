@@ -13,6 +13,7 @@ from types import MappingProxyType
 import numpy as np
 from numpy.typing import NDArray
 
+from tracelab.intervals import Int64Array
 from tracelab.model.lookup import match_names
 from tracelab.model.timeline import Timeline
 from tracelab.model.trace import ABSENT
@@ -31,6 +32,7 @@ _FLOAT32_PRODUCT = re.compile(
 )
 _TF32_PRODUCT = re.compile(r"tf32|tensorop_s1688(?:gemm|fprop|dgrad|wgrad)|nvjet_(?:sm\d+_)?sss_")
 _CONVOLUTION = re.compile(r"conv|fprop|dgrad|wgrad|winograd|_scudnn_|fft2d", re.IGNORECASE)
+_RNN = re.compile(r"_cudnn_rnn")  # for which cuDNN chooses, whatever the switches say
 _FLOAT64 = re.compile(
     r"(?<![A-Za-z])dgem[mv]|_dgemm|_d884|f64f64|(?<!optional)<(?:(?:c10|std)::complex<)?double\b"
 )
@@ -126,15 +128,22 @@ def tf32_speedup(timeline: Timeline) -> NDArray[np.float64]:
 
 def are_convolutions(timeline: Timeline, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
     """bool[k], which activities belong to a convolution: by their operator, or their name."""
-    launch_id, operators = timeline.launch_id[rows], timeline.operators
+    index = _operators_around(timeline, rows)
+    is_named = match_names(timeline.trace, timeline.event_id[rows], _CONVOLUTION.search)
+    by_operator = np.append(timeline.operators.have_name(_CONVOLUTION.search), False)
+    return np.where(index == ABSENT, is_named, by_operator[index])
+
+
+def _operators_around(timeline: Timeline, rows: NDArray[np.intp]) -> Int64Array:
+    """int64[k], the operator that launched each activity, an index into `Timeline.operators`.
+
+    ABSENT for none.
+    """
+    launch_id = timeline.launch_id[rows]
     index = np.full(len(rows), ABSENT, dtype=np.int64)
     is_launched = launch_id != ABSENT
-    index[is_launched] = operators.innermost(launch_id[is_launched])
-    is_named = match_names(timeline.trace, timeline.event_id[rows], _CONVOLUTION.search)
-    by_operator = operators.have_name(_CONVOLUTION.search)
-    in_operator = np.zeros(len(rows), dtype=np.bool_)
-    in_operator[index != ABSENT] = by_operator[index[index != ABSENT]]
-    return np.where(index == ABSENT, is_named, in_operator)
+    index[is_launched] = timeline.operators.innermost(launch_id[is_launched])
+    return index
 
 
 def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
@@ -145,6 +154,9 @@ def products_without_tf32(timeline: Timeline) -> NDArray[np.bool_]:
     """
     trace, event_id = timeline.trace, timeline.event_id
     chosen = match_names(trace, event_id, is_float32_product) & (tf32_speedup(timeline) > 1)
+    rows = np.flatnonzero(chosen)
+    is_rnn = np.append(timeline.operators.have_name(_RNN.search), False)
+    chosen[rows] = ~is_rnn[_operators_around(timeline, rows)]  # the last is for ABSENT
     rows = np.flatnonzero(chosen)
     if not len(rows):
         return chosen

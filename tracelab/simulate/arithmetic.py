@@ -41,8 +41,9 @@ _OF_FLOAT64 = np.array([[0.4, 0.7, 1.3], [0.25, 0.5, 0.7], [0.25, 0.5, 0.7], [0.
 _OF_FLOAT64_PRODUCT = np.array(
     [[0.4, 0.9, 1.8], [0.4, 0.5, 0.7], [0.14, 0.3, 0.62], [0.14, 0.3, 0.62]]
 )
-# What is left of changes of layout, and of normalization and pooling, once channels are last.
-_OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 0.5]] * 4)
+# What is left of changes of layout, and of normalization and pooling, once channels are last: all
+# of it where a layer of the program copies its images back.
+_OF_LAYOUT_CHANGES = np.array([[0.0, 0.0, 1.0]] * 4)
 _OF_NCHW = np.array([[0.25, 0.4, 1.0]] * 4)
 
 

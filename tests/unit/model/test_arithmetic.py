@@ -122,6 +122,7 @@ MATRIX_TF32, CONVOLUTION_TF32 = (TF32[1], "aten::mm"), (TF32[1], "aten::convolut
         ([MATRIX, MATRIX_TF32], [False, False]),  # it is allowed: cuBLAS chose float32
         ([MATRIX, CONVOLUTION_TF32], [True, False]),  # by default only for convolutions
         ([CONVOLUTION, MATRIX_TF32], [True, False]),
+        ([MATRIX, (FLOAT32[0], "aten::_cudnn_rnn"), CONVOLUTION_TF32], [True, False, False]),
         ([(HALF[0], "aten::mm"), MATRIX], [False, True]),
     ],
 )

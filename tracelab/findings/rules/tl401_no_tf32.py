@@ -62,9 +62,9 @@ RULE = Rule(
     decides="It sums the kernels of cuBLAS and cuDNN that multiply in float32 without tensor cores "
     "(`sgemm`, `f32f32_f32f32`), on GPUs whose maker says that TF32 is faster. It is silent where "
     "any product of the file is in TF32, for then the switch is on, and where TF32 can save less "
-    "than 2 % of the time. Convolutions have a switch of their own and are looked at apart. The "
-    "time is not idle: it is what the GPU is busy with, and the saving is an interval, for "
-    "small products gain little.",
+    "than 2 % of the time. Convolutions have a switch of their own and are looked at apart, RNNs "
+    "not at all: for them cuDNN chooses. The time is not idle: it is what the GPU is busy with. "
+    "The saving is an interval, for small products gain little.",
     before="model(batch)  # float32, on an H100",
     after='torch.set_float32_matmul_precision("high")\nmodel(batch)',
     find=find,

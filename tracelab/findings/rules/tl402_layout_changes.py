@@ -24,10 +24,10 @@ RULE = Rule(
     "Tensors are NCHW unless the program says otherwise, and cuDNN then changes the layout before "
     "and after each convolution.",
     decides="It sums cuDNN's kernels `nchwToNhwc` and `nhwcToNchw`. It is silent where they take "
-    "less than 2 % of the time, and where group or instance normalization takes a tenth as long: "
-    "those have no kernels for the other layout, and would copy. The time is what the GPU is busy "
-    "with, not idle. The fix may save more, for batch normalization and pooling are faster with "
-    "the channels last, too.",
+    "less than 2 % of the time, and where group or instance normalization takes a tenth as long or "
+    "images are interpolated: with the channels last these copy, or are slower. The time is what "
+    "the GPU is busy with, not idle. The fix may save more, for batch normalization and pooling "
+    "are faster with the channels last, too; or nothing, where a layer copies images back.",
     before="loss = model(images)",
     after="model = model.to(memory_format=torch.channels_last)  # once\n"
     "loss = model(images.to(memory_format=torch.channels_last))",

@@ -168,6 +168,14 @@ def test_many_small_copies_but_for_the_first_of_each_row(run, found):
     assert recognized(run) == found
 
 
+def test_no_other_layout_is_advised_where_images_are_interpolated():
+    def run(program):
+        program.launch(110, 115, name="void cudnn::ops::nchwToNhwcKernel<float>", lasts=20)
+        program.add(operator, "aten::upsample_bilinear2d", 200, 300)
+
+    assert recognized(run) == {}
+
+
 @pytest.mark.parametrize(
     ("lasts", "found"), [(0, {"layout-transposes": 5}), (1.9, {"layout-transposes": 5}), (2, {})]
 )
