@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, cached_property, partial
@@ -22,6 +23,7 @@ from tracelab.model.frames import (
     is_backward,
     is_built_in,
     is_module_call,
+    is_own_frame,
     is_parallel_forward,
     is_program_frame,
     is_tensor_operator,
@@ -170,6 +172,7 @@ class _Locator:
         self._annotations = Nesting(trace, timeline.without_steps(Category.ANNOTATION))
         self.frames = Nesting(trace, trace.of_category(Category.PYTHON))
         self._called_name = cache(called_name)
+        self._source_files = tuple(trace.info.source_scopes)
 
     def calling_threads(self, events: Int64Array) -> Int64Array:
         """int64[k], the thread whose Python code made each event of another thread, else ABSENT."""
@@ -282,9 +285,11 @@ class _Locator:
         call, source_name = self._call(inside, called, direct)
         line = None
         if lines is not None and source_name is not None:
-            is_counted = ordinal != ABSENT and source_name != MODULE_CALL
-            order = (ordinal, count) if is_counted else (None, None)
-            line = lines.line_of(frame.file, frame.function, frame.line, source_name, *order)
+            nth, of = (None, None) if ordinal == ABSENT else (ordinal, count)
+            others = self._other_calls.get(program_frame, _NOTHING)
+            line = lines.line_of(
+                frame.file, frame.function, frame.line, source_name, nth, of, others
+            )
         return replace(site, function=frame.function, file=frame.file, line=line, call=call)
 
     def _wait_names(self, wait: Int64Array, annotation: Int64Array) -> Int64Array:
@@ -395,7 +400,8 @@ class _Locator:
         number_of_name[names] = 1
         numbers: dict[str, int] = {}
         for name in np.flatnonzero(number_of_name).tolist():
-            call = self._called_name(self._trace.strings[name])
+            string = self._trace.strings[name]
+            call = MODULE_CALL if is_module_call(string) else self._called_name(string)
             number_of_name[name] = numbers.setdefault(call, len(numbers))
         return number_of_name[names]
 
@@ -472,8 +478,30 @@ class _Locator:
 
     @cached_property
     def _is_program(self) -> NDArray[np.bool_]:
-        """bool[frames], which are of the program's own code."""
-        return self.frames.have_name(is_program_frame)
+        """bool[frames], which are of the program's own code.
+
+        A library's code is where nobody else's called it: then the program is the library's.
+        """
+        frames = self.frames
+        is_program = frames.have_name(is_program_frame)
+        is_own = is_program & frames.have_name(partial(is_own_frame, self._source_files))
+        of_library = np.flatnonzero(is_program & ~is_own)
+        is_program[of_library] = frames.around(of_library, is_own) == ABSENT
+        return is_program
+
+    @cached_property
+    def _other_calls(self) -> Mapping[int, frozenset[str]]:
+        """Name of a function of the program to the names of what it calls besides modules."""
+        frames, strings = self.frames, self._trace.strings
+        caller = frames.around(frames.parent_index, ~self._is_wrapper)
+        is_call = _take(self._is_program, caller) & ~self._is_wrapper
+        is_call &= ~frames.have_name(is_module_call)
+        called = np.flatnonzero(is_call)
+        names = np.stack((frames.names(caller[called]), frames.names(called)), axis=1)
+        calls: dict[int, set[str]] = defaultdict(set)
+        for of_caller, of_call in np.unique(names, axis=0).tolist():
+            calls[of_caller].add(self._called_name(strings[of_call]))
+        return {name: frozenset(of_caller) for name, of_caller in calls.items()}
 
     @cached_property
     def _is_wrapper(self) -> NDArray[np.bool_]:
@@ -520,6 +548,9 @@ class _Locator:
         of_engine = self._operators.have_name(is_autograd_node)
         is_engine[self._operators.thread_index[of_engine]] = True
         return np.flatnonzero(is_engine).astype(np.int32)
+
+
+_NOTHING: frozenset[str] = frozenset()
 
 
 def _take(chosen: NDArray[np.bool_], index: Int64Array) -> NDArray[np.bool_]:

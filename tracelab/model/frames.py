@@ -8,6 +8,7 @@ The profiler names a Python function ``train.py(12): step``, a built-in one
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 
 TRUTH = "__bool__"  # `if x`, `while x`, `not x`, `x and y` ...
@@ -26,6 +27,12 @@ _LIBRARY_FRAME = re.compile(
     r"|^(?:dataclasses|enum|inspect|warnings)\.py\("
     r"|^(?:json|re|collections|importlib|multiprocessing|concurrent/futures)/\w+\.py\("
     r"|^logging/(?:__init__|handlers)\.py\("
+)
+# Packages whose code a program calls. Engines that are started as programs are none of them.
+_PACKAGE_FRAME = re.compile(
+    r"(?:^|/)(?:accelerate|bitsandbytes|datasets|diffusers|einops|kornia|lightning|monai|open_clip"
+    r"|peft|pytorch_lightning|sentence_transformers|timm|torch_geometric|torchaudio|torchmetrics"
+    r"|torchrl|torchtext|torchvision|transformers|trl)/"
 )
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (?P<name>[^\s>]+)")
@@ -168,6 +175,28 @@ def is_program_frame(name: str) -> bool:
     False
     """
     return _LIBRARY_FRAME.search(name) is None
+
+
+def is_own_frame(files: Collection[str], name: str) -> bool:
+    """Whether a frame outside PyTorch is of the program, not of a library that it uses.
+
+    Args:
+        files: the source files of the program, where the recording stored them.
+        name: of the frame.
+
+    >>> is_own_frame((), "train.py(12): step"), is_own_frame((), "timm/layers/mlp.py(40): forward")
+    (True, False)
+    >>> files = ("train.py", "timm/layers/mlp.py")
+    >>> is_own_frame(files, "timm/layers/mlp.py(40): forward"), is_own_frame(files, "x/y.py(1): f")
+    (True, False)
+    """
+    if not files:
+        return _PACKAGE_FRAME.search(name) is None
+    frame = parse_frame(name)
+    return frame is not None and any(
+        f"/{frame.file}".endswith(f"/{file}") or f"/{file}".endswith(f"/{frame.file}")
+        for file in files
+    )
 
 
 def is_profiler_frame(name: str) -> bool:

@@ -7,8 +7,10 @@ recorded, there is no line.
 
 from __future__ import annotations
 
+import builtins
+import re
 import stat
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +18,16 @@ if TYPE_CHECKING:
     from tracelab.model.source_scopes import Position, Resume, Scope, Spot
 
 MODULE_CALL = "__call__"  # a call of an object: any call of the function may be the one
+_MAKES_OBJECT = "__init__"  # which the source calls by the name of the class
+_CLASS_NAME = re.compile(r"^_*[A-Z]\w*[a-z]")
+# What a line calls that is no object of the program's: methods that modules and tensors have, so
+# that nobody calls a module so, and classes of PyTorch that are written small.
+_NO_OBJECT = re.compile(
+    r"^(?:append|autocast|buffers|children|clone|cpu|cuda|detach|device|enable_grad|eval|extend"
+    r"|inference_mode|is_available|item|items|keys|load_state_dict|manual_seed|modules"
+    r"|named_(?:buffers|modules|parameters)|no_grad|numpy|parameters|record_function|requires_grad_"
+    r"|set_grad_enabled|state_dict|step|synchronize|tolist|train|update|values|zero_grad)$"
+)
 
 _LARGEST_FILE = 5_000_000  # bytes
 
@@ -36,7 +48,7 @@ class SourceLines:
         self._recorded = recorded or {}
         self._files: dict[str, tuple[tuple[Scope, ...], ...]] = {}
         self._scopes: dict[Path, tuple[Scope, ...]] = {}
-        self._lines: dict[tuple[str, str, int, str, int | None, int | None], int | None] = {}
+        self._lines: dict[tuple[Any, ...], int | None] = {}
 
     def line_of(
         self,
@@ -46,6 +58,7 @@ class SourceLines:
         called: str,
         ordinal: int | None = None,
         count: int | None = None,
+        others: frozenset[str] = frozenset(),
     ) -> int | None:
         """The line of a call, or None where the source does not say it for certain.
 
@@ -59,8 +72,9 @@ class SourceLines:
             ordinal: which call of this name it is, from 0, in one activation of the function;
                 None where that is not known.
             count: of how many in that activation.
+            others: the names of what the function calls besides objects: none of these calls one.
         """
-        key = (file, function, first_line, called, ordinal, count)
+        key = (file, function, first_line, called, ordinal, count, others)
         if key not in self._lines:
             self._lines[key] = self._find(*key)
         return self._lines[key]
@@ -73,11 +87,12 @@ class SourceLines:
         called: str,
         ordinal: int | None,
         count: int | None,
+        others: frozenset[str],
     ) -> int | None:
         for scopes in self._sources(file):
             entered = _entered(scopes, function, first_line)
             if entered is not None:
-                return _choose(*entered, called, ordinal, count)
+                return _choose(*entered, _fits(called, others), ordinal, count)
         return None
 
     def has_source(self, file: str) -> bool:
@@ -168,19 +183,34 @@ def _entered(
     return running[0] if len(running) == 1 else None
 
 
+def _fits(called: str, others: frozenset[str]) -> Callable[[Spot], bool]:
+    """Whether a spot may be the one that called something."""
+    if called == MODULE_CALL:
+        return lambda spot: (
+            spot.is_call
+            and not (
+                spot.name in others
+                or hasattr(builtins, spot.name)
+                or _CLASS_NAME.match(spot.name)
+                or _NO_OBJECT.match(spot.name)
+            )
+        )
+    if called == _MAKES_OBJECT:
+        return lambda spot: (
+            spot.name == called or (spot.is_call and _CLASS_NAME.match(spot.name) is not None)
+        )
+    return lambda spot: spot.name == called
+
+
 def _choose(
     scope: Scope,
     resumed: Resume | Position | None,
-    called: str,
+    fits: Callable[[Spot], bool],
     ordinal: int | None,
     count: int | None,
 ) -> int | None:
     """The line of a call in an activation of this scope."""
-    spots = [
-        spot
-        for spot in scope.spots
-        if (spot.is_call if called == MODULE_CALL else spot.name == called)
-    ]
+    spots = list(filter(fits, scope.spots))
     if resumed is not None:
         floor = resumed if resumed is None or isinstance(resumed, tuple) else resumed.floor
         spots = [spot for spot in spots if spot.end > floor]

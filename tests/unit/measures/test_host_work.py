@@ -295,8 +295,8 @@ def test_lines_have_all_that_they_call_but_the_programs_own_code(tmp_path):
     made = graph(*program_step())
     rows = tuple(lines(made, ran_of(made, folders=[str(tmp_path)])))
 
-    # The call of the model without the 30 ns of model.py: any call of the function may be that, so
-    # it has no line. Of step itself are [2, 5), [80, 85) and [99, 100); of forward [8, 10),
+    # The call of the model without the 30 ns of model.py, which is the only one that no other name
+    # explains. Of step itself are [2, 5), [80, 85) and [99, 100); of forward [8, 10),
     # [30, 32) and [36, 38).
     assert by_place(rows) == {
         ("step", "train.py:3"): (1, 40, 30, 20),
@@ -304,7 +304,7 @@ def test_lines_have_all_that_they_call_but_the_programs_own_code(tmp_path):
         ("step", "train.py:4"): (1, 14, 5, 4),
         ("step", "train.py"): (0, 9, 0, 4),
         ("forward", "model.py"): (0, 6, 0, 6),
-        ("Net in step", "train.py"): (0, 5, 0, 5),
+        ("step", "train.py:2"): (0, 5, 0, 5),
         ("__add__ in forward", "model.py"): (0, 4, 0, 4),
         ("outside any function", None): (0, 2, 0, 2),
     }

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
@@ -16,6 +18,7 @@ from tests.build.rows import (
 )
 from tests.examples import examples
 from tracelab.model.call_sites import NO_CALL_SITE, CallSite, call_sites
+from tracelab.model.file_info import FileInfo
 from tracelab.model.source_lines import SourceLines
 from tracelab.model.timeline import build_timeline
 
@@ -308,6 +311,71 @@ def test_line_of_a_modules_call(lines, frame):
     assert site_of(*nested("train.py(7): evaluate", frame), lines=lines).line == 8
 
 
+@pytest.fixture
+def modules(tmp_path):
+    """A folder with net.py, in which objects are called beside what has a name."""
+    (tmp_path / "net.py").write_text(
+        "def forward(self, x):\n"
+        "    x = F.relu(self.first(x))\n"
+        "    return self.second(x)\n"
+        "def main():\n"
+        "    for x in data:\n"
+        "        loss = model(x)\n"
+        "        clip(model.parameters())\n"
+        "        loss.backward()\n"
+        "        if done: print(float(loss), loss.item())\n"
+        "def sample(x):\n"
+        "    return pick(Normal(x))\n"
+    )
+    return SourceLines([str(tmp_path)])
+
+
+def test_a_module_is_what_no_other_call_of_the_function_explains(modules):
+    # The loop of main ran already when recording began, in line 8.
+    main = python("net.py(8): main", 0, 99)
+    rows = main, python("nn.Module: Net_0", 30, 60), python("utils.py(3): clip", 61, 63)
+
+    backward = python("torch/_tensor.py(590): backward", 64, 70)
+    assert site_of(*rows, backward, lines=modules).line == 6
+    # Without the call of backward in the file it might be the object.
+    assert site_of(*rows, lines=modules).line is None
+
+
+def test_modules_are_called_in_the_order_of_the_source(modules):
+    own = python("net.py(1): forward", 0, 99), python("<built-in function relu>", 21, 22)
+    before, after = python("nn.Module: Linear_0", 10, 20), python("nn.Module: Norm_0", 60, 70)
+    this = python("nn.Module: Linear_1", 30, 55)
+
+    assert site_of(*own, before, this, lines=modules).line == 3
+    assert site_of(*own, this, after, lines=modules).line == 2
+    assert site_of(*own, before, this, after, lines=modules).line is None
+
+
+def test_an_object_is_made_where_its_class_is_called(modules):
+    rows = nested("net.py(10): sample", "torch/distributions/normal.py(5): __init__")
+
+    assert site_of(*rows, lines=modules).line == 11
+
+
+def test_a_library_is_called_where_the_program_calls_it():
+    library = "nn.Module: Bert_0", "transformers/models/bert.py(50): forward", "nn.Module: Linear_7"
+
+    site = site_of(*nested("train.py(1): step", *library))
+    assert (site.function, site.file, site.call) == ("step", "train.py", "Bert")
+    # Where nobody called it, it is the program itself.
+    alone = site_of(*nested(*library))
+    assert (alone.function, alone.file) == ("forward", "transformers/models/bert.py")
+
+
+def test_where_the_sources_were_stored_all_other_code_is_a_librarys():
+    rows = nested("src/train.py(1): step", "zoo/blocks.py(9): forward")
+    info = FileInfo(source_scopes={"train.py": []})
+    made = replace(trace(call("cudaLaunchKernel", 40, 50), *rows), info=info)
+
+    (site,) = call_sites(build_timeline(made), np.array([0]))
+    assert (site.function, site.call) == ("step", "forward")
+
+
 def test_without_a_place_to_look_there_is_no_line(lines):
     rows = nested("train.py(9): train", "torch/_tensor.py(590): backward")
 
@@ -444,7 +512,7 @@ _FRAMES = st.lists(
 class _Ordinals:
     """Instead of source lines: the line is the query about the call."""
 
-    def line_of(self, _file, _function, _first_line, called, ordinal=None, count=None):
+    def line_of(self, _file, _function, _first_line, called, ordinal=None, count=None, _others=()):
         return called, ordinal, count
 
 
