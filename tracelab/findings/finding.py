@@ -201,18 +201,21 @@ def order_of(finding: Finding, share: float) -> tuple[object, ...]:
     """By what findings are sorted and numbered everywhere.
 
     First is what saves 2 % of a step or more, and of that a change of one place before the rest
-    that a rebuilding adds. What has no such price comes next, by what it saves or by its share;
-    then what is of no typical step or saves nothing, and what is about the trace.
+    that a rebuilding adds. What has no such price comes next, by what it saves or by its share, and
+    there, too, a rebuilding that saves at most so much behind changes of one place; then what is of
+    no typical step or saves nothing, and what is about the trace.
 
     Args:
         finding: one of a window.
         share: what its fix saves of a step, or else what is attributed to it, 0 to 1.
     """
+    is_bound = finding.saves_ns is None and finding.saves_high_ns is not None
     return (
         finding.about == "trace",
         finding.role == ASIDE or finding.saves_ns == 0,
         finding.saves_ns is None or share < WARNING_SHARE,
-        finding.role == REST,
+        share < WARNING_SHARE,
+        finding.role == REST or (finding.is_generic and is_bound),
         -share,
         -finding.bound_ns,
         -finding.cost_ns,

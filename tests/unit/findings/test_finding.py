@@ -34,6 +34,12 @@ def test_nothing_without_a_price_stands_above_what_saves_two_percent():
     assert ids(unpriced, priced("TL301", 20, role=REST)) == ["TL301", "TL202"]
 
 
+def test_a_rebuilding_without_a_price_stands_behind_changes_of_one_place_that_have_none_either():
+    graph = make_finding("TL301", saves_ns=None, saves_high_ns=800, role=GENERIC)
+    place, small = make_finding("TL202", bound_ns=20), make_finding("TL205", bound_ns=19)
+    assert ids(graph, small, place) == ["TL202", "TL301", "TL205"]
+
+
 def test_shares_are_of_all_steps():
     # 300 in three steps is 100 of a step, less than 150.
     unpriced = make_finding("TL202", bound_ns=300, saves_ns=None)

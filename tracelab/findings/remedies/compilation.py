@@ -14,6 +14,7 @@ from tracelab.findings.remedies.guards import (
     counts_inside,
     every,
     named,
+    operators_named,
     recurring,
     recurs,
 )
@@ -50,6 +51,8 @@ _RECORDS = re.compile(
 _MAKES = re.compile(r"torch/cuda/graphs\.py\(\d+\): __(?:new|init)__$")
 _MAKES_OR_FREES = re.compile(r"^(?:cuda|cu|hip)Graph(?:Instantiate|(?:Exec)?Destroy)")
 # With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
+_RESUMES = re.compile(r": torch_dynamo_resume_in_")
+_READS = r"^aten::(?:item|is_nonzero|nonzero|to|_to_copy|copy_)$"
 _BREAKS_BY_DESIGN = re.compile(r"^FSDP::")
 
 
@@ -61,21 +64,38 @@ def _breaks(graph: Graph, events: Int64Array) -> Int64Array:
 
 
 def _before_rest(graph: Graph, events: Int64Array) -> Int64Array:
-    """The events in a compiled region that goes on as another one behind them.
+    """The events in a compiled region that goes on as another function behind them.
 
-    The rest of a function that a break cuts is compiled on its own, and called from its first part.
+    The rest of a function that a break cuts is called from its first part. It is compiled on its
+    own, unless it computes nothing, as behind a guard that lets pass.
     """
     trace = graph.host.timeline.trace
     regions = compiled_functions(trace)
-    is_inner = regions.parent_index != ABSENT
-    last_ns = np.zeros(len(is_inner) + 1, dtype=np.int64)  # the last is for ABSENT
-    np.maximum.at(last_ns, regions.parent_index[is_inner], regions.start_ns[is_inner])
+    rests = named(trace, _RESUMES.search, Category.PYTHON)
+    around = np.concatenate((regions.parent_index, regions.innermost(rests)))
+    start_ns = np.concatenate((regions.start_ns, trace.start_ns[rests]))
+    is_inner = around != ABSENT
+    last_ns = np.zeros(len(regions.event_id) + 1, dtype=np.int64)  # the last is for ABSENT
+    np.maximum.at(last_ns, around[is_inner], start_ns[is_inner])
     return chosen(events, last_ns[regions.innermost(events)] > trace.start_ns[events])
 
 
+def _cut(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
+    """The compiled regions that reads of the GPU cut, in steady steps."""
+    regions = compiled_functions(graph.host.timeline.trace)
+    reads = _READS_THAT_BREAK(graph, operators_named(graph.host.timeline, _READS))
+    inside = regions.innermost(reads)
+    return np.unique(regions.event_id[inside[inside != ABSENT]]).astype(np.int64)
+
+
 def _launches_one_by_one(graph: Graph, events: Int64Array) -> Int64Array:
-    """Calls of compiled graphs that a CUDA graph could replay: the same launches, and no waits."""
+    """Calls of compiled graphs that a CUDA graph could replay: the same launches, and no waits.
+
+    None where reads cut them into pieces: those are to be mended first.
+    """
     timeline = graph.host.timeline
+    if len(_cut(graph, events)):
+        return events[:0]
     trace = timeline.trace
     is_kernel = (timeline.kind == Kind.COMPUTE) & (timeline.launch_id != ABSENT)
     launches = counts_inside(trace, events, timeline.launch_id[is_kernel])
@@ -158,6 +178,8 @@ def plans(graph: Graph, events: Int64Array) -> Int64Array:
     return events[own_ns >= _PLANNING_NS * np.maximum(1, launches / 2)]
 
 
+_READS_THAT_BREAK = every(called_directly, blocks, _before_rest, recurs)
+
 REMEDIES: tuple[Remedy, ...] = (
     Remedy(
         id="recompilation",
@@ -230,9 +252,32 @@ REMEDIES: tuple[Remedy, ...] = (
         url="https://docs.pytorch.org/docs/stable/compile/programming_model.common_graph_breaks.html",
         rules=("TL101", "TL102"),
         edit="unblock:{place}",
-        operators=r"^aten::(?:item|nonzero|to|_to_copy|copy_)$",
-        occurs=every(called_directly, blocks, _before_rest, recurs),
+        operators=_READS,
+        occurs=_READS_THAT_BREAK,
         by_call_site=True,
+    ),
+    Remedy(
+        id="reads-cut-compiled",
+        name="a compiled function that reads of the GPU cut into pieces",
+        title="Reads of the GPU cut a compiled function into pieces",
+        shows="`aten::is_nonzero`, `aten::item` or another read that blocks inside a "
+        "`Torch-Compiled Region`, and behind it another one, or a function named "
+        "`torch_dynamo_resume_in_...`; the GPU waits for the launches of the pieces.",
+        not_when="The number decides something that only the host can do.",
+        fixes=(
+            Instead(
+                "Each `if` on a tensor, `.item()` or `nonzero` ends a compiled graph: what follows "
+                "is looked up and launched on its own. Compute both cases where they are cheap "
+                "(`x.clamp(...)` without the `if`), or decide behind the compiled function. "
+                "`TORCH_LOGS=graph_breaks` and `fullgraph=True` name each break.",
+                since="2.0",
+            ),
+        ),
+        source="PyTorch documentation: Common graph breaks",
+        url="https://docs.pytorch.org/docs/stable/compile/programming_model.common_graph_breaks.html",
+        rules=("TL301",),
+        edit=None,
+        occurs=_cut,
     ),
     Remedy(
         id="compiled-without-graph",

@@ -163,10 +163,18 @@ def test_what_checkpointing_computes_again():
     assert recognized(backward, in_steps=(2,)) == {}
 
 
-def reads(*regions, at=200):
-    """A read of the GPU at a time, and compiled regions from a time to another each."""
+CUT = {"read-breaks-graph": 5, "reads-cut-compiled": 5}
+
+
+def reads(*regions, at=200, resumes=None):
+    """A read of the GPU at a time, and compiled regions from a time to another each.
+
+    What a break leaves, and is not compiled, begins at `resumes`.
+    """
 
     def run(program):
+        if resumes is not None:
+            program.add(python, RESUME, resumes, resumes + 10)
         for number, (start, end) in enumerate(regions):
             program.add(operator, f"Torch-Compiled Region: {number}/0", start, end)
         program.add(operator, "aten::item", at, at + 100)
@@ -180,8 +188,11 @@ def reads(*regions, at=200):
 @pytest.mark.parametrize(
     ("run", "found"),
     [
-        (reads((100, 900), (400, 800)), {"read-breaks-graph": 5}),
-        (reads((100, 900), (250, 280), (400, 800)), {"read-breaks-graph": 5}),
+        (reads((100, 900), (400, 800)), CUT),
+        (reads((100, 900), (250, 280), (400, 800)), CUT),
+        (reads((100, 900), resumes=400), CUT),
+        (reads((100, 900), resumes=150), {}),
+        (reads((100, 250), resumes=400), {}),
         (reads((100, 900)), {}),
         (reads((100, 900), (120, 180)), {}),
         (reads((100, 180), (400, 800)), {}),
@@ -190,6 +201,9 @@ def reads(*regions, at=200):
     ids=[
         "the rest is another region",
         "that of two others that begins last",
+        "the rest computes nothing",
+        "the rest is before it",
+        "the rest is of another function",
         "kept in the graph",
         "the other region is before it",
         "between two functions",
