@@ -148,8 +148,10 @@ def _for_nothing(
 
 
 def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
-    """The last product inside each node, and the calls that launch a convolution's."""
+    """The last product inside each node, its sum for a bias, and the calls of a convolution's."""
     trace = timeline.trace
+    sums = named(trace, "aten::sum".__eq__, Category.OPERATOR)
+    sums = sums[are_inside(trace, sums, nodes)]
     products = named(trace, _PRODUCT.search, Category.OPERATOR)
     index = Nesting(trace, nodes).innermost(products)
     last = [
@@ -160,7 +162,7 @@ def _weight_gradients(timeline: Timeline, nodes: Int64Array) -> Int64Array:
     rows = rows[match_names(trace, timeline.event_id[rows], _WEIGHT_GRADIENT.search)]
     calls = timeline.launch_id[rows]
     calls = calls[are_inside(trace, calls, nodes)]
-    return np.concatenate((np.array(last, dtype=np.int64), calls.astype(np.int64)))
+    return np.concatenate((np.array(last, dtype=np.int64), sums, calls.astype(np.int64)))
 
 
 # --- the forward pass, twice ---

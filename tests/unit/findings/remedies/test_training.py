@@ -27,6 +27,7 @@ class Pass:
         for i in range(products):
             start = self._at + 5 + 20 * i
             self._program.add(operator, "aten::mm", start, start + 15, thread=AUTOGRAD)
+        self._program.add(operator, "aten::sum", self._at + 48, self._at + 55, thread=AUTOGRAD)
         self._at += 70
         return self
 
@@ -95,8 +96,9 @@ def generator(products=2, discriminator=(STORED, STORED)):
 
 @pytest.mark.parametrize("products", [1, 2])
 def test_only_the_gradient_of_the_weight_is_for_nothing_before_one_that_is_used(products):
-    # Two additions, and of the discriminator's node the second product: the first one goes on.
-    assert recognized(generator(products)) == {"untrained-gradients": 3 * 5}
+    # Two additions, and of the discriminator's node the second product, for the first one goes on,
+    # and the sum that is the bias's gradient.
+    assert recognized(generator(products)) == {"untrained-gradients": 4 * 5}
 
 
 def test_gradients_that_only_some_steps_use_are_not_told_apart():
