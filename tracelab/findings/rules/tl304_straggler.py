@@ -163,7 +163,10 @@ RULE = Rule(
     "compute hides, or whose cost varies by more than it is, is not reported, nor are less than "
     "2 % of a step (4 % where it is compute: GPUs of one model differ), nor messages of a "
     "pipeline or from one rank to another. Its bound is time of the ranks that wait, and does not "
-    "add up with those of its own rank. On the ranks that wait TL202 keeps only the transfers.",
+    "add up with those of its own rank. On the ranks that wait TL202 keeps only the transfers. "
+    "Where the recording made steps more than 1.2 times as long, what the profiler took is taken "
+    "from the lateness; where nothing is left, a replay without it says who is late, else GPU work "
+    "and data loading beside the step that was timed, else nobody is.",
     before="for batch in loader:  # as long as its longest sequence\n    train(model(batch))",
     after="sampler = LengthBucketSampler(lengths)  # similar lengths on all ranks in one step\n"
     "for batch in DataLoader(data, batch_sampler=sampler):\n    train(model(batch))",
