@@ -56,6 +56,7 @@ from tracelab.read.streams import Source
 from tracelab.report.build import build_report, build_trace_info
 from tracelab.report.schema import LaunchedOnly, Note, Report, WhatIf
 from tracelab.simulate.baseline import Baseline, find_baseline
+from tracelab.simulate.basis import find_basis
 from tracelab.simulate.causal_profile import CausalMetrics, causal_profile
 from tracelab.simulate.host_clock import host_clock
 from tracelab.simulate.sites import Sites
@@ -178,7 +179,7 @@ def all_bubbles(graph: Graph) -> Bubbles:
 def replay_unchanged(graph: Graph, first_use: FirstUse, options: Options) -> Baseline:
     """The steady steps as a replay reproduces them; nothing where nobody wants to know."""
     if not (options.prices or options.fixes or options.edits or options.profile_by):
-        return Baseline()
+        return Baseline(printed=find_basis(graph.host.timeline))
     return find_baseline(graph, _FIRST_USE if first_use.is_most else None)
 
 

@@ -21,6 +21,7 @@ from tracelab.findings.savings import Savings
 from tracelab.job.merge import Job
 from tracelab.measures.measure import Measure
 from tracelab.measures.registry import MEASURES
+from tracelab.report.headline import Headline
 from tracelab.report.schema import SCHEMA, Note, Provenance, TraceInfo, WhatIf
 from tracelab.simulate.causal_profile import CausalMetrics
 
@@ -33,7 +34,7 @@ _NUMBER_NAMES = frozenset(
     ("rank", "step", "device", "stream", "line")
 )  # of the user's; any integer
 # After the first version.
-_ADDED_KEYS = ("notes", "savings", "causal", "lines", "modules", "graph_idle")
+_ADDED_KEYS = ("notes", "savings", "headline", "causal", "lines", "modules", "graph_idle")
 _PLAIN = {str: "string", bool: "boolean", float: "number"}
 _ATTRIBUTE = re.compile(r"^ {4}(\w[\w, ]*): (.+(?:\n {8}.+)*)", re.MULTILINE)
 
@@ -58,6 +59,7 @@ def json_schema(measures: Sequence[Measure] = MEASURES) -> dict[str, Any]:
         "findings": {"type": "array", "items": _of_type(Finding, definitions)},
         "notes": {"type": "array", "items": _of_type(Note, definitions)},
         "savings": {"type": "array", "items": _of_type(Savings, definitions)},
+        "headline": {"type": "array", "items": _of_type(Headline, definitions)},
         "whatif": _of_type(WhatIf | None, definitions),
         "causal": {"type": "array", "items": _of_type(CausalMetrics, definitions)},
         "job": _of_type(Job | None, definitions),

@@ -26,7 +26,7 @@ from tracelab.report.schema import SCHEMA, Note, Provenance, Report, TraceInfo, 
 from tracelab.simulate.causal_profile import CausalMetrics
 
 _HEAD_BYTES = 4096  # in which a saved report names its schema
-_OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"}
+_OTHER_KEYS = frozenset(field.name for field in fields(Report)) - {"tables"} | {"headline"}
 _COLUMN_NAME = re.compile(r"[A-Za-z]\w*", re.ASCII)  # no "__class__": they become attributes
 
 

@@ -42,6 +42,9 @@ from tracelab.simulate.causal_profile import CausalMetrics
 from tracelab.simulate.predict import Prediction
 from tracelab.system.files import identities, require_output, write_file
 
+if TYPE_CHECKING:
+    from tracelab.report.headline import Headline
+
 SCHEMA = "tracelab.report/1"
 STATED = "the caller says so"  # why files are a job
 _ADDED = {"added": True}  # after the first version: reports of before have no such key
@@ -329,6 +332,14 @@ class Report(Tables):
         return shown.text_of(self)
 
     @property
+    def headline(self) -> tuple[Headline, ...]:
+        """The figures that are said first of each rank, as they are printed."""
+        from tracelab.report.headline import headline_of
+        from tracelab.report.views import ranks_of
+
+        return tuple(headline_of(rank) for rank in ranks_of(self) if rank.views)
+
+    @property
     def windows(self) -> tuple[WindowMetrics, ...]:
         """The whole trace and then each step, of each rank."""
         return self.tables["windows"]
@@ -361,6 +372,7 @@ class Report(Tables):
             "findings": self.findings,
             "notes": self.notes,
             "savings": self.savings,
+            "headline": self.headline,
             "whatif": self.whatif,
             "causal": self.causal,
             "job": self.job,

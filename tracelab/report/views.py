@@ -50,21 +50,19 @@ class Scope(OneLine):
         length_ns: its length, ns.
         base_ns: what shares are of, ns: its length, or where the profiler made it at least a tenth
             longer, its length without the profiler.
-        floor_ns: what `step_ns` would be if the GPU that decides never waited, ns.
-        device: the number of that GPU, the busiest; None without one.
+        device: the number of the GPU that decides, the busiest; None without one.
         devices: how busy each was in it.
         steps: how many steady steps it has; 0 where it is no steady window.
         savings: what the fixes of its findings save together; None where nothing was predicted.
 
     Example: ``Scope("the steady steps", step_ns=2_000, length_ns=10_000, base_ns=10_000,
-    floor_ns=1_800, device=0, devices=(DeviceMetrics(device=0, ...),))``.
+    device=0, devices=(DeviceMetrics(device=0, ...),))``.
     """
 
     name: str
     step_ns: int
     length_ns: int
     base_ns: int
-    floor_ns: int
     device: int | None
     devices: tuple[DeviceMetrics, ...]
     steps: int = 0
@@ -82,6 +80,16 @@ class Scope(OneLine):
     def is_slowed(self) -> bool:
         """Whether the profiler made it so much longer that shares are of what it is without."""
         return self.base_ns < self.length_ns
+
+    @property
+    def busy_ns(self) -> int:
+        """How long the GPU that decides is busy in it, ns; 0 without one."""
+        return min(self.deciding.busy_ns, self.base_ns) if self.deciding else 0
+
+    @property
+    def idle_ns(self) -> int:
+        """The rest of what shares are of, ns."""
+        return self.base_ns - self.busy_ns
 
     @property
     def deciding(self) -> DeviceMetrics | None:
@@ -142,7 +150,6 @@ class View(OneLine, Tables):
             step_ns=row.step_ns,
             length_ns=row.length_ns,
             base_ns=row.unprofiled_ns or row.length_ns,
-            floor_ns=row.gpu_floor_ns,
             device=row.device,
             devices=row.devices,
             steps=len(row.steps),
@@ -228,7 +235,6 @@ def _scope_of_window(view: View) -> Scope:
         step_ns=view.length_ns,
         length_ns=view.length_ns,
         base_ns=view.unprofiled_ns,
-        floor_ns=busiest.busy_ns if busiest else 0,
         device=busiest.device if busiest else None,
         devices=view.window.devices,
         savings=view.savings,

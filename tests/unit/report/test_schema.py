@@ -83,6 +83,7 @@ def test_json_has_the_keys_that_scripts_rely_on(report):
         "findings",
         "notes",
         "savings",
+        "headline",
         "whatif",
         "causal",
         "job",

@@ -11,7 +11,7 @@ from tracelab.glossary import CAUSES
 from tracelab.measures.steady import UNPROFILED
 from tracelab.measures.window_times import DeviceMetrics
 from tracelab.read.file_names import short_names
-from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, percent_text, time_text
+from tracelab.render.text.cells import CAUSE_NAMES, meaning_of, split_text, time_text
 from tracelab.render.text.job import RankShares, job_verdict, rank_shares
 from tracelab.render.text.savings import all_save_in_full, not_predicted, of_what
 from tracelab.render.text.screen_of_files import step_sentence
@@ -121,7 +121,7 @@ def _of_job(report: Report, ranks: Sequence[RankView]) -> Summary:
         for x in numbers_of(longest)[:3]
     ]
     if len(numbers) == 3 and any(x.rank == longest.trace.rank and x.wait_ns for x in shares):
-        numbers[2] = replace(numbers[2], name="GPU busy in it, waits included")
+        numbers[2] = replace(numbers[2], name="GPU busy, waits included")
     able = [rank for rank in ranks if (x := rank.main.scope.savings) and x.saves_ns is not None]
     priced = longest if longest in able else next(iter(able), longest)
     predicted = _predicted(priced.main.scope)
@@ -172,6 +172,7 @@ def summary_of(rank: RankView, title: str = "") -> Summary:
 def numbers_of(rank: RankView) -> tuple[Number, ...]:
     """A step, the step without the profiler, the GPU's work in it, and with all fixes."""
     scope, row = rank.main.scope, rank.steady
+    busy, idle = split_text(scope.busy_ns, scope.idle_ns)
     unprofiled_ns = rank.main.window.unprofiled_ns
     if scope.steps:
         unprofiled_ns = row.unprofiled_step_ns if row else None
@@ -185,18 +186,12 @@ def numbers_of(rank: RankView) -> tuple[Number, ...]:
             "not measured" if unprofiled_ns is None else "timed apart" if scope.steps else "",
         ),
         Number(
-            "GPU work in it",
-            time_text(scope.floor_ns),
-            f"GPU {scope.device}{'' if not scope.step_ns else _share(scope)}"
-            if scope.device is not None
-            else "no GPU worked",
+            "GPU busy",
+            busy,
+            f"GPU {scope.device} · idle {idle}" if scope.device is not None else "no GPU worked",
         ),
         _predicted(scope),
     )
-
-
-def _share(scope: Scope) -> str:
-    return f" · {percent_text(min(scope.floor_ns, scope.step_ns), scope.step_ns)}"
 
 
 def _predicted(scope: Scope) -> Number:

@@ -295,14 +295,10 @@ def _length(rows: Sequence[_Row]) -> str:
 def _busy(rows: Sequence[_Row]) -> str:
     """How much of a step the GPUs are busy."""
     busy = _range([(row.busy_share, _percent(row.busy_share), row.number) for row in rows])
-    floor = max(rows, key=lambda row: row.scope.floor_ns)
-    without_waits = (
-        f"; if none ever waited, it would take {time_text(floor.scope.floor_ns)} (rank "
-        f"{floor.number})"
-    )
+    waits = ""
     if any(peer_wait_ns(row.rank, row.scope) for row in rows):
-        without_waits = ", in part because they wait for each other in collectives"
-    return f"The GPUs are busy {busy} of it{without_waits}."
+        waits = ", in part because they wait for each other in collectives"
+    return f"The GPUs are busy {busy} of it{waits}."
 
 
 def _range(figures: Sequence[tuple[float, str, int]]) -> str:

@@ -16,10 +16,12 @@ from tracelab.render.text.cells import (
     listed,
     meaning_of,
     percent_text,
+    split_text,
     time_text,
 )
 from tracelab.render.text.savings import of_what, saved_together
 from tracelab.render.text.window_kernels import busy_answer
+from tracelab.report.headline import TENTHS, in_parts
 from tracelab.report.views import RankView, Scope
 
 _MOST_GPUS = 4  # that are named one by one
@@ -36,7 +38,7 @@ def verdict(rank: RankView) -> list[str]:
     if scope.step_ns <= 0:  # as of steps that launch nothing while the GPU works off earlier ones
         return ["Most steady steps have no length of their own: their time is an earlier step's."]
     sentences = [_length(rank, scope), _busy(rank, scope), *saved_together(scope)]
-    sentences += [*_idle(scope), *_exposed(scope)]
+    sentences += _exposed(scope)
     if any(finding.cause == INFLATED for finding in rank.main.findings):
         sentences.append(
             "Python stacks were recorded, which inflates host times: idle time that waits for the "
@@ -98,29 +100,23 @@ def _length(rank: RankView, scope: Scope) -> str:
 
 
 def _busy(rank: RankView, scope: Scope) -> str:
-    """How long the busiest GPU works in a step, which is what a step would take without waits."""
-    if not scope.floor_ns:
+    """How much of the steps the GPU that decides is busy, how much it is idle, and why."""
+    if scope.deciding is None or not scope.deciding.busy_ns:
         return "No GPU was busy."
-    share = percent_text(min(scope.floor_ns, _step_ns(rank, scope)), _step_ns(rank, scope))
     others = [device for device in scope.devices if device.device != scope.device]
     named = [f"GPU {x.device} {percent_text(x.busy_ns, scope.length_ns)}" for x in others]
     if len(others) >= _MOST_GPUS:
         named = [f"the other {len(others)} GPUs less"]
-    shares = f"{share}; {listed(named)}" if named else share
-    of_what, what = "that" if scope.is_slowed else "it", "a step" if scope.steps else "it"
+    busy, idle = split_text(scope.busy_ns, scope.idle_ns)
+    beside = f"; {listed(named)}" if named else ""
     waits_ns = peer_wait_ns(rank, scope)
     if waits_ns:
+        waits = percent_text(waits_ns, scope.length_ns)
         return (
-            f"GPU {scope.device} is busy for {time_text(scope.floor_ns)} of {of_what} ({shares}), "
-            f"but in {percent_text(waits_ns, scope.length_ns)} of {_all_of(scope)} it waits for a "
-            "peer."
+            f"GPU {scope.device} is busy {busy}{beside}, but in {waits} of {_all_of(scope)} it "
+            "waits for a peer."
         )
-    works = f"GPU {scope.device} works {time_text(scope.floor_ns)} of {of_what} ({shares})"
-    unprofiled_ns = rank.steady.unprofiled_step_ns if rank.steady else None
-    if scope.steps and unprofiled_ns is not None and scope.floor_ns > unprofiled_ns:
-        return f"{works}."
-    never = "the GPU" if what == "it" or others else "it"
-    return f"{works}: what {what} would take if {never} never waited."
+    return f"GPU {scope.device} is busy {busy}, idle {idle}{_why_idle(scope)}{beside}."
 
 
 def peer_wait_ns(rank: RankView, scope: Scope) -> int:
@@ -129,44 +125,29 @@ def peer_wait_ns(rank: RankView, scope: Scope) -> int:
     return waits_ns if waits_ns >= _WORTH_A_WORD * scope.length_ns else 0
 
 
-def _step_ns(rank: RankView, scope: Scope) -> int:
-    """What the length of a step is called: without the profiler where that made it much longer."""
-    if scope.is_slowed and rank.steady is not None and rank.steady.unprofiled_step_ns is not None:
-        return rank.steady.unprofiled_step_ns
-    return scope.base_ns if not scope.steps else scope.step_ns
-
-
-def _idle(scope: Scope) -> list[str]:
-    """How much of the steps together the GPU is idle, and what most of that is due to.
-
-    Said where it is much, or where the steps together say something else than the median step.
-    """
+def _why_idle(scope: Scope) -> str:
+    """What most of the idle time is due to, where that is much and the profiler is not why."""
     device = scope.deciding
     if device is None or scope.is_slowed:
-        return []
-    share = device.idle_ns / scope.length_ns
-    differs = abs(share - (1 - scope.floor_ns / scope.step_ns)) >= _WORTH_A_WORD
+        return ""
     least_ns, by_calls_ns = _WORTH_A_WORD * scope.length_ns, device.idle_by_calls_ns
-    if by_calls_ns < least_ns and share < _MUCH and not differs:
-        return []
-    idle = f"it is idle {percent_text(device.idle_ns, scope.length_ns)}"
-    over = f"Over {_all_of(scope)} {idle}" if scope.steps > 1 else f"I{idle[1:]} of it"
+    if by_calls_ns < least_ns and scope.idle_ns < _MUCH * scope.length_ns:
+        return ""
     # Data that is loaded behind a blocking call is the loader's cost: one gap has one story.
     if by_calls_ns < least_ns or device.bubbles.get("input", 0) >= least_ns:
-        return [f"{over}{_top_cause(device, device.bubbles, scope.length_ns)}."]
-    by_calls, by_others = (
-        percent_text(time_ns, scope.length_ns)
-        for time_ns in (by_calls_ns, device.idle_ns - by_calls_ns)
-    )
+        return _top_cause(device, device.bubbles, scope.length_ns)
+    _, idle = in_parts([scope.busy_ns, scope.idle_ns], TENTHS)
+    parts = in_parts([by_calls_ns, device.idle_ns - by_calls_ns], idle)
+    by_calls, by_others = (percent_text(part, TENTHS) for part in parts)
     others_ns = {
         cause: time_ns - device.bubbles_by_calls.get(cause, 0)
         for cause, time_ns in device.bubbles.items()
     }
     if by_calls_ns < max(others_ns.values(), default=0):
         top = _top_cause(device, others_ns, scope.length_ns)
-        return [f"{over}{top}; {by_calls} in and after blocking calls."]
+        return f"{top}, {by_calls} in and after blocking calls"
     others = "" if by_others == "0 %" else f", {by_others} otherwise"
-    return [f"{over}: {by_calls} in and after blocking calls{others}."]
+    return f": {by_calls} in and after blocking calls{others}"
 
 
 def _top_cause(device: DeviceMetrics, bubbles: Mapping[str, int], length_ns: int) -> str:

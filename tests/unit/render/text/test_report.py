@@ -333,4 +333,4 @@ class TestChapters:
         assert sections_of(report)[1].lines[2].endswith("step 7 only")
         [(verdict, *lines)] = headlines_of(report)
         assert verdict == "Step 7 takes 10.00 ms."
-        assert lines[0].startswith("GPU 0 works 10.00 ms of it (100 %)")
+        assert lines[0].startswith("GPU 0 is busy 100 %, idle 0 %")
