@@ -216,14 +216,24 @@ def _lack_nodes(replays: list[_Replay]) -> set[int]:
             of_graph
             for of_graph in agreeing[max(0, i - _MOST_COMPARED) : i + _MOST_COMPARED + 1]
             if abs(of_graph[0].length_ns - one.length_ns) <= _MOST_APART * one.length_ns
-            and 2 * np.isin(one.node, of_graph[0].node).sum() >= len(one.node)
+            and _is_alike(one.node, of_graph[0].node)
         ]
         if len(near) > 1 and _has_time_for([of_graph[0] for of_graph in near], one):
-            # Where no two agree none is known to be whole.
-            is_any_whole = any(len(of_graph) > 1 for of_graph in near)
-            lacking = [[one, *more]] if is_any_whole or len(near) == _FEWEST else near
+            lacking = [[one, *more]]
+            if len(near) > _FEWEST and all(len(of_graph) == 1 for of_graph in near):
+                # No two agree: none is known to be whole, nor any shorter one that is alone.
+                lacking += [
+                    of_graph
+                    for of_graph in agreeing
+                    if len(of_graph) == 1 and _is_alike(one.node, of_graph[0].node)
+                ]
             launch_ids |= {x.launch_id for of_graph in lacking for x in of_graph}
     return launch_ids
+
+
+def _is_alike(node: Int64Array, other: Int64Array) -> bool:
+    """Whether at least half of the nodes of one replay are of names and streams of another."""
+    return any(2 * np.isin(a, b).sum() >= len(a) for a, b in ((node, other), (other, node)))
 
 
 def _has_time_for(replays: list[_Replay], one: _Replay) -> bool:

@@ -113,6 +113,8 @@ _KINDS_OF_MEMORY = frozenset(
 _KNOWN_PHASES = frozenset("XBEbneSTpFstfiIMNODPCRrVvc(){}=")
 _UNUSED_PHASES = _KNOWN_PHASES - frozenset("BEM")  # X is used, but needs no second look
 
+_FLOW_PHASES = frozenset("sf")  # the ends of an arrow
+
 _MOST_NUMBER = 2**31  # of a device or a stream
 _LONGEST_NAME = 2**16  # many times the longest of any kernel's template
 _LARGEST_SUM_NS = 2**62  # of all durations: whatever is added up of them fits into int64
@@ -162,8 +164,10 @@ class Columns:
         """
         phases = [event.ph for event in events]
         complete = [i for i, phase in enumerate(phases) if phase == "X"]
-        self._nodes.add_flows(events)
-        self._add_arrows([x for x in events if x.cat == _ARROW_CATEGORY and type(x.id) is int])
+        flows = [events[i] for i, phase in enumerate(phases) if phase in _FLOW_PHASES]
+        if flows:
+            self._nodes.add_flows(flows)
+            self._add_arrows([x for x in flows if x.cat == _ARROW_CATEGORY and type(x.id) is int])
         if not _UNUSED_PHASES.issuperset(phases):
             self._add_other_phases(events)
         self._add_complete([events[i] for i in complete], np.array(complete) + self._event_count)

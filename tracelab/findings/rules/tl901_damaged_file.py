@@ -9,6 +9,8 @@ from tracelab.findings.finding import INFO, WARNING
 from tracelab.findings.rule import Rule
 from tracelab.model.lost_work import missing_work
 
+LOST_WORK = "lost_work"  # the cause
+
 
 def find(context: Context) -> list[Candidate]:
     """What the reader left out or repaired, and what it did not find; repairs are harmless."""
@@ -24,7 +26,7 @@ def _lost_work(context: Context) -> list[Candidate]:
     missing = missing or f"{calls:,} {others} of the steps that are left out"
     text = f"the GPU work of {missing} is not in the file, or not all of it"
     return candidates_about_trace(
-        "lost_work",
+        LOST_WORK,
         calls or context.losses.get("arrows_without_end", 0),
         f"{text}: the GPU was busy for longer than these figures say" if is_much else text,
         severity=WARNING if is_much else INFO,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from tracelab.findings.finding import ASIDE, WARNING, Finding
 from tracelab.findings.rules import tl911_unknown_events
+from tracelab.findings.rules.tl901_damaged_file import LOST_WORK
 from tracelab.findings.rules.tl910_profiler_overhead import INFLATED
 from tracelab.model.losses import LOSSES_BY_NAME
 from tracelab.model.lost_work import KINDS
@@ -48,6 +49,11 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
         *unread_lines(report.provenance, width),
         _BLANK,
         *verdict_lines(verdict(rank), width),
+        *(
+            line
+            for finding in filter(_spoils_figures, rank.main.findings)
+            for line in text_lines(f"{finding.title} ({finding.rule}).", width, 3, Tone.WARNING)
+        ),
         _BLANK,
     ]
     scope = rank.main.scope
@@ -78,7 +84,8 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
             share = amount(finding, scope)
             shown += finding_lines(number, finding, scope, share, width=width, fix_lines=fix_lines)
         left_out = [*left_out_steps(rank), *smaller(len(about_time) - count - len(aside))]
-        lacks = lacking(rank.main.findings, [rank.trace])
+        others = [finding for finding in rank.main.findings if not _spoils_figures(finding)]
+        lacks = lacking(others, [rank.trace])
         foot = [*notes, *unpredicted, *foot_lines(left_out, lacks, worth[:count], width)]
         lines = [*head, *shown, *([_BLANK] if shown else []), *foot]
         if len(lines) <= MOST_LINES:
@@ -89,6 +96,11 @@ def screen_of_file(report: Report, rank: RankView, width: int) -> list[Line]:
 def _aside(finding: Finding) -> str:
     """A line about what is of no typical step."""
     return f"Not in every step: {finding.title[:1].lower()}{finding.title[1:]} ({finding.rule})."
+
+
+def _spoils_figures(finding: Finding) -> bool:
+    """Whether it says that the figures of the verdict are wrong, and so stands below them."""
+    return finding.cause == LOST_WORK and finding.severity == WARNING
 
 
 def title_line(before: str, path: str, width: int) -> Line:

@@ -247,6 +247,13 @@ class TestFoot:
         assert lines[-3] == snapshot
         assert "profiler_overhead" not in "".join(lines)
 
+    @pytest.mark.parametrize(("severity", "is_on_top"), [("warning", True), ("info", False)])
+    def test_lost_work_that_spoils_the_figures_stands_below_them(self, severity, is_on_top):
+        lost = make_finding("TL901", severity=severity, title="Work lost", cause="lost_work")
+        lines = lines_of(make_steady_report(findings=[replace(lost, about="trace")]))
+        assert ("Work lost (TL901)." in lines[:8]) == is_on_top
+        assert sum("Work lost" in line for line in lines) == 1
+
     def test_files_that_could_not_be_used(self):
         unread = tuple(UnreadFile(f"{x}.json", "no trace") for x in "abc")
         report = make_report(provenance=Provenance(("run",), (), "", unread))
