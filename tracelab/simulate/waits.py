@@ -40,6 +40,7 @@ SIZED_BY_DATA = frozenset(
         "aten::histc",
     )
 )
+_FOUND_ONCE = frozenset(("aten::nonzero",))  # what is advised of positions: once, before the loop
 # What Python asks of a tensor to decide a branch: `if norm > limit`.
 DECIDES = frozenset(("aten::is_nonzero",))
 _DATA_DECIDES = "what replaces an operator whose data decide the size of its result is not known"
@@ -51,7 +52,8 @@ def unblock(program: Program, selection: Selection) -> Edited:
 
     What the wait kept in order on two streams stays so, as by an event wait, unless the program
     makes its streams wait for something else there. Where data decide the size of an operator's
-    result, the bounds are that only its waits go and that the operator goes. A wait for a value
+    result, the bounds are that only its waits go and that the operator goes, as the search for
+    positions does that are found once. A wait for a value
     that decides a branch stays: the program goes on only once the host knows it.
     """
     sites = selection.sites
@@ -68,7 +70,9 @@ def unblock(program: Program, selection: Selection) -> Edited:
     if not len(sized):
         return Edited.exactly(ordered, int(calls.sum()))
     gone = without_operators(ordered, sites, sized)
-    return Edited(ordered, gone, ordered, int(calls.sum()), _DATA_DECIDES)
+    positions = _outermost(sites, _enclosing(sites, calls, _FOUND_ONCE))
+    middle = without_operators(ordered, sites, positions) if len(positions) else ordered
+    return Edited(middle, gone, ordered, int(calls.sum()), _DATA_DECIDES)
 
 
 def no_wait(program: Program, selection: Selection) -> Edited:

@@ -123,6 +123,16 @@ def test_a_value_that_decides_a_branch_is_waited_for():
     assert the_scene.step_ns("unblock") == the_scene.step_ns()
 
 
+@pytest.mark.parametrize(
+    ("operator", "goes"), [("aten::nonzero", True), ("aten::masked_select", False)]
+)
+def test_positions_are_found_once_and_other_sizes_may_still_be_asked_for(operator, goes):
+    edited = reading(by=operator).edited("unblock")
+    low, middle, high = (int(x.latency_ns.sum()) for x in (edited.low, edited.program, edited.high))
+    assert low < high  # the host's time in the operator
+    assert middle == (low if goes else high)
+
+
 def test_the_calls_of_a_read_cost_nothing():
     # 2 us, the launch of 3, 5 until the copy's call, 1 between the calls, 20 after them.
     assert reading().step_ns("unblock", "scale=0.1") == 31 * US
