@@ -193,17 +193,13 @@ def _number_by_thread(
 def _stays(sites: Sites) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """What no batch takes away of the host's work: what is predicted, at least and at most.
 
-    Each is float64[e], the share of each edge of the recorded program. What the file names stays:
-    data loading, and work other than launching. Where it is silent for longer than PyTorch takes
-    from one launch to the next, that time stays at most; where it does not even name a region
-    around it, nobody knows what it was, and no saving is predicted of it.
+    Each is float64[e], the share of each edge of the recorded program. Data loading stays, and work
+    other than launching, and time of which the file does not even name a region: it is in nobody's
+    saving. Other silence that is longer than PyTorch takes from one launch to the next stays at
+    most.
     """
-    named = np.maximum(sites.loading_share, sites.other_work)
-    return (
-        np.maximum(named, sites.unknown_share),
-        named,
-        np.maximum(named, sites.silent_share),
-    )
+    stays = np.maximum(np.maximum(sites.loading_share, sites.other_work), sites.unknown_share)
+    return stays, stays, np.maximum(stays, sites.silent_share)
 
 
 def _in_one_call(

@@ -91,7 +91,7 @@ def test_a_pause_of_which_the_file_says_nothing_is_in_no_saving(within, middle, 
     longer, shorter = (launches_around(us * US, within=within) for us in (810, 310))
     adds = longer.step_ns(edit) - shorter.step_ns(edit)
     (low, high), (low_of_shorter, high_of_shorter) = longer.bounds_ns(edit), shorter.bounds_ns(edit)
-    assert (low - low_of_shorter, adds, high - high_of_shorter) == (0, middle * US, 500 * US)
+    assert (low - low_of_shorter, adds, high - high_of_shorter) == (middle * US, middle * US, 500 * US)
 
 
 def test_of_a_file_with_nothing_but_calls_only_the_calls_are_saved():
@@ -100,7 +100,7 @@ def test_of_a_file_with_nothing_but_calls_only_the_calls_are_saved():
     saved_us = [(x.step_ns() - x.step_ns("graph")) / US for x in (calls, operators)]
     assert saved_us[0] <= 19 * 5
     assert saved_us[1] > 19 * 10
-    assert calls.bounds_ns("graph")[0] == operators.bounds_ns("graph")[0]
+    assert calls.step_ns() - calls.bounds_ns("graph")[0] <= 19 * 5 * US
 
 
 @pytest.mark.parametrize("edit", ["graph", "fuse"])
