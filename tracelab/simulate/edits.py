@@ -82,7 +82,8 @@ class Edit:
     Attributes:
         kind: one of `EDITS`.
         place: a line, a function, what a function calls (``train.item``), an operator, a call,
-            ``kernel:REGEX`` or ``rank:N``; None for everywhere.
+            ``kernel:REGEX`` or ``rank:N``; what a finding names of its own, such as
+            ``train.py:40@pageable-batch``; None for everywhere.
         value: of the kinds that have one.
     """
 
