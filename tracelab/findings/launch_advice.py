@@ -1,7 +1,8 @@
 """What to do about steps whose launches come too late, of what the trace shows to be possible.
 
-A CUDA graph comes after what is in its way, in that order; a larger batch only where no other rank
-and no single kernel decides; and no function is named that the trace's PyTorch does not have.
+A CUDA graph comes after what is in its way, in that order, and no function is named that the
+trace's PyTorch does not have. A larger batch is not advised: what it adds to the GPU's work, no
+trace says.
 """
 
 from __future__ import annotations
@@ -32,7 +33,6 @@ from tracelab.findings.replay_advice import (
     advise_on_replays,
     find_launched,
 )
-from tracelab.model.kernel_kinds import Kind
 from tracelab.model.phases import Phase
 from tracelab.model.trace import ABSENT
 
@@ -77,7 +77,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
         return Advice("", None)
     capture = find_capture(context)
     if capture is None or not _functions(context, capture):
-        return Advice(_joined("Launch less: fuse small kernels.", _larger_batch(context)), None)
+        return Advice("Launch less: fuse small kernels.", None)
     launched = find_launched(context) if capture.replayed_share > 0 else None
     has_few = launched is not None and launched.eager <= _FEW_LAUNCHES * launched.replays
     if launched is not None and has_few and capture.replayed_share > _MOST:
@@ -86,7 +86,7 @@ def advise(context: Context, lost_ns: int) -> Advice:
     edits = dict.fromkeys([*(blocker.edit for blocker in plan.removed), GRAPH])
     sentences = _sentences(context, capture, plan, launched)
     return Advice(
-        _joined(*sentences, _larger_batch(context)),
+        _joined(*sentences),
         JOINT.join(edits),
         is_possible=_is_possible(context, capture, plan),
     )
@@ -98,7 +98,7 @@ def _advice_on_replays(context: Context, capture: Capture, launched: Launched) -
     places = _places(inside, has_steps=capture.has_steps)
     sentences, edit = advise_on_replays(launched, places)
     if edit is None:
-        return Advice(_joined(*sentences, _larger_batch(context)), None)
+        return Advice(_joined(*sentences), None)
     # Steps with a replay and steps without one differ, whatever their shapes.
     change = None if launched.is_in_few_steps else find_change(context, capture.as_it_is)
     conditions = _other_conditions(capture, change)
@@ -356,25 +356,6 @@ def _ends(capture: Capture, part: Part) -> str:
     if before is None:
         return f"before {after}"
     return f"after {before}" if after is None else f"between {before} and {after}"
-
-
-# --- larger batches ---
-
-
-def _larger_batch(context: Context) -> str:
-    """Whether a larger batch helps: not where another rank or one kernel decides."""
-    timeline = context.timeline
-    if (timeline.kind == Kind.COMM).any() or (context.trace.info.world_size or 1) > 1:
-        return ""
-    rows = np.flatnonzero(context.is_inside(timeline.start_ns, timeline.end_ns))
-    length_ns = (timeline.end_ns - timeline.start_ns)[rows]
-    of_name_ns = np.bincount(context.trace.name_index[timeline.event_id[rows]], weights=length_ns)
-    if of_name_ns.max(initial=0) > _MOST * length_ns.sum():
-        return ""
-    return (
-        "A larger batch gives each launch more to do; whether it fits into memory, a trace does "
-        "not say."
-    )
 
 
 def _joined(*sentences: str) -> str:

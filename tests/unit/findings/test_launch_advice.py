@@ -109,20 +109,6 @@ def test_nothing_is_in_the_way(advice, snapshot):
     assert finding.fix == snapshot
 
 
-def test_one_kernel_that_takes_most_of_the_gpu_time_gains_nothing_from_a_larger_batch(
-    advice, snapshot
-):
-    assert "larger batch" not in advice(steps()).fix
-    many = advice(steps(name=lambda _, i: f"kernel_{i}"))
-    assert many.fix == snapshot
-
-
-def test_of_several_ranks_no_larger_batch_is_advised(advice):
-    several = {"distributedInfo": {"rank": 0, "world_size": 2}}
-    rows = steps(name=lambda _, i: f"kernel_{i}")
-    assert "larger batch" not in advice(rows, before=several).fix
-
-
 @pytest.mark.parametrize(
     ("torch", "said"),
     [
