@@ -13,6 +13,7 @@ from tracelab.findings.finding import (
     INFO,
     REST,
     UNMET,
+    WARNING_SHARE,
     Finding,
     in_order,
     with_bound,
@@ -97,11 +98,25 @@ def price_findings(
     specific_ns, *_ = saved_ns(of_specific)
     at_most_ns = [x.saves_high_ns or 0 for x in findings if x.is_generic and x.saves_reason]
     all_ns = (savings.saves_ns or 0) + max(at_most_ns, default=0)
+    if _needs_others(findings, WARNING_SHARE * step_ns):
+        specific_ns = all_ns
     findings = list(with_rest(findings, specific_ns, all_ns))
     for i, prediction in zip(rests, alone[len(fixes) :], strict=False):
         if findings[i].role == REST:
             findings[i] = with_saving(findings[i], step_ns, saved_ns(prediction))
     return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
+
+
+def _needs_others(findings: Iterable[Finding], least_ns: float) -> bool:
+    """Tell whether a rebuilding has to make a change first that saves so much by itself."""
+    findings = tuple(findings)
+    changes = {
+        edit
+        for finding in findings
+        if not finding.is_generic and (finding.saves_ns or 0) >= least_ns
+        for edit in edits_of(finding)
+    }
+    return any(changes & {*edits_of(finding)} for finding in findings if finding.is_generic)
 
 
 def _merged(found: Iterable[Finding], context: Context) -> tuple[Finding, ...]:

@@ -352,6 +352,14 @@ def test_two_findings_of_one_call_site_save_what_their_own_copies_cost(report_of
         assert predicted.step_ns - predicted.predicted_ns == finding.saves_ns
 
 
+def test_a_rebuilding_stands_behind_a_change_that_it_needs_first(report_of):
+    # The read saves less than a third of the two: kernels that take a tenth as long save the rest.
+    both, _ = roles_of(report_of, "unblock:read.item", "unblock:read.item + scale=0.1")
+    assert list(both) == ["ONE1", "ALL1"]
+    assert both["ALL1"][0] == "rest"
+    assert both["ALL1"][1] > 2 * both["ONE1"][1]
+
+
 # --- severity ---
 
 
