@@ -1,6 +1,6 @@
 """Compare the verdicts on the recorded programs with what their fixes win.
 
-    python tests/benchmarks/judgement/judge.py [--traces FOLDER] [NAME ...]
+    python tests/benchmarks/judgement/judge.py [--fixed] [NAME ...]
 
 ``README.md`` beside this file explains the table. Needs no GPU.
 """
@@ -24,28 +24,30 @@ from packed import unpack
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-TRACES = HERE / "traces"
 LOUD = ("critical", "warning")
 
 HEAD = (
     "| program | defect | first finding | main cause | measured, ms | fixed | rounds | "
-    "predicted fixed | holds | error |"
+    "predicted step | holds | error |"
 )
+FIXED_HEAD = "| fixed program | loud findings | still named | the first of them |"
 HEALTHY_HEAD = "| program | step, ms | loud findings | the first of them |"
 
 
 @dataclass(frozen=True)
 class Price:
-    """Shares of a step that remain with a fix.
+    """What a finding promises of a step.
 
     Attributes:
-        share: the likeliest one.
-        low, high: the interval.
+        step_ms: the step that it is of: that of the recorded process without the profiler.
+        fixed_ms: the likeliest step with the fix.
+        low_ms, high_ms: the interval.
     """
 
-    share: float
-    low: float
-    high: float
+    step_ms: float
+    fixed_ms: float
+    low_ms: float
+    high_ms: float
 
 
 @dataclass(frozen=True)
@@ -58,8 +60,9 @@ class Verdict:
         main: index of the first finding that names the main cause; None without one.
         step_ms: measured median of a step.
         fixed_ms: likewise with the fix; None for a healthy program.
-        rounds: the share of a step that remains with the fix, by round.
-        price: the predicted share, of the finding that names the main cause; None without a price.
+        shares: of a step that remains with the fix, by round.
+        fixed_rounds_ms: a step with the fix, by round.
+        price: of the finding that names the main cause; None without a price.
     """
 
     program: dict[str, Any]
@@ -67,22 +70,9 @@ class Verdict:
     main: int | None
     step_ms: float
     fixed_ms: float | None
-    rounds: list[float]
+    shares: list[float]
+    fixed_rounds_ms: list[float]
     price: Price | None
-
-    @property
-    def holds(self) -> bool | None:
-        """True if the predicted interval holds the measured share."""
-        if self.price is None or self.fixed_ms is None:
-            return None
-        return self.price.low <= self.fixed_ms / self.step_ms <= self.price.high
-
-    @property
-    def error(self) -> float | None:
-        """How far the prediction is off, as a share of the measured step."""
-        if self.price is None or self.fixed_ms is None:
-            return None
-        return abs(self.price.share - self.fixed_ms / self.step_ms)
 
     @property
     def is_judged(self) -> bool:
@@ -90,7 +80,37 @@ class Verdict:
         return not self.program.get("healthy") and self.program.get("wins", True)
 
     @property
+    def holds(self) -> bool | None:
+        """True if the interval holds the measured median, as a share of the step or in ms."""
+        if self.price is None or self.fixed_ms is None:
+            return None
+        share = self.fixed_ms / self.step_ms
+        return self._overlaps(share, share, self.fixed_ms, self.fixed_ms)
+
+    @property
+    def holds_a_round(self) -> bool | None:
+        """True if the interval overlaps what the rounds measured, as a share or in ms."""
+        if self.price is None or not self.shares:
+            return None
+        fixed_ms = self.fixed_rounds_ms
+        return self._overlaps(min(self.shares), max(self.shares), min(fixed_ms), max(fixed_ms))
+
+    def _overlaps(self, low: float, high: float, low_ms: float, high_ms: float) -> bool:
+        price = self.price
+        assert price is not None
+        of_step = price.low_ms / price.step_ms <= high and low <= price.high_ms / price.step_ms
+        return of_step or (price.low_ms <= high_ms and low_ms <= price.high_ms)
+
+    @property
+    def error(self) -> float | None:
+        """How far the prediction is off, as a share of the step."""
+        if self.price is None or self.fixed_ms is None:
+            return None
+        return abs(self.price.fixed_ms / self.price.step_ms - self.fixed_ms / self.step_ms)
+
+    @property
     def loud(self) -> list[dict[str, Any]]:
+        """The findings that are a warning or critical."""
         return [finding for finding in self.findings if finding["severity"] in LOUD]
 
 
@@ -107,6 +127,7 @@ def judge(program: dict[str, Any], report: dict[str, Any], times: dict[str, Any]
         _median(before),
         _median(after) if after else None,
         [median(y) / median(x) for x, y in zip(before, after or (), strict=False)],
+        [median(x) for x in after or ()],
         None if main is None else _price(findings[main], report),
     )
 
@@ -163,8 +184,9 @@ def _price(finding: dict[str, Any], report: dict[str, Any]) -> Price | None:
     steps_ns = [x["step_ns"] for x in report["savings"] if x["rank"] == finding["rank"]]
     if finding["saves_ns"] is None or not steps_ns or not steps_ns[0]:
         return None
-    saves = (finding[name] for name in ("saves_ns", "saves_high_ns", "saves_low_ns"))
-    return Price(*(1 - ns / steps_ns[0] for ns in saves))
+    step_ms = steps_ns[0] / 1e6
+    names_of = ("saves_ns", "saves_high_ns", "saves_low_ns")
+    return Price(step_ms, *(step_ms - finding[name] / 1e6 for name in names_of))
 
 
 def _median(rounds: Sequence[Sequence[float]]) -> float:
@@ -172,7 +194,12 @@ def _median(rounds: Sequence[Sequence[float]]) -> float:
 
 
 def analyze(name: str, traces: Path) -> dict[str, Any]:
-    """The report on a program's trace, as the command writes it."""
+    """The report on a trace, as the command writes it.
+
+    Args:
+        name: of the program and its variant, such as ``dcgan-fixed``.
+        traces: folder of packed traces.
+    """
     with tempfile.TemporaryDirectory() as folder:
         path = _unpacked(name, traces, Path(folder))
         command = [sys.executable, "-m", "tracelab", "analyze", str(path), "--json", "-"]
@@ -182,10 +209,8 @@ def analyze(name: str, traces: Path) -> dict[str, Any]:
 
 
 def _unpacked(name: str, traces: Path, folder: Path) -> Path:
-    for path in traces.glob(f"{name}-as-it-is/*.gz"):
-        return path
-    path = folder / f"{name}.pt.trace.json"
-    path.write_text(unpack((traces / f"{name}-as-it-is.packed").read_bytes()))
+    path = folder / f"{name.rpartition('-')[0]}.pt.trace.json"
+    path.write_text(unpack((traces / f"{name}.packed").read_bytes()))
     return path
 
 
@@ -197,7 +222,9 @@ def row(verdict: Verdict) -> str:
     place = "no" if verdict.main is None else ("yes" if verdict.main == 0 else "")
     predicted = "-"
     if price is not None:
-        predicted = _interval(*(x * verdict.step_ms for x in (price.share, price.low, price.high)))
+        predicted = (
+            f"{_interval(price)} of {price.step_ms:.2f}, {price.fixed_ms / price.step_ms:.0%}"
+        )
     cells = (
         program["name"],
         program["defect"],
@@ -205,16 +232,22 @@ def row(verdict: Verdict) -> str:
         place or f"finding {verdict.main + 1}",
         f"{verdict.step_ms:.2f}",
         f"{verdict.fixed_ms:.2f} ({verdict.fixed_ms / verdict.step_ms:.0%})",
-        f"{min(verdict.rounds):.0%} to {max(verdict.rounds):.0%}",
+        f"{min(verdict.shares):.0%} to {max(verdict.shares):.0%}",
         predicted,
-        {True: "yes", False: "no", None: "-"}[verdict.holds],
+        "-" if price is None else _held(verdict),
         "-" if verdict.error is None else f"{verdict.error:.0%}",
     )
     return f"| {' | '.join(cells)} |"
 
 
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:.2f} ({low:.2f} to {high:.2f})"
+def _interval(price: Price) -> str:
+    return f"{price.fixed_ms:.2f} ({price.low_ms:.2f} to {price.high_ms:.2f})"
+
+
+def _held(verdict: Verdict) -> str:
+    if verdict.holds:
+        return "yes"
+    return "a round" if verdict.holds_a_round else "no"
 
 
 def _told(finding: dict[str, Any]) -> str:
@@ -233,6 +266,16 @@ def healthy_row(verdict: Verdict) -> str:
     return f"| {' | '.join(cells)} |"
 
 
+def fixed_row(program: dict[str, Any], report: dict[str, Any]) -> str:
+    """The row of a program that was fixed: its defect must not be named."""
+    findings = [x for x in report["findings"] if x["about"] == "program" and x["role"] != "aside"]
+    loud = [finding for finding in findings if finding["severity"] in LOUD]
+    named = any(names(finding, program) for finding in loud)
+    first = _told(loud[0]) if loud else ""
+    cells = (program["name"], str(len(loud)), "yes" if named else "no", first)
+    return f"| {' | '.join(cells)} |"
+
+
 def summary(verdicts: Sequence[Verdict]) -> list[str]:
     """The sums that the goals are about, one a line."""
     judged = [x for x in verdicts if x.is_judged]
@@ -242,7 +285,8 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
     return [
         f"- main cause first: {sum(x.main == 0 for x in judged)} of {len(judged)}",
         f"- main cause named: {sum(x.main is not None for x in judged)} of {len(judged)}",
-        f"- truth in the interval: {sum(x.holds is True for x in priced)} of {len(priced)} priced",
+        f"- truth in the interval: {sum(x.holds is True for x in priced)} of {len(priced)} priced; "
+        f"with the spread of the rounds {sum(x.holds_a_round is True for x in priced)}",
         f"- mean error of the predicted step: {mean(errors):.1%} of a step" if errors else "- none",
         f"- healthy programs without a loud finding: {sum(not x.loud for x in quiet)} of "
         f"{len(quiet)}",
@@ -252,26 +296,37 @@ def summary(verdicts: Sequence[Verdict]) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="programs; all without")
-    parser.add_argument("--traces", type=Path, default=TRACES)
-    parser.add_argument("--reports", type=Path, help="folder of reports that were made before")
+    parser.add_argument("--fixed", action="store_true", help="judge the fixed variants instead")
+    parser.add_argument("--traces", type=Path, default=HERE / "traces")
+    parser.add_argument("--reports", type=Path, help="folder of reports, NAME-VARIANT.json each")
     options = parser.parse_args()
+
+    def report_on(name: str) -> dict[str, Any]:
+        if options.reports is None:
+            return analyze(name, options.traces)
+        report: dict[str, Any] = json.loads((options.reports / f"{name}.json").read_text())
+        return report
+
     programs = tomllib.loads((HERE / "programs.toml").read_text())["program"]
+    chosen = [x for x in programs if not options.names or x["name"] in options.names]
+    if options.fixed:
+        broken = [x for x in chosen if not x.get("healthy") and x.get("wins", True)]
+        rows = [fixed_row(x, report_on(f"{x['name']}-fixed")) for x in broken]
+        print_table(FIXED_HEAD, rows)
+        return
     times = json.loads((HERE / "measured.json").read_text())["programs"]
-    verdicts = []
-    for program in programs:
-        if not options.names or program["name"] in options.names:
-            report = (
-                json.loads((options.reports / f"{program['name']}.json").read_text())
-                if options.reports
-                else analyze(program["name"], options.traces)
-            )
-            verdicts.append(judge(program, report, times[program["name"]]))
-    defects = [x for x in verdicts if x.is_judged]
-    others = [x for x in verdicts if x not in defects]
-    print("\n".join([HEAD, "|---" * (HEAD.count("|") - 1) + "|", *map(row, defects)]), "\n")
-    head = [HEALTHY_HEAD, "|---" * (HEALTHY_HEAD.count("|") - 1) + "|"]
-    print("\n".join([*head, *map(healthy_row, others)]), "\n")
+    verdicts = [
+        judge(program, report_on(f"{program['name']}-as-it-is"), times[program["name"]])
+        for program in chosen
+    ]
+    print_table(HEAD, [row(x) for x in verdicts if x.is_judged])
+    print_table(HEALTHY_HEAD, [healthy_row(x) for x in verdicts if not x.is_judged])
     print("\n".join(summary(verdicts)))
+
+
+def print_table(head: str, rows: Sequence[str]) -> None:
+    """Print a table in Markdown."""
+    print("\n".join([head, "|---" * (head.count("|") - 1) + "|", *rows]), "\n")
 
 
 if __name__ == "__main__":
