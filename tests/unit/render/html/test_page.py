@@ -65,7 +65,7 @@ def test_every_finding_is_in_the_page_once(names):
     findings = report(*names).findings
     assert numbers(page(*names)) == list(range(1, len(findings) + 1))
     for finding in findings:
-        assert visible(finding.title).replace("`", "") in page(*names).text
+        assert visible(finding.headline).replace("`", "") in page(*names).text
         assert visible(finding.fix).replace("`", "") in page(*names).text
 
 
@@ -95,7 +95,7 @@ def test_a_shared_finding_leads_to_the_rank_that_its_words_are_of():
     shared = report(JOB)
     first = next(x for x in shared.findings if x.rank == 0 and x.about == "program")
     twin = next(x for x in shared.findings if x.rank == 1 and x.title == first.title)
-    costlier = replace(twin, cost_ns=twin.cost_ns * 3)
+    costlier = replace(twin, cost_ns=twin.cost_ns * 3, bound_ns=first.bound_ns * 3)
     findings = tuple(costlier if x is twin else x for x in shared.findings)
     changed = replace(shared, findings=findings)
     # WHEN its item is made
