@@ -53,7 +53,8 @@ def candidates_of_work(
         device: min(measure(time), round(float(saved_ns[device_number == device].sum())))
         for device, time in lost.items()
     }
-    if max(limit_ns.values(), default=0) < WARNING_SHARE * context.window.length_ns:
+    most_ns = max(limit_ns.values(), default=0)
+    if not most_ns or most_ns < WARNING_SHARE * context.window.length_ns:
         return []
     sites = context.call_sites(timeline.launch_id[rows])
     names = [context.kernel_name(row) for row in rows.tolist()]
