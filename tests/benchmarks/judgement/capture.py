@@ -84,7 +84,7 @@ def coordinate(names: Sequence[str], output: Path, work: Path, group: int, limit
             print(f"no time left for {[x['name'] for x in wanted[start:]]}", flush=True)
             break
         some = wanted[start : start + group]
-        _measure(some, output, work, begun + limit_s)
+        _measure(some, output, work)
         _pack(some, output / f"traces_{names[0] if names else 'all'}_{number}.tar", work)
         print(f"group {number} after {time.monotonic() - begun:.0f} s", flush=True)
 
@@ -93,7 +93,7 @@ def _variants(program: dict[str, Any]) -> list[str]:
     return ["as-it-is"] if program.get("healthy") else ["as-it-is", "fixed"]
 
 
-def _measure(some: Sequence[dict[str, Any]], output: Path, work: Path, until: float) -> None:
+def _measure(some: Sequence[dict[str, Any]], output: Path, work: Path) -> None:
     pairs = [(program["name"], variant) for program in some for variant in _variants(program)]
     timing = {pair: Child("time", *pair, work / "-".join(pair)) for pair in pairs}
     recording = {pair: Child("record", *pair, work / "-".join(pair)) for pair in pairs}
@@ -111,7 +111,7 @@ def _measure(some: Sequence[dict[str, Any]], output: Path, work: Path, until: fl
         child.end()
     for pair, child in recording.items():
         recorded_s = time.monotonic()
-        if child.answer(MAX_START_S) is not None and time.monotonic() < until:
+        if child.answer(MAX_START_S) is not None:
             child.tell("record")
             _wait_for_trace(child)
         line = {"program": pair[0], "variant": pair[1], "blocks_ms": blocks_ms[pair]}
