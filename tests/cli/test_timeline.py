@@ -42,7 +42,7 @@ def test_empty_range_is_wrong_usage(tracelab, tmp_path):
 def test_folder_of_several_traces_is_wrong_usage(tracelab, tmp_path):
     ran = tracelab("timeline", TRACES, "-o", tmp_path / "t.png")
     assert ran.code == 2
-    assert f"{len(list(TRACES.glob('*.gz')))} files" in ran.err
+    assert f"{len(list(TRACES.glob('*.gz')))} traces" in ran.err
 
 
 @pytest.mark.parametrize("option", ["--from", "--to"])

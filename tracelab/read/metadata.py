@@ -137,7 +137,7 @@ def _of_devices(metadata: Mapping[str, Any], key: str, used: Collection[int]) ->
     listed = {
         device["id"]: device.get(key)
         for device in map(mapping, devices)
-        if isinstance(device.get("id"), int)
+        if type(device.get("id")) is int and device["id"] >= 0
     }
     if not listed or listed.keys() >= set(used):
         return listed

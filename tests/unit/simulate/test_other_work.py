@@ -91,7 +91,11 @@ def test_a_pause_of_which_the_file_says_nothing_is_in_no_saving(within, middle, 
     longer, shorter = (launches_around(us * US, within=within) for us in (810, 310))
     adds = longer.step_ns(edit) - shorter.step_ns(edit)
     (low, high), (low_of_shorter, high_of_shorter) = longer.bounds_ns(edit), shorter.bounds_ns(edit)
-    assert (low - low_of_shorter, adds, high - high_of_shorter) == (middle * US, middle * US, 500 * US)
+    assert (low - low_of_shorter, adds, high - high_of_shorter) == (
+        middle * US,
+        middle * US,
+        500 * US,
+    )
 
 
 def test_of_a_file_with_nothing_but_calls_only_the_calls_are_saved():
