@@ -21,7 +21,7 @@ COMPILED = 'Use `torch.compile(model, mode="reduce-overhead")` or '
             '`torch.cuda.graph` around all of it. `torch.compile(model, mode="reduce-overhead")` '
             "is less work, but captures the forward and backward passes alone, and saves less. "
             "Nothing in the trace prevents it: no blocking call, ",
-            "whether it fits into memory, a trace does not say.",
+            "Shapes, which are not in the trace, must not change.",
         ),
         # One kernel has most of the GPU time.
         (
@@ -29,11 +29,11 @@ COMPILED = 'Use `torch.compile(model, mode="reduce-overhead")` or '
             f"Replay a step as a CUDA graph: 40 launches. {COMPILED}",
             "Shapes, which are not in the trace, must not change.",
         ),
-        # empty_cache, boolean masks and pageable copies have findings of their own.
+        # empty_cache, boolean masks and pageable copies have findings of their own, before this.
         (
             "train_step_sinful",
-            "More idle time comes from `empty_cache` in sinful (workloads/train_step.py:70) (23 ",
-            "whether it fits into memory, a trace does not say.",
+            "Replay what runs between `backward` in sinful (workloads/train_step.py:64) and ",
+            "Shapes, which are not in the trace, must not change.",
         ),
         # Of one rank among two.
         (

@@ -228,8 +228,9 @@ BEFORE = ("TL905", "launches_before_the_recording")
 # What docs/findings.md reasons by hand, and what the others are alarmed about.
 ALARMS = {
     "deepseek_dualpipe_h800": [],
-    "hta_sampled_rank0": [("TL301", "launch_bound"), ("TL301", "slow_host")],
-    "hta_sampled_rank1": [("TL301", "launch_bound"), ("TL301", "slow_host")],
+    # A graph would save 3 % of them, behind the reads and copies that cut it.
+    "hta_sampled_rank0": [("TL301", "slow_host")],
+    "hta_sampled_rank1": [("TL301", "slow_host")],
     "tracelens_b200_eager": [("TL301", "launch_bound"), ("TL301", "slow_host")],
     "tracelens_h100_qwen05b": [
         ("TL301", "launch_bound"),
@@ -237,7 +238,8 @@ ALARMS = {
     ],
     # Its blocks run again in the backward pass: `conv2d` inside `ReluBackward0`.
     "tracelens_mi300_resnet_ddp8": [("TL405", "recomputation"), BEFORE],
-    "segment_anything_fast_amg": [("TL102", "pageable"), ("TL301", "launch_bound")],
+    # Its pageable copies and reads come first: a graph of what is between them saves at most 4 %.
+    "segment_anything_fast_amg": [("TL102", "pageable")],
     "tracelens_sglang_decode": [],
     # Nearly all of both is a first use, which is for information (TL305).
     "hta_simple_add": [],

@@ -63,9 +63,18 @@ def test_the_captures_blocking_call_is_the_first_finding_of_each_step_behind_one
         assert (finding.rule, finding.cause, finding.severity) == ("TL101", "host_sync", "warning")
 
 
+# Captures whose last step is not typical.
+LEFT_OUT = {
+    "peer_copy_chain": [6],  # lacks work that it launched
+    # The profiler stops: nothing is recorded in the last 90 of 262 µs, 10 to 13 in steps before.
+    "recompiled_any_length": [5],
+    "two_streams_small": [6],  # in the last 44 of 1,370 µs, 11 to 15 in steps before
+}
+
+
 def test_every_capture_made_here_has_whole_steps(bundled_path):
     [steady] = report_of(bundled_path).steady
-    left_out = {"peer_copy_chain": [6]}.get(name_of(bundled_path), [])
+    left_out = LEFT_OUT.get(name_of(bundled_path), [])
     assert [x.step for x in steady.left_out] == left_out
     steps = [x.step for x in report_of(bundled_path).windows if x.step is not None]
     assert list(steady.steps) == [x for x in steps if x not in left_out]
