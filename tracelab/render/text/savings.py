@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tracelab.findings.finding import Finding
+from tracelab.findings.finding import WARNING_SHARE, Finding
 from tracelab.measures.steady import PROFILED
 from tracelab.render.text.cells import percent_text
 from tracelab.render.words import duration_text, time_unit
@@ -45,11 +45,16 @@ def of_what(scope: Scope) -> str:
 
 
 def saved_together(scope: Scope) -> list[str]:
-    """A sentence: what all fixes save together; none where it is not known, or next to nothing."""
+    """A sentence: what all fixes save together.
+
+    None where it is not known, or next to nothing, or little that may be nothing: then no finding
+    stands below it.
+    """
     savings = scope.savings
     if savings is None or not savings.saves_ns or not savings.edits or savings.step_ns is None:
         return []
-    if savings.saves_ns < _WORTH_A_WORD * savings.step_ns:
+    least = _WORTH_A_WORD if savings.saves_low_ns else WARNING_SHARE
+    if savings.saves_ns < least * savings.step_ns:
         return []
     fixes = "All fixes together save" if len(savings.edits) > 1 else "The fix below saves"
     profiled = "a profiled" if savings.basis == PROFILED else "a"

@@ -133,6 +133,22 @@ def test_nothing_large():
     assert "No fix saves 2 % of a 10.0 ms step." in lines
 
 
+@pytest.mark.parametrize(("low_us", "is_told"), [(0, False), (40, True)])
+def test_little_that_may_be_nothing_is_not_told_of_a_fix_that_no_screen_shows(low_us, is_told):
+    # GIVEN 0.6 % of a step, and in the other case surely 0.4 %
+    saved = (60 * US, low_us * US, 80 * US)
+    finding = saving(*saved, severity="info", cost_ns=MS // 10)
+    report = report_of(finding, of_all=savings(saved, edits=("load=0",)))
+
+    # WHEN
+    lines = lines_of(report)
+
+    # THEN it is told where the finding stands below
+    told = [line for line in lines if "save" in line and not line[:1].isdigit()]
+    assert ("60.0 µs" in figures(told)) == is_told
+    assert any(line.startswith("1.") for line in lines) == is_told
+
+
 def test_the_full_report_has_the_interval_and_a_column():
     large = saving(2_200 * US, 1_900 * US, 2_400 * US)
     small = saving(10 * US, 0, 20 * US, severity="info", cost_ns=MS // 10)
