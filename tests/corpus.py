@@ -34,7 +34,7 @@ def features(name: str) -> set[str]:
     """What a capture can show, each a word or two.
 
     >>> sorted(features("events_item"))
-    ['TL101 host_sync', 'TL910 inflated_host_times', 'events', 'one rank, recorded']
+    ['TL101 host_sync', 'TL205 no_free_sm', 'events', 'one rank, recorded']
     """
     line, files = LINES[name], CAPTURES[name]
     ranks = {1: "one rank", 2: "2 ranks", 4: "4 ranks"}[len(files)]
