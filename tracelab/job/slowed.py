@@ -44,7 +44,7 @@ _MOSTLY = 0.5  # of what is to be explained
 
 NOT_JUDGED = (
     "Recording made the steps {:.1f} times as long, and which rank is late without it is not "
-    "known. Record without stacks: tracelab run --no-stacks, or with_stack=False."
+    "known. Record without Python functions (`with_stack=False`)."
 )
 OTHERS_ARE_LATE = (
     "Recording made the steps so much longer that other ranks are late with it than without it."

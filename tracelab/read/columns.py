@@ -153,7 +153,7 @@ class Columns:
         self._messages = MessageBuffers()  # a row per event that communicates
         self._nodes = NodeBuffers()  # a row per event that is a node of a CUDA graph
         self._begin_end: list[tuple[int, Event]] = []  # with their indices in the file
-        self._arrows = ColumnBuffers()  # a row per end of an arrow from a launch to the GPU
+        self._arrows = ColumnBuffers()  # from launches to the GPU: a row per begin, and one per end
         self._event_count = 0
 
     def add(self, events: list[Event]) -> None:
@@ -295,9 +295,15 @@ class Columns:
     def _add_arrows(self, ends: list[Event]) -> None:
         time_ns, is_time = nanoseconds([event.ts for event in ends])
         is_begin = np.array([event.ph == "s" for event in ends], dtype=np.bool_)
-        number = np.array([event.id % _MOST_NUMBER for event in ends], dtype=np.int64)
-        arrows = {"time_ns": time_ns, "is_begin": is_begin, "number": number}
-        self._arrows.append({name: column[is_time] for name, column in arrows.items()})
+        number = np.array([event.id % _MOST_NUMBER for event in ends], dtype=np.int32)
+        begins, ends_ = is_time & is_begin, is_time & ~is_begin
+        self._arrows.append(
+            {
+                "begin_number": number[begins],
+                "end_number": number[ends_],
+                "end_ns": time_ns[ends_],
+            }
+        )
 
     def _count_arrows(self, start_ns: Int64Array, has_arguments: NDArray[np.bool_]) -> int:
         """How many arrows end where no event begins; the profiler draws each to one.
@@ -306,14 +312,18 @@ class Columns:
         the few events that have arguments.
         """
         arrows = self._arrows.arrays()
+        self._arrows = ColumnBuffers()  # all that follows needs this memory
         if not arrows:
             return 0
-        is_begin, number = arrows["is_begin"], arrows["number"]
-        time_ns = arrows["time_ns"][~is_begin & np.isin(number, number[is_begin])]
+        is_arrow = _are_among(arrows["end_number"], np.unique(arrows["begin_number"]))
+        end_ns = arrows["end_ns"][is_arrow]
+        time_ns = np.unique(end_ns)
+        is_there = np.zeros(len(time_ns), dtype=np.bool_)
         for begin_ns in (start_ns[has_arguments], start_ns):
-            if len(time_ns):
-                time_ns = time_ns[np.isin(time_ns, begin_ns, invert=True)]
-        return len(time_ns)
+            if len(time_ns) and not is_there.all():
+                found = _are_among(begin_ns, time_ns)
+                is_there[np.searchsorted(time_ns, begin_ns[found])] = True
+        return int((~is_there[np.searchsorted(time_ns, end_ns)]).sum())
 
     def _count_event(self, event: Event, duration_ns: int) -> None:
         """Count an event of a category that is not known, and where it ran how long."""
@@ -517,6 +527,19 @@ class Columns:
         self._losses["unmatched_begin_end"] += unmatched
         if complete:
             self._add_complete(complete, np.array(file_indices))
+
+
+def _are_among(values: NDArray[Any], ordered: NDArray[Any]) -> NDArray[np.bool_]:
+    """bool[n], the values among others that are in order; `np.isin` would sort copies of both.
+
+    >>> _are_among(np.array([5, 9, 7]), np.array([7, 9])).tolist()
+    [False, True, True]
+    """
+    if not len(ordered):
+        return np.zeros(len(values), dtype=np.bool_)
+    position = np.searchsorted(ordered[:-1], values)
+    are_among: NDArray[np.bool_] = ordered[position] == values
+    return are_among
 
 
 def _set_endless_apart(dense: Mapping[str, NDArray[Any]]) -> int:
