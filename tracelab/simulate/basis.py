@@ -14,6 +14,8 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline
 from tracelab.simulate.program import NodeKind, Program
 
+_SAME = 0.02  # of a step: by so much blocks of one capture differ that were timed in turns
+
 
 class Bounds(NamedTuple):
     """A step with a change: what is predicted, at least and at most, ns."""
@@ -61,11 +63,18 @@ class StepBasis(OneLine):
         share = self.step_ns / replayed_ns
         differs = abs(1 / share - 1)
         from_ns = round(start_ns * share)
-        most_ns = max(0, from_ns - remains_ns)
+        # Where plain steps ran at a lower clock, so does the replay's GPU work.
+        at_clock = min(1.0, self.profiled_step_ns / replayed_ns)
+        most_ns = max(0, from_ns - round(remains_ns * at_clock))
         saves_ns, low_ns, high_ns = (
             (start_ns - ns) * share for ns in (bounds.predicted_ns, bounds.high_ns, bounds.low_ns)
         )
-        low_ns *= max(0.0, 1 - differs) if low_ns > 0 else 1 + differs
+        if low_ns > 0:
+            slowed_ns = max(0, replayed_ns - self.step_ns)  # that may be all that is saved
+            least_ns = max(0, start_ns - bounds.high_ns - slowed_ns)
+            low_ns = min(low_ns * max(0.0, 1 - differs), least_ns)
+        else:
+            low_ns *= 1 + differs
         high_ns *= 1 + differs if high_ns > 0 else max(0.0, 1 - differs)
         saved = [min(most_ns, round(ns)) for ns in (saves_ns, high_ns, low_ns)]
         return Bounds(*(from_ns - ns for ns in saved))
@@ -75,7 +84,8 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     """The length of a file's step; there is no slow reference model: it is a median.
 
     The recorder times few steps at once, from empty queues on, and waits for the GPU behind them:
-    where the host is ahead, that is up to a third more than a step among others takes.
+    where the host is ahead, that is up to a third more than a step among others takes. Recording
+    makes no step shorter: where the timed ones are longer, the recorded ones are the better clock.
 
     Args:
         timeline: the GPU activities in order.
@@ -91,7 +101,10 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     timed_ns = timeline.trace.info.unprofiled_step_ns
     if timed_ns is None:
         return StepBasis(profiled_ns, profiled_ns)
-    return StepBasis(follows_ns or round(timed_ns), profiled_ns, is_unprofiled=True)
+    plain_ns = follows_ns or round(timed_ns)
+    if plain_ns > (1 + _SAME) * profiled_ns:
+        return StepBasis(profiled_ns, profiled_ns)
+    return StepBasis(plain_ns, profiled_ns, is_unprofiled=True)
 
 
 def gpu_chain(program: Program) -> Program:

@@ -72,6 +72,11 @@ def test_what_makes_a_step_longer_stays_longer():
     assert StepBasis(50, 100).carry(100, 100, Bounds(110, 95, 130), 0) == (55, 45, 80)
 
 
+def test_what_the_profiler_slowed_may_be_all_that_is_saved():
+    # 20 of 100 are the profiler's, and at least 15 are saved: 30 of 100 is 24 of 80, or nothing.
+    assert StepBasis(80, 100).carry(100, 100, Bounds(70, 60, 85), 0) == (56, 40, 80)
+
+
 def test_what_comes_after_other_changes_starts_from_their_step():
     # Of 200 they leave 150; 30 more are saved, which is 15 of 75, and 70 of them remain.
     basis = StepBasis(100, 200, is_unprofiled=True)
