@@ -63,9 +63,7 @@ class StepBasis(OneLine):
         share = self.step_ns / replayed_ns
         differs = abs(1 / share - 1)
         from_ns = round(start_ns * share)
-        # Where plain steps ran at a lower clock, so does the replay's GPU work.
-        at_clock = min(1.0, self.profiled_step_ns / replayed_ns)
-        most_ns = max(0, from_ns - round(remains_ns * at_clock))
+        most_ns = max(0, from_ns - remains_ns)
         saves_ns, low_ns, high_ns = (
             (start_ns - ns) * share for ns in (bounds.predicted_ns, bounds.high_ns, bounds.low_ns)
         )
@@ -102,9 +100,8 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     if timed_ns is None:
         return StepBasis(profiled_ns, profiled_ns)
     plain_ns = follows_ns or round(timed_ns)
-    if plain_ns > (1 + _SAME) * profiled_ns:
-        return StepBasis(profiled_ns, profiled_ns)
-    return StepBasis(plain_ns, profiled_ns, is_unprofiled=True)
+    is_longer = plain_ns > (1 + _SAME) * profiled_ns
+    return StepBasis(profiled_ns if is_longer else plain_ns, profiled_ns, is_unprofiled=True)
 
 
 def gpu_chain(program: Program) -> Program:
