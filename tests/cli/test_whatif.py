@@ -36,10 +36,8 @@ def test_every_fix_alone_then_all_together(tracelab):
     assert together["findings"] == indices
     for x in (*alone, together):
         assert x["low_ns"] <= x["predicted_ns"] <= x["high_ns"]
-        # Of what is left after the others, the step is the one with them.
-        rest = [i for i in x["findings"] if report["findings"][i]["role"] == "rest"]
-        assert (x["step_ns"] == together["step_ns"]) == (x is together or not rest)
-    assert together["predicted_ns"] <= min(x["predicted_ns"] for x in alone)
+        assert x["step_ns"] == together["step_ns"]
+    assert together["predicted_ns"] < min(x["predicted_ns"] for x in alone)
 
 
 def test_prediction_of_a_fix_is_the_saving_of_its_finding(tracelab):

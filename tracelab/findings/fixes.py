@@ -155,7 +155,7 @@ def _fix(name: str, findings: Sequence[Finding], indices: Sequence[int]) -> Fix:
     Those of a finding that comes after others are made on top of theirs.
     """
     edits = _edits(findings[i] for i in indices)
-    if all(findings[i].role != REST for i in indices):
+    if not edits or all(findings[i].role != REST for i in indices):
         return Fix(name, edits, tuple(indices))
     after = joint_changes([_edits(finding for finding in findings if not finding.is_generic)])
     return Fix(name, tuple(x for x in edits if x not in after), tuple(indices), after)
