@@ -40,6 +40,8 @@ def test_host_of_a_copy_bound_step_saves_nothing():
     [
         ("events_item", "workloads/events.py:65"),
         ("events_stream_synchronize", "workloads/events.py:54"),
+        ("events_device_synchronize", "workloads/events.py:59"),
+        ("events_event_synchronize", "workloads/events.py:49"),
     ],
 )
 def test_without_the_wait_of_a_line_a_step_takes_what_the_fixed_one_does(defect, place):

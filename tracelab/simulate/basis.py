@@ -14,7 +14,7 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline
 from tracelab.simulate.program import NodeKind, Program
 
-_SAME = 0.02  # of a step: by so much blocks of one capture differ that were timed in turns
+SAME = 0.02  # of a step: by so much blocks of one capture differ that were timed in turns
 
 
 class Bounds(NamedTuple):
@@ -100,7 +100,7 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     if timed_ns is None:
         return StepBasis(profiled_ns, profiled_ns)
     plain_ns = follows_ns or round(timed_ns)
-    is_longer = plain_ns > (1 + _SAME) * profiled_ns
+    is_longer = plain_ns > (1 + SAME) * profiled_ns
     return StepBasis(profiled_ns if is_longer else plain_ns, profiled_ns, is_unprofiled=True)
 
 
