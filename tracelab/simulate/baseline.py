@@ -24,7 +24,7 @@ from tracelab.model.latencies import UNEXPLAINED_NS
 from tracelab.model.lookup import groups_of
 from tracelab.model.lost_work import missing_work
 from tracelab.model.trace import ABSENT
-from tracelab.simulate.basis import SAME, StepBasis, find_basis, gpu_chain
+from tracelab.simulate.basis import StepBasis, find_basis, gpu_chain
 from tracelab.simulate.calibrate import Calibration, calibrate
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.recorded import record_program
@@ -179,14 +179,16 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
         return recorded
     error = calibration.step_ns / timed_ns - 1
     replayed_ns = int(replay([calibration.program]).step_ns[0])
-    step_ns, recorded_ns = round(replayed_ns / (1 + error)), recorded.step_ns or 0
+    step_ns = round(replayed_ns / (1 + error))
+    # What was recorded need not go on so; the profiler makes neither of the two shorter.
+    recorded_ns = max(recorded.step_ns or 0, recorded.replayed_ns or 0)
     why = None
     host_decides = max(calibration.host_ns, host_ns) > _HOST_DECIDES * timed_ns
     if host_decides and abs(calibration.host_ns - host_ns) > _MOST_ERROR * timed_ns:
         why = _NOT_EXPLAINED.format("the host took", _time(host_ns), _time(calibration.host_ns))
     elif abs(error) > _MOST_ERROR:
         why = _NOT_EXPLAINED.format("the program took", _time(timed_ns), _time(calibration.step_ns))
-    elif step_ns > (1 + SAME) * recorded_ns:
+    elif step_ns > (1 + _MOST_ERROR) * recorded_ns:
         why = _LONGER.format(_time(step_ns), _time(recorded_ns))
     if why:
         # However long it is, it says how steps follow each other: no faster than host and GPU can.
@@ -195,7 +197,7 @@ def _calibrated(graph: Graph, program: Program, recorded: Baseline) -> Baseline:
             recorded,
             loose=(calibration.program,),
             not_calibrated=why,
-            plain_step_ns=round(min(timed_ns, max(step_ns, least_ns))),
+            plain_step_ns=round(min(timed_ns, recorded_ns, max(step_ns, least_ns))),
         )
     return replace(
         recorded,

@@ -14,8 +14,6 @@ from tracelab.model.kernel_kinds import Kind
 from tracelab.model.timeline import Timeline
 from tracelab.simulate.program import NodeKind, Program
 
-SAME = 0.02  # of a step: by so much blocks of one capture differ that were timed in turns
-
 
 class Bounds(NamedTuple):
     """A step with a change: what is predicted, at least and at most, ns."""
@@ -83,7 +81,7 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
 
     The recorder times few steps at once, from empty queues on, and waits for the GPU behind them:
     where the host is ahead, that is up to a third more than a step among others takes. Recording
-    makes no step shorter: where the timed ones are longer, the recorded ones are the better clock.
+    makes no step shorter: without a replay, it is no longer than the recorded ones.
 
     Args:
         timeline: the GPU activities in order.
@@ -99,9 +97,8 @@ def find_basis(timeline: Timeline, follows_ns: int | None = None) -> StepBasis:
     timed_ns = timeline.trace.info.unprofiled_step_ns
     if timed_ns is None:
         return StepBasis(profiled_ns, profiled_ns)
-    plain_ns = follows_ns or round(timed_ns)
-    is_longer = plain_ns > (1 + SAME) * profiled_ns
-    return StepBasis(profiled_ns if is_longer else plain_ns, profiled_ns, is_unprofiled=True)
+    plain_ns = follows_ns or min(round(timed_ns), profiled_ns)
+    return StepBasis(plain_ns, profiled_ns, is_unprofiled=True)
 
 
 def gpu_chain(program: Program) -> Program:

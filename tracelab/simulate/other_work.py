@@ -75,7 +75,7 @@ class Silence(NamedTuple):
 def find_silence(host: Host) -> Silence:
     """When the host did something that the file does not say."""
     trace = host.timeline.trace
-    told = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
+    recorded = trace.thread_index[trace.of_category(Category.OPERATOR, Category.PYTHON)]
     all_, unknown = {}, {}
     for thread, own in host.states.items():
         states = (own, host.other_threads(thread))
@@ -87,6 +87,6 @@ def find_silence(host: Host) -> Silence:
             is_long = silent.ends - silent.starts > _SILENT_NS
             long = Intervals(silent.starts[is_long], silent.ends[is_long])
             named = join(own.annotated, states[1].annotated)
-            unknown[thread] = subtract(long if (told == thread).any() else silent, named)
+            unknown[thread] = subtract(long if (recorded == thread).any() else silent, named)
             all_[thread] = join(long, unknown[thread])
     return Silence(all_, unknown)
