@@ -83,16 +83,16 @@ def price_findings(
         if found[i].is_generic and specific.edits
     }
     together = _joint([specific, *fixes.values()])
-    wanted = [*fixes.values(), *rests.values(), *bounds.values(), specific, together]
-    *alone, of_specific, of_all = predict(baseline, sites, wanted)
+    groups = (fixes, rests, bounds)
+    wanted = [*(fix for group in groups for fix in group.values()), specific, together]
+    *others, of_specific, of_all = predict(baseline, sites, wanted)
+    predictions = iter(others)
+    alone, added, at_most = ({i: saved_ns(next(predictions)) for i in group} for group in groups)
     step_ns = baseline.printed_basis.step_ns
-    by_index = dict(zip(fixes, alone, strict=False))
-    findings = [
-        with_saving(finding, step_ns, saved_ns(by_index[i])) if i in by_index else finding
-        for i, finding in enumerate(found)
-    ]
-    for i, prediction in zip(bounds, alone[len(fixes) + len(rests) :], strict=True):
-        *_, high_ns = saved_ns(prediction)
+    findings = list(found)
+    for i, saved in alone.items():
+        findings[i] = with_saving(findings[i], step_ns, saved)
+    for i, (*_, high_ns) in at_most.items():
         findings[i] = with_bound(findings[i], step_ns, high_ns)
     savings = _savings(context, baseline, of_all if fixes else None)
     specific_ns, *_ = saved_ns(of_specific)
@@ -101,9 +101,9 @@ def price_findings(
     if _needs_others(findings, WARNING_SHARE * step_ns):
         specific_ns = all_ns
     findings = list(with_rest(findings, specific_ns, all_ns))
-    for i, prediction in zip(rests, alone[len(fixes) :], strict=False):
+    for i, saved in added.items():
         if findings[i].role == REST:
-            findings[i] = with_saving(findings[i], step_ns, saved_ns(prediction))
+            findings[i] = with_saving(findings[i], step_ns, saved)
     return Priced(in_order(findings, steps_of(context), step_ns), (savings,))
 
 

@@ -158,7 +158,7 @@ def _disjoint(delays: _Delays) -> _Delays:
     """The same delays by gap and start: a moment of several in one gap is that of the first."""
     order = np.lexsort((delays.call_index, delays.start_ns, delays.gap_index))
     gap_index, end_ns = delays.gap_index[order], delays.end_ns[order]
-    # The latest end so far within each gap: ends are told by their rank, so that gaps stay apart.
+    # The latest end so far within each gap: ranks of ends, not ends, so that gaps stay apart.
     by_end = np.argsort(end_ns, kind="stable")
     rank = np.empty(len(order), dtype=np.int64)
     rank[by_end] = np.arange(len(order))

@@ -34,6 +34,7 @@ _PACKAGE_FRAME = re.compile(
     r"|peft|pytorch_lightning|sentence_transformers|timm|torch_geometric|torchaudio|torchmetrics"
     r"|torchrl|torchtext|torchvision|transformers|trl)/"
 )
+_OLD_NODE = re.compile(r"torch::autograd::\w+|[A-Z]\w*Backward\d*")
 _FRAME = re.compile(r"^(?P<file>.+)\((?P<line>\d+)\): (?P<function>.+)$", re.DOTALL)
 _BUILT_IN = re.compile(r"^<built-in (?:method|function) (?P<name>[^\s>]+)")
 _SPECIAL_METHOD = re.compile(
@@ -98,9 +99,6 @@ class Frame:
     file: str
     line: int
     function: str
-
-
-_OLD_NODE = re.compile(r"torch::autograd::\w+|[A-Z]\w*Backward\d*")
 
 
 def parse_frame(name: str) -> Frame | None:

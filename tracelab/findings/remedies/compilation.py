@@ -50,9 +50,9 @@ _RECORDS = re.compile(
 )
 _MAKES = re.compile(r"torch/cuda/graphs\.py\(\d+\): __(?:new|init)__$")
 _MAKES_OR_FREES = re.compile(r"^(?:cuda|cu|hip)Graph(?:Instantiate|(?:Exec)?Destroy)")
-# With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 _RESUMES = re.compile(r": torch_dynamo_resume_in_")
 _READS = r"^aten::(?:item|is_nonzero|nonzero|to|_to_copy|copy_)$"
+# With FSDP2 and DDP's optimizer a graph breaks at each block, by design.
 _BREAKS_BY_DESIGN = re.compile(r"^FSDP::")
 
 

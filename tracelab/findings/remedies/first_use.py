@@ -150,10 +150,11 @@ def _slow_first(graph: Graph, events: Int64Array) -> Int64Array:
 def _fills_memory(graph: Graph, events: Int64Array) -> Int64Array:  # noqa: ARG001
     """The allocator's calls that do not go on.
 
-    So it is where only the first of several steps has any. Nothing that is never given back is
-    asked for in all eternity: where none is, they come once, unless at least every other steady
-    step has one. So do those before the first that gives some back in a file without steps, which
-    begins as the program does, as a rule. What a library frees as it begins is no pool's.
+    These are all where only the first of several steps has any. A program whose memory is never
+    freed stops allocating: without a call that frees, all come once, unless at least every other
+    steady step has one. In a file without steps, which usually begins as the program does, those
+    before the first call that frees come once. A library frees memory as it begins; that is not
+    the allocator's.
     """
     timeline, calls = graph.host.timeline, _allocator_calls(graph)
     starts, _ = _library_starts(graph)
