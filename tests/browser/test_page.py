@@ -57,7 +57,7 @@ def test_it_says_what_the_text_says(open_page, path, tracelab):
         assert line.strip() in text
     for finding in report_of(TRACE).findings:
         if finding.about == "program":
-            assert finding.headline.replace("`", "") in text
+            assert finding.shown_title.replace("`", "") in text
 
 
 def test_a_click_on_a_finding_shows_its_evidence(open_page, path, meta):
@@ -187,7 +187,7 @@ def test_on_paper_are_all_findings_and_their_fixes(open_page, path, tmp_path):
     program = [x for x in report_of(TRACE).findings if x.about == "program"]
     assert len(program) > 3
     for finding in program:
-        assert finding.headline.replace("`", "") in text
+        assert finding.shown_title.replace("`", "") in text
         assert finding.fix.replace("`", "")[:60] in text
     written = tmp_path / "page.pdf"
     page.pdf(path=written)

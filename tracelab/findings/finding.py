@@ -131,7 +131,7 @@ class Finding(OneLine):
         return self.role in (GENERIC, REST)
 
     @property
-    def headline(self) -> str:
+    def shown_title(self) -> str:
         """Its title, which says whether other findings come before it."""
         if self.role != REST:
             return self.title

@@ -68,7 +68,7 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
         "saves_high_ns": finding.saves_high_ns,
     }
     texts = {
-        "finding": f"{number}. {finding.headline}",
+        "finding": f"{number}. {finding.shown_title}",
         "price": price if finding.saves_ns is None else saving_in_full(finding, scope),
         "where": describe(
             call_site_of(finding.where), finding.where.api or finding.where.activity or ""
@@ -90,7 +90,7 @@ def _track(number: int, finding: Finding, scope: Scope, tracks: Tracks) -> Findi
     cause = FINDING_CAUSE_NAMES.get(finding.cause, finding.cause)
     track = Track(
         label=shorten(
-            f"{number} {price}: {finding.rule} {clean(finding.headline)}", _LONGEST_LABEL
+            f"{number} {price}: {finding.rule} {clean(finding.shown_title)}", _LONGEST_LABEL
         ),
         category="finding",
         start_ns=shown.starts,

@@ -140,7 +140,7 @@ def _packed(labels: Sequence[str]) -> list[str]:
 
 def _title(finding: Finding, room: int) -> list[str]:
     """The title in two lines at most; names are shortened before anything is left out."""
-    text = f"{clean(finding.headline)}."
+    text = f"{clean(finding.shown_title)}."
     for most in _LONGEST_NAMES:
         lines = wrap(text, room)
         if len(lines) <= _TITLE_LINES:

@@ -59,7 +59,7 @@ def _in_full(number: int, finding: Finding, scope: Scope) -> Section:
     title = PART.join((f"{number}. {finding.severity}", of_all, *names))
     reason = REASONS.get(finding.saves_reason or "")
     lines = (
-        f"{finding.headline}. {_circumstances(finding, scope)}",
+        f"{finding.shown_title}. {_circumstances(finding, scope)}",
         *filter(None, [reason]),
         f"Fix: {finding.fix}",
         *([f"Source: {finding.source}."] if finding.source else []),
@@ -91,7 +91,7 @@ def _brief(findings: Sequence[Finding], scope: Scope) -> Section:
             percent_text(finding.bound_ns, scope.base_ns),
             *([_saves(finding, scope)] if is_priced else []),
             meaning_of(FINDING_CAUSE_NAMES, finding.cause),
-            finding.headline,
+            finding.shown_title,
         )
         for finding in findings
     ]

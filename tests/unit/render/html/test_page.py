@@ -65,7 +65,7 @@ def test_every_finding_is_in_the_page_once(names):
     findings = report(*names).findings
     assert numbers(page(*names)) == list(range(1, len(findings) + 1))
     for finding in findings:
-        titles = (visible(x).replace("`", "") for x in (finding.title, finding.headline))
+        titles = (visible(x).replace("`", "") for x in (finding.title, finding.shown_title))
         assert any(title in page(*names).text for title in titles)
         assert visible(finding.fix).replace("`", "") in page(*names).text
 
