@@ -70,8 +70,8 @@ def test_the_rest_of_nothing_is_none():
     assert graph.role == GENERIC
 
 
-def test_headline_says_what_comes_after_others():
+def test_shown_title_says_what_comes_after_others():
     title = "The host launches too slowly"
-    assert make_finding("TL301", title=title, role=GENERIC).headline == title
-    rest = make_finding("TL301", title=title, role=REST).headline
+    assert make_finding("TL301", title=title, role=GENERIC).shown_title == title
+    rest = make_finding("TL301", title=title, role=REST).shown_title
     assert rest == f"After that: {title.replace('The', 'the')}"
