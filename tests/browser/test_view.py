@@ -196,9 +196,11 @@ def test_it_is_said_when_the_window_is_closed_before_perfetto_is_there(open_serv
     page = page_of(META, (TRACE,), "http://127.0.0.1:9")  # where nothing listens
     with served({"": page, "trace/0": content_of_file(ITEM, "application/gzip")}) as url:
         page = open_served(url, expects=REQUESTS)
-        with page.context.expect_page() as opened:
+        # The server closes behind the last line: what it has not accepted by then would be reset.
+        with page.expect_response("**/trace/0") as answered, page.context.expect_page() as opened:
             page.get_by_role("button", name="Open in Perfetto").click()
         page.get_by_text("Waiting for http://127.0.0.1:9…").wait_for()
+        answered.value.finished()
         opened.value.close()
         page.get_by_text("Perfetto did not get the trace: its window was closed").wait_for()
 
