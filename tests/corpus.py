@@ -7,7 +7,11 @@ of them, recorded and plain files, and 1, 2 and 4 ranks. ``pytest --corpus=all``
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from tests.bundled_traces import FOLDER, MANIFEST, report_of
 
@@ -28,6 +32,18 @@ SMALL = dict(
 def chosen(which: str) -> dict[str, tuple[Path, ...]]:
     """The files of each capture of a corpus, "small" or "all", in the manifest's order."""
     return {name: files for name, files in CAPTURES.items() if which == "all" or name in SMALL}
+
+
+def cases(rows: Iterable[Sequence[Any]]) -> list[Any]:
+    """The rows of a table for `parametrize`; each begins with the name of a capture or of a rank.
+
+    The default run looks at those of its captures.
+    """
+    others = pytest.mark.whole_corpus
+    return [
+        pytest.param(*row, marks=() if row[0].split("_rank")[0] in SMALL else others)
+        for row in rows
+    ]
 
 
 def features(name: str) -> set[str]:

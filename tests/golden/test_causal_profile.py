@@ -54,7 +54,14 @@ def test_without_the_wait_of_a_line_a_step_takes_what_the_fixed_one_does(defect,
 
 
 @pytest.mark.parametrize("by", ["line", "operator", "kernel"])
-@pytest.mark.parametrize("name", ["train_step_sinful", "train_step_clean", "inline_loader_numpy"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("train_step_sinful", marks=pytest.mark.slow),
+        "train_step_clean",
+        "inline_loader_numpy",
+    ],
+)
 def test_nothing_is_counted_twice(name, by):
     host, gpu, items = profiled(name, by)
     rounding = len(items)

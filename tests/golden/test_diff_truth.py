@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import corpus
 from tracelab import Options, find_sources
 from tracelab.comparison.compare import compare_sides, launches_of, merge_side
 from tracelab.comparison.diff import Doubt
@@ -107,7 +108,7 @@ DIFFERENT = (
     ("events_item", "prefetch_loader"),
     ("two_streams_medium", "two_streams_small"),
     ("ddp_hook_no_hook_rank0", "fsdp_prefetch_rank0"),
-    ("straggler_even_rank0", "two_models_naive"),
+    ("two_models_naive", "straggler_even_rank0"),
 )
 
 
@@ -130,7 +131,7 @@ def compared(before, after):
     return rank
 
 
-@pytest.mark.parametrize(("before", "after", "percent"), IMPROVED)
+@pytest.mark.parametrize(("before", "after", "percent"), corpus.cases(IMPROVED))
 def test_no_improvement_is_denied(before, after, percent):
     shorter = compared(trace(before), trace(after))
     assert (shorter.verdict, shorter.basis) == ("shorter", "step")
@@ -144,7 +145,7 @@ def test_what_the_step_without_the_profiler_does_not_confirm_is_not_claimed(befo
         assert compared(*map(trace, files)).doubts == (Doubt.PROFILER,)
 
 
-@pytest.mark.parametrize(("name", "verdict"), SAME.items())
+@pytest.mark.parametrize(("name", "verdict"), corpus.cases(SAME.items()))
 def test_nothing_is_reported_where_the_program_is_the_same(name, verdict):
     before, after = name, re.sub(r"(_rank\d+)?$", r"_plain\1", name, count=1)
     there, back = (
@@ -160,7 +161,7 @@ def test_every_second_recording_is_in_the_table():
     assert plain == set(SAME)
 
 
-@pytest.mark.parametrize(("before", "after", "one_step", "two_steps"), SHORT)
+@pytest.mark.parametrize(("before", "after", "one_step", "two_steps"), corpus.cases(SHORT))
 def test_few_steps_decide_what_they_can(before, after, one_step, two_steps, tmp_path_factory):
     for last, verdict in ((5, one_step), (6, two_steps)):
         files = [
@@ -169,7 +170,7 @@ def test_few_steps_decide_what_they_can(before, after, one_step, two_steps, tmp_
         assert compared(*files).verdict == verdict
 
 
-@pytest.mark.parametrize(("before", "after"), DIFFERENT)
+@pytest.mark.parametrize(("before", "after"), corpus.cases(DIFFERENT))
 def test_different_programs_are_recognised(before, after):
     diff = compare_sides(side(trace(before)), side(trace(after)))
     assert diff.same_program is False
@@ -177,10 +178,11 @@ def test_different_programs_are_recognised(before, after):
     assert diff.regressed(0) == ()
 
 
-@pytest.mark.parametrize("pair", [*(pair[:2] for pair in IMPROVED), *UNCONFIRMED])
-def test_a_changed_program_is_the_same_program(pair):
-    before, after = (side(trace(name)) for name in pair)
-    assert compare_sides(before, after).same_program is True
+@pytest.mark.parametrize(
+    ("before", "after"), corpus.cases([*(pair[:2] for pair in IMPROVED), *UNCONFIRMED])
+)
+def test_a_changed_program_is_the_same_program(before, after):
+    assert compare_sides(side(trace(before)), side(trace(after))).same_program is True
 
 
 @cache

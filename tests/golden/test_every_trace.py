@@ -16,7 +16,7 @@ import pytest
 
 from tests.bundled_traces import analysis_of
 from tests.checks import failures
-from tests.shared_traces import FOLDER, PATHS, needs_real_traces
+from tests.shared_traces import FOLDER, each_real_trace
 from tracelab import load_report, whatif, window_graph
 from tracelab.measures.bubbles import Cause, bubbles
 from tracelab.measures.critical_path import PathKind, critical_paths
@@ -284,7 +284,12 @@ def test_identities_hold(bundled_path, tmp_path):
     check(bundled_path, tmp_path)
 
 
-@needs_real_traces
-@pytest.mark.parametrize("path", [*PATHS, *RANKS], ids=lambda path: path.name[:-8])
-def test_so_they_do_in_traces_of_other_people(path, tmp_path):
+@each_real_trace
+def test_so_they_do_in_traces_of_other_people(real_trace, tmp_path):
+    check(real_trace, tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", RANKS, ids=lambda path: path.name[:-8])
+def test_so_they_do_in_a_job_of_other_people(path, tmp_path):
     check(path, tmp_path)

@@ -28,12 +28,14 @@ def samples():
     return of_h200
 
 
+@pytest.mark.whole_corpus
 def test_typical_latencies_are_the_medians_of_the_captures(samples):
     measured = [latencies.typical_ns(samples, number) for number in range(len(LATENCIES))]
 
     assert [latency.typical_ns for latency in LATENCIES] == measured
 
 
+@pytest.mark.whole_corpus
 def test_what_is_typical_is_far_from_late(samples):
     # Of each sort 99 of 100 starts come less than the limit after the median.
     for latency, starts_ns in zip(LATENCIES, samples, strict=True):

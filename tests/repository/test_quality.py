@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
     [
         ["-m", "ruff", "check", "."],
         ["-m", "ruff", "format", "--check", "."],
-        ["-m", "mypy"],
+        pytest.param(["-m", "mypy"], marks=pytest.mark.slow),  # half a minute where it has no cache
         ["-c", "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports())"],
     ],
     ids=["ruff check", "ruff format", "mypy", "import-linter"],

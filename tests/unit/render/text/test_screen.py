@@ -417,6 +417,7 @@ def test_every_real_trace_fits(real_trace):
     assert_is_a_screen(report_of(real_trace))
 
 
+@pytest.mark.slow
 def test_a_real_job_of_eight_ranks_fits():
     folder = FOLDER / "param_dlrm_8ranks"
     if not folder.exists():
