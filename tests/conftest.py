@@ -79,8 +79,8 @@ def snapshot(snapshot, tmp_path_factory):
 
 @pytest.fixture
 def small_program(monkeypatch):
-    """Let a recording read little of the program's source; here that is all tests, each time."""
-    monkeypatch.setattr("tracelab.record.program_source._MOST_READ", 20_000)
+    """Let a recording look at no module of the program; here that is all tests, each time."""
+    monkeypatch.setattr("tracelab.record.program_source._own_files", lambda _: ())
 
 
 @pytest.fixture

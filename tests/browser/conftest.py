@@ -69,7 +69,7 @@ class Pages:
         self.heard = {}
 
     def __call__(self, where: Path | str, *, expects: Sequence[str] = (), **context):
-        """Open a file, or an address that begins with "http".
+        """Open a file, or an address that begins with "http" or "file".
 
         Args:
             where: what to open.
@@ -81,7 +81,7 @@ class Pages:
         Returns:
             The `Page` of Playwright's sync API, loaded.
         """
-        is_address = isinstance(where, str) and where.startswith("http")
+        is_address = isinstance(where, str) and where.startswith(("http", "file"))
         address = where if is_address else Path(where).resolve().as_uri()
         opened = self._browser.new_context(**{"viewport": VIEWPORT, **context})
         opened.set_default_timeout(TIMEOUT_MS)

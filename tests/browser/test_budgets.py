@@ -97,6 +97,7 @@ def test_a_job_of_eight_ranks_stays_within_its_budget(folder):
     assert MOST_BYTES_OF_JOB * OF_BASE64 + without_columns(page) < 2 * MB
 
 
+@pytest.mark.slow
 def test_what_is_drawn_depends_on_pixels(open_page, some_steps, many_steps):
     """Of many activities in a pixel only their shares are drawn, a rectangle a pixel and kind."""
     drawn = []

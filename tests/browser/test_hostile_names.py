@@ -24,7 +24,7 @@ UNSEEN = re.compile(
 @pytest.fixture(scope="module")
 def hostile_page(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    trace = poisoned(FOLDER / "train_step_sinful.pt.trace.json.gz", folder)
+    trace = poisoned(FOLDER / "events_item.pt.trace.json.gz", folder)
     page = folder / "page.html"
     tracelab.write_page(trace, page)
     return page

@@ -66,9 +66,9 @@ def test_the_file_s_own_slices_are_read_as_before(perfetto, files):
 
 
 def test_what_our_tests_write_is_what_perfetto_reads(perfetto, files, recorded):
-    """GIVEN a recording as our tests write it in packets
+    """GIVEN a recording as our tests write it in packets, with our tracks
     THEN Perfetto finds every activity of the GPU, with its exact times."""
-    [row] = perfetto(files[0]).sql(
+    [row] = perfetto(files[1]).sql(
         "select count(*) as activities, sum(dur) as length_ns from gpu_slice"
     )
     in_file = collector_packets.as_in_packets(recorded)

@@ -127,6 +127,7 @@ def test_perfetto_shows_the_finding_that_was_clicked_and_then_the_next_one(open_
         assert page.get_by_role("button", name="Show in Perfetto").count() == 2
 
 
+@pytest.mark.slow
 def test_perfetto_opens_the_whole_trace(open_served, viewers):
     page = page_of(META, (TRACE,), viewers.address)
     with served({"": page, "trace/0": content_of_file(ITEM, "application/gzip")}) as url:

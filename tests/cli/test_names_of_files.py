@@ -73,13 +73,13 @@ def test_no_traceback_and_nothing_that_acts_on_a_terminal(tracelab, path, tmp_pa
     assert ran.err.count("\n") == ran.err.count("tracelab: ")
 
 
-def test_a_report_tells_the_name_and_can_be_read_again(path, tmp_path):
+def test_a_report_tells_the_name_and_can_be_read_again(tracelab, path, tmp_path):
     report = tmp_path / "report.json"
-    assert as_a_process("analyze", path, "--json", str(report)).code == 0
+    assert tracelab("analyze", path, "--json", report).code == 0
     [trace] = json.loads(report.read_text())["traces"]
     expected = r"step\xff\xfe.json.gz" if os.fsencode(path).endswith(BYTES) else NASTY
     assert Path(trace["path"]).name == expected
-    ran = as_a_process("check", str(report), "--max-idle", "50")
+    ran = tracelab("check", report, "--max-idle", "50")
     assert (ran.code, ran.err) == (0, "")
 
 

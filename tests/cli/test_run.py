@@ -11,6 +11,7 @@ torch = pytest.importorskip("torch", reason="torch is not installed")
 SCRIPT = """
     import sys
     import torch
+    assert sys.stdout is sys.__stdout__  # as it would be alone
     def step(model, optimizer):
         with torch.profiler.record_function("my_region"):
             optimizer.zero_grad()

@@ -24,7 +24,7 @@ PRINTING = [
     ("analyze", ITEM, "--json", "-"),
     pytest.param(("check", ITEM, "--max-idle", "50"), marks=pytest.mark.slow),
     pytest.param(("diff", ITEM, WAIT), marks=pytest.mark.slow),
-    ("explain", "TL101"),
+    pytest.param(("explain", "TL101"), marks=pytest.mark.slow),
     ("workload", "--list"),
 ]
 full = pytest.mark.skipif(
@@ -83,17 +83,17 @@ def test_nothing_to_print_needs_no_stdout(tmp_path):
 
 
 @pytest.mark.parametrize("how", ["closed", pytest.param("full", marks=[full, pytest.mark.slow])])
-def test_without_stderr_the_result_is_there(tmp_path, how):
+def test_without_stderr_the_result_is_there(tracelab, tmp_path, how):
     arguments = ("analyze", ITEM, tmp_path, "--json", "-")
     (tmp_path / "other.json").write_text("{}")  # of which there is something to tell
-    expected = commands.tracelab(*arguments)
-    assert expected.stderr
+    expected = tracelab(*arguments)
+    assert expected.err
     if how == "closed":
         ran = commands.tracelab(*arguments, stderr=None, preexec_fn=close_stderr)
     else:
         with open("/dev/full", "wb") as stderr:
             ran = commands.tracelab(*arguments, stderr=stderr)
-    assert (ran.returncode, ran.stdout) == (expected.returncode, expected.stdout)
+    assert (ran.returncode, ran.stdout.decode()) == (expected.code, expected.out)
 
 
 def test_wrong_usage_without_stderr_is_wrong_usage():
@@ -101,6 +101,7 @@ def test_wrong_usage_without_stderr_is_wrong_usage():
     assert (ran.returncode, ran.stdout) == (2, b"")
 
 
+@pytest.mark.slow
 def test_a_script_has_the_streams_that_it_would_have_alone(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     script = tmp_path / "train.py"

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.error
@@ -147,8 +148,8 @@ def test_the_ranks_of_a_job_are_all_served():
 
 
 def test_a_port_that_is_taken_is_told_before_anything_is_read(tracelab):
-    with viewing(ITEM, "--no-browser", "--no-prices") as process:
-        port = process.url.split(":")[2].split("/")[0]
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        _, port = taken.getsockname()
         ran = tracelab("view", ITEM, "--port", port)
     assert (ran.code, ran.out) == (2, "")
     assert ran.err == f"tracelab: cannot listen on port {port}: address already in use\n"

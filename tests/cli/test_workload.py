@@ -42,6 +42,7 @@ def test_unknown_variant_lists_those_there_are(tracelab):
 
 @NEEDS_TORCH
 @pytest.mark.skipif(Path("/dev/nvidia0").exists(), reason="there is a GPU here")
+@pytest.mark.slow
 def test_without_a_gpu_it_offers_the_bundled_trace(tracelab):
     ran = tracelab("workload", "events", "--variant", "item")
     assert ran.code == 4
@@ -83,14 +84,14 @@ def test_every_rank_is_analysed(tracelab, tmp_path):
 
 @pytest.mark.usefixtures("captures_are_bundled")
 def test_verify_compares_with_the_manifest(tracelab, monkeypatch, tmp_path):
-    # A capture of each workload; golden/test_bundled_traces.py compares every one.
-    lines = list({line["workload"]: line for line in MANIFEST}.values())
+    # A capture of every fourth workload; golden/test_bundled_traces.py compares every one.
+    lines = list({line["workload"]: line for line in MANIFEST}.values())[::4]
     (tmp_path / "manifest.json").write_text(json.dumps({"traces": lines}))
     monkeypatch.setattr(module, "TRACES", tmp_path)
     ran = tracelab("workload", "--verify")
     assert ran.code == 0
     count = sum(line["gpus"] == 1 for line in lines)
-    assert count >= 10
+    assert count >= 3
     assert ran.out.splitlines()[-1] == f"{count} passed, 0 failed"
 
 
