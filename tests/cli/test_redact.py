@@ -13,7 +13,7 @@ NAME = "telltale-07_77.1795263371000.pt.trace.json.gz"
 def trace(tmp_path):
     path = tmp_path / "telltale" / NAME
     path.parent.mkdir()
-    shutil.copy(TRACES / "train_step_sinful.pt.trace.json.gz", path)
+    shutil.copy(TRACES / "events_item.pt.trace.json.gz", path)
     return path
 
 
@@ -25,7 +25,7 @@ def test_nothing_that_is_written_tells_where(tracelab, trace, tmp_path):
     for text in (ran.out, json.read_text(), page.read_text(), picture.read_text()):
         assert "telltale" not in text
         assert "workloads/" not in text
-    assert "train_step.py:70" in ran.out
+    assert "events.py:65" in ran.out
     assert "<!-- trace -->" in picture.read_text()  # the title, above its letters as paths
     assert 'id="timeline-columns"' in page.read_text()
     assert "1795263371000" in tracelab("analyze", trace).out

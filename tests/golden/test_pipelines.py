@@ -5,8 +5,11 @@ import pytest
 from tests.build.pipelines_measured import PIPELINES, measured
 from tracelab.findings.rules.tl303_pipeline_bubble import pipeline_finding
 
+FEW = {"gpipe_few", "1f1b_few_4"}  # of the default run: both schedules, 2 and 4 stages
+EACH = [pytest.param(x, marks=() if x in FEW else pytest.mark.whole_corpus) for x in PIPELINES]
 
-@pytest.mark.parametrize("name", PIPELINES)
+
+@pytest.mark.parametrize("name", EACH)
 def test_schedules_are_those_of_the_program(name):
     stages, microbatches, *compute_us = PIPELINES[name]
 
@@ -21,7 +24,7 @@ def test_schedules_are_those_of_the_program(name):
     assert compute_us[-1] == max(compute_us)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", EACH)
 def test_bubbles_are_beyond_theory_and_explained(name):
     _, pipeline = measured(f"pipeline_{name}")
     parts = pipeline.parts
@@ -44,6 +47,7 @@ def test_bubbles_are_beyond_theory_and_explained(name):
     assert 0 < on_path < pipeline.schedule_ns
 
 
+@pytest.mark.whole_corpus
 def test_more_microbatches_leave_smaller_bubbles():
     for schedule in ("gpipe", "1f1b"):
         for ranks in ("", "_4"):
@@ -53,6 +57,7 @@ def test_more_microbatches_leave_smaller_bubbles():
             assert many.measured_bubble < few.measured_bubble - 0.09
 
 
+@pytest.mark.whole_corpus
 def test_1f1b_has_a_steady_phase_and_gpipe_has_none():
     for name in PIPELINES:
         _, pipeline = measured(f"pipeline_{name}")
@@ -60,7 +65,7 @@ def test_1f1b_has_a_steady_phase_and_gpipe_has_none():
         assert all(steady_ns[1:]) if name.startswith("1f1b") else not any(steady_ns)
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", EACH)
 def test_what_is_advised(name):
     parts, pipeline = measured(f"pipeline_{name}")
 

@@ -101,7 +101,11 @@ def test_what_is_not_known_is_kept_with_its_names(tmp_path, reads):
 
 
 @pytest.mark.parametrize(
-    "name", ["train_step_sinful.pt.trace.json.gz", "fsdp_item_rank1.pt.trace.json.gz"]
+    "name",
+    [
+        "ddp_hook_side_stream_rank1.pt.trace.json.gz",
+        pytest.param("train_step_sinful.pt.trace.json.gz", marks=pytest.mark.slow),
+    ],
 )
 def test_reports_are_the_same_with_and_without_it(name, entries, tmp_path):
     """Except for what is read of the file again, all that is measured comes from the columns."""

@@ -34,7 +34,7 @@ def real():
     """The header of a real trace with some of its events, and where its list begins."""
     content = gzip.decompress((TRACES / "events_item.pt.trace.json.gz").read_bytes())
     begin = content.index(b"[", content.index(b'"traceEvents"')) + 1
-    end = content.rindex(b"}", begin, begin + 6_000) + 1
+    end = content.rindex(b"}", begin, begin + 3_000) + 1
     while True:
         try:
             json.loads(small := content[:end] + b"]}")
@@ -51,7 +51,7 @@ def test_no_byte_of_a_header_costs_an_event(real, byte):
     THEN all events are read, and what JSON no longer is is told."""
     content, begin = real
     expected, _, metadata = read(content)
-    assert expected > 20
+    assert expected > 8
     for place in range(begin - 1):
         damaged = content[:place] + byte + content[place + 1 :]
         try:

@@ -494,6 +494,7 @@ def test_with_stacks_the_file_knows_the_lines_of_the_programs_calls(tmp_path, mo
     # GIVEN a module of the program
     source = tmp_path / "my_program.py"
     source.write_text("def step(x):\n    secret = 'of the user'\n    return x.item()\n")
+    monkeypatch.setattr("tracelab.record.program_source._MOST_READ", 20_000)  # not all tests
     monkeypatch.syspath_prepend(tmp_path)
     importlib.import_module("my_program")
 

@@ -78,7 +78,13 @@ def text_of(report):
 
 
 @pytest.mark.parametrize(
-    "pattern", ["train_step_sinful.*", "events_item.*", "straggler_more_work_rank*", "copies_*"]
+    "pattern",
+    [
+        pytest.param("train_step_sinful.*", marks=pytest.mark.slow),
+        "events_item.*",
+        "straggler_more_work_rank*",
+        "copies_*",
+    ],
 )
 def test_nothing_tells_where_a_report_was_made(tmp_path, pattern):
     sources = sorted(TRACES.glob(pattern))[:2]

@@ -51,7 +51,7 @@ def hostile(tmp_path_factory):
     """A page with its timeline, of a trace with something hostile in each of its names."""
     folder = tmp_path_factory.mktemp("hostile")
     target = folder / "page.html"
-    trace = poisoned(FOLDER / f"{SINFUL}.pt.trace.json.gz", folder)
+    trace = poisoned(FOLDER / "events_item.pt.trace.json.gz", folder)
     made_of = tracelab.write_page(trace, target)
     return target.read_text("utf-8"), made_of
 
@@ -60,7 +60,7 @@ def numbers(read):
     return sorted(int(x.get("data-finding")) for x in read.of_class("finding"))
 
 
-@pytest.mark.parametrize("names", [(SINFUL,), (JOB,), NO_JOB, ("pipeline_1f1b_many_4",)])
+@pytest.mark.parametrize("names", [(SINFUL,), (JOB,), NO_JOB, ("pipeline_1f1b_few_4",)])
 def test_every_finding_is_in_the_page_once(names):
     findings = report(*names).findings
     assert numbers(page(*names)) == list(range(1, len(findings) + 1))

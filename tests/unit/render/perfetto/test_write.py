@@ -46,7 +46,7 @@ def require_own_events(path: str, out: Path) -> list:
     return after[len(before) :]
 
 
-@pytest.mark.parametrize("name", BUNDLED)
+@pytest.mark.parametrize("name", [pytest.param(BUNDLED[0], marks=pytest.mark.slow), *BUNDLED[1:]])
 def test_tracks_are_the_figures_of_the_report(name, tmp_path):
     report = written(bundled(name), out := tmp_path / "out.json.gz")
     ours = require_own_events(bundled(name), out)
