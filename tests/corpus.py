@@ -7,7 +7,7 @@ of them, recorded and plain files, and 1, 2 and 4 ranks. ``pytest --corpus=all``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,15 +34,14 @@ def chosen(which: str) -> dict[str, tuple[Path, ...]]:
     return {name: files for name, files in CAPTURES.items() if which == "all" or name in SMALL}
 
 
-def cases(rows: Iterable[Sequence[Any]]) -> list[Any]:
+def cases(rows: Iterable[Sequence[Any]], few: Container[str] = SMALL) -> list[Any]:
     """The rows of a table for `parametrize`; each begins with the name of a capture or of a rank.
 
-    The default run looks at those of its captures.
+    The default run looks at those of few captures.
     """
     others = pytest.mark.whole_corpus
     return [
-        pytest.param(*row, marks=() if row[0].split("_rank")[0] in SMALL else others)
-        for row in rows
+        pytest.param(*row, marks=() if row[0].split("_rank")[0] in few else others) for row in rows
     ]
 
 

@@ -6,7 +6,6 @@ Every maker of an operation gives one: ``part(0, all_reduce(10, 20), send(30, 40
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -92,12 +91,6 @@ def part(rank, *operations, origin=0):
 def parts_of_job(name):
     """The parts of a bundled job of several ranks or of the real one of eight, by rank."""
     return list(_parts_of_job(name))
-
-
-def job_names():
-    """The bundled jobs of which several ranks are bundled."""
-    ranks = Counter(_RANK.sub("", path.name) for path in PATHS if _RANK.search(path.name))
-    return sorted(name for name, count in ranks.items() if count > 1)
 
 
 def eight_ranks():

@@ -137,12 +137,13 @@ def test_function_that_no_module_has_is_told(run):
 
 @pytest.mark.skipif(hasattr(torch.profiler, "CuspyConfig"), reason="this torch has Cuspy")
 def test_a_collector_that_torch_does_not_have_is_an_error_before_the_script_runs(
-    run, tmp_path, snapshot
+    tracelab, tmp_path, snapshot
 ):
-    ran = run("--collector", "cuspy")
-    assert (ran.returncode, ran.stdout) == (4, "")
-    assert ran.stderr == snapshot
-    assert "has no torch.profiler.CuspyConfig" in ran.stderr
+    (script := tmp_path / "train.py").write_text("print('ran')")
+    ran = tracelab("run", "-o", tmp_path / "out", "--collector", "cuspy", script)
+    assert (ran.code, ran.out) == (4, "")
+    assert ran.err == snapshot
+    assert "has no torch.profiler.CuspyConfig" in ran.err
     assert not (tmp_path / "out").exists()
 
 

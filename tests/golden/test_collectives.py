@@ -68,6 +68,7 @@ def test_every_operation_of_a_job_has_its_kernel_and_its_peer(bundled_job):
     assert bool(sent) == bundled_job.startswith("pipeline")
 
 
+@pytest.mark.whole_corpus
 def test_bundled_jobs_have_every_kind_of_kernel():
     one_of_each = [next(iter(ranks.values())) for ranks in JOBS.values()]
     assert set(chain.from_iterable(map(counts, one_of_each))) == {

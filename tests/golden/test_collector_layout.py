@@ -17,10 +17,10 @@ from tests.shared_traces import path_of
 @pytest.mark.parametrize(
     "name",
     [
-        "prefetch_copy_stream_pinned",
-        "events_event_synchronize",
+        pytest.param("prefetch_copy_stream_pinned", marks=pytest.mark.slow),
+        pytest.param("events_event_synchronize", marks=pytest.mark.slow),
         "two_streams_early_wait",  # whether kernels fit side by side, by their grids
-        "peer_copy_both",
+        pytest.param("peer_copy_both", marks=pytest.mark.slow),
         "launches_graph",
         "collectives_all_reduce_async",  # a job of two ranks
     ],

@@ -36,7 +36,13 @@ def report_of(path: Path) -> dict[str, Any]:
 OF_FILE = ("path", "objects", "events")
 
 
-@pytest.mark.parametrize("name", CAPTURES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name.startswith(("events", "two")) else pytest.mark.slow)
+        for name in CAPTURES
+    ],
+)
 def test_the_report_is_the_same_to_the_nanosecond(tmp_path, name):
     capture = cupti_collector.load(FOLDER / f"{name}.pt.trace.json.gz")
     recorded = cupti_collector.collect(capture, CAPTURES[name])

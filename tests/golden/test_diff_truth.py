@@ -161,7 +161,10 @@ def test_every_second_recording_is_in_the_table():
     assert plain == set(SAME)
 
 
-@pytest.mark.parametrize(("before", "after", "one_step", "two_steps"), corpus.cases(SHORT))
+@pytest.mark.parametrize(
+    ("before", "after", "one_step", "two_steps"),
+    corpus.cases(SHORT, ["peer_copy_default", "events_wait"]),  # short ones themselves
+)
 def test_few_steps_decide_what_they_can(before, after, one_step, two_steps, tmp_path_factory):
     for last, verdict in ((5, one_step), (6, two_steps)):
         files = [

@@ -32,12 +32,6 @@ def test_every_package_is_installed():
     assert packages == set(project["tool"]["setuptools"]["packages"])
 
 
-def _run(code):
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
 def _imported_by(name):
     """The package's modules that must be loaded for one of them: its packages, what it imports."""
     path = ROOT.joinpath(*name.split("."))
@@ -56,7 +50,7 @@ def _imported_by(name):
     return found.intersection(MODULES)
 
 
-def test_every_module_can_be_the_first_to_be_imported():
+def test_every_module_can_be_the_first_to_be_imported_and_needs_no_torch():
     # If it loads in one order, it does in any, unless imports go round in a circle. Of a circle
     # each is imported first: a process each would take long, so the circle is forgotten before.
     # What it needs beside itself does not need it, and may stay.
@@ -64,6 +58,7 @@ def test_every_module_can_be_the_first_to_be_imported():
     circles = [sorted(x) for x in nx.strongly_connected_components(imports) if len(x) > 1]
     code = f"""
 import importlib, sys
+sys.modules["torch"] = None
 for name in {MODULES!r}:
     importlib.import_module(name)
 for circle in {circles!r}:
@@ -77,14 +72,9 @@ for circle in {circles!r}:
         for name in circle:
             importlib.import_module(name)
 """
-    done = _run(code)
-    assert done.returncode == 0, done.stderr
-
-
-def test_no_module_but_those_of_a_recording_needs_torch():
-    code = "import sys; sys.modules['torch'] = None; import importlib\n"
-    code += "\n".join(f"importlib.import_module({name!r})" for name in MODULES)
-    done = _run(code)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
 
 

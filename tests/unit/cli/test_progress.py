@@ -193,7 +193,13 @@ def both_reading(folder):
 
 
 @needs_pipes
-@pytest.mark.parametrize("name", ["rank0.pt.trace.json", ""], ids=["one file", "a folder"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("rank0.pt.trace.json", id="one file", marks=pytest.mark.slow),
+        pytest.param("", id="a folder"),
+    ],
+)
 def test_ctrl_c_ends_all_and_leaves_nothing(endless, tmp_path, monkeypatch, name):
     """GIVEN an analysis in a terminal whose reading never ends
     WHEN somebody presses Ctrl-C once two processes read and the bar is drawn

@@ -7,7 +7,6 @@ from hypothesis import given, strategies as st
 from tests.build.parts import (
     all_reduce,
     eight_ranks,
-    job_names,
     part,
     parts_of_job,
     receive,
@@ -23,9 +22,6 @@ from tracelab.model.collectives import Group, Operation
 US, MS, SECOND, HOUR = 1_000, 1_000_000, 1_000_000_000, 3_600_000_000_000
 # Of bundled jobs of one host: how far ends of one collective are apart at the median.
 APART = 25 * US
-# Captures in which a GPU computes beside each all-reduce: by the one clock of both ranks these end
-# up to 98 us apart.
-CONTENDED = ("late_launch", "backward_delay_logs_gradient")
 JOBS = ["fsdp_prefetch", "ddp_hook_side_stream", "straggler_even", "pipeline_1f1b_few_4"]
 
 
@@ -49,20 +45,6 @@ def every(period, count, length=500 * US, jitter=0, seed=0, **fields):
         all_reduce(period * i, period * i + length + int(late[i]), sequence=i, **fields)
         for i in range(count)
     ]
-
-
-@pytest.mark.parametrize("name", job_names())
-def test_ranks_of_one_host_keep_their_clock_and_the_residual_is_small(name):
-    parts = parts_of_job(name)
-
-    alignment = aligned(*parts).alignment
-
-    assert [clock.rank for clock in alignment.per_rank] == [each.rank for each in parts]
-    assert all(
-        (clock.offset_ns, clock.drift_ppm, clock.jumps) == (0, 0, ())
-        for clock in alignment.per_rank
-    )
-    assert 0 < alignment.residual_ns < (60 if name.startswith(CONTENDED) else 20) * US
 
 
 @needs_real_traces

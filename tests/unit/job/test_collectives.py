@@ -12,7 +12,6 @@ from tests.build.parts import (
     all_reduce,
     cut,
     eight_ranks,
-    job_names,
     part,
     parts_of_job,
     receive,
@@ -237,16 +236,6 @@ def test_a_kernel_with_a_negative_duration_does_not_prevent_a_match():
     zero = part(0, all_reduce(20, 10, sequence=1))
 
     assert matched(zero, part(1, all_reduce(15, 20, sequence=1))) == [[(0, 0), (1, 0)]]
-
-
-@pytest.mark.parametrize("name", job_names())
-def test_all_operations_of_bundled_jobs_are_matched(name):
-    parts = parts_of_job(name)
-
-    matches = match(parts)
-
-    assert matches.unmatched.tolist() == [0] * len(parts)
-    assert sum(map(len, parts)) == len(matches.part_index)
 
 
 @needs_real_traces

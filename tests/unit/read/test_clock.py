@@ -205,15 +205,21 @@ class TestTraces:
 
         return gzip.decompress((TRACES / "events_item.pt.trace.json.gz").read_bytes())
 
+    @pytest.fixture(scope="class")
+    @classmethod
+    def sound(cls, content, tmp_path_factory):
+        path = tmp_path_factory.mktemp("sound") / "a.json"
+        path.write_bytes(content)
+        return cls.figures(analyze(path))
+
     @staticmethod
-    def figures(path):
-        report = analyze(path)
+    def figures(report):
         return report.tables["windows"], report.tables["syncs"], report.tables["critical_path"]
 
     @pytest.mark.parametrize("by_us", [-(2**32), 2**32])
     @pytest.mark.parametrize("whose", ["all", "gpu"])
     def test_a_real_trace_is_as_it_was_when_its_counter_wraps(
-        self, tmp_path, content, by_us, whose
+        self, tmp_path, content, sound, by_us, whose
     ):
         """GIVEN a real trace in which everything after its middle, or the GPU's time alone, is off
         THEN every figure is that of the sound trace, and the jump is told."""
@@ -225,19 +231,18 @@ class TestTraces:
             "all": lambda event: event["ts"] > middle,
             "gpu": lambda event: event.get("cat") in {"kernel", "gpu_memcpy", "gpu_memset"},
         }[whose]
-        sound, jumped = tmp_path / "a.json", tmp_path / "b.json"
-        sound.write_bytes(content)
+        jumped = tmp_path / "b.json"
         jumped.write_bytes(shifted(content, by_us, is_after))
+        report = analyze(jumped)
 
-        windows, *others = self.figures(jumped)
-        expected, *expected_others = self.figures(sound)
+        windows, *others = self.figures(report)
+        expected, *expected_others = sound
 
         first = expected[0].start_ns - windows[0].start_ns  # where the file begins
         assert [x.length_ns for x in windows] == [x.length_ns for x in expected]
         assert [x.start_ns + first for x in windows] == [x.start_ns for x in expected]
         assert [x.devices for x in windows] == [x.devices for x in expected]
         assert others == expected_others
-        report = analyze(jumped)
         assert report.traces[0].losses["clock_jumps"] == 1
         assert "TL908" in [finding.rule for finding in report.findings]
 

@@ -61,7 +61,7 @@ def test_a_real_trace_is_the_same(tmp_path, name):
 
 @pytest.mark.parametrize("options", [{}, {"indent": 1}, {"separators": (",", ":")}])
 def test_other_layouts_are_the_same(tmp_path, options):
-    real = gzip.decompress((TRACES / "fsdp_item_rank0.pt.trace.json.gz").read_bytes())
+    real = gzip.decompress((TRACES / "events_item.pt.trace.json.gz").read_bytes())
     path = tmp_path / "trace.json"
     path.write_text(json.dumps(json.loads(real), **options))
     whole, cut, in_chunks = read_both(path)
