@@ -64,17 +64,25 @@ def features(name: str) -> set[str]:
 
 
 def choose() -> dict[str, str]:
-    """Captures that have every feature, the one with most new ones first, fewest files if equal."""
+    """Captures that have every feature, the one with most new ones first, fewest files if equal.
+
+    Left out is in the end what the others do without.
+    """
     shown = {name: features(name) for name in CAPTURES}
-    missing = set().union(*shown.values())
-    chosen = {}
-    while missing:
-        best = max(
-            sorted(shown), key=lambda name: (len(shown[name] & missing), -len(CAPTURES[name]))
+    every = set().union(*shown.values())
+    chosen: list[str] = []
+    while missing := every.difference(*(shown[name] for name in chosen)):
+        chosen.append(
+            max(sorted(shown), key=lambda name: (len(shown[name] & missing), -len(CAPTURES[name])))
         )
-        chosen[best] = "; ".join(sorted(shown[best] & missing))
-        missing -= shown[best]
-    return chosen
+    for name in tuple(chosen):
+        others = [other for other in chosen if other != name]
+        if not every.difference(*(shown[other] for other in others)):
+            chosen = others
+    return {
+        name: "; ".join(sorted(shown[name].difference(*(shown[x] for x in chosen[:place]))))
+        for place, name in enumerate(chosen)
+    }
 
 
 if __name__ == "__main__":

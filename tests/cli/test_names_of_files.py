@@ -47,7 +47,7 @@ def as_a_process(*arguments: str) -> Ran:
         ("analyze", "PATH"),
         ("analyze", "PATH", "--json", "-"),
         ("analyze", "PATH", "--png", "OUT.png"),
-        ("timeline", "PATH", "-o", "OUT.svg"),
+        pytest.param(("timeline", "PATH", "-o", "OUT.svg"), marks=pytest.mark.slow),
         ("timeline", "PATH", "-o", "OUT.pdf"),
         ("diff", "PATH", str(ITEM)),
         ("diff", str(ITEM), "PATH", "--json", "-"),

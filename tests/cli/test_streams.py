@@ -25,7 +25,7 @@ PRINTING = [
     pytest.param(("check", ITEM, "--max-idle", "50"), marks=pytest.mark.slow),
     pytest.param(("diff", ITEM, WAIT), marks=pytest.mark.slow),
     pytest.param(("explain", "TL101"), marks=pytest.mark.slow),
-    ("workload", "--list"),
+    pytest.param(("workload", "--list"), marks=pytest.mark.slow),
 ]
 full = pytest.mark.skipif(
     not Path("/dev/full").exists(), reason="this system has no device that is always full"

@@ -41,10 +41,12 @@ def groups_of(values: NDArray[np.integer[Any]]) -> Iterator[tuple[int, NDArray[n
     >>> [(value, index.tolist()) for value, index in groups_of(np.array([7, 3, 7, ABSENT]))]
     [(3, [1]), (7, [0, 2])]
     """
+    if not len(values):
+        return
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     bounds = np.flatnonzero(np.diff(ordered)) + 1
-    for index in np.split(order, bounds) if len(values) else ():
+    for index in np.split(order, bounds):
         if values[index[0]] != ABSENT:
             yield int(values[index[0]]), index
 
