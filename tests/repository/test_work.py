@@ -27,10 +27,10 @@ from tracelab.read.streams import Source
     ids=["operators", "stacks"],
 )
 def sources(request, tmp_path_factory):
-    """The same program recorded for a while, and for twice as long."""
+    """The same program recorded for a while, and for four times as long."""
     once, longer = (tmp_path_factory.mktemp("work") / name for name in ("once", "longer"))
     repeat(request.param, 1, once)
-    repeat(request.param, 2 * once.stat().st_size, longer)
+    repeat(request.param, 4 * once.stat().st_size, longer)
     return [Source(str(path), None, named=True) for path in (once, longer)]
 
 
