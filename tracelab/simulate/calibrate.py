@@ -1,9 +1,9 @@
 """From the recorded program to the same one without the profiler.
 
-The profiler takes some time for each operator, frame and driver call that it records. How much that
-is differs between machines and programs, so it is fitted: with that time taken away the host must
-take what it took before the profiler was started. The host, and not the step: where the GPU
-decides how long a step takes, any cost fits the step.
+The profiler takes some time for each operator, frame and driver call that it records, for a frame
+a quarter of the others'. How much that is differs between machines and programs, so it is fitted:
+with that time taken away the host must take what it took before the profiler was started. The
+host, and not the step: where the GPU decides how long a step takes, any cost fits the step.
 
 On the GPU the profiler delays the nodes of CUDA graphs: behind one another by some 0.1 us, and by
 several where a graph is queued behind another one. It may be all of these gaps or none: as much is
@@ -22,17 +22,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tracelab.arrays import Frozen
-from tracelab.intervals import Int64Array, measure_within
+from tracelab.intervals import Int64Array, Intervals, contains, measure_within
 from tracelab.model.constraints import Constraint
 from tracelab.model.driver_api import is_graph_launch
+from tracelab.model.frames import MODULE_PREFIX
 from tracelab.model.graph import Graph
 from tracelab.model.kernel_kinds import Kind
 from tracelab.model.lookup import groups_of, match_names
 from tracelab.model.profiler_calls import is_inside
-from tracelab.model.trace import ABSENT, HOST_CALLS, Category
+from tracelab.model.trace import ABSENT, HOST_CALLS, Category, Trace
 from tracelab.simulate.program import NEVER, NodeKind, Program, Via
 from tracelab.simulate.replay import REPETITIONS, replay
 
+# What recording a Python function takes of what an operator or the call of a module takes: 0.24 us
+# of 0.66 and 0.92 (tests/benchmarks/event_costs.py), and of a launch more. Most of them are in the
+# forward pass: counted as whole events, they leave too little of it, and too much of the backward.
+_OF_FUNCTION = 0.25
 # Fitted costs were 0.3 to 8 us an event on H100s and H200s; more is something else.
 _MOST_COST_NS = 10_000
 _COSTS_NS = np.linspace(0, _MOST_COST_NS, 41)
@@ -62,7 +67,8 @@ class Recording(Frozen):
     """What the profiler did during the host's part of a program.
 
     Attributes:
-        of_edge: float64[e], how many events were recorded meanwhile; 0 for edges of the GPU.
+        of_edge: float64[e], how many events were recorded meanwhile, a Python function as a
+            quarter of one; 0 for edges of the GPU.
         of_node: float64[n], likewise during calls, themselves included.
         profiler_ns: int64[e], ns, the time in the profiler's own code meanwhile.
 
@@ -83,7 +89,7 @@ class Calibration(Frozen):
 
     Attributes:
         program: the calibrated program.
-        event_ns: the fitted cost of one recorded event, ns.
+        event_ns: the fitted cost of one recorded event that is no Python function, ns.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
         step_ns: what a step takes, timed like that, ns: some steps at once, from empty queues on.
             How long the recorder took itself is not known exactly; of the lengths that are
@@ -160,7 +166,7 @@ class _Fit(Frozen):
     Attributes:
         program: the program without what the profiler took of the host.
         least, most: the same with the least and the most cost of an event that fit as well.
-        event_ns: the cost of one recorded event, ns.
+        event_ns: the cost of one recorded event that is no Python function, ns.
         is_vague: whether the least and the most differ much.
         host_ns: what the host takes for a step, timed as the recorder does, ns.
         shortest_ns, longest_ns: what a step takes, timed like that, ns.
@@ -401,6 +407,43 @@ def _between_calls(
     )
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Marks(Frozen):
+    """When events began or ended, and how much of an event each of these is.
+
+    Attributes:
+        moment_ns: int64[m], ns, ascending.
+        events: float64[m], a half where an event begins or ends, and less of a Python function.
+
+    Example row: ``moment_ns=12_000, events=0.5``.
+    """
+
+    moment_ns: Int64Array
+    events: NDArray[np.float64]
+
+    def count(self, since_ns: Int64Array, until_ns: Int64Array) -> NDArray[np.float64]:
+        """float64[k], how many events were recorded in stretches, int64[k] since and until, ns."""
+        first, end = np.searchsorted(self.moment_ns, (since_ns, until_ns))
+        before = np.concatenate((np.zeros(1), np.cumsum(self.events)))
+        count: NDArray[np.float64] = before[np.maximum(first, end)] - before[first]
+        return count
+
+    def inside(self, part: Intervals) -> Marks:
+        """Those inside some intervals."""
+        is_inside = contains(part, self.moment_ns)
+        return Marks(self.moment_ns[is_inside], self.events[is_inside])
+
+
+def _marks_of(trace: Trace, event_id: NDArray[np.intp]) -> Marks:
+    """When some events began or ended."""
+    is_function = trace.category[event_id] == Category.PYTHON
+    is_function &= ~match_names(trace, event_id, lambda name: name.startswith(MODULE_PREFIX))
+    events = np.tile(np.where(is_function, _OF_FUNCTION, 1) / 2, 2)
+    moment_ns = np.concatenate((trace.start_ns[event_id], trace.end_ns[event_id]))
+    order = np.argsort(moment_ns, kind="stable")
+    return Marks(moment_ns[order], events[order])
+
+
 class RecordedEvents:
     """What was recorded of each thread of a file but its steps, and when it was in the profiler.
 
@@ -423,28 +466,21 @@ class RecordedEvents:
         is_step[step_id] = True
         event_id = event_id[~is_left_out & ~is_step[event_id]]
         thread = trace.thread_index[event_id]
-        self._marks_ns = {
-            index: np.sort(
-                np.concatenate(
-                    (trace.start_ns[event_id[of_thread]], trace.end_ns[event_id[of_thread]])
-                )
-            )
+        self._marks = {
+            index: _marks_of(trace, event_id[thread == index])
             for index in graph.host.launching_threads
-            for of_thread in [thread == index]
         }
 
-    def marks_ns(self, thread_index: int) -> Int64Array:
-        """int64[m], ns, when events of a thread began or ended, ascending."""
-        return self._marks_ns.get(thread_index, np.zeros(0, dtype=np.int64))
+    def marks(self, thread_index: int) -> Marks:
+        """When events of a thread began or ended."""
+        return self._marks.get(thread_index, Marks(np.zeros(0, dtype=np.int64), np.zeros(0)))
 
     def count(self, stretches: _Stretches) -> NDArray[np.float64]:
         """float64[k], how many events were recorded in each stretch."""
         count = np.zeros(len(stretches.thread_index))
         for thread, index in groups_of(stretches.thread_index):
-            first, end = np.searchsorted(
-                self._marks_ns[thread], (stretches.since_ns[index], stretches.until_ns[index])
-            )
-            count[index] = np.maximum(end - first, 0) / 2
+            marks = self.marks(thread)
+            count[index] = marks.count(stretches.since_ns[index], stretches.until_ns[index])
         return count
 
     def profiler_ns(self, stretches: _Stretches) -> Int64Array:
@@ -462,10 +498,10 @@ class RecordedEvents:
         """int64[k], ns, when the next event begins or ends after some moments."""
         next_ns = since_ns.copy()
         for thread, index in groups_of(thread_index):
-            marks_ns = self._marks_ns[thread]
-            next_index = np.searchsorted(marks_ns, since_ns[index])
-            is_there = next_index < len(marks_ns)
-            next_ns[index[is_there]] = marks_ns[next_index[is_there]]
+            moment_ns = self.marks(thread).moment_ns
+            next_index = np.searchsorted(moment_ns, since_ns[index])
+            is_there = next_index < len(moment_ns)
+            next_ns[index[is_there]] = moment_ns[next_index[is_there]]
         return next_ns
 
     def between_steps_ns(self) -> int:

@@ -14,11 +14,11 @@ from tracelab.measures.host_clock import HostClock
 from tracelab.model.graph import Graph
 from tracelab.model.phases import Phases
 from tracelab.simulate.baseline import Baseline
-from tracelab.simulate.calibrate import LEAST_LEFT, Calibration, RecordedEvents
+from tracelab.simulate.calibrate import LEAST_LEFT, Calibration, Marks, RecordedEvents
 from tracelab.simulate.program import NodeKind, Program, Via
 
-# The profiler takes some time before and after the begin of an event, and before and after its end.
-_SIDES = 4
+# The profiler takes some time before the begin of an event and after it, and so at its end.
+_SIDES = 2
 
 
 def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | None:
@@ -44,12 +44,15 @@ def host_clock(graph: Graph, phases: Phases, baseline: Baseline) -> HostClock | 
         union([in_steps.starts[0]], [in_steps.ends[-1]])  # and between the steps
     )
     knot_ns, replayed_ns = _of_calls(graph, calibration, in_steps, dict(in_charge))
-    mark_ns, in_profiler = _recorded(graph, in_steps, dict(in_charge))
-    cut_ns = np.unique(np.concatenate((knot_ns, mark_ns, in_profiler.starts, in_profiler.ends)))
+    marks, in_profiler = _recorded(graph, in_steps, dict(in_charge))
+    mark_ns = [of_thread.moment_ns for of_thread in marks]
+    cut_ns = np.unique(np.concatenate((knot_ns, *mark_ns, in_profiler.starts, in_profiler.ends)))
     cut_ns = cut_ns[(cut_ns >= knot_ns[0]) & (cut_ns <= knot_ns[-1])]
-    marks = np.searchsorted(mark_ns, cut_ns, side="right") - np.searchsorted(mark_ns, cut_ns)
+    events = np.zeros(len(cut_ns))
+    for of_thread in marks:
+        events += of_thread.count(cut_ns, cut_ns + 1)
     length_ns = np.diff(cut_ns)
-    cost_ns = (marks[:-1] + marks[1:]) * calibration.event_ns / _SIDES
+    cost_ns = (events[:-1] + events[1:]) * calibration.event_ns / _SIDES
     cost_ns = np.minimum(cost_ns, length_ns * (1 - LEAST_LEFT))
     cost_ns = np.maximum(cost_ns, measure_within(in_profiler, cut_ns[:-1], cut_ns[1:]))
     stretch = np.searchsorted(knot_ns, cut_ns[:-1], side="right") - 1
@@ -118,22 +121,20 @@ def _ends(
 
 def _recorded(
     graph: Graph, in_steps: Intervals, in_charge: dict[int, Intervals]
-) -> tuple[Int64Array, Intervals]:
-    """When the profiler recorded something of the thread in charge, and when it ran itself.
+) -> tuple[list[Marks], Intervals]:
+    """When the profiler recorded something of the threads in charge, and when it ran itself.
 
     Returns:
-        int64[m], ns, the begins and ends of events, ascending; and the time in its own code, and
-        between the steps, which is its own.
+        the begins and ends of events, by thread; and the time in its own code, and between the
+        steps, which is its own.
     """
-    events, marks_ns = RecordedEvents(graph), [np.zeros(0, dtype=np.int64)]
+    events = RecordedEvents(graph)
     in_profiler = gaps(in_steps, int(in_steps.starts[0]), int(in_steps.ends[-1]))
-    for thread, part in in_charge.items():
-        of_thread_ns = events.marks_ns(thread)
-        marks_ns.append(of_thread_ns[contains(part, of_thread_ns)])
-        calls = graph.host.profiler_calls.get(thread)
+    for calls in map(graph.host.profiler_calls.get, in_charge):
         if calls is not None:
             in_profiler = join(in_profiler, calls)
-    return np.sort(np.concatenate(marks_ns)), in_profiler
+    marks = [events.marks(thread).inside(part) for thread, part in in_charge.items()]
+    return marks, in_profiler
 
 
 def _shortened(

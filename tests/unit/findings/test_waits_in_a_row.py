@@ -27,8 +27,8 @@ def waits(function, line, begin, end):
     ]
 
 
-def steps(*, second=420, between=(), count=5):
-    """Some such steps; the second wait begins at `second`."""
+def steps(*, first=(10, 413), second=420, between=(), count=5):
+    """Some such steps; the first wait is from and until `first`, the other one from `second` on."""
     rows = []
     for step in range(count):
         at = STEP * step
@@ -36,7 +36,7 @@ def steps(*, second=420, between=(), count=5):
             files.step(step, at * US, (at + STEP - 5) * US),
             files.python("train.py(3): train", (at + 1) * US, (at + STEP - 10) * US),
             *work((at + 8) * US, (at + 408) * US, launched=at * US, correlation=10 * step + 1),
-            *waits("one", 20, at + 10, at + 413),
+            *waits("one", 20, at + first[0], at + first[1]),
             *waits("other", 30, at + second, at + second + 2),
             *work(
                 (at + 518) * US,
@@ -82,6 +82,15 @@ def test_without_the_other_the_wait_only_moves(tmp_path):
     alone = analyze(path, Options(edits=(ONE,))).whatif.predictions[0]
     # From 413 to 420 the host does what it otherwise does after the wait.
     assert alone.step_ns - alone.predicted_ns <= 10 * US
+
+
+def test_a_host_that_the_profiler_slowed_finds_the_gpu_done_at_both(findings):
+    # The kernel ends at 408, the first wait begins at 415 and takes 2 us, the second one at 423:
+    # nothing is launched in the 6 us between the two, less than a hundredth of a step.
+    found = findings(steps(first=(415, 417), second=423))
+    assert found["one"].edit == f"{ONE} + {OTHER}"
+    # Not where the host needs 30 us in between, more than a fiftieth.
+    assert findings(steps(first=(415, 417), second=447))["one"].edit == ONE
 
 
 def test_waits_with_work_in_between_stand_alone(findings):

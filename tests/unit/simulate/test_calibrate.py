@@ -49,6 +49,22 @@ def test_events_are_counted_where_they_were_recorded():
     assert not recording.profiler_ns.any()
 
 
+def test_a_python_function_counts_a_quarter_and_the_call_of_a_module_whole():
+    # GIVEN three functions and a module between two calls, 20 and 60 us after each step's begin
+    some = recorded_steps(count=3)
+    for number in range(3):
+        at = number * STEP_US * US
+        for begin_us in (27, 30, 33):
+            begin_ns = at + begin_us * US
+            some.append(rows.python("train.py(3): log", begin_ns, begin_ns + US))
+        some.append(rows.python("nn.Module: Linear_0", at + 36 * US, at + 39 * US))
+    graph = graph_of(*some)
+    program = program_of(graph)
+    between = (program.via == Via.HOST) & (program.lag == 0)
+    # THEN there they count beside the operators' end and begin; between two steps are only those
+    assert count_recorded(graph, program).of_edge[between].tolist() == [2.75, 1, 2.75]
+
+
 @pytest.mark.parametrize("event_us", [0, 1, 3])
 def test_the_fitted_cost_is_what_each_event_took(event_us):
     # GIVEN a host that took so much less without the profiler
