@@ -16,7 +16,7 @@ from tests.build.pairs import BATCHING, OVERLAP, PAIRS, outcome, outcomes
 # another group's collective, whose transfer is assumed to take as long without it; see "What it
 # cannot know" in tracelab/docs/whatif.md. The others are 2 and 3 % off: they and their fixes were
 # captured at different clocks.
-OUTSIDE = {"two_groups_one_late", "straggler_more_work", "peer_copy_receiver"}
+OUTSIDE = {"two_groups_one_late", "straggler_more_work"}
 # Jobs that the recording slows by a third and more, and whose replays start from that step: the
 # share that is saved is carried over to the plain step, and the interval is as wide as they differ.
 FAR = {"late_launch_checksum", "uneven_lengths_drawn"}

@@ -167,12 +167,12 @@ class TestWithoutTheProfiler:
         assert baseline.error == pytest.approx(0, abs=1e-3)
         assert baseline.step_ns == pytest.approx(self.host_us * US, abs=50)
 
-    def test_a_host_that_is_a_tenth_faster_or_slower_is_possible_as_well(self):
+    def test_a_host_that_is_faster_or_slower_by_what_hosts_drift_is_possible_as_well(self):
         baseline = find_baseline(
             graph_of(*recorded_steps(), host_us=self.host_us, step_us=self.host_us + 10)
         )
         step_ns = replay(baseline.loose).step_ns
-        assert step_ns == pytest.approx([0.9 * self.host_us * US, 1.1 * self.host_us * US], abs=50)
+        assert step_ns == pytest.approx([0.85 * self.host_us * US, 1.15 * self.host_us * US], abs=50)
         # Its kernels take what they took.
         is_kernel = baseline.program.kind == NodeKind.ACTIVITY
         for program in baseline.loose:
